@@ -1,0 +1,61 @@
+# Everything here works on a machine that has Python 3.11 or newer, pip and make: the first target that needs the
+# environment makes it, in .venv, and makes it anew when pyproject.toml changes.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# Test processes: one per core, but no more than four, as each costs a start of its own.
+WORKERS ?= auto
+
+.DEFAULT_GOAL := help
+.PHONY: help env test rigs night check lint format types floors bench clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+env: $(READY) ## make .venv with dagrun and all that its development needs
+
+test: $(READY) ## run the tests (at most 2 minutes)
+	$(BIN)/pytest -q -n $(WORKERS) --maxprocesses 4 --dist worksteal
+
+rigs: $(READY) ## run the long proofs, one after another
+	$(BIN)/pytest -m rigs --timeout 600 --durations 10
+
+night: $(READY) ## run the long proofs with big numbers
+	DAGRUN_NIGHT=1 $(BIN)/pytest -m rigs --timeout 0 --durations 0
+
+check: lint types floors test ## run every check of a change: lint, format, types, floors, tests
+
+lint: $(READY) ## check style and format
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+format: $(READY) ## put style and format right, where that can be done by itself
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+types: $(READY) ## check types
+	$(BIN)/mypy
+
+floors: $(READY) ## check that imports go down the floors of the house
+	$(BIN)/lint-imports --no-logo
+
+bench: $(READY) ## measure what dagrun costs per step
+	$(BIN)/python benchmarks/overhead.py
+
+clean: ## remove all that make has made, .venv included
+	rm -rf $(VENV) dist build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Some systems ship Python without ensurepip; there the system's own pip fills the environment.
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "dagrun needs Python 3.11 or newer, which $(PYTHON) is not; try: make PYTHON=python3.13" >&2; exit 1; }
+	@echo "Making $(VENV); this takes a minute."
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { \
+	  $(PYTHON) -m venv --clear --without-pip $(VENV) && \
+	  $(PYTHON) -m pip --python $(BIN)/python install -qq pip; }
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev,tools]'
+	@touch $@

@@ -1,0 +1,258 @@
+"""The public functions: check a plan, run it, and watch it run."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from contextvars import copy_context
+from pathlib import Path
+from random import Random
+from types import ModuleType, TracebackType
+from typing import Any, Self, TypeAlias
+
+import anyio
+from anyio.lowlevel import current_token
+
+from dagrun.errors import ContractError
+from dagrun.executors.pool import make_executors
+from dagrun.graph.check import check_plan
+from dagrun.graph.checked import CheckedPlan
+from dagrun.graph.frontier import Cap
+from dagrun.graph.reading import read_plan
+from dagrun.model.event import Event
+from dagrun.model.plan import Plan
+from dagrun.model.policy import Policy
+from dagrun.model.protocols import Executor
+from dagrun.model.toolbox import Toolbox, Tools
+from dagrun.model.value import encode
+from dagrun.runtime.artifacts import ArtifactFolder
+from dagrun.runtime.observers import Callback
+from dagrun.runtime.result import RunResult
+from dagrun.runtime.run import Run
+
+AnyPlan: TypeAlias = Plan | CheckedPlan | str | bytes | Path
+Inputs: TypeAlias = Mapping[str, Any]
+
+
+def check(
+    plan: AnyPlan,
+    tools: Tools | None = None,
+    *,
+    policy: Policy | None = None,
+    inputs: Inputs | None = None,
+    strict: bool = False,
+) -> CheckedPlan:
+    """Check a plan; what comes back may be run any number of times.
+
+    Args:
+        plan: A plan; or its text as JSON; or the path of a JSON or YAML file.
+        tools: A `Toolbox`; or what one is made of: functions, tools, modules.
+        policy: The limits of the run.
+        inputs: What ``${input…}`` refers to, if it is known yet.
+        strict: Whether advice is a reason to refuse the plan.
+
+    Raises:
+        PlanRefused: The plan has problems; all of them are in the error.
+        ContractError: The tools cannot be used.
+    """
+    if isinstance(plan, CheckedPlan):
+        return plan
+    toolbox = _toolbox(tools)
+    read = plan if isinstance(plan, Plan) else read_plan(plan, toolbox=toolbox)
+    return check_plan(read, toolbox, policy or Policy(), inputs=inputs, strict=strict)
+
+
+@asynccontextmanager
+async def start(
+    plan: AnyPlan,
+    *,
+    tools: Tools | None = None,
+    policy: Policy | None = None,
+    inputs: Inputs | None = None,
+    artifacts: Path | None = None,
+    run_id: str | None = None,
+    seed: int | None = None,
+    on_event: Callable[[Event], object] | None = None,
+) -> AsyncIterator[Run]:
+    """Run a plan beside the body of an ``async with``; leaving the body waits for the run to end.
+
+    An error in the body, or a cancellation from outside, cancels the run; no task of it is left behind.
+
+    Args:
+        plan: As for `check`.
+        tools: As for `check`; not with a checked plan, which has its own.
+        policy: The limits of the run; not with a checked plan.
+        inputs: What ``${input…}`` refers to: plain JSON by name.
+        artifacts: The folder for the files of tools; `None` for a temporary one that lives as long as the result.
+        run_id: A name for the run; by default a new one.
+        seed: For the jitter of retry delays; `None` for a random one.
+        on_event: Called with each event, right after the change that it stands for. It must be quick.
+
+    Raises:
+        PlanRefused: The plan has problems; nothing was run.
+
+    Example:
+        >>> async def watch(plan, tools):
+        ...     async with start(plan, tools=tools) as run:
+        ...         async for event in run.events():
+        ...             print(event)
+        ...     return await run.result()
+    """
+    async with (
+        Engine() as engine,
+        engine.start(
+            plan,
+            tools=tools,
+            policy=policy,
+            inputs=inputs,
+            artifacts=artifacts,
+            run_id=run_id,
+            seed=seed,
+            on_event=on_event,
+        ) as run,
+    ):
+        yield run
+
+
+async def run(plan: AnyPlan, **options: Any) -> RunResult:
+    """Run a plan to its end. The options are those of `start`.
+
+    Raises:
+        PlanRefused: The plan has problems; nothing was run. A run that fails does not raise: look at the status of
+            the result, or call its `raise_for_status`.
+    """
+    async with start(plan, **options) as running:
+        return await running.result()
+
+
+def run_sync(plan: AnyPlan, *, backend: str = "asyncio", **options: Any) -> RunResult:
+    """Run a plan to its end from code that is not async. The options are those of `start`.
+
+    Works inside a running loop too, as in a notebook, which it blocks meanwhile: the run then has a loop and a thread
+    of its own.
+
+    Args:
+        plan: As for `check`.
+        backend: The event loop: ``asyncio`` or ``trio``.
+        options: As for `start`.
+
+    Raises:
+        PlanRefused: The plan has problems; nothing was run.
+    """
+
+    async def main() -> RunResult:
+        return await run(plan, **options)
+
+    try:
+        current_token()
+    except RuntimeError:  # no loop runs here
+        return anyio.run(main, backend=backend)
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(lambda: anyio.run(main, backend=backend)).result()
+
+
+class Engine:
+    """What many runs share: worker threads and processes, and, if asked, one limit on running steps.
+
+    Use it with ``async with``, for the life of a service.
+
+    Args:
+        max_running: Steps that run at once in all runs together; `None` for no limit.
+        policy: The limits of each run, and the sizes of the shared pools.
+    """
+
+    def __init__(self, *, max_running: int | None = None, policy: Policy | None = None) -> None:
+        if max_running is not None and max_running < 1:
+            raise ContractError(f"max_running must be at least 1, got {max_running}")
+        self.policy = policy
+        self._shared = Cap(max_running) if max_running is not None else None
+        self._executors: dict[tuple[int | None, ...], Mapping[str, Executor]] = {}
+        self._is_open = False
+
+    async def __aenter__(self) -> Self:
+        self._is_open = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_open = False
+        opened, self._executors = list(self._executors.values()), {}
+        with anyio.CancelScope(shield=True):  # closing is bounded by itself, and must not leave processes behind
+            for executor in (executor for group in opened for executor in group.values()):
+                await executor.aclose()
+
+    @asynccontextmanager
+    async def start(
+        self,
+        plan: AnyPlan,
+        *,
+        tools: Tools | None = None,
+        policy: Policy | None = None,
+        inputs: Inputs | None = None,
+        artifacts: Path | None = None,
+        run_id: str | None = None,
+        seed: int | None = None,
+        on_event: Callable[[Event], object] | None = None,
+    ) -> AsyncIterator[Run]:
+        """Run a plan in this engine; see `dagrun.start`."""
+        if not self._is_open:
+            raise ContractError("the engine is not open; use it with 'async with'")
+        if isinstance(plan, CheckedPlan) and (tools is not None or policy is not None):
+            raise ContractError("a checked plan has its tools and its policy; give them to check()")
+        checked = check(plan, tools, policy=policy or self.policy, inputs=inputs or {})
+        running = Run(
+            checked,
+            inputs=encode(dict(inputs or {})),
+            run_id=run_id or uuid.uuid4().hex,
+            executors=self._executors_for(checked.policy),
+            artifacts=ArtifactFolder(artifacts),
+            context=copy_context(),
+            random=Random(seed),
+            shared=self._shared,
+        )
+        failure: BaseException | None = None
+        try:
+            async with anyio.create_task_group() as tasks:
+                if on_event is not None:
+                    running.watch(Callback(on_event))
+                running.open(tasks)
+                try:
+                    yield running
+                    await running.wait_until_ended()
+                except BaseException as error:
+                    failure = error
+                    running.interrupt(f"the code around the run ended with {type(error).__name__}")
+                    raise
+        except BaseExceptionGroup as group:
+            # The task group wraps what the body raised; callers expect their own exception back. Compared by count,
+            # not identity: trio hands out a copy of an exception that is itself a group.
+            if failure is not None and len(group.exceptions) == 1:
+                raise failure from None
+            raise
+        finally:
+            running.close()
+
+    async def run(self, plan: AnyPlan, **options: Any) -> RunResult:
+        """Run a plan in this engine to its end; see `dagrun.run`."""
+        async with self.start(plan, **options) as running:
+            return await running.result()
+
+    def _executors_for(self, policy: Policy) -> Mapping[str, Executor]:
+        """The executors of the sizes that *policy* wants; runs that agree on them share them."""
+        key = (policy.max_threads, policy.max_stuck_threads, policy.max_processes, policy.max_process_memory)
+        if key not in self._executors:
+            self._executors[key] = make_executors(policy)
+        return self._executors[key]
+
+
+def _toolbox(tools: Tools | None) -> Toolbox:
+    if isinstance(tools, Toolbox):
+        return tools
+    if tools is None:
+        raise ContractError("name the tools that the plan may call: tools=[…]")
+    if isinstance(tools, str | ModuleType) or callable(tools):
+        return Toolbox(tools)
+    return Toolbox(*tools)

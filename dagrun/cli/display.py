@@ -1,0 +1,86 @@
+"""What a run shows on the standard error while it goes on: a live table on a terminal, and what tools say."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self, TextIO
+
+import anyio
+
+from dagrun.cli.guard import guarded
+from dagrun.cli.terminal import is_drawable
+from dagrun.graph.checked import CheckedPlan
+from dagrun.model.event import Event
+from dagrun.observe.progress import ProgressTable
+
+if TYPE_CHECKING:
+    from dagrun.cli.live import LiveTable
+
+SECONDS: Final = 0.25
+
+
+class Display:
+    """Shows a run on the standard error. Without a terminal, that is only what tools print and log.
+
+    Args:
+        live: The table, or none.
+        log_level: The least level of log records that are shown.
+    """
+
+    def __init__(self, live: LiveTable | None, log_level: int) -> None:
+        self._live = live
+        self._log_level = log_level
+        self._stream: TextIO | None = sys.stderr
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        # The table first: what is still to be written when it closes goes above it.
+        if self._live is not None:
+            self._stack.enter_context(self._live)
+        self._stack.enter_context(guarded(self.line, self._log_level))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Show nothing more; the last rows of the table stay."""
+        self._stack.close()
+
+    def on_event(self, event: Event) -> None:
+        """Take note of an event."""
+        if self._live is not None:
+            self._live.table.on_event(event)
+
+    def line(self, text: str) -> None:
+        """Write a line; in any thread."""
+        if self._live is not None and self._live.is_open:
+            self._live.line(text)
+        elif self._stream is not None:
+            self._stream.write(text + "\n")
+            self._stream.flush()
+
+    async def keep_fresh(self) -> None:
+        """Draw the table anew, again and again."""
+        while self._live is not None and self._live.is_open:
+            await anyio.sleep(SECONDS)
+            self._live.refresh()
+
+
+def make_display(plan: CheckedPlan, *, is_shown: bool, log_level: int) -> Display:
+    """Make what fits the standard error.
+
+    Args:
+        plan: What will be run.
+        is_shown: Whether a table may be drawn at all.
+        log_level: The least level of log records that are shown.
+    """
+    if not (is_shown and is_drawable(sys.stderr)):
+        return Display(None, log_level)
+    from dagrun.cli.live import LiveTable
+
+    return Display(LiveTable(ProgressTable()), log_level)

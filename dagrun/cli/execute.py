@@ -1,0 +1,171 @@
+"""One run as the command line carries it out: watched, interruptible, and never waiting for what would not stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+
+from dagrun.api import start
+from dagrun.cli import interrupts
+from dagrun.cli.display import Display, make_display
+from dagrun.cli.interrupts import Interrupts
+from dagrun.cli.settings import Mode
+from dagrun.graph.checked import CheckedPlan
+from dagrun.graph.waves import in_waves
+from dagrun.model.event import Event
+from dagrun.model.outcome import State
+from dagrun.runtime.result import RunResult
+from dagrun.runtime.run import Run
+
+LEAVE_SECONDS: Final = 3.0  # for closing what a run has used; it takes milliseconds, unless something would not stop
+THREAD_SECONDS: Final = 0.5
+
+OnEvent = Callable[[Event], object]
+
+
+def scheduled(plan: CheckedPlan, mode: Mode) -> CheckedPlan:
+    """Give *plan* as *mode* wants it run; the engine is the same for all of them."""
+    match mode:
+        case "parallel":
+            return plan
+        case "waves":
+            return in_waves(plan)
+        case "sequential":
+            return replace(plan, policy=plan.policy.model_copy(update={"max_running": 1}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A run that is to be carried out.
+
+    Attributes:
+        plan: What is run.
+        inputs: What ``${input…}`` stands for.
+        artifacts: The folder for the files of tools, or none for a temporary one.
+        is_shown: Whether a live table may be drawn on the standard error.
+        log_level: The least level of log records that are shown.
+        on_event: Called with each event.
+        on_result: Called once with the result, before anything that would not stop is left behind.
+    """
+
+    plan: CheckedPlan
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    artifacts: Path | None = None
+    is_shown: bool = True
+    log_level: int = logging.WARNING
+    on_event: OnEvent | None = None
+    on_result: Callable[[RunResult], object]
+
+
+def execute(job: Job) -> int:
+    """Carry out *job*, and give the exit code.
+
+    Ctrl-C cancels the run, which then ends with a partial result; a second one ends the program. So does the end of
+    a run in which something would not stop: nobody waits for it.
+    """
+    threads = set(threading.enumerate())
+    with _artifacts(job.artifacts) as folder, Interrupts() as signals:
+        ending = _Ending(job, folder, signals)
+        try:
+            anyio.run(_execute, job, ending)
+        finally:
+            ending.leave()
+        if _has_stuck_threads(threads):
+            ending.exit_hard()
+    return ending.code
+
+
+class _Ending:
+    """What happens when the result is there, up to a process that has to be ended by force."""
+
+    def __init__(self, job: Job, folder: Path, signals: Interrupts) -> None:
+        self.code = 0
+        self.folder = folder
+        self.signals = signals
+        self._job = job
+        self._watchdog = threading.Timer(LEAVE_SECONDS, self.exit_hard)
+        self._watchdog.daemon = True
+        self._watchdog.name = "dagrun watchdog"
+
+    def deliver(self, result: RunResult) -> None:
+        """Hand the result on. From now on, time is limited."""
+        self.code = self.signals.exit_code(result.status.exit_code)
+        self._job.on_result(result)
+        if any(a.outcome and a.outcome.state is State.ABANDONED for s in result.steps.values() for a in s.attempts):
+            self.exit_hard()
+        self._watchdog.start()
+
+    def leave(self) -> None:
+        """Everything has ended by itself."""
+        self._watchdog.cancel()
+        if self._watchdog.is_alive():
+            self._watchdog.join()
+
+    def exit_hard(self) -> None:
+        """End the process: something in it would not stop."""
+        if self._job.artifacts is None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        interrupts.exit_hard(self.code)
+
+
+async def _execute(job: Job, ending: _Ending) -> None:
+    with make_display(job.plan, is_shown=job.is_shown, log_level=job.log_level) as display:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(display.keep_fresh)
+            async with start(
+                job.plan, inputs=job.inputs, artifacts=ending.folder, on_event=_both(display.on_event, job.on_event)
+            ) as run:
+                ending.signals.on_first(_stopper(run, display))
+                result = await run.result()
+                display.close()
+                ending.deliver(result)
+            tasks.cancel_scope.cancel()
+
+
+def _both(first: OnEvent, second: OnEvent | None) -> OnEvent:
+    if second is None:
+        return first
+
+    def on_event(event: Event) -> None:
+        first(event)
+        second(event)
+
+    return on_event
+
+
+def _stopper(run: Run, display: Display) -> Callable[[int], object]:
+    """Give what the first signal does. It comes in the middle of anything, so the loop does it next."""
+    loop = asyncio.get_running_loop()
+
+    def cancel(number: int) -> None:
+        if run.cancel(reason=f"interrupted by {interrupts.name_of(number)}"):
+            display.line("Stopping. Once more to stop at once.")
+
+    return lambda number: loop.call_soon_threadsafe(cancel, number)
+
+
+@contextmanager
+def _artifacts(folder: Path | None) -> Iterator[Path]:
+    if folder is not None:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="dagrun-", ignore_cleanup_errors=True) as temporary:
+        yield Path(temporary)
+
+
+def _has_stuck_threads(before: set[threading.Thread]) -> bool:
+    """Whether Python would wait for a thread of the run when it ends; idle ones get a moment to go."""
+    started = [t for t in threading.enumerate() if t not in before and not t.daemon]
+    for thread in started:
+        thread.join(THREAD_SECONDS / len(started))
+    return any(thread.is_alive() for thread in started)

@@ -1,0 +1,83 @@
+"""The folder that a run leaves its files in."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dagrun.cli.problems import BadInput
+from dagrun.cli.text import to_json
+
+# Where tools look for a file that is not in the current directory: folders, as in PATH.
+READ_FROM: Final = "DAGRUN_READ_FROM"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The folder of a run, which is the current directory while its tools run; or none, and nothing of the run stays.
+
+    Attributes:
+        path: Absolute.
+    """
+
+    path: Path | None
+
+    @property
+    def artifacts(self) -> Path | None:
+        """Where artifacts go; none for a temporary folder."""
+        return self.path / "artifacts" if self.path is not None else None
+
+    def save(self, record: dict[str, Any]) -> None:
+        """Write ``run.json``, all of it or nothing.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        if self.path is None:
+            return
+        handle, draft = tempfile.mkstemp(dir=self.path, prefix=".draft-")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(to_json(record, indent=2) + "\n")
+            os.chmod(draft, 0o644)
+            os.replace(draft, self.path / "run.json")
+        except BaseException:
+            Path(draft).unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def run_folder(path: Path | None) -> Iterator[RunFolder]:
+    """Make *path* the current directory, so that tools leave their files there.
+
+    They still find what is in the directory that was current before: it is named in the environment.
+
+    Raises:
+        BadInput: There can be no such folder.
+    """
+    if path is None:
+        yield RunFolder(None)
+        return
+    before = os.getcwd()
+    folder = path.absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        change = contextlib.chdir(folder)
+        change.__enter__()
+    except OSError as error:
+        raise BadInput(f"cannot use {path} for the files of the run: {error.strerror}") from error
+    named = os.environ.get(READ_FROM)
+    os.environ[READ_FROM] = before
+    try:
+        yield RunFolder(folder)
+    finally:
+        change.__exit__(None, None, None)
+        os.environ.pop(READ_FROM)
+        if named is not None:
+            os.environ[READ_FROM] = named

@@ -1,0 +1,43 @@
+"""The entry point of the command line: how the program starts and how it ends."""
+
+import sys
+from collections.abc import Sequence
+
+from dagrun._version import __version__
+
+CANCELLED = 130  # what a shell reports for a program that Ctrl-C ended
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    Args:
+        args: The arguments after the program's name; by default those of this process.
+    """
+    args = sys.argv[1:] if args is None else args
+    if list(args) == ["--version"]:
+        sys.stdout.write(f"dagrun {__version__}\n")  # without click, whose import costs three times as much as Python's
+        return 0
+    try:
+        return _call(args)
+    except KeyboardInterrupt:  # before click was there to catch it
+        sys.stderr.write("Cancelled.\n")
+        return CANCELLED
+
+
+def _call(args: Sequence[str]) -> int:
+    import click
+
+    from dagrun.cli.commands import cli
+    from dagrun.errors import DagrunError
+
+    try:
+        code = cli.main(args, prog_name="dagrun", standalone_mode=False)
+    except (click.ClickException, DagrunError) as error:
+        from dagrun.cli.problems import report
+
+        return report(error, as_json="--json" in args or any(a.startswith("--events") for a in args))
+    except click.Abort:
+        click.echo("Cancelled.", err=True)
+        return CANCELLED
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,28 @@
+"""Plans as the command line gets them: from a file, or from the standard input."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+from dagrun.cli.problems import BadInput
+from dagrun.graph.reading import read_plan
+from dagrun.model.plan import Plan
+from dagrun.model.policy import PlanLimits
+from dagrun.model.toolbox import Toolbox
+
+STDIN: Final = "-"
+
+
+def load_plan(name: str, toolbox: Toolbox | None = None) -> Plan:
+    """Read the plan in the file *name*, or from the standard input.
+
+    Raises:
+        PlanRefused: It cannot be read; every problem is in the error.
+    """
+    if name != STDIN:
+        return read_plan(Path(name), toolbox=toolbox)
+    if sys.stdin is None:
+        raise BadInput("there is no standard input to read the plan from")
+    return read_plan(sys.stdin.buffer.read(PlanLimits().max_bytes + 1), toolbox=toolbox)

@@ -1,0 +1,91 @@
+"""What can be wrong with what a user gives, told in lines, and as JSON where that was asked for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+import click
+
+from dagrun.cli.data import Data
+from dagrun.cli.text import SCHEMA_VERSION, bounded, printable
+from dagrun.errors import DagrunError, PlanRefused, Problem
+
+USAGE: Final = 2
+REFUSED: Final = 3
+MAX_LINES: Final = 200
+
+
+class BadInput(click.ClickException):
+    """Something that the user gave cannot be used, and nothing was run.
+
+    Args:
+        lines: Everything that is wrong, a line each.
+    """
+
+    exit_code = USAGE
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+
+
+def report(error: Exception, *, as_json: bool = False) -> int:
+    """Tell the user about *error*, and give the exit code.
+
+    Args:
+        error: What was raised.
+        as_json: Whether the standard output gets the same as JSON.
+    """
+    match error:
+        case PlanRefused():
+            code, lines = _refusal_code(error.problems), _refusal_lines(error.problems)
+        case BadInput():
+            code, lines = error.exit_code, list(error.lines)
+        case click.UsageError() if error.ctx is not None:
+            code, lines = error.exit_code, [error.format_message()]
+            _say([error.ctx.get_usage(), f"Try '{error.ctx.command_path} --help'.", ""])
+        case click.ClickException():
+            code, lines = error.exit_code, [error.format_message()]
+        case _:
+            code, lines = USAGE, [str(error)]
+    lines = [printable(line) for line in lines]
+    shown = bounded(lines, MAX_LINES, lambda more: f"… and {more} more (--json has them all)")
+    _say([f"Error: {shown[0]}", *(f"  {line}" for line in shown[1:])])
+    if as_json:
+        Data(sys.stdout).json(_as_json(error, code, lines))
+    return code
+
+
+def _refusal_code(problems: Sequence[Problem]) -> int:
+    """A plan that could not even be opened is a mistake of the command line, and no fault of the plan."""
+    return USAGE if all(problem.code == "DR001" for problem in problems) else REFUSED
+
+
+def _refusal_lines(problems: Sequence[Problem]) -> list[str]:
+    if len(problems) == 1:
+        return [str(problems[0])]
+    return [f"the plan has {len(problems)} problems:", *map(str, problems)]
+
+
+def _as_json(error: Exception, code: int, lines: Sequence[str]) -> dict[str, Any]:
+    problems = error.problems if isinstance(error, PlanRefused) else ()
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "status": "refused" if code == REFUSED else "usage",
+        "exit_code": code,
+        "error": lines[0],
+        "details": list(lines[1:]) if not problems else [],
+        "problems": [problem.as_dict() for problem in problems],
+    }
+
+
+def _say(lines: Sequence[str]) -> None:
+    for line in lines:
+        click.echo(line, err=True)
+
+
+def is_expected(error: Exception) -> bool:
+    """Whether *error* is something to be told in a line, and not a fault of dagrun."""
+    return isinstance(error, DagrunError | click.ClickException)

@@ -1,0 +1,60 @@
+"""Texts on their way to a terminal: nothing that a plan or a tool says may steer it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+SCHEMA_VERSION: Final = 1  # of everything that is printed as JSON
+
+_KEPT: Final = frozenset("\n\t")
+
+
+def printable(text: str) -> str:
+    """Escape control characters in a text of several lines; line ends and tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in _KEPT else _escape(c) for c in text)
+
+
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape", "backslashreplace").decode("ascii")
+
+
+def to_json(value: Any, *, indent: int | None = None) -> str:
+    """Write *value* as JSON that is safe to show: what a terminal could take for a command is escaped."""
+    separators = (",", ":") if indent is None else None
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent, separators=separators)
+    # Outside of its texts, JSON holds nothing but printable ASCII and line ends.
+    return text if text.isascii() and "\x7f" not in text else _UNPRINTABLE.sub(_json_escape, text)
+
+
+_UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e\n]")
+
+
+def _json_escape(match: re.Match[str]) -> str:
+    char = match.group()
+    return char if char.isprintable() else json.dumps(char)[1:-1]
+
+
+def columns(rows: Sequence[Sequence[str]], head: Sequence[str] = ()) -> str:
+    """Lay out *rows* in columns as wide as what is in them; the last one is as long as it likes."""
+    lines = [list(map(_one_line, row)) for row in ([head, *rows] if head else rows)]
+    if not lines:
+        return ""
+    widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]) - 1)]
+    return "".join(
+        "  ".join([*(cell.ljust(width) for cell, width in zip(line, widths, strict=False)), line[-1]]).rstrip() + "\n"
+        for line in lines
+    )
+
+
+def _one_line(text: str) -> str:
+    return "".join(c if c.isprintable() else _escape(c) for c in text)
+
+
+def bounded(lines: Sequence[str], limit: int, tail: Callable[[int], str]) -> list[str]:
+    """The first *limit* of *lines*, and what *tail* says about the number of the others."""
+    return [*lines[:limit], tail(len(lines) - limit)] if len(lines) > limit else list(lines)

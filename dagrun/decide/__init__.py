@@ -1,0 +1,1 @@
+"""Decisions as pure functions: recovery, retry delays, what an exception means."""

@@ -1,0 +1,229 @@
+"""Every error of dagrun, in one tree, and the numbered problems of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+# The longest text of an error, in characters: a plan with 100,000 faults must not print 55 MB.
+MAX_ERROR_TEXT = 4096
+
+SENTENCES: Mapping[str, str] = {
+    # Reading: the bytes, before there is a plan.
+    "DR001": "cannot read {file}: {reason}",
+    "DR002": "{file} is not text: {reason}",
+    "DR003": "broken {syntax} at line {line}, column {column}: {reason}",
+    "DR004": "{reason}; plans use JSON's scalars, without anchors, aliases or tags",
+    "DR005": "the plan has {size} bytes, the ceiling is {limit}",
+    "DR006": "nested deeper than {limit} levels",
+    "DR007": "the key {key} stands twice in one object",
+    "DR008": "{number} is not a number that a plan may hold (no NaN, no infinity, at most {limit} digits)",
+    "DR009": "expected {expected}, got {found}",
+    "DR010": "unknown field {field}{hint}",
+    "DR011": "the field {field} is missing",
+    "DR012": "{reason}, got {found}",
+    "DR013": "the text holds {reason}, which cannot be stored",
+    # Structure: steps and what they wait for.
+    "DR101": "{id} is not a step id: use 1 to 48 of the letters A-Z, a-z, digits, '_' and '-'",
+    "DR102": "the id {id} is taken by {first}",
+    "DR103": "the id {id} differs from {other} in nothing but upper and lower case",
+    "DR104": "step {step} depends on {dependency}, which is not in the plan{hint}",
+    "DR105": "step {step} depends on itself",
+    "DR106": "these steps wait for each other: {cycle}",
+    "DR107": "step {step} names the dependency {dependency} twice",
+    "DR108": "the plan has {count} steps, the ceiling is {limit}",
+    "DR109": "step {step} has {count} dependencies, the ceiling is {limit}",
+    "DR110": "{id} is reserved: {meaning}",
+    "DR111": "the plan has no steps",
+    "DR112": "step {step}: {reason}",
+    # Tools and their arguments.
+    "DR201": "step {step} calls {tool}, which is not a known tool{hint}",
+    "DR202": "step {step} calls {tool}, which this run does not allow",
+    "DR203": "step {step} leaves out {argument}, which {tool} requires ({type})",
+    "DR204": "step {step} passes {argument}, which {tool} does not take{hint}",
+    "DR205": "step {step} passes {argument} to {tool}: {reason}, got {found}",
+    "DR206": "step {step} passes {argument} to {tool}: that one is filled in by the runtime, never by a plan",
+    "DR207": "the fallback {fallback} of step {step} does not fit: {reason}",
+    "DR208": "step {step} runs {tool} in a worker process, which cannot import it: {reason}",
+    # References and conditions.
+    "DR301": "{text} is not a reference: {reason}",
+    "DR302": "step {step} refers to {reference}, which is not in the plan{hint}",
+    "DR303": "step {step} refers to {reference}, but the output of {tool} has no {field}{hint}",
+    "DR304": "step {step} passes {reference} as {argument}: {tool} takes {expected}, {producer} gives {found}",
+    "DR305": "step {step} refers to its own output in {place}",
+    "DR306": "step {step} refers to {reference}, but the run has no such input{hint}",
+    "DR307": "step {step} refers to {reference}, which exists only in the arguments of a step with for_each",
+    "DR308": "{reason}",
+    "DR309": "for_each of step {step} must be a list or a reference to one: {reason}",
+    "DR311": "the plan's output refers to {reference}, which is not in the plan{hint}",
+    "DR312": "the plan's output refers to {reference}, but the output of {tool} has no {field}{hint}",
+    # Advice: the plan runs, but look.
+    "DR901": "step {step} depends on {dependency} but uses nothing of it",
+    "DR902": "steps {steps} make the same call of {tool}; one would do",
+    "DR910": "step {step} calls {tool}, which changes the outside world, and nobody said whether it needs approval",
+    "DR911": "step {step} has no time limit: neither the step, nor {tool}, nor the policy names one",
+    "DR912": "step {step} calls {tool}, which reaches outside: no fallback and no on_failure say what happens then",
+    "DR990": "there is more of the kind of {code}; only the first {limit} are listed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One fault of a plan or a patch.
+
+    Attributes:
+        code: Such as ``DR104``; stable across releases.
+        path: Where in the plan, such as ``steps[2].depends_on[0]``; empty for the whole.
+        facts: What the sentence is built from, as text.
+    """
+
+    code: str
+    path: str
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_advice(self) -> bool:
+        """Whether a plan with this fault still runs (unless the check is strict)."""
+        return self.code.startswith("DR9")
+
+    @property
+    def sentence(self) -> str:
+        """The fault in words that a planner can act on, without the place."""
+        return SENTENCES[self.code].format_map({k: shorten(v) for k, v in self.facts.items()})
+
+    def __str__(self) -> str:
+        place = f"{shorten(self.path)}: " if self.path else ""
+        return f"{self.code} {place}{self.sentence}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The problem as plain JSON: code, path, message and facts."""
+        return {"code": self.code, "path": self.path, "message": self.sentence, "facts": dict(self.facts)}
+
+
+def shorten(text: str, limit: int = 200) -> str:
+    """Make *text* fit for one line of at most *limit* characters, control characters escaped."""
+    # The cut comes first: escaping a text of 100 MB only to throw it away would take seconds.
+    cut = text[:limit]
+    shown = cut
+    if not cut.isprintable():
+        shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in cut)
+    return shown if len(text) <= limit else f"{shown}… ({len(text)} characters)"
+
+
+def join_lines(lines: Iterable[str], limit: int = MAX_ERROR_TEXT, *, more: int = 0) -> str:
+    """Join *lines*, and count what does not fit into *limit* characters, and *more* that nobody has written."""
+    kept: list[str] = []
+    left, hidden = limit - 40, more
+    is_full = False
+    for line in lines:
+        left -= len(line) + 1
+        is_full = is_full or left < 0
+        if is_full:
+            hidden += 1
+        else:
+            kept.append(line)
+    return "\n".join(kept) + (f"\n… and {hidden} more" if hidden else "")
+
+
+class DagrunError(Exception):
+    """The root of everything that dagrun raises on purpose."""
+
+
+class PlanRefused(DagrunError):
+    """The plan has problems; nothing was run."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(self.problems)  # in args, so that it pickles and copies
+
+    def __str__(self) -> str:
+        count = len(self.problems)
+        # More than these never fit, and to write them would take seconds.
+        shown = self.problems[: MAX_ERROR_TEXT // 10]
+        lines = [f"{count} problem{'s' * (count != 1)}:", *map(str, shown)]
+        return join_lines(lines, more=count - len(shown))
+
+
+class ContractError(DagrunError, TypeError):
+    """A tool, a toolbox or an option was declared wrongly by the host program."""
+
+
+class UnknownTool(DagrunError, LookupError):
+    """A tool was asked for by a name that the toolbox does not have."""
+
+
+class StepNotFound(DagrunError, LookupError):
+    """A step was asked for by an id that the run does not have."""
+
+
+class MissingExtra(DagrunError, ImportError):
+    """Something that is not in the base install was asked for."""
+
+
+class RunFailed(DagrunError):
+    """A run did not succeed; raised only where the caller asks for it.
+
+    Attributes:
+        status: The status of the run, such as ``failed``.
+        reason: Why, in one sentence.
+    """
+
+    def __init__(self, status: str, reason: str) -> None:
+        super().__init__(status, reason)
+        self.status = status
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the run ended as {self.status}: {self.reason}"
+
+
+class ToolError(DagrunError):
+    """A tool says that it failed and that nothing happened outside.
+
+    Raise it in a tool only when the effect surely did not take place: the step may then be tried again. Any
+    other exception out of an effectful tool leaves its outcome unknown.
+
+    Args:
+        message: What went wrong, in a sentence.
+        retryable: Whether the same call may work later (a busy server), or never will (a wrong name).
+        retry_after: Seconds before which another attempt makes no sense.
+        missing_input: The name of an input that a person or a planner would have to give.
+        permission: The caller is not allowed to; asking again changes nothing.
+        unreachable: The thing that the step needs cannot be reached at all any more.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retryable: bool = False,
+        retry_after: float | None = None,
+        missing_input: str | None = None,
+        permission: bool = False,
+        unreachable: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retryable = retryable
+        self.retry_after = retry_after
+        self.missing_input = missing_input
+        self.permission = permission
+        self.unreachable = unreachable
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_tool_error, (type(self), self.message, {k: v for k, v in vars(self).items() if k != "message"}))
+
+
+class StepCancelled(DagrunError):
+    """Raised by ``ToolContext.check_cancelled`` in a step that was asked to stop."""
+
+
+class ValueRefused(DagrunError, ValueError):
+    """A value cannot travel between steps: not JSON, too large, too deep, or not of the declared type."""
+
+
+def _tool_error(cls: type[ToolError], message: str, fields: dict[str, Any]) -> ToolError:
+    error = cls(message)
+    vars(error).update(fields)
+    return error

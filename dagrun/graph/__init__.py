@@ -1,0 +1,1 @@
+"""Checking, topology, the live graph, the frontier, drawing: pure and synchronous."""

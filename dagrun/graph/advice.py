@@ -1,0 +1,69 @@
+"""Advice: what is not wrong, but worth a look. A strict check takes it for errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dagrun.graph.checked import CheckedStep
+from dagrun.graph.findings import Findings
+from dagrun.graph.scope import ToolFacts
+from dagrun.model.effect import Effect
+
+_MAX_NAMED = 10
+
+
+def advise(steps: Iterable[tuple[int, CheckedStep]], tools: Mapping[str, ToolFacts], findings: Findings) -> None:
+    """Look for what a careful reader of the plan would ask about.
+
+    Args:
+        steps: Those that have been checked, with their places.
+        tools: What is known of each tool.
+        findings: Where the advice goes.
+    """
+    places = list(steps)
+    _unused_dependencies(places, findings)
+    _repeated_calls(places, findings)
+    _open_questions(places, tools, findings)
+
+
+def _unused_dependencies(steps: list[tuple[int, CheckedStep]], findings: Findings) -> None:
+    # To wait for the effect of a step is a good reason. What only computes or looks leaves nothing but its output.
+    free = {checked.step.id for _, checked in steps if checked.tool.effect.is_free}
+    for index, checked in steps:
+        declared = checked.step.depends_on
+        if not declared or checked.value_sources.issuperset(declared):
+            continue
+        unused = free.intersection(declared) - checked.value_sources
+        for number, id_ in enumerate(declared if unused else ()):
+            if id_ in unused:
+                findings.add("DR901", index, f"depends_on[{number}]", step=checked.step.id, dependency=id_)
+        if not findings.wants("DR901"):
+            return
+
+
+def _repeated_calls(steps: list[tuple[int, CheckedStep]], findings: Findings) -> None:
+    calls: dict[Any, list[int]] = {}
+    for place, (_, checked) in enumerate(steps):
+        if checked.tool.effect is Effect.PURE and checked.items is None and checked.step.when is None:
+            calls.setdefault((checked.tool.name, checked.args.pieces, checked.args.holes), []).append(place)
+    for places in calls.values():
+        if len(places) < 2:
+            continue
+        names = [steps[place][1].step.id for place in places[:_MAX_NAMED]]
+        if len(places) > _MAX_NAMED:
+            names.append(f"… ({len(places)} in all)")
+        index, checked = steps[places[1]]
+        findings.add("DR902", index, steps=", ".join(names), tool=checked.tool.name)
+
+
+def _open_questions(steps: list[tuple[int, CheckedStep]], tools: Mapping[str, ToolFacts], findings: Findings) -> None:
+    """Ask what the policy leaves open: approval, time, and what happens on a failure."""
+    for index, checked in steps:
+        step, tool = checked.step, checked.tool
+        if not tool.effect.is_free and tool.needs_approval is None:
+            findings.add("DR910", index, "tool", step=step.id, tool=tool.name)
+        if checked.timeout is None and step.deadline is None:
+            findings.add("DR911", index, step=step.id, tool=tool.name)
+        if tool.effect is not Effect.PURE and checked.fallback is None and step.on_failure is None:
+            findings.add("DR912", index, step=step.id, tool=tool.name)

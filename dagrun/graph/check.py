@@ -1,0 +1,121 @@
+"""The checker: a plan in, and either a plan that may run or everything that is wrong with it, at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dagrun.errors import PlanRefused, Problem
+from dagrun.graph.advice import advise
+from dagrun.graph.check_references import check_output
+from dagrun.graph.check_step import check_step
+from dagrun.graph.checked import CheckedPlan, CheckedStep
+from dagrun.graph.findings import WHOLE_PLAN, Findings
+from dagrun.graph.scope import Scope
+from dagrun.graph.topology import check_cycles
+from dagrun.model.plan import Plan
+from dagrun.model.policy import Policy
+from dagrun.model.reference import Template
+from dagrun.model.toolbox import Toolbox
+
+
+def check_plan(
+    plan: Plan,
+    toolbox: Toolbox,
+    policy: Policy | None = None,
+    *,
+    inputs: Mapping[str, Any] | None = None,
+    strict: bool = False,
+) -> CheckedPlan:
+    """Check *plan*, and settle all that can be settled before it runs.
+
+    Args:
+        plan: The plan.
+        toolbox: What its steps may call.
+        policy: The limits that it must keep; none but the defaults if left out.
+        inputs: The inputs of the run, for references to them; `None` if they are not known yet.
+        strict: Whether advice is refused like an error.
+
+    Returns:
+        The plan as the runtime wants it; it can be run any number of times.
+
+    Raises:
+        PlanRefused: The plan has problems; the error holds all of them, in the order of the plan.
+    """
+    problems, checked = find_problems(plan, toolbox, policy, inputs=inputs, strict=strict)
+    if checked is None:
+        raise PlanRefused(p for p in problems if strict or not p.is_advice)
+    return checked
+
+
+def find_problems(
+    plan: Plan,
+    toolbox: Toolbox,
+    policy: Policy | None = None,
+    *,
+    inputs: Mapping[str, Any] | None = None,
+    strict: bool = False,
+) -> tuple[tuple[Problem, ...], CheckedPlan | None]:
+    """Check *plan* as `check_plan` does, and give what was found instead of raising it.
+
+    Returns:
+        Problems and advice, in the order of the plan; and the plan as the runtime wants it, `None` if it is refused.
+    """
+    findings = Findings()
+    policy = Policy() if policy is None else policy
+    count = _count_steps(plan)
+    if not plan.steps:
+        findings.add("DR111", WHOLE_PLAN, "steps")
+    if policy.max_steps is not None and count > policy.max_steps:
+        # The rest is not looked at: a plan that is far too long must be written anew anyway.
+        findings.add("DR108", WHOLE_PLAN, "steps", count=count, limit=policy.max_steps)
+        return findings.problems(), None
+    scope = Scope(plan, toolbox, policy, inputs, findings)
+    steps = _check_steps(scope)
+    output = check_output(scope) if plan.output is not None else None
+    advise(steps, scope.tools, findings)
+    problems = findings.problems()
+    if findings.has_errors or (strict and problems):
+        return problems, None
+    return problems, _settle(scope, toolbox, steps, output, problems)
+
+
+def _count_steps(plan: Plan) -> int:
+    """Steps, and the elements of those for_each whose lists stand in the plan."""
+    lists = [step.for_each for step in plan.steps if step.for_each is not None]
+    return len(plan.steps) + sum(len(items) for items in lists if isinstance(items, list))
+
+
+def _check_steps(scope: Scope) -> list[tuple[int, CheckedStep]]:
+    steps = []
+    dependencies: dict[str, tuple[str, ...]] = {}
+    for index, step in enumerate(scope.plan.steps):
+        checked, waits_for = check_step(scope, index, step)
+        dependencies.setdefault(step.id, waits_for)
+        if checked is not None:
+            steps.append((index, checked))
+    check_cycles(dependencies, scope.index, scope.findings)
+    return steps
+
+
+def _settle(
+    scope: Scope,
+    toolbox: Toolbox,
+    steps: list[tuple[int, CheckedStep]],
+    output: Template | None,
+    advice: tuple[Problem, ...],
+) -> CheckedPlan:
+    successors: dict[str, list[str]] = {step.id: [] for step in scope.plan.steps}
+    for _, checked in steps:
+        id_ = checked.step.id
+        for need in checked.depends_on:
+            successors[need].append(id_)
+    return CheckedPlan(
+        plan=scope.plan,
+        toolbox=toolbox,
+        policy=scope.policy,
+        steps={checked.step.id: checked for _, checked in steps},
+        successors={id_: tuple(after) for id_, after in successors.items()},
+        output=output,
+        advice=advice,
+    )

@@ -1,0 +1,129 @@
+"""One step: everything that can be known about it before it runs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dagrun.graph.check_arguments import Call
+from dagrun.graph.check_references import StepReferences
+from dagrun.graph.check_tools import check_executor, check_fallback, check_tool
+from dagrun.graph.checked import CheckedStep
+from dagrun.graph.plain_json import compile_value, is_plain_json
+from dagrun.graph.scope import Scope, least
+from dagrun.model.plan import Step
+from dagrun.model.reference import Template
+
+_NOTHING: Final[frozenset[str]] = frozenset()
+
+# Nothing can be wrong with these that pydantic has not looked at. Most steps have no others, and are done sooner.
+_PLAIN_FIELDS: Final = frozenset(
+    ("id", "tool", "args", "depends_on", "description", "expected_output", "confidence", "estimate", "optional")
+)
+
+
+def check_step(scope: Scope, index: int, step: Step) -> tuple[CheckedStep | None, tuple[str, ...]]:
+    """Check one step.
+
+    Returns:
+        The step as the runtime wants it, or `None` if its problems leave nothing to run; and the ids of the steps
+        of the plan that it waits for, in the order of first mention.
+    """
+    facts = check_tool(scope, index, step)
+    call = Call(scope.findings, index, step, facts) if facts is not None else None
+    is_plain = _PLAIN_FIELDS.issuperset(step.model_fields_set)
+    args = compile_value(step.args, scope.findings, index, "args")
+    references = None
+    if is_plain and args is not None and not args.holes:
+        if call is not None:
+            call.check_literal(args)
+    else:
+        references = StepReferences(scope, index, step)
+        _check_references(references, step, args, call)
+    waits_for = _dependencies(scope, index, step, references)
+    if not is_plain:
+        _check_options(scope, index, step)
+        if references is not None and step.success is not None:
+            references.success(step.success, waits_for)
+    if facts is None:
+        return None, waits_for
+    executor = facts.executor
+    if executor == "process" or step.executor is not None:
+        executor = check_executor(scope, index, step, facts)
+    fallback = None
+    if step.fallback is not None or facts.tool.fallback is not None:
+        fallback = check_fallback(scope, index, step, facts, args)
+    if args is None:
+        return None, waits_for
+    checked = CheckedStep(
+        step=step,
+        tool=facts.tool,
+        fallback=fallback.tool if fallback is not None else None,
+        executor=executor,
+        pool=step.pool if step.pool is not None else facts.pool,
+        args=args,
+        items=references.items if references is not None else None,
+        depends_on=waits_for,
+        value_sources=frozenset(references.sources) if references is not None and references.sources else _NOTHING,
+        timeout=facts.timeout if step.timeout is None else least(step.timeout, facts.timeout),
+    )
+    return checked, waits_for
+
+
+def _check_references(references: StepReferences, step: Step, args: Template | None, call: Call | None) -> None:
+    """Check list, condition and arguments of a step that may hold references."""
+    if step.for_each is not None:
+        references.for_each()
+    if step.when is not None:
+        references.when(step.when)
+    if args is None:
+        return
+    lookups = references.arguments(args)
+    if call is None:
+        return
+    if args.holes:
+        call.check_with_references(args, lookups)
+    else:
+        call.check_literal(args)
+
+
+def _dependencies(scope: Scope, index: int, step: Step, references: StepReferences | None) -> tuple[str, ...]:
+    """Every step to wait for: the declared ones first, then those that references imply."""
+    found = tuple(step.depends_on)
+    if found:
+        distinct = set(found)
+        if len(distinct) < len(found) or step.id in distinct or not scope.ids.issuperset(distinct):
+            _check_declared(scope, index, step)
+            found = tuple(id_ for id_ in dict.fromkeys(found) if id_ in scope.index and id_ != step.id)
+    if references is not None and references.sources:
+        found = tuple(dict.fromkeys((*found, *references.sources)))
+    return found
+
+
+def _check_declared(scope: Scope, index: int, step: Step) -> None:
+    seen: set[str] = set()
+    for number, id_ in enumerate(step.depends_on):
+        place = f"depends_on[{number}]"
+        if id_ in seen:
+            scope.findings.add("DR107", index, place, step=step.id, dependency=repr(id_[:200]))
+        elif id_ == step.id:
+            scope.findings.add("DR105", index, place, step=step.id)
+        elif id_ not in scope.index:
+            hint = scope.findings.hint(id_, scope.index)
+            scope.findings.add("DR104", index, place, step=step.id, dependency=repr(id_[:200]), hint=hint)
+        seen.add(id_)
+
+
+def _check_options(scope: Scope, index: int, step: Step) -> None:
+    def wrong(field: str, reason: str) -> None:
+        scope.findings.add("DR112", index, field, step=step.id, reason=reason)
+
+    if step.max_parallel is not None and step.for_each is None:
+        wrong("max_parallel", "max_parallel limits the elements of for_each, and there is no for_each")
+    if step.on_failure == "default" and not step.has_default:
+        wrong("on_failure", 'on_failure is "default", and no default is given')
+    if step.has_default and step.on_failure != "default":
+        wrong("default", 'a default is used only with on_failure "default"')
+    if step.has_default:
+        is_plain_json(step.default, scope.findings, index, "default")
+    if step.pause is not None:
+        wrong("pause", "to pause, a run needs somebody who answers, and that cannot be had yet")

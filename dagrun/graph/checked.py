@@ -1,0 +1,88 @@
+"""What the checker hands to the runtime: a plan in which everything that can be known beforehand is settled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dagrun.errors import Problem
+from dagrun.model.condition import Condition
+from dagrun.model.plan import Plan, Step
+from dagrun.model.policy import Policy
+from dagrun.model.reference import Template
+from dagrun.model.tool import ExecutorName
+from dagrun.model.toolbox import AnyTool, Toolbox
+
+
+@dataclass(slots=True)
+class CheckedStep:
+    """A step with its tool, its templates and its limits. Shared by all runs of the plan, and never changed.
+
+    Attributes:
+        step: As it was planned.
+        tool: The tool that it calls.
+        fallback: The tool that is tried last, if any.
+        executor: Where the tool runs: the step's word, else the tool's.
+        pool: The step's word, else the tool's.
+        args: The arguments, ready to be filled.
+        items: The list of a for_each, ready to be filled.
+        depends_on: Every step to wait for, declared or implied, in the order of first mention; no repetitions.
+        value_sources: Those of them whose output is used, in arguments, list or condition.
+        timeout: Seconds for an attempt: the least that step, tool and policy say; or none.
+        gates: Those of *depends_on* that need only have ended, however they did: the barrier of a wave.
+        is_plain: Whether nothing has to be asked before it starts: no condition, no list, no approval, no effect.
+        may_repeat: Whether a call of unknown outcome may be made again.
+        has_arguments: Whether anything is passed at all.
+        is_timed: Whether an attempt of its own tool may run into a time limit.
+        success: The condition that its output must meet, or none.
+    """
+
+    step: Step
+    tool: AnyTool
+    fallback: AnyTool | None
+    executor: ExecutorName
+    pool: str | None
+    args: Template
+    items: Template | None
+    depends_on: tuple[str, ...]
+    value_sources: frozenset[str]
+    timeout: float | None
+    gates: frozenset[str] = frozenset()
+    # Derived once, because the hot path asks for them at every step.
+    is_plain: bool = field(init=False)
+    may_repeat: bool = field(init=False)
+    has_arguments: bool = field(init=False)
+    is_timed: bool = field(init=False)
+    success: Condition | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        tool = self.tool
+        asks = self.step.when is not None or self.items is not None or bool(tool.needs_approval)
+        self.is_plain = tool.effect.is_free and not asks
+        self.may_repeat = tool.effect.may_repeat
+        self.has_arguments = bool(self.step.args) or tool.arguments.context is not None
+        self.is_timed = self.timeout is not None or self.step.deadline is not None
+        self.success = self.step.success
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedPlan:
+    """A plan that may run, any number of times and at the same time.
+
+    Attributes:
+        plan: As it was written.
+        toolbox: What its steps may call.
+        policy: The limits that it was checked against.
+        steps: By id, in the order of the plan.
+        successors: For each id, the ids of the steps that wait for it.
+        output: What the run answers, ready to be filled; `None` for the outputs of the sinks.
+        advice: What is not wrong, but worth a look.
+    """
+
+    plan: Plan
+    toolbox: Toolbox
+    policy: Policy
+    steps: Mapping[str, CheckedStep]
+    successors: Mapping[str, tuple[str, ...]]
+    output: Template | None
+    advice: tuple[Problem, ...] = field(default=())

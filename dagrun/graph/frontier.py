@@ -1,0 +1,172 @@
+"""The frontier: steps that may start now, and the caps that say how many at once."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from dagrun.model.outcome import State
+
+if TYPE_CHECKING:
+    from dagrun.graph.live import Node
+
+    # Nodes do not compare: priority, place in the plan and, of a for_each, the element always tell two apart.
+    Entry: TypeAlias = tuple[float, int, int, Node]
+
+_READY: Final = State.READY
+
+
+class Cap:
+    """A limit on steps that run at once: a counter, the steps that it keeps back, and the runs that wait for room.
+
+    Where runs share a cap, each stands in line for one slot at a time, so that a long run cannot starve a short one.
+    """
+
+    __slots__ = ("limit", "parked", "promised", "used", "waiting")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self.parked: list[Entry] = []
+        self.waiting: dict[Frontier, Callable[[], None]] = {}
+        self.promised: set[Frontier] = set()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more may start under it."""
+        return self.used >= self.limit
+
+    def free_for(self, frontier: Frontier) -> int:
+        """How many slots *frontier* may take: what is promised to others is taken already."""
+        return self.limit - self.used - len(self.promised) + (frontier in self.promised)
+
+    def release(self) -> None:
+        """Give one slot back."""
+        self.used -= 1
+        self.offer()
+
+    def offer(self) -> None:
+        """Promise what is free to those who wait, in the order of asking, and tell them."""
+        while self.waiting and self.used + len(self.promised) < self.limit:
+            first = next(iter(self.waiting))
+            self.promised.add(first)
+            self.waiting.pop(first)()
+
+    def decline(self, frontier: Frontier) -> None:
+        """Pass on what was promised to *frontier*, which has no use for it."""
+        if frontier in self.promised:
+            self.promised.remove(frontier)
+            self.offer()
+
+
+class Frontier:
+    """Ready steps, in the order in which they should start.
+
+    Without a cap that is first ready, first started. Under a cap it is longest remaining path first, ties in the
+    order of the plan; a step whose own cap is full waits at that cap, out of the way of the others.
+
+    Args:
+        total: The cap on all running steps; `None` for no limit.
+        priorities: Longest remaining path per step id, in seconds or hops; `None` where no cap makes it matter.
+        on_room: Called when a cap shared with other runs has room again.
+    """
+
+    __slots__ = ("_heap", "_on_room", "_priorities", "_queue", "_total")
+
+    def __init__(
+        self,
+        total: Cap | None = None,
+        priorities: Mapping[str, float] | None = None,
+        on_room: Callable[[], None] | None = None,
+    ) -> None:
+        self._total = total
+        self._priorities = priorities
+        self._on_room = on_room
+        self._queue: deque[Node] = deque()
+        self._heap: list[Entry] = []
+
+    def push(self, node: Node) -> None:
+        """Add a step that has become ready."""
+        if self._priorities is None:
+            self._queue.append(node)
+        else:
+            family = node.id if node.parent is None else node.parent.id
+            heappush(self._heap, (-self._priorities.get(family, 0.0), node.order, node.index, node))
+
+    def room(self) -> int:
+        """How many more steps could be taken now, at most."""
+        waiting, total = len(self._queue) or len(self._heap), self._total
+        if total is None:
+            return waiting
+        if not waiting:
+            total.decline(self)
+            return 0
+        free = total.free_for(self)
+        if free <= 0:
+            self._wait_for_room()
+        return min(waiting, max(free, 0))
+
+    def take(self) -> Node | None:
+        """Give the step that should start next, its slots taken; `None` if nothing may start now."""
+        if self._priorities is None:
+            queue = self._queue
+            while queue:
+                node = queue.popleft()
+                if node.state is _READY:
+                    return node
+            return None
+        return self._take_best()
+
+    def _take_best(self) -> Node | None:
+        total = self._total
+        while self._heap:
+            if total is not None and total.free_for(self) <= 0:
+                self._wait_for_room()
+                return None
+            entry = heappop(self._heap)
+            node = entry[-1]
+            if node.state is not _READY:
+                self._unpark(node.caps)  # it was settled while it waited: what it leaves unused, another may use
+                continue
+            full = next((cap for cap in node.caps if cap.is_full), None)
+            if full is not None:
+                heappush(full.parked, entry)
+                self._unpark(node.caps)  # what this one was taken from a cap for, another may use
+                continue
+            for cap in node.caps:
+                cap.used += 1
+            if total is not None:
+                total.used += 1
+                total.promised.discard(self)
+            return node
+        if total is not None:
+            total.decline(self)
+        return None
+
+    def _wait_for_room(self) -> None:
+        if self._on_room is not None and self._total is not None:
+            self._total.waiting.setdefault(self, self._on_room)
+
+    def release(self, node: Node) -> None:
+        """Give back the slots of a step that was taken."""
+        if self._priorities is None:
+            return
+        for cap in node.caps:
+            cap.release()
+        self._unpark(node.caps)
+        if self._total is not None:
+            self._total.release()
+
+    def _unpark(self, caps: tuple[Cap, ...]) -> None:
+        for cap in caps:
+            if cap.parked and not cap.is_full:
+                heappush(self._heap, heappop(cap.parked))
+
+    def leave(self) -> None:
+        """Want nothing any more: the run has ended, and what still lies here has settled."""
+        self._heap.clear()
+        if self._total is not None:
+            self._total.waiting.pop(self, None)
+            self._total.decline(self)

@@ -1,0 +1,43 @@
+"""From the limits of a policy to the caps and priorities of a frontier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dagrun.graph.checked import CheckedPlan, CheckedStep
+from dagrun.graph.critical import priorities
+from dagrun.graph.frontier import Cap, Frontier
+
+CapsOf = Callable[[CheckedStep], tuple[Cap, ...]]
+
+
+def make_frontier(plan: CheckedPlan, shared: Cap | None, on_room: Callable[[], None]) -> tuple[Frontier, CapsOf | None]:
+    """Make the frontier of a run; without a limit it is a plain queue, and costs next to nothing.
+
+    Args:
+        plan: The plan and the policy that it was checked against.
+        shared: A cap that counts the steps of several runs, or none.
+        on_room: Called when the shared cap has room again after it was full.
+
+    Returns:
+        The frontier; and the caps that count a step besides the total, `None` if there are none.
+    """
+    policy = plan.policy
+    own = Cap(policy.max_running) if policy.max_running is not None else None
+    by_tool = {name: Cap(limit) for name, limit in policy.max_running_by_tool.items()}
+    by_pool = {name: Cap(limit) for name, limit in policy.max_running_by_pool.items()}
+    is_limited = bool(own or shared or by_tool or by_pool) or any(
+        step.step.max_parallel is not None for step in plan.steps.values()
+    )
+    if not is_limited:
+        return Frontier(), None
+
+    def caps_of(step: CheckedStep) -> tuple[Cap, ...]:
+        found = (
+            own if shared is not None else None,  # with a shared cap in its place, the own one is one among others
+            by_tool.get(step.tool.name),
+            by_pool.get(step.pool) if step.pool is not None else None,
+        )
+        return tuple(cap for cap in found if cap is not None)
+
+    return Frontier(shared or own, priorities(plan), on_room if shared is not None else None), caps_of

@@ -1,0 +1,33 @@
+"""Nulls that mean "left out".
+
+The strict output modes of models demand every argument of a tool, so a model writes null where a person would write
+nothing. See `dagrun.graph.schema`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dagrun.graph.json_types import types_of
+from dagrun.model.signature import Arguments
+from dagrun.model.toolbox import Toolbox
+
+
+def drop_nulls(tree: dict[str, Any], toolbox: Toolbox) -> None:
+    """Leave out every null of a parsed plan that stands for an argument that may be left out and takes no null."""
+    steps = tree.get("steps")
+    for step in steps if isinstance(steps, list) else ():
+        if not isinstance(step, dict) or not isinstance(step.get("args"), dict):
+            continue
+        name = step.get("tool")
+        if isinstance(name, str) and name in toolbox:
+            arguments = toolbox[name].arguments
+            args = step["args"]
+            step["args"] = {key: args[key] for key in args if args[key] is not None or not _is_surplus(key, arguments)}
+
+
+def _is_surplus(name: str, arguments: Arguments) -> bool:
+    if name not in arguments.names or arguments.names[name] in arguments.required:
+        return False
+    types = types_of(arguments.property_schema(name), arguments.schema)
+    return types is not None and "null" not in types

@@ -1,0 +1,122 @@
+"""What every part of a check needs to know about the plan and its tools."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagrun.graph.check_ids import check_ids
+from dagrun.graph.findings import Findings
+from dagrun.graph.json_types import Types, types_of
+from dagrun.graph.sources import Sources
+from dagrun.model.plan import Plan
+from dagrun.model.policy import Policy
+from dagrun.model.tool import ExecutorName
+from dagrun.model.toolbox import AnyTool, Toolbox
+
+
+@dataclass(slots=True)
+class ToolFacts:
+    """What follows from a tool and a policy for every step alike, worked out once.
+
+    Attributes:
+        tool: The tool.
+        is_allowed: Whether this run may call it.
+        executor: Where it runs.
+        pool: The pool whose limit counts it.
+        timeout: Seconds for an attempt: the least that tool and policy say; or none.
+        has_aliases: Whether an argument of it goes by two names.
+        argument_types: The types that its arguments take, as far as they were asked for.
+        import_fault: Why a worker process could not import it; empty if it can, `None` if nobody has looked.
+    """
+
+    tool: AnyTool
+    is_allowed: bool
+    executor: ExecutorName
+    pool: str | None
+    timeout: float | None
+    has_aliases: bool
+    argument_types: dict[str, Types | None] = field(default_factory=dict)
+    import_fault: str | None = None
+
+    def types_of(self, argument: str) -> Types | None:
+        """The JSON types that an argument takes, by any of its names; `None` for any."""
+        if argument not in self.argument_types:
+            arguments = self.tool.arguments
+            self.argument_types[argument] = types_of(arguments.property_schema(argument), arguments.schema)
+        return self.argument_types[argument]
+
+    def why_no_process(self) -> str:
+        """Why a worker process could not import the tool; empty if it can."""
+        if self.import_fault is None:
+            self.import_fault = _import_fault(self.tool)
+        return self.import_fault
+
+
+class Scope:
+    """The plan under check, its surroundings, and what was found.
+
+    Attributes:
+        plan: The plan.
+        policy: What it is checked against.
+        findings: Where the problems go.
+        index: The place of each id.
+        ids: The same ids as a set, which large sets compare with quickly.
+        tools: What is known of each tool, by name.
+        sources: What stands behind references.
+    """
+
+    __slots__ = ("findings", "ids", "index", "plan", "policy", "sources", "tools")
+
+    def __init__(
+        self,
+        plan: Plan,
+        toolbox: Toolbox,
+        policy: Policy,
+        inputs: Mapping[str, Any] | None,
+        findings: Findings,
+    ) -> None:
+        self.plan = plan
+        self.policy = policy
+        self.findings = findings
+        self.tools = {name: _facts(tool, toolbox, policy) for name, tool in toolbox.items()}
+        self.index = check_ids(plan.steps, findings)
+        self.ids = frozenset(self.index)
+        self.sources = Sources(plan.steps, self.index, dict(toolbox), inputs)
+
+
+def least(*limits: float | None) -> float | None:
+    """The least of those that are given; `None` if none is."""
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _facts(tool: AnyTool, toolbox: Toolbox, policy: Policy) -> ToolFacts:
+    timeout = least(tool.timeout, policy.timeout)
+    names = tool.arguments.names
+    return ToolFacts(
+        tool=tool,
+        is_allowed=tool.name in toolbox.allowed,
+        executor=tool.executor,
+        pool=tool.pool,
+        timeout=timeout,
+        has_aliases=len(set(names.values())) < len(names),
+    )
+
+
+def _import_fault(tool: AnyTool) -> str:
+    function = tool.function
+    module, name = function.__module__, function.__qualname__
+    if module == "__main__":
+        return "it is defined in the program itself; move it to a module"
+    if "<" in name:
+        return f"{name} is defined inside a function; move it to the top of its module"
+    found: Any = sys.modules.get(module)
+    if found is None:
+        return ""  # nothing is imported only to check a plan
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is tool or found is function or getattr(found, "function", None) is function:
+        return ""
+    return f"{tool.import_name} is something else"

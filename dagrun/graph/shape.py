@@ -1,0 +1,118 @@
+"""The shape of a plan that was read: fields, types and ranges, as pydantic sees them, in our words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+
+from dagrun.errors import Problem, shorten
+from dagrun.model.condition import Condition
+from dagrun.model.plan import Plan, RetryRule, Step
+from dagrun.model.reference import path_text
+from dagrun.model.toolbox import hint
+from dagrun.model.value import Path, describe
+
+_EXPECTED: Final[Mapping[str, str]] = {
+    "string_type": "a text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "dict_type": "an object",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "model_type": "an object",
+}
+# Pydantic reports every branch of these; one sentence says it.
+_UNIONS: Final[Mapping[str, str]] = {
+    "for_each": 'a list, or a reference such as "${step.path}"',
+    "output": "a reference, or JSON with references",
+}
+
+
+def validate(tree: Any) -> tuple[Plan | None, list[Problem]]:
+    """Make a plan of parsed JSON in our own dialect.
+
+    Returns:
+        The plan, or `None` if there is anything wrong with its shape; and the problems.
+    """
+    try:
+        return Plan.model_validate(tree), []
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_input=False)
+        found = (_problem(fault["type"], fault["loc"], fault["msg"], fault.get("ctx", {}), tree) for fault in faults)
+        return None, list({(p.path, p.code, p.facts.get("field")): p for p in found}.values())
+
+
+def unknown_fields(found: Iterable[str], known: Iterable[str], place: str) -> list[Problem]:
+    """Make a problem for each of the fields *found* that is not *known*."""
+    names = tuple(known)
+    return [unknown_field(name, names, place) for name in found if name not in names]
+
+
+def unknown_field(name: str, known: Iterable[str], place: str) -> Problem:
+    """The problem of a field that does not exist."""
+    path = f"{place}{path_text((name,))}".removeprefix(".")
+    return Problem("DR010", path, {"field": repr(shorten(name, 60)), "hint": hint(name, known)})
+
+
+def missing_field(name: str, place: str) -> Problem:
+    """The problem of a field that has to be there."""
+    return Problem("DR011", place, {"field": name})
+
+
+def wrong_type(place: str, expected: str, value: object) -> Problem:
+    """The problem of a value of the wrong type; what it says is not shown."""
+    return Problem("DR009", place, {"expected": expected, "found": describe(value)})
+
+
+def _problem(kind: str, location: Path, message: str, context: Mapping[str, Any], tree: Any) -> Problem:
+    if kind in ("extra_forbidden", "missing"):
+        place = path_text(location[:-1]).removeprefix(".")
+        name = str(location[-1])
+        if kind == "missing":
+            return missing_field(name, place)
+        return unknown_field(name, _fields_at(location[:-1]), place)
+    location, union = _without_branches(location)
+    place, value = path_text(location).removeprefix("."), _at(tree, location)
+    if union:
+        return wrong_type(place, _UNIONS[union], value)
+    if kind in _EXPECTED:
+        return wrong_type(place, _EXPECTED[kind], value)
+    if kind == "literal_error":
+        return wrong_type(place, str(context.get("expected")), value)
+    reason = message.removeprefix("Value error, ").replace("Input should be", "it must be", 1)
+    return Problem("DR012", place, {"reason": reason, "found": _shown(value)})
+
+
+def _without_branches(location: Path) -> tuple[Path, str]:
+    """Cut off what pydantic says about a branch of a union; give the name of the field if it is one."""
+    for number, part in enumerate(location[:-1]):
+        if part in _UNIONS and number in (0, 2):
+            return location[: number + 1], str(part)
+    return location, ""
+
+
+def _fields_at(location: Path) -> list[str]:
+    model: type[BaseModel] = Condition
+    if len(location) <= 2:
+        model = Step if location else Plan
+    elif location[-1] == "retry":
+        model = RetryRule
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _at(tree: Any, location: Path) -> Any:
+    for part in location:
+        try:
+            tree = tree[part]
+        except (LookupError, TypeError):
+            return None
+    return tree
+
+
+def _shown(value: object) -> str:
+    # A number out of range is worth showing; a text could be long, or a secret.
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return shorten(str(value), 40) if is_number else describe(value)

@@ -1,0 +1,62 @@
+"""JSON, read strictly: bounded in depth before it is parsed, and nothing in it passed over in silence."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+from dagrun.errors import PlanRefused, Problem
+from dagrun.graph.parsed import BadNumber, make_float, make_int, make_object, too_deep
+
+# Texts are skipped whole, unclosed ones to the end; possessive, so that nothing is ever tried twice.
+_TOKEN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+
+
+def parse_json(text: str, max_depth: int) -> Any:
+    """Parse *text*.
+
+    Returns:
+        Plain JSON, with a `Repeated` for each object in which a key stands twice, and a `BadNumber` for each number
+        that no plan may hold.
+
+    Raises:
+        PlanRefused: The text is not JSON, or nested deeper than *max_depth*.
+    """
+    # Before parsing: Python's parser fails on depth in a way of its own, at a depth that depends on the caller's.
+    if _is_deeper(text, max_depth):
+        raise too_deep(max_depth)
+    try:
+        return json.loads(
+            text,
+            object_pairs_hook=make_object,
+            parse_int=make_int,
+            parse_float=make_float,
+            parse_constant=BadNumber,
+        )
+    except json.JSONDecodeError as error:
+        raise PlanRefused([broken("JSON", error.lineno, error.colno, _reason(error.msg))]) from None
+
+
+def broken(syntax: str, line: int, column: int, reason: str) -> Problem:
+    """The problem of a text that is not what it should be."""
+    return Problem("DR003", "", {"syntax": syntax, "line": str(line), "column": str(column), "reason": reason})
+
+
+def _is_deeper(text: str, limit: int) -> bool:
+    if text.count("[") + text.count("{") <= limit:
+        return False
+    depth = 0
+    for match in _TOKEN.finditer(text):
+        token = match.group()
+        if token in ("[", "{"):
+            depth += 1
+            if depth > limit:
+                return True
+        elif token in ("]", "}"):
+            depth -= 1
+    return False
+
+
+def _reason(message: str) -> str:
+    return "there is more text after the end" if message == "Extra data" else message[:1].lower() + message[1:]

@@ -1,0 +1,78 @@
+"""Who waits for whom: dependencies as a graph, and the cycles in it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import networkx as nx
+
+from dagrun.graph.findings import WHOLE_PLAN, Findings
+
+# Dependencies of steps that stand before what they wait for. A graph of more takes seconds and gigabytes to build;
+# a plan that is written in an order in which it can run needs none.
+MAX_LOOSE_EDGES: Final = 1_000_000
+MAX_NAMED: Final = 10
+_MAX_CYCLES: Final = 100
+
+
+def check_cycles(dependencies: Mapping[str, Collection[str]], index: Mapping[str, int], findings: Findings) -> None:
+    """Look for steps that wait for each other.
+
+    Args:
+        dependencies: For each step, those that it waits for; every one of them a key.
+        index: The place of each step in the plan.
+        findings: Where the problems go.
+    """
+    graph = _loose_part(dependencies)
+    if graph is None:
+        limit = f"{MAX_LOOSE_EDGES:,}"
+        reason = f"over {limit} dependencies can be checked only if every step stands after those that it waits for"
+        findings.add("DR308", WHOLE_PLAN, "steps", reason=reason)
+        return
+    if nx.is_directed_acyclic_graph(graph):
+        return
+    # Never `find_cycle`: on a dense graph without a cycle it takes for ever, and most of this one may be such.
+    knots = [knot for knot in nx.strongly_connected_components(graph) if len(knot) > 1]
+    for knot in sorted(knots, key=lambda knot: min(index[id_] for id_ in knot))[:_MAX_CYCLES]:
+        cycle = _walk(knot, dependencies, index)
+        findings.add("DR106", index[cycle[0]], "depends_on", cycle=_name(cycle))
+
+
+def _loose_part(dependencies: Mapping[str, Collection[str]]) -> nx.DiGraph[str] | None:
+    """The steps that do not stand after all that they wait for, as a graph; `None` if that is too large."""
+    # A step after its dependencies is on no cycle, and neither is what it waits for: one pass at the speed of sets
+    # settles nearly every plan that people and planners write.
+    settled: set[str] = set()
+    loose = []
+    for id_, needed in dependencies.items():
+        if settled.issuperset(needed):
+            settled.add(id_)
+        else:
+            loose.append(id_)
+    if sum(len(dependencies[id_]) for id_ in loose) > MAX_LOOSE_EDGES:
+        return None
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    graph.add_nodes_from(loose)
+    graph.add_edges_from((need, id_) for id_ in loose for need in dependencies[id_] if need not in settled)
+    return graph
+
+
+def _walk(knot: set[str], dependencies: Mapping[str, Collection[str]], index: Mapping[str, int]) -> list[str]:
+    """One cycle in steps that can all reach each other, beginning with its first in the plan."""
+    at = min(knot, key=index.__getitem__)
+    passed: dict[str, int] = {}
+    while at not in passed:
+        passed[at] = len(passed)
+        at = next(need for need in dependencies[at] if need in knot)
+    cycle = list(passed)[passed[at] :]
+    first = min(range(len(cycle)), key=lambda place: index[cycle[place]])
+    return cycle[first:] + cycle[:first]
+
+
+def _name(cycle: list[str]) -> str:
+    """Write a cycle as "a -> b -> a" (a waits for b), the middle of a long one left out."""
+    if len(cycle) <= MAX_NAMED:
+        return " -> ".join((*cycle, cycle[0]))
+    shown = " -> ".join(cycle[: MAX_NAMED - 1])
+    return f"{shown} -> … -> {cycle[0]} ({len(cycle)} steps)"

@@ -1,0 +1,1 @@
+"""The vocabulary: plans, steps, references, tool contracts, policies, outcomes, events."""

@@ -1,0 +1,147 @@
+"""Conditions of steps (`when`, `success`): closed JSON predicates, never expressions.
+
+``{"ref": "clean.rows", "op": ">", "value": 0}``, and ``all``, ``any``, ``not`` of such. Richer rules are critics.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from dagrun.model.reference import Reference, parse_reference
+from dagrun.model.value import describe
+
+Op = Literal["==", "!=", "<", "<=", ">", ">=", "in", "contains", "exists", "min_length", "max_length"]
+
+_ORDER: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+class ConditionMismatch(Exception):
+    """A condition compares things that cannot be compared; the step fails."""
+
+
+class Condition(BaseModel):
+    """One predicate: either ``ref``, ``op`` and ``value``, or one of ``all``, ``any``, ``not``.
+
+    ``in`` and ``contains`` look into lists, texts and the keys of objects. ``exists`` takes true or false. Numbers
+    compare with numbers and texts with texts; anything else is a mismatch, which is a failure, not "false".
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True)
+
+    ref: str | None = None
+    op: Op | None = None
+    value: Any = None
+    all: list[Condition] | None = None
+    any: list[Condition] | None = None
+    not_: Condition | None = Field(default=None, alias="not")
+
+    @model_validator(mode="after")
+    def _is_one_kind(self) -> Self:
+        kinds = [name for name in ("ref", "all", "any", "not_") if getattr(self, name) is not None]
+        if len(kinds) != 1:
+            raise ValueError("a condition has exactly one of ref, all, any, not")
+        if (kinds == ["ref"]) != (self.op is not None):
+            raise ValueError("op goes with ref, and ref with op")
+        if kinds == ["ref"] and "value" not in self.model_fields_set and self.op != "exists":
+            raise ValueError(f"{self.op} needs a value")
+        return self
+
+    def leaves(self) -> Iterator[Condition]:
+        """Every comparison in it."""
+        if self.ref is not None:
+            yield self
+        for part in (*(self.all or ()), *(self.any or ()), *((self.not_,) if self.not_ else ())):
+            yield from part.leaves()
+
+    @property
+    def reference(self) -> Reference:
+        """What a comparison looks at.
+
+        Raises:
+            BadReference: *ref* is not a reference.
+        """
+        return parse_reference(self.ref or "")
+
+
+def holds(condition: Condition, look_up: Callable[[Reference], Any]) -> bool:
+    """Evaluate *condition*.
+
+    Args:
+        condition: The predicate.
+        look_up: Gives the decoded value of a reference, and raises `LookupError` where there is none.
+
+    Raises:
+        ConditionMismatch: The types do not fit, or a value is missing.
+    """
+    if condition.all is not None:
+        return all(holds(part, look_up) for part in condition.all)
+    if condition.any is not None:
+        return any(holds(part, look_up) for part in condition.any)
+    if condition.not_ is not None:
+        return not holds(condition.not_, look_up)
+    return _compare(condition, look_up)
+
+
+def _compare(condition: Condition, look_up: Callable[[Reference], Any]) -> bool:
+    reference = condition.reference
+    try:
+        found = look_up(reference)
+    except LookupError as error:
+        if condition.op == "exists":
+            return condition.value is False
+        raise ConditionMismatch(f"{reference}: {error}") from error
+    wanted = condition.value
+    match condition.op:
+        case "exists":
+            return wanted is not False
+        case "==":
+            return _equal(found, wanted)
+        case "!=":
+            return not _equal(found, wanted)
+        case "in":
+            return _contains(wanted, found, reference)
+        case "contains":
+            return _contains(found, wanted, reference)
+        case "min_length" | "max_length":
+            return _length(condition.op, found, wanted, reference)
+        case _:
+            return _ordered(str(condition.op), found, wanted, reference)
+
+
+def _equal(left: Any, right: Any) -> bool:
+    # JSON's true is not 1, whatever Python says.
+    return isinstance(left, bool) == isinstance(right, bool) and bool(left == right)
+
+
+def _contains(where: Any, what: Any, reference: Reference) -> bool:
+    if isinstance(where, str) and isinstance(what, str):
+        return what in where
+    if isinstance(where, dict):
+        return what in where if isinstance(what, str) else False
+    if isinstance(where, list):
+        return any(_equal(element, what) for element in where)
+    raise ConditionMismatch(f"{reference}: nothing can be looked for in {describe(where)}")
+
+
+def _length(op: str, found: Any, wanted: Any, reference: Reference) -> bool:
+    if not isinstance(found, str | list | dict):
+        raise ConditionMismatch(f"{reference}: {describe(found)} has no length")
+    if not isinstance(wanted, int) or isinstance(wanted, bool):
+        raise ConditionMismatch(f"{reference}: {op} needs a whole number, got {describe(wanted)}")
+    return len(found) >= wanted if op == "min_length" else len(found) <= wanted
+
+
+def _ordered(op: str, left: Any, right: Any, reference: Reference) -> bool:
+    numbers = all(isinstance(side, int | float) and not isinstance(side, bool) for side in (left, right))
+    if not numbers and not (isinstance(left, str) and isinstance(right, str)):
+        raise ConditionMismatch(f"{reference}: {describe(left)} {op} {describe(right)} cannot be compared")
+    return _ORDER[op](left, right)

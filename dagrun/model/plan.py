@@ -1,0 +1,98 @@
+"""Plans and steps: what a planner, a file or the host program writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dagrun.model.condition import Condition
+from dagrun.model.reference import ID_PATTERN
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+if TYPE_CHECKING:
+    Names = Sequence[str]  # what callers may pass; what is kept is a tuple
+else:
+    Names = Annotated[tuple[str, ...], Field(strict=False)]
+
+OnFailure = Literal["replan", "skip", "default", "stop"]
+
+
+class RetryRule(BaseModel):
+    """When to try a step again. Times are in seconds; ``None`` means no limit."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    max_attempts: int = Field(default=2, ge=1, le=100)
+    first_delay: float = Field(default=0.5, ge=0, allow_inf_nan=False)
+    factor: float = Field(default=2.0, ge=1, allow_inf_nan=False)
+    max_delay: float | None = Field(default=30.0, ge=0, allow_inf_nan=False)
+
+
+class Step(BaseModel):
+    """One call of one tool, with arguments.
+
+    A step can make the policy stricter, never looser.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    id: str = Field(json_schema_extra={"pattern": f"^{ID_PATTERN}$"}, description="Unique in the run, for ever.")
+    tool: str = Field(description="The name of a tool in the toolbox.")
+    args: dict[str, Any] = Field(
+        default_factory=dict,
+        description='Arguments. "${load.rows[0]}" or {"$step": "load", "path": "rows[0]"} stands for the output of a '
+        "step; '$${' writes a literal '${'.",
+    )
+    depends_on: Names = Field(default=(), description="Steps to wait for; a reference implies its dependency.")
+    description: str = Field(default="", description="What the step is for, for people.")
+    expected_output: str = Field(default="", description="What should come out, for people and critics.")
+    when: Condition | None = Field(default=None, description="Run only if this holds; else the step is skipped.")
+    for_each: str | dict[str, Any] | list[Any] | None = Field(
+        default=None, description='Run once per element of this list; "${item}" in args stands for the element.'
+    )
+    max_parallel: int | None = Field(default=None, ge=1, description="Elements of for_each that run at once.")
+    success: Condition | None = Field(default=None, description="Must hold of the output (refer to the own id).")
+    timeout: Seconds | None = Field(default=None, description="Seconds for each attempt.")
+    deadline: Seconds | None = Field(default=None, description="Seconds for the whole step, back-off counted.")
+    retry: RetryRule | None = Field(default=None, description="Attempts and the delays between them.")
+    fallback: str | None = Field(default=None, description="A tool that takes the same arguments, tried last.")
+    on_failure: OnFailure | None = Field(default=None, description="What happens when the step has failed for good.")
+    default: Any = Field(default=None, description='The value that stands in for the output with on_failure "default".')
+    optional: bool = Field(default=False, description="The run succeeds without it; dropped first when money is short.")
+    confidence: float | None = Field(default=None, ge=0, le=1, description="How sure the planner is of this step.")
+    executor: str | None = Field(default=None, description="Where the tool runs: coroutine, thread or process.")
+    pool: str | None = Field(default=None, description="The pool whose limit counts this step.")
+    estimate: float | None = Field(default=None, ge=0, allow_inf_nan=False, description="Expected seconds.")
+    pause: Literal["before", "after"] | None = Field(default=None, description="Wait for a person there.")
+
+    @property
+    def has_default(self) -> bool:
+        """Whether *default* was given, be it null."""
+        return "default" in self.model_fields_set
+
+
+if TYPE_CHECKING:
+    Steps = Sequence[Step]
+else:
+    Steps = Annotated[tuple[Step, ...], Field(strict=False)]
+
+
+class Plan(BaseModel):
+    """A graph of steps.
+
+    Example:
+        >>> Plan(steps=[Step(id="one", tool="add", args={"a": 1, "b": 2})]).steps[0].id
+        'one'
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    steps: Steps = Field(description="In any order.")
+    goal: str = Field(default="", description="What the plan is for, for people and critics.")
+    output: str | dict[str, Any] | list[Any] | None = Field(
+        default=None, description="What the run answers: an id, a reference, or JSON with references; else the sinks."
+    )
+    confidence: float | None = Field(default=None, ge=0, le=1, description="How sure the planner is of the whole.")

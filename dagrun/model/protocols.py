@@ -1,0 +1,79 @@
+"""What plug-ins provide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dagrun.model.context import ToolContext
+from dagrun.model.outcome import Failure
+from dagrun.model.tool import Tool
+
+
+class ResultRefused(Exception):
+    """An executor could not bring the result home; the message says why."""
+
+
+class StillRunning(Exception):
+    """A call was told to stop, and what runs it could not be stopped within the grace period."""
+
+
+class WorkerDied(Exception):
+    """The process that carried a call out ended without an answer."""
+
+
+class CallFailed(Exception):
+    """A call failed, and its executor knows how: the error was raised elsewhere, or must not travel as it is.
+
+    Attributes:
+        failure: What becomes of the attempt.
+    """
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure)
+        self.failure = failure
+
+    def __str__(self) -> str:
+        return self.failure.message
+
+
+@dataclass(slots=True)
+class Encoded:
+    """A result that comes checked and as JSON text already, from another process."""
+
+    data: bytes
+
+
+@dataclass(slots=True)
+class ToolCall:
+    """One attempt, on its way to an executor.
+
+    Attributes:
+        tool: The tool.
+        data: The arguments as JSON text; they have been checked.
+        arguments: The same as keyword arguments, the context included.
+        context: The context of the call.
+        grace: Seconds that the call gets to end when it was told to stop.
+        output_limit: The most bytes of JSON that it may return.
+    """
+
+    tool: Tool[..., Any]
+    data: bytes
+    arguments: dict[str, Any]
+    context: Callable[[], ToolContext]
+    grace: float
+    output_limit: int
+
+
+class Executor(Protocol):
+    """Carries calls out, in this thread, another one, or another process."""
+
+    def call(self, call: ToolCall) -> Coroutine[Any, Any, object]:
+        """Give the coroutine that makes the call and returns what the tool returned, or an `Encoded`.
+
+        It must end soon after it is cancelled, or raise `StillRunning` when it cannot end what it has begun.
+        """
+
+    async def aclose(self) -> None:
+        """Let go of everything; called once, after the last call has ended."""

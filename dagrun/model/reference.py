@@ -1,0 +1,286 @@
+"""References to what other steps gave: their grammar, and templates that are filled when a step starts.
+
+The grammar is closed: a step id, then keys and indices on plain JSON. Nothing is ever evaluated, and what a tool
+returned is put in as data and never looked at for references.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dagrun.errors import ValueRefused, shorten
+from dagrun.model.value import MAX_VALUE_BYTES, Path, Stored, to_json
+
+ID_PATTERN: Final = r"[A-Za-z0-9_-]{1,48}"
+RESERVED: Final[Mapping[str, str]] = {
+    "input": "${input…} stands for the inputs of the run",
+    "item": "${item…} stands for the element in a step with for_each",
+}
+_ID: Final = re.compile(ID_PATTERN)
+_PART: Final = re.compile(r"\.([A-Za-z0-9_-]+)|\[(0|[1-9][0-9]{0,8})\]|\[(\"(?:[^\"\\\x00-\x1f]|\\.)*\")\]")
+_HOLE: Final = re.compile(r"\$\$\{|\$\{([^}]*)\}?")
+# `json.dumps` with an option makes an encoder each time, which takes longer than the encoding.
+_dumps: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+MAX_PATH_PARTS: Final = 32
+
+
+class BadReference(ValueError):
+    """A text is not a reference; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A part of the output of a step: ``load.rows[0].total``.
+
+    Attributes:
+        step: The id of the producer; ``input`` for the inputs of the run, ``item`` for the element of a for_each.
+        path: Keys and indices into its output.
+    """
+
+    step: str
+    path: Path = ()
+
+    def __str__(self) -> str:
+        return "${" + self.step + path_text(self.path) + "}"
+
+
+def path_text(path: Path) -> str:
+    """Write a path the way that it is read: ``.rows[0]["a key"]``."""
+    parts = []
+    for part in path:
+        if isinstance(part, int):
+            parts.append(f"[{part}]")
+        else:
+            parts.append(f".{part}" if re.fullmatch(r"[A-Za-z0-9_-]+", part) else f"[{json.dumps(part)}]")
+    return "".join(parts)
+
+
+def parse_reference(text: str) -> Reference:
+    """Read ``load.rows[0].total``, with or without ``${`` and ``}`` around it.
+
+    Raises:
+        BadReference: It is not a reference.
+    """
+    body = text[2:-1] if text.startswith("${") and text.endswith("}") else text
+    head = _ID.match(body)
+    if head is None:
+        raise BadReference("it must begin with the id of a step")
+    return Reference(head.group(), _parse_path(body, head.end()))
+
+
+def parse_path(text: str) -> Path:
+    """Read a path such as ``rows[0].total``.
+
+    Raises:
+        BadReference: It is not a path.
+    """
+    return _parse_path(text if text.startswith("[") or not text else f".{text}", 0)
+
+
+def _parse_path(text: str, at: int) -> Path:
+    parts: list[str | int] = []
+    while at < len(text):
+        match = _PART.match(text, at)
+        if match is None:
+            raise BadReference(f"{shorten(text[at:], 40)!r} is neither .key nor [index]")
+        key, index, quoted = match.groups()
+        parts.append(key if key is not None else int(index) if index is not None else _unquote(quoted))
+        at = match.end()
+        if len(parts) > MAX_PATH_PARTS:
+            raise BadReference(f"it has more than {MAX_PATH_PARTS} parts")
+    return tuple(parts)
+
+
+def _unquote(quoted: str) -> str:
+    try:
+        return str(json.loads(quoted))
+    except ValueError:
+        raise BadReference(f"{shorten(quoted, 40)} is not a quoted key") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """A place in a template where the output of a step goes.
+
+    Attributes:
+        reference: What goes there.
+        place: Keys and indices that lead to it in the template.
+        is_text: Whether it is part of a longer text, rather than a value of its own.
+    """
+
+    reference: Reference
+    place: Path
+    is_text: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A JSON value with holes, held as pieces of JSON text: ``pieces[0] hole[0] pieces[1] …``."""
+
+    pieces: tuple[bytes, ...]
+    holes: tuple[Hole, ...] = ()
+
+    def fill(self, look_up: Callable[[Reference], Stored], limit: int = MAX_VALUE_BYTES) -> bytes:
+        """Build the JSON text, with what *look_up* gives in place of each hole.
+
+        Raises:
+            ValueRefused: The text would take more than *limit* bytes.
+        """
+        if not self.holes:
+            return self.pieces[0]
+        parts: list[bytes] = [self.pieces[0]]
+        size = 0
+        for hole, piece in zip(self.holes, self.pieces[1:], strict=True):
+            value = look_up(hole.reference)
+            data = _as_text(value) if hole.is_text else to_json(value)
+            size += len(data) + len(piece)
+            if size > limit:  # checked on the way: doubling references would fill the memory first
+                raise ValueRefused(f"the arguments take over {limit} bytes of JSON; pass an Artifact for large data")
+            parts += (data, piece)
+        return b"".join(parts)
+
+    @property
+    def sources(self) -> frozenset[str]:
+        """The ids of the steps whose output is put in."""
+        return frozenset(hole.reference.step for hole in self.holes)
+
+
+def _as_text(value: Stored) -> bytes:
+    """The inside of a JSON string that shows *value*: texts as they are, the rest as compact JSON."""
+    text = value if isinstance(value, str) else to_json(value).decode()
+    return _dumps(text)[1:-1].encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A text in a template that looks like a reference and is not one."""
+
+    place: Path
+    text: str
+    reason: str
+
+
+def compile_template(value: Any) -> tuple[Template, list[Fault]]:
+    """Turn a JSON value of a plan into a template.
+
+    Args:
+        value: Plain JSON, at most as deep as a plan may be; that is checked before.
+
+    Returns:
+        The template, and every malformed reference in it (then the template is not to be used).
+    """
+    writer = _Writer()
+    writer.value(value, ())
+    return writer.template(), writer.faults
+
+
+def quote_template(text: str) -> str:
+    """Write *text* so that a plan takes it literally: ``${`` becomes ``$${``."""
+    return text.replace("${", "$${")
+
+
+class _Writer:
+    """Writes JSON text, and cuts it at every hole."""
+
+    def __init__(self) -> None:
+        self.faults: list[Fault] = []
+        self._done: list[bytes] = []
+        self._holes: list[Hole] = []
+        self._text: list[str] = []
+
+    def template(self) -> Template:
+        self._cut()
+        return Template(tuple(self._done), tuple(self._holes))
+
+    def value(self, value: Any, place: Path) -> None:
+        match value:
+            case str():
+                self._string(value, place)
+            case Mapping() if "$step" in value:
+                self._object_reference(value, place)
+            case Mapping():
+                self._fields(value, place)
+            case Sequence():
+                self._elements(value, place)
+            case _:
+                self._text.append(_dumps(value))
+
+    def _fields(self, fields: Mapping[str, Any], place: Path) -> None:
+        self._text.append("{")
+        for number, (key, value) in enumerate(fields.items()):
+            self._text.append(("," if number else "") + _dumps(key) + ":")
+            self.value(value, (*place, key))
+        self._text.append("}")
+
+    def _elements(self, elements: Sequence[Any], place: Path) -> None:
+        self._text.append("[")
+        for number, value in enumerate(elements):
+            if number:
+                self._text.append(",")
+            self.value(value, (*place, number))
+        self._text.append("]")
+
+    def _object_reference(self, value: Mapping[str, Any], place: Path) -> None:
+        step, path = value["$step"], value.get("path", "")
+        if not isinstance(step, str) or not isinstance(path, str) or value.keys() - {"$step", "path"}:
+            self._fault(place, str(step), 'a reference object is {"$step": "id"} or {"$step": "id", "path": "a.b[0]"}')
+            return
+        try:
+            if not _ID.fullmatch(step):
+                raise BadReference("$step must be the id of a step")
+            self._hole(Reference(step, parse_path(path)), place)
+        except BadReference as error:
+            self._fault(place, f"{step}.{path}", str(error))
+
+    def _string(self, text: str, place: Path) -> None:
+        if "${" not in text:
+            self._text.append(_dumps(text))
+            return
+        whole = _HOLE.fullmatch(text)
+        if whole is not None and whole.group(1) is not None:
+            self._reference(text, place)
+            return
+        self._text.append('"')
+        for literal, reference in _split(text):
+            if reference is None:
+                self._text.append(_dumps(literal)[1:-1])
+            else:
+                self._reference(reference, place, is_text=True)
+        self._text.append('"')
+
+    def _reference(self, text: str, place: Path, *, is_text: bool = False) -> None:
+        try:
+            if not text.endswith("}"):
+                raise BadReference("the closing brace is missing ('$${' writes a literal '${')")
+            self._hole(parse_reference(text), place, is_text=is_text)
+        except BadReference as error:
+            self._fault(place, text, str(error))
+
+    def _hole(self, reference: Reference, place: Path, *, is_text: bool = False) -> None:
+        self._cut()
+        self._holes.append(Hole(reference, place, is_text))
+
+    def _fault(self, place: Path, text: str, reason: str) -> None:
+        self.faults.append(Fault(place, text, reason))
+
+    def _cut(self) -> None:
+        self._done.append("".join(self._text).encode())
+        self._text.clear()
+
+
+def _split(text: str) -> Iterator[tuple[str, str | None]]:
+    """Cut *text* into pairs of a literal part and nothing, or nothing and a reference."""
+    at = 0
+    for match in _HOLE.finditer(text):
+        yield text[at : match.start()], None
+        if match.group(1) is None:
+            yield "${", None
+        else:
+            yield "", match.group()
+        at = match.end()
+    yield text[at:], None

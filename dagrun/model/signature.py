@@ -1,0 +1,245 @@
+"""From the signature of a function to the contract of a tool: argument schema, output schema, both enforced."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, NotRequired, Required
+
+from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import SchemaValidator
+from typing_extensions import TypedDict
+
+from dagrun.errors import ContractError, ValueRefused, shorten
+from dagrun.model.context import ToolContext
+from dagrun.model.value import MAX_VALUE_BYTES, Stored, describe, encode
+
+_KEYWORDS: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_PLAIN_TYPES: Final = frozenset((str, int, float, bool, type(None), dict, list, Any))
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The arguments that a tool takes.
+
+    Attributes:
+        schema: A closed JSON Schema object.
+        validator: Turns JSON text into keyword arguments.
+        names: Every accepted name, aliases too, and the parameter that it stands for.
+        required: The parameters without a default.
+        context: The parameter that gets the `ToolContext`, if any.
+    """
+
+    schema: Mapping[str, Any]
+    validator: SchemaValidator = field(repr=False)
+    names: Mapping[str, str]
+    required: frozenset[str]
+    context: str | None = None
+
+    def parse(self, data: bytes) -> dict[str, Any]:
+        """Turn JSON text into keyword arguments.
+
+        Raises:
+            ValidationError: The text does not fit the schema.
+        """
+        return self.validator.validate_json(data)  # type: ignore[no-any-return]
+
+    def property_schema(self, name: str) -> Mapping[str, Any]:
+        """The JSON Schema of one argument, by any of its names."""
+        wanted = self.names[name]
+        properties: Mapping[str, Any] = self.schema.get("properties", {})
+        return next((s for key, s in properties.items() if self.names.get(key) == wanted), {})
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a tool returns.
+
+    Attributes:
+        schema: The JSON Schema of the stored value; empty if anything goes.
+        encode: Checks a returned value against the declared type and stores it, or raises `ValueRefused`.
+    """
+
+    schema: Mapping[str, Any]
+    encode: Callable[[object, int], Stored] = field(repr=False)
+
+
+def arguments_of(function: Callable[..., Any]) -> Arguments:
+    """Read the argument contract of *function* from its signature and docstring.
+
+    Raises:
+        ContractError: A parameter that a plan could not fill: positional-only, ``*args``, ``**kwargs``, or of a type
+            without a JSON form.
+    """
+    name = function.__name__
+    hints, texts = _hints(function), _argument_texts(inspect.getdoc(function) or "")
+    fields: dict[str, Any] = {}
+    names: dict[str, str] = {}
+    required: set[str] = set()
+    context: str | None = None
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind not in _KEYWORDS:
+            raise ContractError(f"{name}: {parameter} cannot be filled by name; plans pass arguments by name only")
+        hint = hints.get(parameter.name, Any)
+        if ToolContext in (hint, *typing.get_args(hint)):
+            context = parameter.name
+            continue
+        fields[parameter.name] = _field(hint, parameter, texts.get(parameter.name))
+        names |= dict.fromkeys((parameter.name, *_aliases(hint)), parameter.name)
+        if parameter.default is parameter.empty:
+            required.add(parameter.name)
+    adapter = _adapter(_shape(f"{name}_arguments", fields), f"{name}: its arguments")
+    # A plug-in of pydantic may wrap the validator; the methods are the same.
+    validator = typing.cast(SchemaValidator, adapter.validator)
+    schema = {key: value for key, value in adapter.json_schema().items() if key != "title"}
+    return Arguments(schema, validator, names, frozenset(required), context)
+
+
+def _shape(name: str, fields: dict[str, Any]) -> Any:
+    """A TypedDict, not a model: it validates straight into keyword arguments, and leaves out what was left out."""
+    config = ConfigDict(extra="forbid", strict=True, validate_by_name=True, validate_by_alias=True)
+    make: Any = TypedDict  # made at run time, which type checkers do not follow
+    shape = make(name, fields)
+    shape.__pydantic_config__ = config
+    return shape
+
+
+def output_of(function: Callable[..., Any]) -> Output:
+    """Read the output contract of *function* from its return type.
+
+    Raises:
+        ContractError: A return type without a JSON form.
+    """
+    hint = _hints(function).get("return", Any)
+    if hint in (Any, object, typing.NoReturn, typing.Never):
+        return Output({}, encode)
+    if hint is None:
+        hint = type(None)
+    adapter = _adapter(hint, f"{function.__name__}: what it returns")
+    try:
+        schema = adapter.json_schema(mode="serialization", by_alias=False)
+    except PydanticUserError as error:
+        raise ContractError(
+            f"{function.__name__} returns {hint}, which has no JSON form; return plain data or an Artifact"
+        ) from error
+    if hint in (str, int, bool, float, type(None)):
+        return Output(schema, _scalar_encoder(hint))
+    return Output(schema, _adapter_encoder(adapter, is_plain=_is_plain(hint)))
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except (NameError, TypeError) as error:
+        raise ContractError(
+            f"{function.__name__}: cannot resolve its annotations: {error}; define the types at module level"
+        ) from error
+
+
+def _field(hint: Any, parameter: inspect.Parameter, text: str | None) -> Any:
+    extra: dict[str, Any] = {}
+    if parameter.default is not parameter.empty and _is_json(parameter.default):
+        extra["default"] = parameter.default
+    if text and not any(isinstance(m, FieldInfo) and m.description for m in getattr(hint, "__metadata__", ())):
+        extra["description"] = text
+    if extra:
+        hint = Annotated[hint, Field(json_schema_extra=extra)]
+    return Required[hint] if parameter.default is parameter.empty else NotRequired[hint]
+
+
+def _aliases(hint: Any) -> list[str]:
+    found = [m.validation_alias or m.alias for m in getattr(hint, "__metadata__", ()) if isinstance(m, FieldInfo)]
+    return [alias for alias in found if isinstance(alias, str)]
+
+
+def _is_json(value: object) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _adapter(shape: Any, what: str) -> TypeAdapter[Any]:
+    try:
+        return TypeAdapter(shape)
+    except PydanticUserError as error:
+        reason = shorten(str(error).split("\n", maxsplit=1)[0])
+        raise ContractError(f"{what}: {reason}; plans carry JSON, so use plain types, or an Artifact") from error
+
+
+def _scalar_encoder(kind: type) -> Callable[[object, int], Stored]:
+    accepted = (int, float) if kind is float else (kind,)
+
+    def encode_scalar(value: object, limit: int = MAX_VALUE_BYTES) -> Stored:
+        if type(value) not in accepted:
+            raise ValueRefused(f"declared to return {kind.__name__}, returned {describe(value)}")
+        return encode(value, limit)
+
+    return encode_scalar
+
+
+def _adapter_encoder(adapter: TypeAdapter[Any], *, is_plain: bool) -> Callable[[object, int], Stored]:
+    def encode_checked(value: object, limit: int = MAX_VALUE_BYTES) -> Stored:
+        try:
+            checked = adapter.validate_python(value, strict=True)
+            # What is made of JSON's own types already need not be copied into them.
+            return encode(checked if is_plain else adapter.dump_python(checked, mode="json"), limit)
+        except ValidationError as error:
+            raise ValueRefused(f"does not return what it declares: {explain(error)}") from error
+
+    return encode_checked
+
+
+def explain(error: ValidationError, limit: int = 5) -> str:
+    """Say what is wrong, without the values themselves: they may hold a secret, or 55 MB."""
+    faults = error.errors(include_url=False, include_input=False, include_context=False)
+    lines = []
+    for fault in faults[:limit]:
+        place = ".".join(str(part) for part in fault["loc"])
+        lines.append(shorten(f"{place}: {fault['msg']}" if place else fault["msg"]))
+    return "; ".join(lines) + (f"; and {len(faults) - limit} more" if len(faults) > limit else "")
+
+
+def _is_plain(hint: Any) -> bool:
+    origin = typing.get_origin(hint)
+    if origin is Annotated:
+        return _is_plain(typing.get_args(hint)[0])
+    if origin in (dict, list, types.UnionType, typing.Union):
+        return all(_is_plain(part) for part in typing.get_args(hint))
+    try:
+        return hint in _PLAIN_TYPES
+    except TypeError:
+        return False
+
+
+def _argument_texts(docstring: str) -> dict[str, str]:
+    """Find the descriptions of parameters in the ``Args:`` section of a docstring in Google's style."""
+    section = re.search(r"^(?:Args|Arguments|Parameters):\s*\n((?:[ \t]+.*\n?|\s*\n)+)", docstring, re.MULTILINE)
+    if section is None:
+        return {}
+    texts: dict[str, str] = {}
+    name = ""
+    for line in inspect.cleandoc(section.group(1)).splitlines():
+        start = re.match(r"(\w+)(?:\s*\([^)]*\))?:\s*(.*)", line)
+        if start:
+            name, texts[start.group(1)] = start.group(1), start.group(2)
+        elif name and line.strip():
+            texts[name] = f"{texts[name]} {line.strip()}".strip()
+    return texts
+
+
+def summary_of(function: Callable[..., Any]) -> str:
+    """The docstring of *function* up to its first section, on one line."""
+    doc = inspect.getdoc(function) or ""
+    head = re.split(r"\n\s*(?:Args|Arguments|Parameters|Returns|Raises|Yields|Example|Examples|Attributes):", doc)[0]
+    return " ".join(head.split())
+
+
+__all__ = ["Arguments", "Output", "arguments_of", "explain", "output_of", "summary_of"]

@@ -1,0 +1,216 @@
+"""Tools: typed functions with a declared effect."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+
+from dagrun.errors import ContractError
+from dagrun.model.effect import Effect
+from dagrun.model.signature import Arguments, Output, arguments_of, output_of, summary_of
+from dagrun.model.value import MAX_VALUE_BYTES
+
+P = ParamSpec("P")
+R = TypeVar("R")
+ExecutorName = Literal["coroutine", "thread", "process"]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)  # no slots: it carries the name and docstring of its function
+class Tool(Generic[P, R]):
+    """A function that plans may call, with its contract. Made by `tool`; still callable as the function it is.
+
+    Attributes:
+        name: What plans call it.
+        function: The function itself.
+        effect: What a call does to the world.
+        effect_declared: Whether somebody said so, or it was taken for effectful.
+        arguments: The argument contract, from the signature.
+        output: The output contract, from the return type.
+        description: The docstring up to its first section.
+        timeout: Seconds for an attempt, unless the step says less; or none.
+        executor: ``coroutine``, ``thread`` or ``process``.
+        pool: The pool whose limit counts its calls.
+        needs_approval: Whether a person must agree to each call; `None` if nobody has said.
+        fallback: The name of a tool that takes the same arguments, tried when this one has failed.
+        reconcile: Finds out by idempotency key whether a call of unknown outcome took place.
+        max_tokens: The most tokens that a call can use; `None` if there is no bound.
+        max_cost: The most that a call can cost; `None` if there is no bound.
+        output_limit: The most bytes of JSON that it may return.
+        version: Part of its identity in records.
+        stream_safe: Whether it may start before the planner has ended the plan, in spite of its effect.
+    """
+
+    name: str
+    function: Callable[P, R]
+    effect: Effect
+    effect_declared: bool
+    arguments: Arguments
+    output: Output
+    description: str = ""
+    timeout: float | None = None
+    executor: ExecutorName = "coroutine"
+    pool: str | None = None
+    needs_approval: bool | None = None
+    fallback: str | None = None
+    reconcile: Callable[..., Any] | None = None
+    max_tokens: int | None = None
+    max_cost: float | None = None
+    output_limit: int = MAX_VALUE_BYTES
+    version: str = "1"
+    stream_safe: bool = False
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function itself: no retries, no checks, no run."""
+        return self.function(*args, **kwargs)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the function is a coroutine function."""
+        return inspect.iscoroutinefunction(self.function)
+
+    @property
+    def import_name(self) -> str:
+        """``module:name`` of the function."""
+        return f"{self.function.__module__}:{self.function.__qualname__}"
+
+    def describe(self) -> Mapping[str, Any]:
+        """The contract as plain JSON, for planners and people."""
+        return {
+            "name": self.name,
+            "description": self.description,
+            "effect": str(self.effect),
+            "arguments": self.arguments.schema,
+            "output": self.output.schema,
+            "version": self.version,
+        }
+
+
+@overload
+def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
+@overload
+def tool(
+    *,
+    name: str | None = ...,
+    effect: Effect | str | None = ...,
+    timeout: float | None = ...,
+    executor: ExecutorName | None = ...,
+    pool: str | None = ...,
+    needs_approval: bool | None = ...,
+    fallback: str | None = ...,
+    reconcile: Callable[..., Any] | None = ...,
+    max_tokens: int | None = ...,
+    max_cost: float | None = ...,
+    output_limit: int = ...,
+    version: str = ...,
+    stream_safe: bool = ...,
+) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+
+
+def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a tool of a typed function, async or plain.
+
+    Its parameters and docstring become the argument schema, its return type the output schema; both are enforced. A
+    parameter annotated `ToolContext` gets the context of the call. A plain function runs in a worker thread. The
+    options are the attributes of `Tool`; the most important is *effect*.
+
+    Example:
+        >>> @tool(effect="pure")
+        ... async def add(a: int, b: int) -> int:
+        ...     return a + b
+        >>> add.name, str(add.effect)
+        ('add', 'pure')
+
+    Raises:
+        ContractError: The function or an option cannot be used for a tool.
+    """
+    if function is None:
+        return lambda actual: make_tool(actual, **options)
+    return make_tool(function, **options)
+
+
+def make_tool(
+    function: Callable[..., Any],
+    *,
+    name: str | None = None,
+    effect: Effect | str | None = None,
+    executor: str | None = None,
+    **options: Any,
+) -> Tool[..., Any]:
+    """The work of `tool`; see there."""
+    if isinstance(function, Tool):
+        raise ContractError(f"{function.name} is a tool already")
+    if not hasattr(function, "__qualname__"):  # a class instance with __call__, a partial
+        raise ContractError(f"a tool is made of a function, got {type(function).__name__}")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ContractError(f"{function.__name__} is a generator; a tool returns one value")
+    made: Tool[..., Any] = Tool(
+        name=_tool_name(function, name),
+        function=function,
+        effect=_effect(function, effect),
+        effect_declared=effect is not None,
+        arguments=arguments_of(function),
+        output=output_of(function),
+        description=summary_of(function),
+        executor=_executor(function, executor),
+        **_checked_options(function, options),
+    )
+    for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
+        object.__setattr__(made, attribute, getattr(function, attribute))
+    object.__setattr__(made, "__wrapped__", function)
+    return made
+
+
+def _tool_name(function: Callable[..., Any], name: str | None) -> str:
+    chosen = function.__name__ if name is None else name
+    if not _NAME.fullmatch(chosen):
+        raise ContractError(f"{chosen!r} is not a tool name: a letter, then letters, digits, '_', '.', '-', at most 64")
+    return chosen
+
+
+def _effect(function: Callable[..., Any], effect: Effect | str | None) -> Effect:
+    if effect is None:
+        return Effect.EFFECTFUL
+    try:
+        return Effect(effect)
+    except ValueError:
+        raise ContractError(f"{function.__name__}: effect is one of {', '.join(Effect)}, not {effect!r}") from None
+
+
+def _executor(function: Callable[..., Any], executor: str | None) -> ExecutorName:
+    is_async = inspect.iscoroutinefunction(function)
+    match executor:
+        case None:
+            return "coroutine" if is_async else "thread"
+        case "process":
+            return "process"
+        case "coroutine" if is_async:
+            return "coroutine"
+        case "thread" if not is_async:
+            return "thread"
+        case "coroutine":
+            raise ContractError(
+                f"{function.__name__} is a plain function: it would block every other step; make it async"
+            )
+        case "thread":
+            raise ContractError(f"{function.__name__} is async; an executor thread is for plain functions")
+        case _:
+            raise ContractError(f"{function.__name__}: executor is coroutine, thread or process, not {executor!r}")
+
+
+_LIMITS = ("timeout", "max_tokens", "max_cost", "output_limit")
+_OPTIONS = frozenset((*_LIMITS, "pool", "needs_approval", "fallback", "reconcile", "version", "stream_safe"))
+
+
+def _checked_options(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
+    if unknown := options.keys() - _OPTIONS:
+        raise ContractError(f"{function.__name__}: unknown option {', '.join(sorted(unknown))}")
+    for limit in _LIMITS:
+        value = options.get(limit)
+        if value is not None and not (isinstance(value, int | float) and 0 < value < float("inf")):
+            raise ContractError(f"{function.__name__}: {limit} must be a positive, finite number, got {value!r}")
+    return options

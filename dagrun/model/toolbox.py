@@ -1,0 +1,142 @@
+"""Toolboxes: the tools that a run may call, by name."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.metadata
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType, ModuleType
+from typing import Any, TypeAlias
+
+from dagrun.errors import ContractError, UnknownTool
+from dagrun.model.tool import Tool, make_tool
+
+AnyTool: TypeAlias = Tool[..., Any]
+# As strings: a toolbox can be made of toolboxes.
+Source: TypeAlias = "AnyTool | Callable[..., Any] | ModuleType | str | Toolbox"
+Tools: TypeAlias = "Toolbox | Source | Iterable[Source]"
+
+ENTRY_POINTS = "dagrun.tools"
+
+
+class Toolbox(Mapping[str, AnyTool]):
+    """An immutable set of tools with different names.
+
+    Args:
+        sources: Tools; typed functions (taken for effectful); modules, for every tool in them; ``"module"`` or
+            ``"module:name"``; other toolboxes; or a list of such.
+        allow: The names that a plan may call; `None` for all.
+
+    Raises:
+        ContractError: Two tools share a name, a source holds no tool, or *allow* names one that is not there.
+    """
+
+    def __init__(self, *sources: Source | Iterable[Source], allow: Iterable[str] | None = None) -> None:
+        # networkx takes half a second to load: here, while a program is set up, rather than in its first run.
+        importlib.import_module("networkx")
+        tools: dict[str, AnyTool] = {}
+        for found in _flatten(sources):
+            known = tools.setdefault(found.name, found)
+            if known is not found and known.function is not found.function:
+                raise ContractError(f"two tools are called {found.name}: {known.import_name} and {found.import_name}")
+        self._tools: Mapping[str, AnyTool] = MappingProxyType(tools)
+        self.allowed = frozenset(tools if allow is None else allow)
+        if missing := self.allowed - tools.keys():
+            raise ContractError(f"the allow-list names {', '.join(sorted(missing))}, which is not in the toolbox")
+
+    @classmethod
+    def from_entry_points(cls, *names: str, allow: Iterable[str] | None = None) -> Toolbox:
+        """Load the tools of installed packages, from the entry point group ``dagrun.tools``.
+
+        Args:
+            names: Entry points to load; none for all of them.
+            allow: As for the class.
+
+        Raises:
+            ContractError: A name that no installed package offers.
+        """
+        points = {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+        if missing := set(names) - points.keys():
+            known = ", ".join(sorted(points)) or "none"
+            raise ContractError(f"no installed package offers {', '.join(sorted(missing))} (known: {known})")
+        return cls(*(points[name].load() for name in names or sorted(points)), allow=allow)
+
+    def __getitem__(self, name: str) -> AnyTool:
+        """Give the tool called *name*.
+
+        Raises:
+            UnknownTool: There is none.
+        """
+        try:
+            return self._tools[name]
+        except KeyError:
+            raise UnknownTool(f"there is no tool {name!r}{hint(name, self._tools)}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tools)
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def __repr__(self) -> str:
+        return f"Toolbox({', '.join(self._tools)})"
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """A "did you mean" for *name*, or nothing."""
+    # Names of 10,000 characters are not misspellings, and comparing them takes for ever.
+    close = difflib.get_close_matches(name[:64], list(known), n=1) if len(name) <= 64 else []
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _flatten(sources: Iterable[Any]) -> Iterator[AnyTool]:
+    for source in sources:
+        match source:
+            case Tool():
+                yield source
+            case Toolbox():
+                yield from source.values()
+            case str():
+                yield from _flatten((load(source),))
+            case ModuleType():
+                yield from _module_tools(source)
+            case list() | tuple() | set() | frozenset():
+                yield from _flatten(source)
+            case _ if callable(source):
+                yield make_tool(source)
+            case _:
+                raise ContractError(f"{type(source).__name__} is no source of tools")
+
+
+def _module_tools(module: ModuleType) -> Iterator[AnyTool]:
+    exported = getattr(module, "TOOLS", None)
+    tools = (
+        list(_flatten(exported)) if exported is not None else [v for v in vars(module).values() if isinstance(v, Tool)]
+    )
+    if not tools:
+        raise ContractError(f"the module {module.__name__} holds no tool; mark functions with @dagrun.tool")
+    yield from tools
+
+
+def load(target: str) -> Any:
+    """Import ``"module"`` or ``"module:name"``.
+
+    Raises:
+        ContractError: There is no such module or name.
+    """
+    module_name, _, attribute = target.partition(":")
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ContractError(f"cannot import {module_name!r}: {error}") from error
+    for part in attribute.split(".") if attribute else ():
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            names = [n for n in vars(found) if not n.startswith("_")] if hasattr(found, "__dict__") else []
+            raise ContractError(f"{module_name} has no {attribute}{hint(part, names)}") from None
+    return found

@@ -1,0 +1,230 @@
+"""Values that travel between steps: encoded once at the producer, decoded per consumer.
+
+A stored value is a JSON scalar as it is, or the canonical JSON text of an object or a list as ``bytes``. No tool
+ever gets hold of an object that the plan, the record or another step holds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Final, TypeAlias
+
+from pydantic_core import from_json, to_jsonable_python
+
+from dagrun.errors import ValueRefused, shorten
+
+Stored: TypeAlias = bool | int | float | str | bytes | None
+Path: TypeAlias = tuple[str | int, ...]
+
+MAX_VALUE_BYTES: Final = 1 << 20
+MAX_DEPTH: Final = 64
+# Beyond this many bits Python refuses to print an integer (4,300 digits), and other JSON readers long before.
+MAX_INT_BITS: Final = 4096
+
+_ADVICE: Final = "; return an Artifact for large data"
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise ValueRefused("bytes are not a JSON value; return text, or an Artifact")
+    kind = type(value).__name__
+    if isinstance(value, Iterator):  # it may never end, and pydantic would follow it until the memory is full
+        raise ValueRefused(f"a {kind} is not a JSON value; return a list")
+    try:
+        return to_jsonable_python(value, inf_nan_mode="constants")
+    except Exception as error:
+        raise ValueRefused(f"a {kind} is not a JSON value; return plain data, or an Artifact") from error
+
+
+_encoder: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+
+
+def encode(value: object, limit: int = MAX_VALUE_BYTES) -> Stored:
+    """Turn what a tool returned into a stored value.
+
+    Args:
+        value: Anything that JSON can say; dates, dataclasses and pydantic models are turned into JSON.
+        limit: The most bytes of JSON that the value may take.
+
+    Raises:
+        ValueRefused: The value is not JSON, holds NaN or a lone surrogate, is too deep, or too large.
+    """
+    kind = type(value)
+    if value is None or kind is bool:
+        return value  # type: ignore[return-value]
+    if kind is int:
+        if value.bit_length() > MAX_INT_BITS:  # type: ignore[attr-defined]
+            raise ValueRefused(f"an integer of more than {MAX_INT_BITS} bits is not a value that JSON readers take")
+        return value  # type: ignore[return-value]
+    if kind is float:
+        if not math.isfinite(value):  # type: ignore[arg-type]
+            raise ValueRefused(f"{value} is not a JSON value")
+        return value  # type: ignore[return-value]
+    if kind is str:
+        return _checked_text(value, limit)  # type: ignore[arg-type]
+    return _encode_container(value, limit)
+
+
+def _checked_text(text: str, limit: int) -> str:
+    if len(text) > limit:
+        raise ValueRefused(f"a text of {len(text)} characters is over the ceiling of {limit} bytes{_ADVICE}")
+    if not text.isascii():
+        _utf8(text)
+    return text
+
+
+def _encode_container(value: object, limit: int) -> Stored:
+    measure(value, limit)
+    try:
+        data = _utf8(_encoder.encode(value))
+    except RecursionError:
+        raise ValueRefused(f"the value is nested deeper than {MAX_DEPTH} levels or holds itself") from None
+    except (TypeError, ValueError) as error:
+        if isinstance(error, ValueRefused):
+            raise
+        raise ValueRefused(f"not a JSON value: {shorten(str(error))}") from error
+    if len(data) > limit:
+        raise ValueRefused(f"{len(data)} bytes of JSON are over the ceiling of {limit}{_ADVICE}")
+    if data[0] not in b'{["':
+        return encode(json.loads(data), limit)  # an enum or a subclass of int, say: a scalar after all
+    if data[0] == 0x22:
+        return str(json.loads(data))
+    return data
+
+
+def measure(value: object, limit: int, max_depth: int = MAX_DEPTH) -> None:
+    """Refuse *value* as soon as it surely exceeds *limit* bytes of JSON or *max_depth* levels.
+
+    Walks no further than the limit, so an endless or gigantic structure costs a bounded time.
+    """
+    size = 0
+    level: list[object] = [value]
+    for _ in range(max_depth + 1):
+        below: list[object] = []
+        for item in level:
+            size += _least_size(item)
+            if size > limit:
+                raise ValueRefused(f"the value takes over {limit} bytes of JSON{_ADVICE}")
+            # As many as it says it has: what comes from a tool may also be an endless iterator in disguise.
+            if isinstance(item, Mapping):
+                below.extend(islice(item.values(), len(item)))
+            elif isinstance(item, _LISTS):
+                below.extend(islice(item, len(item)))
+        if not below:
+            return
+        level = below
+    raise ValueRefused(f"the value is nested deeper than {max_depth} levels or holds itself")
+
+
+_LISTS: Final = (list, tuple, set, frozenset)
+
+
+def _least_size(item: object) -> int:
+    """Bytes of JSON that *item* takes at least, what it holds not counted."""
+    if isinstance(item, str):
+        return len(item)
+    if isinstance(item, Mapping):
+        return 4 * len(item)
+    return 2 * len(item) if isinstance(item, _LISTS) else 0
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueRefused(f"the text holds half a character (a lone surrogate) at {error.start}") from None
+
+
+def store_text(data: bytes, limit: int = MAX_VALUE_BYTES) -> Stored:
+    """Store a value that comes as JSON text from somewhere else.
+
+    Raises:
+        ValueRefused: The text is over *limit* bytes, or not JSON.
+    """
+    if len(data) > limit:
+        raise ValueRefused(f"{len(data)} bytes of JSON are over the ceiling of {limit}{_ADVICE}")
+    try:
+        return encode(from_json(data, allow_inf_nan=False), limit)
+    except ValueError as error:
+        raise ValueRefused(f"not a JSON value: {shorten(str(error))}") from error
+
+
+def decode(stored: Stored) -> Any:
+    """Give a consumer its own copy of a stored value."""
+    return from_json(stored) if type(stored) is bytes else stored
+
+
+def to_json(stored: Stored) -> bytes:
+    """Give the JSON text of a stored value, without decoding it."""
+    if type(stored) is bytes:
+        return stored
+    return _encoder.encode(stored).encode()
+
+
+def join(items: list[Stored], limit: int = MAX_VALUE_BYTES) -> Stored:
+    """Put stored values into one stored list, without decoding them.
+
+    Raises:
+        ValueRefused: The list would take more than *limit* bytes.
+    """
+    data = b"[" + b",".join([to_json(item) for item in items]) + b"]"
+    if len(data) > limit:
+        raise ValueRefused(f"{len(data)} bytes of JSON are over the ceiling of {limit}{_ADVICE}")
+    return data
+
+
+def select(stored: Stored, path: Path) -> Stored:
+    """Follow *path*, keys and indices on plain JSON, into a stored value.
+
+    Raises:
+        LookupError: There is nothing at that path; the message names the part that fails.
+    """
+    if not path:
+        return stored
+    found = dig(decode(stored), path)
+    return found if type(found) in _SCALARS else _encoder.encode(found).encode()
+
+
+def dig(value: Any, path: Path) -> Any:
+    """Follow *path* into a decoded value.
+
+    Raises:
+        LookupError: There is nothing at that path; the message names the part that fails.
+    """
+    for part in path:
+        if type(part) is int:
+            if type(value) is not list:
+                raise LookupError(f"[{part}] asks for an element of {describe(value)}")
+            if part >= len(value):
+                raise LookupError(f"[{part}] is beyond the end of {describe(value)}")
+        elif type(value) is not dict:
+            raise LookupError(f".{part} asks for a field of {describe(value)}")
+        elif part not in value:
+            raise LookupError(f"there is no field {shorten(str(part), 60)}")
+        value = value[part]
+    return value
+
+
+_SCALARS: Final = frozenset((type(None), bool, int, float, str))
+
+
+def describe(value: object) -> str:
+    """Name the kind of a JSON value in words, without showing what it says."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int() | float():
+            return "a number"
+        case str():
+            return f"a text of {len(value)} characters"
+        case list() | tuple():
+            return f"a list of {len(value)}"
+        case dict():
+            return f"an object of {len(value)} fields"
+        case _:
+            return f"a {type(value).__name__}"

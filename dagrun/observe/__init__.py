@@ -1,0 +1,1 @@
+"""Watching runs: progress now; reports, traces and metrics later."""

@@ -1,0 +1,180 @@
+"""How far a run is: a few rows made from its events, for whatever shows them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from types import MappingProxyType
+from typing import Any, Final
+
+from dagrun.errors import shorten
+from dagrun.model.event import (
+    AttemptEnded,
+    AttemptStarted,
+    Event,
+    Progress,
+    RunEnded,
+    RunStarted,
+    StepExpanded,
+    StepSettled,
+)
+from dagrun.model.outcome import Recovery, State, Status
+
+KEEP: Final = 15  # ended steps; nobody sees more of them
+MAX_NOTE: Final = 120
+
+
+@dataclass(slots=True)
+class Row:
+    """A step as a table shows it. Texts fit on one line and hold no control characters.
+
+    Attributes:
+        step: Its id.
+        tool: What is called, as far as that is known.
+        state: Where it stands.
+        attempt: 1 for the first call; 0 if there was none.
+        since: When this attempt began, or the step ended without one; in seconds from the start of the run.
+        seconds: How long the attempt took, or has taken so far.
+        note: What its tool reports, or why it did not succeed.
+        fraction: How far it is by its own account, from 0 to 1; or unknown.
+    """
+
+    step: str
+    tool: str
+    state: State
+    attempt: int = 0
+    since: float = 0.0
+    seconds: float = 0.0
+    note: str = ""
+    fraction: float | None = None
+
+
+class ProgressTable:
+    """Follows a run by its events, in constant time and bounded memory for each of them.
+
+    Give `on_event` to `dagrun.start`, and ask for `rows` now and then: rows are made when asked for, so a run of a
+    million steps costs no more to show than one of ten.
+
+    Args:
+        now: A clock in seconds, to tell how long the running steps have been at it.
+
+    Attributes:
+        steps: How many there are, the elements of for_each counted.
+        settled: How many of them have ended.
+        counts: The same by state.
+        retries: Attempts that were made again.
+        fallbacks: Steps that went over to their fallback.
+        status: How the run ended; `None` while it goes on.
+        reason: Why it ended so.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self.steps = 0
+        self.settled = 0
+        self.counts: Counter[State] = Counter()
+        self.retries = 0
+        self.fallbacks = 0
+        self.status: Status | None = None
+        self.reason = ""
+        self._now = now
+        self._zero = now()
+        self._ended_at: float | None = None
+        self._running: dict[str, Row] = {}  # in the order of their starts
+        self._delayed: dict[str, Row] = {}  # will be tried again
+        self._ended: deque[Row] = deque(maxlen=KEEP)
+        self._unsuccessful: list[Row] = []  # the first few
+
+    @property
+    def running(self) -> int:
+        """How many steps run now."""
+        return len(self._running)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start of the run, or from its start to its end."""
+        return self._now() - self._zero if self._ended_at is None else self._ended_at
+
+    def on_event(self, event: Event) -> None:
+        """Take note of an event."""
+        handle = _HANDLERS.get(type(event))
+        if handle is not None:
+            handle(self, event)
+
+    def rows(self, limit: int = KEEP) -> list[Row]:
+        """What is worth showing: running steps, the longest first; those to be tried again; the last ones to end."""
+        elapsed = self.elapsed
+        shown = list(islice(self._running.values(), limit))
+        for row in shown:
+            row.seconds = elapsed - row.since
+        shown += islice(self._delayed.values(), limit - len(shown))
+        shown += islice(reversed(self._ended), limit - len(shown))
+        return shown
+
+    def last_rows(self, limit: int = KEEP) -> list[Row]:
+        """What is worth keeping after the end: the first steps that did not succeed, then the last that did."""
+        shown = self._unsuccessful[:limit]
+        good = [row for row in self._ended if row.state is State.SUCCEEDED]
+        return shown + good[-(limit - len(shown)) :] if len(shown) < limit else shown
+
+    # Events -----------------------------------------------------------------------------------------------
+
+    def _run_started(self, event: RunStarted) -> None:
+        self.steps = event.steps
+        self._zero = self._now() - event.at
+
+    def _attempt_started(self, event: AttemptStarted) -> None:
+        self._delayed.pop(event.step, None)
+        self._running[event.step] = Row(event.step, event.tool, State.RUNNING, event.attempt, event.at)
+
+    def _attempt_ended(self, event: AttemptEnded) -> None:
+        row = self._running.pop(event.step, None) or Row(event.step, "", event.state, event.attempt, event.at)
+        row.state, row.seconds, row.fraction = event.state, event.at - row.since, None
+        failure = event.outcome.failure
+        row.note = shorten(failure.message, MAX_NOTE) if failure is not None else ""
+        if event.state.is_settled:
+            self._settle(row)
+            return
+        self._delayed[event.step] = row
+        is_retry = event.decision.recovery is Recovery.RETRY
+        self.retries += is_retry
+        self.fallbacks += event.decision.recovery is Recovery.FALL_BACK
+        row.note = f"{'again' if is_retry else 'fallback'} in {event.decision.delay:.1f} s: {row.note}"
+
+    def _step_settled(self, event: StepSettled) -> None:
+        row = self._delayed.pop(event.step, None) or Row(event.step, "", event.state, 0, event.at)
+        row.state, row.note = event.state, shorten(event.reason, MAX_NOTE)
+        self._settle(row)
+
+    def _step_expanded(self, event: StepExpanded) -> None:
+        self.steps += len(event.items)
+
+    def _progress(self, event: Progress) -> None:
+        row = self._running.get(event.step)
+        if row is not None:
+            row.note, row.fraction = shorten(event.message, MAX_NOTE), event.fraction
+
+    def _run_ended(self, event: RunEnded) -> None:
+        self.status, self.reason, self._ended_at = event.status, event.reason, event.at
+
+    def _settle(self, row: Row) -> None:
+        self.settled += 1
+        self.counts[row.state] += 1
+        self._ended.append(row)
+        if row.state is not State.SUCCEEDED and len(self._unsuccessful) < KEEP:
+            self._unsuccessful.append(row)
+
+
+_HANDLERS: Final[Mapping[type[Event], Callable[[ProgressTable, Any], None]]] = MappingProxyType(
+    {
+        RunStarted: ProgressTable._run_started,
+        AttemptStarted: ProgressTable._attempt_started,
+        AttemptEnded: ProgressTable._attempt_ended,
+        StepSettled: ProgressTable._step_settled,
+        StepExpanded: ProgressTable._step_expanded,
+        Progress: ProgressTable._progress,
+        RunEnded: ProgressTable._run_ended,
+    }
+)

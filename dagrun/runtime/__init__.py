@@ -1,0 +1,1 @@
+"""Everything that awaits: the scheduler, the workers, the attempt."""

@@ -1,0 +1,221 @@
+"""What a run hands back: its status, its answer, and how every step ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagrun.errors import RunFailed
+from dagrun.graph.critical import remaining_paths, topological_order
+from dagrun.graph.live import LiveGraph, Node
+from dagrun.model.artifact import ArtifactStore
+from dagrun.model.outcome import Attempt, Failure, Recovery, State, Status
+from dagrun.model.value import Stored, decode
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """How a step ended.
+
+    Attributes:
+        id: Of the step.
+        state: How it ended.
+        reason: Why, in a sentence; empty if it succeeded.
+        failure: The failure of its last attempt, if that failed.
+        attempts: Its calls, in order.
+        is_default: Whether its output is the default that stands in after a failure.
+        errors: For a for_each: the elements that failed, and why.
+        stored: Its output as it is kept.
+    """
+
+    id: str
+    state: State
+    reason: str
+    failure: Failure | None
+    attempts: tuple[Attempt, ...]
+    is_default: bool
+    errors: tuple[tuple[int, str], ...]
+    stored: Stored = field(repr=False)
+
+    @property
+    def output(self) -> Any:
+        """A copy of what it gave; `None` if it did not succeed."""
+        return decode(self.stored)
+
+    @property
+    def started(self) -> float | None:
+        """Seconds from the start of the run to that of its first attempt; `None` if there was none."""
+        return self.attempts[0].started if self.attempts else None
+
+    @property
+    def ended(self) -> float | None:
+        """Seconds from the start of the run to the end of its last attempt; `None` if there was none."""
+        return self.attempts[-1].ended if self.attempts else None
+
+    @property
+    def work(self) -> float:
+        """Seconds that its attempts took together."""
+        return sum(attempt.duration for attempt in self.attempts)
+
+
+class StepResults(Mapping[str, StepResult]):
+    """The results of all steps by id, elements of for_each included; made when they are asked for."""
+
+    def __init__(self, nodes: Mapping[str, Node]) -> None:
+        self._nodes = nodes
+
+    def __getitem__(self, step: str) -> StepResult:
+        return _result_of(self._nodes[step])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """How a run ended. All times are in seconds.
+
+    Attributes:
+        run_id: Of the run.
+        status: How it ended.
+        reason: Why, in a sentence.
+        steps: Every step, also those that never started.
+        artifacts: Where the artifacts are.
+        makespan: From the start of the run to its end.
+    """
+
+    run_id: str
+    status: Status
+    reason: str
+    steps: StepResults
+    artifacts: ArtifactStore = field(repr=False)
+    makespan: float
+    _graph: LiveGraph = field(repr=False)
+
+    @property
+    def output(self) -> Any:
+        """What the run answers.
+
+        That is ``Plan.output`` if the plan names it; else the output of its one sink, or a dict of them by id.
+        `None` stands for an output that does not exist.
+        """
+        graph = self._graph
+        if graph.plan.output is not None:
+            try:
+                return decode(graph.plan.output.fill(graph.look_up))
+            except LookupError:
+                return None
+        sinks = graph.sinks()
+        if len(sinks) == 1:
+            return decode(sinks[0].value)
+        return {node.id: decode(node.value) for node in sinks if node.state is State.SUCCEEDED}
+
+    @property
+    def work(self) -> float:
+        """Seconds that all attempts took together."""
+        return sum(attempt.duration for node in self._graph.nodes.values() for attempt in node.attempts)
+
+    @property
+    def critical_path(self) -> float:
+        """The longest chain of dependent steps by the time that each one took, back-off included."""
+        plan = self._graph.plan
+        steps = plan.steps
+        # The barrier of a wave is nothing that the plan asks for.
+        successors = {id_: [n for n in after if id_ not in steps[n].gates] for id_, after in plan.successors.items()}
+        order = topological_order(successors, {id_: len(s.depends_on) - len(s.gates) for id_, s in steps.items()})
+        return max(remaining_paths(order, successors, self._span).values(), default=0.0)
+
+    def _span(self, step: str) -> float:
+        node = self._graph.nodes[step]
+        nodes: list[Node] = [node, *(node.children or ())]
+        attempts = [attempt for each in nodes for attempt in each.attempts]
+        if not attempts:
+            return 0.0
+        return max(a.started + a.duration for a in attempts) - min(a.started for a in attempts)
+
+    @property
+    def parallelism(self) -> float:
+        """Work divided by makespan: how many steps ran at once on average; 0 for a run that took no time."""
+        return self.work / self.makespan if self.makespan else 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that all attempts reported."""
+        return sum(a.outcome.tokens for n in self._graph.nodes.values() for a in n.attempts if a.outcome)
+
+    @property
+    def cost(self) -> float:
+        """Cost that all attempts reported."""
+        return sum(a.outcome.cost or 0.0 for n in self._graph.nodes.values() for a in n.attempts if a.outcome)
+
+    def raise_for_status(self) -> RunResult:
+        """Give the result itself, if the run succeeded.
+
+        Raises:
+            RunFailed: It did not.
+        """
+        if self.status is not Status.SUCCEEDED:
+            raise RunFailed(str(self.status), self.reason)
+        return self
+
+    def as_dict(self) -> dict[str, Any]:
+        """The result as plain JSON."""
+        return {
+            "run_id": self.run_id,
+            "status": str(self.status),
+            "reason": self.reason,
+            "output": self.output,
+            "makespan": self.makespan,
+            "work": self.work,
+            "critical_path": self.critical_path,
+            "parallelism": self.parallelism,
+            "tokens": self.tokens,
+            "cost": self.cost,
+            "steps": {id_: _as_dict(result) for id_, result in self.steps.items()},
+        }
+
+
+def _result_of(node: Node) -> StepResult:
+    last = node.attempts[-1] if node.attempts else None
+    outcome = last.outcome if last else None
+    failure = outcome.failure if outcome else None
+    if node.ended is not None and node.ended.failure is not None:
+        failure = node.ended.failure
+    is_default = last is not None and last.decision is not None and last.decision.recovery is Recovery.DEFAULT
+    return StepResult(
+        id=node.id,
+        state=node.state,
+        reason=node.reason,
+        failure=failure,
+        attempts=tuple(node.attempts),
+        is_default=is_default or (node.ended is not None and node.ended.is_default),
+        errors=node.ended.errors if node.ended else (),
+        stored=node.value,
+    )
+
+
+def _as_dict(result: StepResult) -> dict[str, Any]:
+    return {
+        "state": str(result.state),
+        "reason": result.reason,
+        "failure": result.failure.as_dict() if result.failure else None,
+        "is_default": result.is_default,
+        "errors": [{"index": index, "reason": reason} for index, reason in result.errors],
+        "output": result.output,
+        "attempts": [
+            {
+                "number": a.number,
+                "tool": a.tool,
+                "started": a.started,
+                "ended": a.ended,
+                "state": str(a.outcome.state) if a.outcome else None,
+                "recovery": str(a.decision.recovery) if a.decision else None,
+                "failure": a.outcome.failure.as_dict() if a.outcome and a.outcome.failure else None,
+            }
+            for a in result.attempts
+        ],
+    }

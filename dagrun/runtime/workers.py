@@ -1,0 +1,138 @@
+"""Workers: an elastic pool of tasks that go on from step to step.
+
+A step that never suspends needs no task of its own. Only when a step suspends is another worker woken for what is
+ready, one at a time: each wakes the next when its own step suspends, so steps that suspend for one turn of the loop
+share a few workers, and steps that wait get one each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextvars import Context
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint
+
+from dagrun.graph.frontier import Frontier
+from dagrun.graph.live import Node
+from dagrun.runtime.backend import is_being_cancelled, is_cancellation
+
+KEEP_IDLE: Final = 16  # beyond that, waiting costs more than starting anew
+STREAK: Final = 50  # steps in a row before the loop gets to breathe
+BREATH: Final = 0.005  # and seconds
+
+
+class Workers:
+    """The pool of one run.
+
+    Args:
+        tasks: The task group that owns every worker.
+        frontier: Where ready steps come from.
+        run_step: Runs one step to the end of its attempt; says whether the task is as good as new afterwards.
+        context: The context variables of the run, for every task that is started.
+        now: The clock of the loop.
+    """
+
+    def __init__(
+        self,
+        tasks: TaskGroup,
+        frontier: Frontier,
+        run_step: Callable[[Node, bool], Awaitable[bool]],
+        context: Context,
+        now: Callable[[], float],
+    ) -> None:
+        self._tasks = tasks
+        self._frontier = frontier
+        self._run_step = run_step
+        self._context = context
+        self._now = now
+        self._idle: list[anyio.Event] = []
+        self._coming = 0  # workers that were woken or started and have not looked at the frontier yet
+        self._suspensions = 0
+        # The class of the running backend: made through anyio.Event, each would look the backend up again.
+        self._new_event: Callable[[], anyio.Event] = type(anyio.Event())
+        self._is_over = False
+
+    def nudge(self) -> None:
+        """Wake a worker for what is ready: called whenever a step suspends, or something becomes ready by itself."""
+        if self._coming < 1 and self._frontier.room():
+            self._wake()
+
+    def suspended(self) -> None:
+        """A step has suspended: its worker cannot go on with what is ready, and the loop gets to breathe."""
+        self._suspensions += 1
+        self.nudge()
+
+    def stop(self) -> None:
+        """Let idle workers end: the run has ended."""
+        self._is_over = True
+        for event in self._idle:
+            event.set()
+        self._idle.clear()
+
+    def _wake(self) -> None:
+        self._coming += 1
+        if self._idle:
+            self._idle.pop().set()
+        else:
+            self._start(None)
+
+    def _start(self, node: Node | None) -> None:
+        self._tasks.create_task(self._work(node), name="dagrun worker", context=self._context)
+
+    async def _work(self, node: Node | None) -> None:
+        """Run ready steps one after another; retire after an end that was not clean."""
+        try:
+            await self._go_on(node)
+        except BaseException as error:
+            # A cancellation that a tool left behind and that hits an idle worker harms nobody, if it ends here.
+            if not is_cancellation(error) or is_being_cancelled():
+                raise
+        finally:
+            if not self._is_over:
+                self.nudge()
+
+    async def _go_on(self, node: Node | None) -> None:
+        if node is None:
+            self._coming -= 1
+        is_fresh, streak, since = True, 0, self._now()
+        while True:
+            node = node or self._frontier.take()
+            if node is None:
+                if not await self._rest():
+                    return
+                streak, since = 0, self._now()
+                continue
+            before = self._suspensions
+            if not is_fresh and (node.on_fallback or not node.plan.may_repeat):
+                # What an earlier step left behind on this task must not hit a call that cannot be repeated.
+                self._start(node)
+            elif not await self._run_step(node, is_fresh):
+                return
+            node, is_fresh, streak = None, False, streak + 1
+            if self._suspensions != before:  # it was this very step that suspended: no other worker ran otherwise
+                streak, since = 0, self._now()
+            elif streak >= STREAK or self._now() - since > BREATH:
+                await checkpoint()
+                streak, since = 0, self._now()
+
+    async def _rest(self) -> bool:
+        """Wait for a step to become ready; say whether to go on."""
+        if self._is_over or len(self._idle) >= KEEP_IDLE:
+            return False
+        event = self._new_event()
+        self._idle.append(event)
+        try:
+            await event.wait()
+        except BaseException:
+            if event in self._idle:
+                self._idle.remove(event)
+            else:
+                self._coming -= 1  # it was woken, and dies on the way: its end nudges another one
+            raise
+        if self._is_over:
+            return False
+        self._coming -= 1
+        return True

@@ -1,0 +1,171 @@
+"""Runs a random case with every check that there is."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import anyio
+import trio
+
+from acts import GRACE, STAGE, TOOLS, Stage
+from dagrun.api import Engine, check
+from dagrun.graph.checked import CheckedPlan
+from dagrun.model.event import AttemptStarted, Event
+from dagrun.runtime.run import Run
+from histories import count, judge, trace_of
+from oracle import disagreements
+from random_cases import Case
+from rules import Watch, WatchedGraph, unfinished
+from simulation import replaced, simulate, tasks_alive
+
+FOR_EVER: Final = 100_000.0  # virtual seconds; no case needs a thousand
+AROUND: Final = "around"  # cancel the code around the run
+
+
+@dataclass
+class Report:
+    """What came of a case.
+
+    Attributes:
+        case: To do it again.
+        broken: Every rule that was broken.
+        counts: What was exercised.
+        trace: A hash over every event and its time.
+        resumed: How often trio resumed a task.
+    """
+
+    case: Case
+    broken: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    trace: str = ""
+    resumed: int = 0
+
+
+def run_case(case: Case, replacements: Mapping[Any, Any] | None = None) -> Report:
+    """Run *case*, with some parts of the runtime replaced."""
+    report, watch = Report(case), Watch()
+    report.broken = watch.broken
+    plan = check(case.plan, TOOLS, policy=case.policy)
+    actors = [_Actor(case, plan, watch) for _ in range(2 if case.shared else 1)]
+    beat = _Beat(case, actors[0])
+    try:
+        with replaced(watch.parts(replacements or {})):
+            simulate(lambda: _play(case, actors, watch, beat), case.seed)
+        for actor in actors:
+            watch.broken += actor.problems()
+    except BaseException as error:  # noqa: BLE001  (whatever a broken runtime may let out)
+        watch.broken.append(f"the simulation ended with {error!r}")
+    for actor in actors:
+        report.counts.update(count(actor.seen))
+        report.counts["cancels"] += actor.cancels
+    report.resumed = beat.resumed
+    report.trace = hashlib.sha256("\n".join(trace_of(actor.seen) for actor in actors).encode()).hexdigest()
+    return report
+
+
+async def _play(case: Case, actors: list[_Actor], watch: Watch, beat: _Beat) -> None:
+    before = tasks_alive()
+    async with Engine(max_running=case.shared) as engine, anyio.create_task_group() as tasks:
+        trio.lowlevel.add_instrument(beat)
+        for actor in actors:
+            tasks.start_soon(actor.play, engine)
+    if tasks_alive() != before:
+        watch.broken.append("tasks are left behind")
+    for frontier in watch.frontiers:
+        if frontier.taken:
+            watch.broken.append(f"{frontier.taken} were never given back")
+    for cap in watch.taken_under:
+        if cap.used or cap.waiting or cap.promised:
+            watch.broken.append("a cap still counts steps, or runs that wait for it, of runs that are over")
+
+
+class _Beat(trio.abc.Instrument):
+    """Counts how often any task is resumed, and cancels when the count says so."""
+
+    def __init__(self, case: Case, actor: _Actor) -> None:
+        self._case = case
+        self._actor = actor
+        self.resumed = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.resumed += 1
+        for number, what in self._case.cancels_between:
+            if number == self.resumed:
+                self._actor.cancel(what)
+
+
+class _Actor:
+    """One run of a case, who watches it, and who troubles it."""
+
+    def __init__(self, case: Case, plan: CheckedPlan, watch: Watch) -> None:
+        self._case = case
+        self._plan = plan
+        self._watch = watch
+        self._stage = Stage()
+        self._run: Run | None = None
+        self._around: anyio.CancelScope
+        self._stopped: tuple[int, float] | None = None
+        self.seen: list[Event] = []
+        self.cancels = 0
+
+    async def play(self, engine: Engine) -> None:
+        STAGE.set(self._stage)
+        with anyio.move_on_after(FOR_EVER) as whole, anyio.CancelScope() as self._around:
+            running = engine.start(self._plan, run_id="run", seed=self._case.seed, on_event=self._see)
+            async with running as self._run, anyio.create_task_group() as tasks:
+                for time, what in self._case.cancels:
+                    tasks.start_soon(self._cancel_at, time, what)
+                await self._run.result()
+                tasks.cancel_scope.cancel()
+        if whole.cancelled_caught:
+            self._watch.broken.append("the run did not end")
+
+    async def _cancel_at(self, time: float, what: str | None) -> None:
+        await anyio.sleep(time)
+        self.cancel(what)
+
+    def cancel(self, what: str | None) -> None:
+        """Cancel a step, the run (`None`), or the code around it."""
+        if self._run is None:
+            return
+        if what == AROUND:
+            self._around.cancel()
+            self._watch.is_interrupted = True
+            self.cancels += 1
+            return
+        self.cancels += self._run.cancel(what)
+        if what is None and self._stopped is None:
+            self._stopped = len(self._graph.applied), self._run._record.at()
+
+    def _see(self, event: Event) -> None:
+        self.seen.append(event)
+        if self._run is not None:
+            # Observers are told between changes: nothing may be half done then.
+            self._watch.broken += [f"{problem}, when {event} was shown" for problem in unfinished(self._graph)]
+        for number, what in self._case.cancels_at:
+            if number == len(self.seen):
+                self.cancel(what)
+
+    @property
+    def _graph(self) -> WatchedGraph:
+        assert self._run is not None, "the run never began"
+        assert isinstance(self._run._graph, WatchedGraph)
+        return self._run._graph
+
+    def problems(self) -> list[str]:
+        """Everything that is wrong now that the run is over."""
+        graph = self._graph
+        found = list(judge(graph, graph.applied, self.seen, self._stage))
+        if self._case.is_calm:
+            found += disagreements(graph)
+        if self._stopped is not None:
+            position, time = self._stopped
+            later = [event for event in graph.applied[position:] if isinstance(event, AttemptStarted)]
+            found += [f"{event} after the run was cancelled" for event in later]
+            if graph.applied[-1].at > time + GRACE + 1e-6:
+                found.append(f"the run went on for {graph.applied[-1].at - time} s after it was cancelled")
+        return found

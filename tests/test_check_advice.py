@@ -1,0 +1,117 @@
+"""Advice: the plan runs, but a careful reader would ask; under strict, the question is an error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from checking import TOOLBOX, find, places
+from dagrun.graph.findings import MAX_ADVICE
+from dagrun.model.policy import Policy
+from dagrun.model.tool import tool
+from dagrun.model.toolbox import Toolbox
+
+LOAD = {"id": "load", "tool": "load", "args": {"path": "a.csv"}}
+
+
+def advice(*steps: dict[str, Any], **options: Any) -> list[str]:
+    """The advice about a plan that has no problems."""
+    problems, checked = find(*steps, **options)
+    assert checked is not None
+    assert problems == checked.advice
+    return places(problems)
+
+
+def test_a_dependency_that_is_not_used_is_pointed_out() -> None:
+    """A step that only computes leaves nothing but its output: to wait for it and not to use it is time lost."""
+    unused = {"id": "a", "tool": "add", "args": {"a": 1}, "depends_on": ["load"]}
+    used = {"id": "b", "tool": "anything", "args": {"value": "${load}"}, "depends_on": ["load"]}
+    asked = {
+        "id": "c",
+        "tool": "add",
+        "args": {"a": 2},
+        "depends_on": ["load"],
+        "when": {"ref": "load", "op": "exists"},
+    }
+
+    assert advice(LOAD, unused, used, asked) == ["DR901 steps[1].depends_on[0]"]
+
+
+def test_to_wait_for_an_effect_is_a_reason() -> None:
+    """Order alone is what the plan wants then, and there is no other way to say so."""
+    send = {"id": "send", "tool": "send", "args": {"to": "x"}, "on_failure": "stop"}
+
+    assert advice(send, {"id": "a", "tool": "add", "args": {"a": 1}, "depends_on": ["send"]}) == []
+
+
+def test_the_same_pure_call_twice_is_pointed_out() -> None:
+    """One would do, and the other could refer to it."""
+
+    def call(id_: str, **fields: Any) -> dict[str, Any]:
+        return {"id": id_, "tool": "add", "args": {"a": 1, "b": "${n}"}, **fields}
+
+    n = {"id": "n", "tool": "add", "args": {"a": 1}}
+
+    assert advice(n, call("x"), call("y", description="again"), call("z")) == ["DR902 steps[2]"]
+    assert find(n, call("x"), call("y"), call("z"))[0][0].facts["steps"] == "x, y, z"
+    assert advice(n, call("x"), {**call("y"), "args": {"a": 2, "b": "${n}"}}, {**call("z"), "args": {"a": 1}}) == [
+        "DR902 steps[3]"
+    ]
+    assert advice(n, call("x"), call("y", when={"ref": "n", "op": "exists"})) == []
+    assert advice(n, call("x"), call("y", for_each=[1])) == []
+
+
+def test_what_looks_at_the_world_may_do_so_twice() -> None:
+    """The second answer may be another."""
+    assert "DR902" not in str(find(LOAD, {**LOAD, "id": "again"})[0])
+
+
+@tool
+async def undeclared(x: int = 0) -> int:
+    """Says nothing about itself."""
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("fields", "policy", "open_questions"),
+    [
+        ({}, None, ["DR910 steps[0].tool", "DR911 steps[0]", "DR912 steps[0]"]),
+        ({"timeout": 3}, None, ["DR910 steps[0].tool", "DR912 steps[0]"]),
+        ({"deadline": 3}, None, ["DR910 steps[0].tool", "DR912 steps[0]"]),
+        ({}, Policy(timeout=3), ["DR910 steps[0].tool", "DR912 steps[0]"]),
+        ({"timeout": 3, "on_failure": "skip"}, None, ["DR910 steps[0].tool"]),
+        ({"timeout": 3, "fallback": "anything"}, None, ["DR910 steps[0].tool"]),
+    ],
+)
+def test_questions_that_nobody_answered_are_asked(
+    fields: dict[str, Any], policy: Policy | None, open_questions: list[str]
+) -> None:
+    """Approval, time, failure: for a tool of which nothing is known, all three."""
+    box = Toolbox(undeclared, TOOLBOX["anything"])
+
+    assert advice({"id": "a", "tool": "undeclared", **fields}, toolbox=box, policy=policy) == open_questions
+
+
+def test_strict_makes_errors_of_advice() -> None:
+    """For plans that nobody will look at again."""
+    problems, checked = find({"id": "send", "tool": "send", "args": {"to": "x"}}, strict=True)
+
+    assert places(problems) == ["DR912 steps[0]"]
+    assert checked is None
+
+
+def test_advice_is_cut_and_said_to_be() -> None:
+    """Nobody reads 100,000 lines of advice; that there is more is one line."""
+    found = advice(*({"id": f"s{i}", "tool": "undeclared"} for i in range(1000)), toolbox=Toolbox(undeclared))
+
+    assert len(found) == 3 * MAX_ADVICE + 3
+    assert found.count("DR990 ") == 3
+
+
+def test_advice_comes_with_errors_too() -> None:
+    """Whoever mends the plan mends all of it."""
+    problems, checked = find(LOAD, {"id": "a", "tool": "add", "args": {"a": 1, "c": 1}, "depends_on": ["load"]})
+
+    assert checked is None
+    assert places(problems) == ["DR204 steps[1].args.c", "DR901 steps[1].depends_on[0]"]

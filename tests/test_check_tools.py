@@ -1,0 +1,159 @@
+"""Tools, fallbacks, executors and options: known, allowed, and fit for what the step asks of them."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from checking import TOOLBOX, TOOLS, errors, find, texts
+from dagrun.model.plan import Step
+from dagrun.model.tool import tool
+from dagrun.model.toolbox import Toolbox
+
+
+def call(tool_name: str, args: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    """A step that calls a tool."""
+    return {"id": "a", "tool": tool_name, "args": args or {}, **fields}
+
+
+def test_unknown_tools_come_with_the_one_that_was_meant() -> None:
+    """Planners misspell, and make names up."""
+    assert errors(call("ad")) == ["DR201 steps[0].tool"]
+    assert "calls 'ad', which is not a known tool; did you mean add?" in texts(call("ad"))
+
+
+def test_a_fallback_takes_the_same_arguments() -> None:
+    """It is called with them as they are."""
+    good = call("load", {"path": "x"}, fallback="load_copy")
+    _, checked = find(good)
+    assert checked is not None
+    assert checked.steps["a"].fallback is TOOLBOX["load_copy"]
+
+    for name in ("nope", "load", "count", "add"):
+        assert set(errors(call("load", {"path": "x"}, fallback=name))) == {"DR207 steps[0].fallback"}
+    assert "does not fit: there is no such tool; did you mean load_copy?" in texts(
+        call("load", {"path": "x"}, fallback="load_cpy")
+    )
+
+
+def test_a_fallback_is_checked_behind_references_too() -> None:
+    """Names are known, whatever the values will be."""
+    source = {"id": "any", "tool": "anything"}
+
+    assert errors(source, call("load", {"path": "${any}"}, fallback="load_copy")) == []
+    assert set(errors(source, call("load", {"path": "${any}"}, fallback="count"))) == {"DR207 steps[1].fallback"}
+
+
+def test_the_tools_own_fallback_is_checked_like_the_steps() -> None:
+    """A run that does not allow the fallback must not come to call it."""
+    narrow = Toolbox(TOOLS, allow=["load"])
+
+    assert errors(call("load", {"path": "x"}), toolbox=narrow) == ["DR207 steps[0].fallback"]
+    assert "this run does not allow it" in texts(call("load", {"path": "x"}), toolbox=narrow)
+
+
+@pytest.mark.parametrize(
+    ("tool_name", "executor", "chosen"),
+    [
+        ("add", None, "coroutine"),
+        ("plain", None, "thread"),
+        ("crunch", None, "process"),
+        ("plain", "thread", "thread"),
+        ("plain", "process", "process"),
+        ("add", "process", "process"),
+        ("add", "coroutine", "coroutine"),
+        ("add", "thread", None),
+        ("plain", "coroutine", None),
+        ("crunch", "thread", "thread"),
+        ("plain", "gpu", None),
+        ("plain", "", None),
+    ],
+)
+def test_a_tool_runs_where_it_can(tool_name: str, executor: str | None, chosen: str | None) -> None:
+    """A plain function would block every other step of the loop, and an async one needs a loop."""
+    args = {"a": 1} if tool_name == "add" else {"n": 1}
+    _, checked = find(call(tool_name, args, executor=executor))
+
+    if chosen is None:
+        assert errors(call(tool_name, args, executor=executor)) == ["DR112 steps[0].executor"]
+    else:
+        assert checked is not None
+        assert checked.steps["a"].executor == chosen
+
+
+@pytest.mark.parametrize("kind", ["inside a function", "the program itself", "something else"])
+def test_a_worker_process_must_be_able_to_import_the_tool(kind: str) -> None:
+    """It gets a name and JSON, never a pickled function; what has no name to import is told before the run."""
+
+    @tool(effect="pure", executor="process")
+    def local(n: int = 0) -> int:
+        raise NotImplementedError
+
+    if kind == "the program itself":
+        local.function.__module__ = "__main__"
+    elif kind == "something else":
+        local.function.__module__, local.function.__qualname__ = "elsewhere", "local"
+        sys.modules["elsewhere"] = ModuleType("elsewhere")
+    box = Toolbox(local)
+
+    try:
+        assert errors(call("local"), toolbox=box) == ["DR208 steps[0].tool"]
+        assert kind in texts(call("local"), toolbox=box)
+    finally:
+        sys.modules.pop("elsewhere", None)
+
+
+def test_a_step_may_not_send_a_local_tool_into_a_process() -> None:
+    """Nor may its fallback go there."""
+
+    @tool(effect="pure")
+    def here(n: int = 0) -> int:
+        raise NotImplementedError
+
+    @tool(effect="pure", executor="process")
+    def there(n: int = 0) -> int:
+        raise NotImplementedError
+
+    box = Toolbox(here, there)
+
+    assert errors(call("here"), toolbox=box) == []
+    assert errors(call("here", executor="process"), toolbox=box) == ["DR208 steps[0].tool"]
+    assert errors(call("here", fallback="there"), toolbox=box) == ["DR208 steps[0].tool"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"max_parallel": 2}, "max_parallel"),
+        ({"on_failure": "default"}, "on_failure"),
+        ({"default": 1}, "default"),
+        ({"default": None, "on_failure": "skip"}, "default"),
+        ({"pause": "before"}, "pause"),
+    ],
+)
+def test_options_that_mean_nothing_alone_are_refused(fields: dict[str, Any], place: str) -> None:
+    """A reader would take them for more than they are."""
+    assert errors(call("anything", **fields)) == [f"DR112 steps[0].{place}"]
+
+
+@pytest.mark.parametrize("default", [0, None, {"x": ["${not.a.reference"]}])
+def test_a_default_is_data(default: Any) -> None:
+    """Null is one, too; and nothing in it is looked at for references."""
+    assert errors(call("anything", on_failure="default", default=default)) == []
+
+
+def test_pausing_needs_somebody_who_answers() -> None:
+    """Until there is somebody, a plan that pauses would wait for ever."""
+    assert "to pause, a run needs somebody who answers" in texts(call("anything", pause="after"))
+
+
+def test_options_given_as_nothing_mean_nothing() -> None:
+    """A planner that fills in every field writes null for what it does not want."""
+    step = Step(
+        id="a", tool="anything", when=None, for_each=None, max_parallel=None, fallback=None, executor=None, pause=None
+    )
+
+    assert errors(step) == []

@@ -1,0 +1,230 @@
+"""The smaller commands; and those that other packages add."""
+
+import importlib.metadata
+import io
+import json
+import xml.etree.ElementTree as ET
+from importlib.metadata import EntryPoint, EntryPoints
+from typing import Any
+
+import pytest
+
+from command_line import TOOLS, Shell, shell
+from dagrun.cli.commands import COMMANDS, cli
+
+__all__ = ["shell"]
+pytestmark = pytest.mark.real_time
+
+PLAN: list[dict[str, Any]] = [
+    {"id": "one", "tool": "nap", "args": {"seconds": 0.05}},
+    {"id": "two", "tool": "nap", "args": {"seconds": 0.05}},
+    {"id": "end", "tool": "add", "args": {"a": 1}, "depends_on": ["one", "two"]},
+]
+
+
+def test_tree_shows_every_step(shell: Shell) -> None:
+    shown = shell("show", shell.plan(*PLAN)).out
+
+    for id_ in ("one", "two", "end"):
+        assert f"{id_}: " in shown
+
+
+@pytest.mark.parametrize(("form", "begin"), [("mermaid", "flowchart"), ("dot", "digraph")])
+def test_drawings(shell: Shell, form: str, begin: str) -> None:
+    assert shell("show", shell.plan(*PLAN), "--format", form).out.startswith(begin)
+
+
+def test_plan_as_json_can_be_read_again(shell: Shell) -> None:
+    """It is the plan as dagrun understands it, in its own dialect."""
+    numbered = {"steps": [{"step_number": 1, "action": "nap", "parameters": {"seconds": 1}}]}
+    shell.file("numbered.json", json.dumps(numbered))
+
+    shown = shell("show", "numbered.json", "-f", "json")
+    shell.file("again.json", shown.out)
+
+    assert shown.json["steps"][0]["tool"] == "nap"
+    assert shell("show", "again.json", "-f", "json").json == shown.json
+
+
+def test_check_gives_advice_and_strict_refuses_it(shell: Shell) -> None:
+    plan = shell.plan({"id": "a", "tool": "doubtful"})
+
+    lax, strict = shell("check", plan, *TOOLS), shell("check", plan, *TOOLS, "--strict")
+
+    assert lax.code == 0
+    assert "DR910" in lax.out
+    assert strict.code == 3
+    assert "DR910" in strict.err
+
+
+def test_check_without_inputs_does_not_ask_for_them(shell: Shell) -> None:
+    plan = shell.plan({"id": "a", "tool": "echo", "args": {"value": "${input.x}"}})
+
+    assert shell("check", plan, *TOOLS).code == 0
+    assert shell("check", plan, *TOOLS, "-i", "y=1").code == 3
+
+
+def test_tools_are_listed_and_shown(shell: Shell) -> None:
+    listed = shell("tools", "list", *TOOLS)
+    shown = shell("tools", "show", "add", *TOOLS)
+
+    assert ["add", "pure", "coroutine", "Add", "two", "numbers."] in [line.split() for line in listed.out.splitlines()]
+    assert [line.split() for line in shown.out.splitlines()[-2:]] == [
+        ["a", "integer", "required", "The", "first."],
+        ["b", "integer", "default", "1", "The", "second."],
+    ]
+    assert shell("tools", "show", "add", *TOOLS, "--json").json["arguments"]["required"] == ["a"]
+
+
+def test_tools_of_installed_packages_are_listed(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = EntryPoints([EntryPoint("mine", "cli_tools", "dagrun.tools")])
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **filters: points.select(**filters))
+
+    assert "needs_a_person" in shell("tools", "list").out
+
+
+def test_schemas_are_json(shell: Shell) -> None:
+    plan = shell("schema", "plan").json
+    toolset = shell("schema", "toolset", *TOOLS).json
+
+    assert "steps" in plan["properties"]
+    assert {step["properties"]["tool"]["const"] for step in toolset["properties"]["steps"]["items"]["anyOf"]} >= {"add"}
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
+def test_completion_script_is_for_this_command(shell: Shell, name: str) -> None:
+    ended = shell("completion", name)
+
+    assert ended.code == 0
+    assert "_DAGRUN_COMPLETE" in ended.out
+
+
+def test_completion_knows_lazy_commands(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_DAGRUN_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "dagrun run --po")
+    monkeypatch.setenv("COMP_CWORD", "2")
+
+    with pytest.raises(SystemExit):
+        shell("run", "--po")
+    assert shell.capture.readouterr().out == "plain,--policy\n"
+
+
+@pytest.mark.parametrize("args", [[], *([name] for name in COMMANDS), ["tools", "list"], ["tools", "show"]])
+def test_every_command_has_help_with_an_example(shell: Shell, args: list[str]) -> None:
+    ended = shell(*args, "--help")
+
+    assert ended.code == 0
+    assert "Example" in ended.out or "Commands:" in ended.out
+    assert max(map(len, ended.out.splitlines())) <= 80
+
+
+# bench ----------------------------------------------------------------------------------------------------------------
+
+
+def test_bench_compares_the_modes(shell: Shell) -> None:
+    figures = shell("bench", shell.plan(*PLAN), *TOOLS, "-n", "2", "--json").json
+
+    modes = figures["modes"]
+    assert figures["repeats"] == 2
+    assert list(modes) == ["sequential", "waves", "parallel"]
+    assert all(len(mode["makespans"]) == 2 for mode in modes.values())
+    assert modes["sequential"]["speed_up"] == 1
+    for mode in modes.values():
+        assert mode["critical_path"] <= mode["makespan"]
+        assert mode["efficiency"] <= 1
+    # A tenth of a second one after another, a twentieth side by side; how much of it is left depends on the machine.
+    assert modes["sequential"]["makespan"] >= 0.1
+    assert figures["best_speed_up"] > 1.1
+
+
+@pytest.fixture(scope="module")
+def fonts() -> None:
+    """matplotlib keeps the files of its fonts open for good, from the first picture on."""
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    figure.add_subplot().set_title("x")
+    figure.savefig(io.BytesIO(), format="svg")
+
+
+@pytest.mark.usefixtures("fonts")
+def test_bench_draws_a_table_and_a_picture(shell: Shell) -> None:
+    ended = shell("bench", shell.plan(*PLAN), *TOOLS, "-n", "1", "--plot", "modes.svg")
+
+    assert [line.split()[0] for line in ended.out.splitlines()[1:4]] == ["sequential", "waves", "parallel"]
+    assert ET.parse(shell.folder / "modes.svg").getroot().tag.endswith("svg")
+
+
+def test_bench_repeats_no_effect_unasked(shell: Shell) -> None:
+    shell.file(
+        "effects.py",
+        "import dagrun\n\n\n@dagrun.tool\nasync def send() -> int:\n"
+        "    with open('sent', 'a') as file:\n        return file.write('x')\n",
+    )
+    args = ["bench", shell.plan({"id": "a", "tool": "send"}), "-t", "effects", "-n", "1"]
+
+    refused = shell(*args)
+    assert refused.code == 2
+    assert "send may change the world, and would be called in each of 4 runs" in refused.err
+    assert not (shell.folder / "sent").exists()
+
+    assert shell(*args, "--repeat-effects").code == 0
+    assert (shell.folder / "sent").read_text() == "xxxx"
+
+
+def test_bench_stops_at_a_run_that_fails(shell: Shell) -> None:
+    ended = shell("bench", shell.plan({"id": "a", "tool": "fail"}), *TOOLS)
+
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith("parallel: failed: a failed: there is nothing")
+    assert ended.err.count("\n") == 1
+
+
+# Commands of other packages -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def plugins(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell.file(
+        "greeting.py", "import click\n\n\n@click.command\ndef hello():\n    '''Say hello.'''\n    click.echo('hi')\n"
+    )
+    shell.file("no_good.py", "raise ImportError('needs more \\x1b[2J')\n")
+    named = {"hello": "greeting:hello", "broken": "no_good:x", "run": "no_good:x", "no": "json:dumps"}
+    points = EntryPoints(EntryPoint(name, value, "dagrun.commands") for name, value in named.items())
+    monkeypatch.syspath_prepend(str(shell.folder))
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **filters: points.select(**filters))
+    monkeypatch.delitem(cli.__dict__, "_plugins", raising=False)
+
+
+@pytest.mark.usefixtures("plugins")
+def test_commands_of_other_packages_are_listed_and_run(shell: Shell) -> None:
+    assert shell("hello").out == "hi\n"
+    listed = shell("--help").out
+    assert "Say hello." in listed
+
+
+@pytest.mark.usefixtures("plugins")
+@pytest.mark.parametrize("args", [["broken"], ["broken", "--help"], ["no", "-x"]])
+def test_broken_command_of_another_package_costs_a_line(shell: Shell, args: list[str]) -> None:
+    ended = shell(*args)
+
+    assert ended.code != 0
+    assert ended.err.startswith(f"Error: the command {args[0]} (")
+    assert ended.err.count("\n") == 1
+    assert "\x1b" not in ended.err
+    assert "cannot be loaded" in shell("--help").out
+
+
+@pytest.mark.usefixtures("plugins")
+def test_our_own_commands_cannot_be_replaced(shell: Shell) -> None:
+    assert shell("run", shell.plan(PLAN[0]), *TOOLS).code == 0
+
+
+def test_entry_points_are_not_looked_at_for_our_own_commands(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def looked(**filters: str) -> None:
+        raise AssertionError("looked at entry points")
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", looked)
+    monkeypatch.delitem(cli.__dict__, "_plugins", raising=False)
+
+    assert shell("show", shell.plan(*PLAN)).code == 0

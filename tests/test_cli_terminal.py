@@ -1,0 +1,79 @@
+"""Progress is drawn on a terminal and nowhere else, and says nothing in colour to who wants none."""
+
+import re
+import sys
+
+import pytest
+
+from command_line import TOOLS, Shell, on_terminal, shell
+
+__all__ = ["shell"]
+pytestmark = [pytest.mark.real_time, pytest.mark.skipif(sys.platform == "win32", reason="terminals as POSIX has them")]
+
+STEPS = [{"id": f"step-{i:02}", "tool": "nap", "args": {"seconds": 0.6}} for i in range(40)]
+COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
+
+
+def frames(shown: str) -> list[list[str]]:
+    """What was drawn, as plain lines: a new frame begins where the cursor is moved up."""
+    drawn = re.split(r"(?:\x1b\[1A\x1b\[2K|\x1b\[2K)+", shown)
+    plain = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", part) for part in drawn]
+    return [part.replace("\r", "").strip("\n").split("\n") for part in plain if part.strip()]
+
+
+def test_table_fits_a_narrow_terminal_and_its_last_rows_stay(shell: Shell) -> None:
+    plan = shell.plan(*STEPS, {"id": "bad", "tool": "fail"})
+
+    with on_terminal(shell, ["run", plan, *TOOLS], columns=40) as terminal:
+        assert terminal.wait() == 1
+
+    drawn = frames(terminal.shown)
+    running = [frame for frame in drawn if "running" in frame[-1]]
+    assert running, terminal.shown
+    for frame in running:
+        assert len(frame) <= 15
+        assert max(map(len, frame)) < 40
+    last = drawn[-1]
+    assert last[0].startswith("✗ bad")
+    assert "failed" in last[0]
+    assert sum("✓" in line for line in last) == 13
+    assert COLOUR.search(terminal.shown)
+
+
+def test_no_colour_where_none_is_wanted(shell: Shell) -> None:
+    with on_terminal(shell, ["run", shell.plan(*STEPS[:2]), *TOOLS], NO_COLOR="1") as terminal:
+        assert terminal.wait() == 0
+
+    assert "✓ step-00" in terminal.shown
+    assert not COLOUR.search(terminal.shown)
+
+
+def test_dumb_terminal_gets_one_line(shell: Shell) -> None:
+    with on_terminal(shell, ["run", shell.plan(*STEPS[:2]), *TOOLS], TERM="dumb") as terminal:
+        assert terminal.wait() == 0
+
+    assert "\x1b" not in terminal.shown
+    assert terminal.shown.count("\n") == 1
+
+
+def test_terminal_without_unicode_gets_ascii(shell: Shell) -> None:
+    with on_terminal(shell, ["run", shell.plan(*STEPS[:2]), *TOOLS], PYTHONIOENCODING="ascii") as terminal:
+        assert terminal.wait() == 0
+
+    assert terminal.shown.isascii()
+    assert "+ step-00" in terminal.shown
+
+
+@pytest.mark.parametrize(("variables", "expected"), [({}, False), ({"FORCE_COLOR": "1"}, True)])
+def test_without_a_terminal_colour_must_be_forced(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], expected: bool
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    ended = shell("run", shell.plan(STEPS[0]), *TOOLS)
+
+    assert bool(COLOUR.search(ended.err)) is expected
+    assert ended.out == "slept\n"

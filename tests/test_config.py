@@ -1,0 +1,210 @@
+"""Settings come from flags, the environment, the project's file and the user's, in this order; faults are told."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from command_line import TOOLS, Shell, shell
+from dagrun.cli.problems import BadInput
+from dagrun.cli.settings import Configuration, configure
+
+__all__ = ["shell"]
+pytestmark = pytest.mark.real_time
+
+
+@pytest.fixture
+def user_file(shell: Shell) -> Path:
+    folder = shell.folder / "no-settings" / "dagrun"
+    folder.mkdir(parents=True)
+    return folder / "config.toml"
+
+
+def test_each_source_outranks_the_next(shell: Shell, user_file: Path) -> None:
+    user_file.write_text("max_running = 1\nmode = 'waves'\noutput = 'from-user'\ntools = ['user']\n")
+    shell.file("dagrun.toml", "max_running = 2\nmode = 'sequential'\noutput = 'from-project'\n")
+    environment = {"DAGRUN_MAX_RUNNING": "3", "DAGRUN_MODE": "waves"}
+
+    found = configure({"max_running": 4, "mode": None, "tools": ()}, environment)
+
+    assert found.settings.model_dump() == {
+        "tools": ["user"],
+        "policy": None,
+        "max_running": 4,
+        "mode": "waves",
+        "output": "from-project",
+    }
+    assert {name: origin.name for name, origin in found.origins.items()} == {
+        "tools": str(user_file),
+        "policy": "default",
+        "max_running": "command line",
+        "mode": "DAGRUN_MODE",
+        "output": str(shell.folder / "dagrun.toml"),
+    }
+
+
+def test_show_says_where_each_setting_comes_from(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell.file("pyproject.toml", "[tool.dagrun]\nmode = 'waves'\n")
+    monkeypatch.setenv("DAGRUN_TOOLS", "one, two")
+
+    shown = shell("config", "show")
+    listed = shell("config", "show", "--json").json["settings"]
+
+    assert listed["tools"] == {"value": ["one", "two"], "origin": "DAGRUN_TOOLS"}
+    assert listed["mode"] == {"value": "waves", "origin": f"{shell.folder / 'pyproject.toml'} [tool.dagrun]"}
+    assert listed["output"] == {"value": None, "origin": "default"}
+    assert [line.split()[0] for line in shown.out.splitlines()] == ["setting", *listed]
+
+
+def test_settings_of_a_project_run_its_plans(shell: Shell) -> None:
+    shell.file("dagrun.toml", "tools = ['cli_tools']\npolicy = {max_seconds = 0.05}\n")
+
+    ended = shell("run", shell.plan({"id": "a", "tool": "nap", "args": {"seconds": 60}}))
+
+    assert ended.code == 4
+
+
+def test_file_names_are_relative_to_their_file(shell: Shell) -> None:
+    (shell.folder / ".git").mkdir()
+    (shell.folder / "sub").mkdir()
+    shell.file("dagrun.toml", "policy = 'limits.toml'\ntools = ['cli_tools']\n")
+    shell.file("limits.toml", "max_steps = 1\n")
+    shell.plan({"id": "a", "tool": "nap"}, {"id": "b", "tool": "nap"}, name="sub/plan.json")
+
+    ended = shell("check", "-C", "sub", "plan.json")
+
+    assert ended.code == 3
+    assert "DR108" in ended.err
+
+
+def test_nothing_is_taken_from_outside_of_a_checkout(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file in a folder further up may be anybody's, and it names code that is imported."""
+    (shell.folder / "sub").mkdir()
+    shell.file("dagrun.toml", "mode = 'waves'\n")
+    monkeypatch.chdir(shell.folder / "sub")
+
+    assert configure({}, {}).settings.mode == "parallel"
+    (shell.folder / ".git").mkdir()
+    assert configure({}, {}).settings.mode == "waves"
+
+
+def test_dagrun_toml_outranks_pyproject(shell: Shell) -> None:
+    shell.file("pyproject.toml", "[tool.dagrun]\nmode = 'waves'\n")
+    shell.file("dagrun.toml", "mode = 'sequential'\n")
+
+    assert configure({}, {}).settings.mode == "sequential"
+
+
+def test_named_file_takes_the_place_of_the_project_file(shell: Shell) -> None:
+    shell.file("dagrun.toml", "mode = 'waves'\n")
+    shell.file("other.toml", "mode = 'sequential'\n")
+
+    assert configure({}, {"DAGRUN_CONFIG": "other.toml"}).settings.mode == "sequential"
+
+
+@pytest.mark.parametrize("content", ["", "[tool]\n", "[tool.other]\nx = 1\n", "tool = 3\n", "broken ="])
+def test_pyproject_of_others_is_left_alone(shell: Shell, content: str) -> None:
+    shell.file("pyproject.toml", content)
+
+    assert configure({}, {}).settings.mode == "parallel"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("tols = ['x']\n", ["unknown field tols", "did you mean tools?"]),
+        ("max_running = 'many'\n", ["max_running", "integer"]),
+        ("max_running = 0\n", ["max_running", "greater than or equal to 1"]),
+        ("mode = 'fast'\n", ["mode", "'parallel', 'waves' or 'sequential'"]),
+        ("tols = 1\nmode = 'fast'\n", ["tols", "mode"]),
+        ("mode = \n", ["broken TOML", "line 1"]),
+        ("[policy]\nmax_runing = 1\n", []),
+    ],
+)
+def test_faults_of_a_file_are_told_with_their_field(shell: Shell, content: str, words: list[str]) -> None:
+    shell.file("dagrun.toml", content)
+
+    ended = shell("config", "show")
+
+    assert ended.code == (2 if words else 0)
+    for word in words:
+        assert word in ended.err
+        assert "dagrun.toml" in ended.err
+
+
+def test_faults_of_the_environment_are_told(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGRUN_MAX_RUNNING", "many")
+
+    ended = shell("config", "show")
+
+    assert ended.code == 2
+    assert "environment: max_running" in ended.err
+
+
+def limits_of(content: str, flags: dict[str, object]) -> Configuration:
+    Path("policy.toml").write_text(content)
+    return configure({"policy": "policy.toml", **flags}, {})
+
+
+@pytest.mark.parametrize(
+    ("policy", "flag", "expected"), [("", 4, 4), ("max_running = 2", 4, 2), ("max_running = 8", 4, 4)]
+)
+def test_lower_limit_holds(shell: Shell, policy: str, flag: int, expected: int) -> None:
+    assert limits_of(policy, {"max_running": flag}).limits().policy.max_running == expected
+
+
+def test_policy_takes_whole_numbers_for_seconds(shell: Shell) -> None:
+    found = limits_of("timeout = 3\n[retry]\nmax_attempts = 5\n[max_running_by_tool]\nfetch = 2\n", {}).limits().policy
+
+    assert (found.timeout, found.retry.max_attempts, found.max_running_by_tool) == (3.0, 5, {"fetch": 2})
+
+
+def test_faults_of_an_inline_policy_are_told(shell: Shell) -> None:
+    shell.file("dagrun.toml", "[policy]\nmax_runing = 1\n")
+
+    with pytest.raises(BadInput, match=r"unknown field max_runing; did you mean max_running"):
+        configure({}, {}).limits()
+
+
+CONFIGURABLE = """
+import dagrun
+from contextvars import ContextVar
+from pydantic import BaseModel, ConfigDict
+
+class Rules(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    greeting: str
+
+rules = ContextVar("rules")
+
+def configure(tables):
+    rules.set(Rules.model_validate(tables["polite"]))
+
+@dagrun.tool(effect="pure")
+async def greet() -> str:
+    return rules.get().greeting
+"""
+
+
+def test_policy_file_configures_tools_too(shell: Shell) -> None:
+    """Where tools may connect to, say, is a limit of the run; a module takes its part by a function `configure`."""
+    shell.file("configurable_tools.py", CONFIGURABLE)
+    plan = shell.plan({"id": "a", "tool": "greet"})
+    shell.file("good.toml", "max_running = 1\n[tools.polite]\ngreeting = 'hello'\n")
+    shell.file("bad.toml", "[tools.polite]\ngreeting = 1\n")
+    args = ("run", plan, "-t", "configurable_tools", "--policy")
+
+    assert shell(*args, "good.toml").out == "hello\n"
+    bad = shell(*args, "bad.toml")
+    assert bad.code == 2
+    assert "bad.toml: tools: greeting: input should be a valid string" in bad.err
+
+
+def test_tools_are_named_in_the_environment(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGRUN_TOOLS", TOOLS[1])
+
+    assert shell("check", shell.plan({"id": "a", "tool": "nap"}), "--json").json["status"] == "ok"
+
+
+def test_json_of_settings_can_be_read_back(shell: Shell) -> None:
+    assert json.loads(shell("config", "show", "--json").out)["schema_version"] == 1

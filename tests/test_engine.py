@@ -1,0 +1,103 @@
+"""Engines: many runs that share one limit, fairly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+from dagrun import Engine, Plan, Policy, Status, Step
+from dagrun.errors import ContractError
+from dagrun.model.tool import make_tool
+from small_tools import near, toolset
+
+pytestmark = pytest.mark.anyio
+
+
+class Gauge:
+    """A tool that counts how many of its calls run at once, over all runs, and who starts when."""
+
+    def __init__(self) -> None:
+        self.now = self.peak = 0
+        self.starts: list[str] = []
+        self.tool = make_tool(self._make(), name="gauge", effect="read")
+
+    def _make(self) -> Any:
+        async def gauge(run: str) -> None:
+            self.now += 1
+            self.peak = max(self.peak, self.now)
+            self.starts.append(run)
+            await anyio.sleep(1)
+            self.now -= 1
+
+        return gauge
+
+    def plan(self, run: str, steps: int) -> Plan:
+        return Plan(steps=[Step(id=f"s{i}", tool="gauge", args={"run": run}) for i in range(steps)])
+
+
+async def test_runs_of_one_engine_share_its_limit() -> None:
+    """The peak over all runs is the limit exactly: never above, and no slot is left idle."""
+    gauge = Gauge()
+    zero = anyio.current_time()
+
+    async with Engine(max_running=4) as engine, anyio.create_task_group() as tasks:
+        for name in "abcde":
+            tasks.start_soon(_run_in, engine, gauge, name, 8)
+
+    assert gauge.peak == 4
+    assert anyio.current_time() - zero == near(40 / 4)
+
+
+async def _run_in(engine: Engine, gauge: Gauge, name: str, steps: int) -> None:
+    result = await engine.run(gauge.plan(name, steps), tools=[gauge.tool])
+    assert result.status is Status.SUCCEEDED
+
+
+async def test_no_run_starves_behind_another() -> None:
+    """A small run that comes second gets its turn while the large one still has work."""
+    gauge = Gauge()
+
+    async with Engine(max_running=2) as engine, anyio.create_task_group() as tasks:
+        tasks.start_soon(_run_in, engine, gauge, "large", 40)
+        await anyio.sleep(0.5)
+        tasks.start_soon(_run_in, engine, gauge, "small", 4)
+
+    last = max(index for index, name in enumerate(gauge.starts) if name == "small")
+    assert last < 16
+
+
+async def test_a_run_that_ends_gives_its_room_to_the_others() -> None:
+    """Whether it ended well or was cancelled with steps in flight and waiting."""
+    gauge = Gauge()
+
+    async with (
+        Engine(max_running=2) as engine,
+        anyio.create_task_group() as tasks,
+        engine.start(gauge.plan("first", 10), tools=[gauge.tool]) as first,
+    ):
+        await anyio.sleep(0.5)
+        tasks.start_soon(_run_in, engine, gauge, "second", 4)
+        await anyio.sleep(0.25)
+        first.cancel()
+        await first.result()
+
+    assert gauge.starts.count("second") == 4
+    assert anyio.current_time() == near(0.75 + 2)
+
+
+async def test_the_limit_of_a_run_holds_within_the_engine() -> None:
+    gauge = Gauge()
+
+    async with Engine(max_running=8) as engine:
+        await engine.run(gauge.plan("a", 6), tools=[gauge.tool], policy=Policy(max_running=2))
+
+    assert gauge.peak == 2
+
+
+async def test_an_engine_must_be_open_and_sane() -> None:
+    with pytest.raises(ContractError, match="max_running must be at least 1"):
+        Engine(max_running=0)
+    with pytest.raises(ContractError, match="not open"):
+        await Engine().run(Plan(steps=[Step(id="a", tool="fail")]), tools=toolset())

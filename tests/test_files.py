@@ -1,0 +1,396 @@
+"""The tools for files: they work below one folder, and nothing gets them out of it.
+
+The names carry the numbers of the list of hostile inputs.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import hashlib
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dagrun
+from calls import make_call
+from dagrun import Artifact, Plan, Status, Step, ToolError
+from dagrun.decide.classify import classify
+from dagrun.model.outcome import ErrorKind
+from dagrun_tools import confined, files
+from dagrun_tools.confined import OutsideRoot
+from dagrun_tools.files import FileRules, read_file, write_file
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    """The folder of the tools, beside a secret and a folder whose name begins like its own."""
+    work = tmp_path / "work"
+    (work / "sub").mkdir(parents=True)
+    (work / "sub" / "inner.txt").write_text("inner")
+    (work / "plain.txt").write_text("plain")
+    (tmp_path / "secret").write_text("hunter2")
+    (tmp_path / "work-evil").mkdir()
+    (tmp_path / "work-evil" / "secret").write_text("hunter2")
+    token = files.rules.set(FileRules(root=work, max_bytes=1000))
+    yield work
+    files.rules.reset(token)
+
+
+def _read(path: str, **options: Any) -> dict[str, Any]:
+    return dict(read_file.function(**make_call(read_file, {"path": path, **options}).arguments))
+
+
+def _write(path: str, content: str, **options: Any) -> dict[str, Any]:
+    call = make_call(write_file, {"path": path, "content": content, **options})
+    return dict(write_file.function(**call.arguments))
+
+
+def _attempts(path: str, content: str = "x") -> list[Callable[[], object]]:
+    """Everything that the tools could be asked to do with *path*."""
+    return [lambda: _read(path), lambda: _write(path, content), lambda: _write(path, content, overwrite=True)]
+
+
+def _all_files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file() and not p.is_symlink()}
+
+
+# What they are for ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["sub/inner.txt", "./sub/inner.txt"])
+def test_a_file_below_the_root_is_read(root: Path, path: str) -> None:
+    """Text comes as text, with its type by its name."""
+    assert _read(path) == {"path": path, "media_type": "text/plain", "size": 5, "text": "inner"}
+
+
+def test_a_file_that_is_not_text_is_read_as_an_artifact(root: Path) -> None:
+    """Bytes are no JSON value."""
+    (root / "a.png").write_bytes(b"\x89PNG\0")
+    found = _read("a.png")
+    assert "text" not in found
+    assert (found["artifact"].media_type, found["artifact"].size) == ("image/png", 5)
+
+
+def test_a_file_is_written_with_the_folders_that_it_needs(root: Path) -> None:
+    """A plan names `reports/2025/q4.md`, and nobody has made the folders."""
+    assert _write("reports/2025/q4.md", "größer") == {
+        "path": "reports/2025/q4.md",
+        "size": 8,
+        "sha256": hashlib.sha256("größer".encode()).hexdigest(),
+    }
+    assert (root / "reports/2025/q4.md").read_text() == "größer"
+
+
+def test_writing_the_same_again_changes_nothing(root: Path) -> None:
+    """The tool says that it is idempotent, so a retry after an unknown outcome must succeed."""
+    first = _write("a.txt", "same")
+    before = (root / "a.txt").stat()
+    assert _write("a.txt", "same") == first
+    assert (root / "a.txt").stat() == before
+    assert _write("empty", "") == _write("empty", "")
+
+
+def test_another_content_is_not_overwritten_unless_asked_for(root: Path) -> None:
+    """The file of a person is not lost to a plan that happened to use its name."""
+    with pytest.raises(ToolError, match="exists already"):
+        _write("plain.txt", "new")
+    assert (root / "plain.txt").read_text() == "plain"
+
+    _write("plain.txt", "new", overwrite=True)
+    assert (root / "plain.txt").read_text() == "new"
+
+
+def test_no_draft_is_left_behind(root: Path) -> None:
+    """Neither after a success nor after a refusal."""
+    before = set(_all_files(root))
+    _write("a.txt", "1")
+    with pytest.raises(ToolError):
+        _write("a.txt", "2")
+    _write("a.txt", "2", overwrite=True)
+    assert set(_all_files(root)) == before | {"a.txt"}
+    assert (root / "a.txt").stat().st_nlink == 1
+
+
+def test_readers_see_all_of_a_file_or_nothing(root: Path) -> None:
+    """A consumer beside the run must never read half a report."""
+    old, new = "a" * 900, "b" * 900
+    _write("a.txt", old)
+    seen: set[str] = set()
+    is_over = threading.Event()
+
+    def look() -> None:
+        while not is_over.is_set():
+            seen.add((root / "a.txt").read_text())
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for number in range(100):
+        _write("a.txt", (new, old)[number % 2], overwrite=True)
+    is_over.set()
+    reader.join(20)
+    assert seen <= {old, new}
+
+
+def test_a_file_that_appears_meanwhile_is_not_replaced(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between "is it there?" and the write, somebody else may have put it there."""
+    draft = confined._write_draft
+
+    def slow_draft(folder: int, name: str, data: bytes) -> None:
+        draft(folder, name, data)
+        (root / "new.txt").write_text("theirs")
+
+    monkeypatch.setattr(confined, "_write_draft", slow_draft)
+    with pytest.raises(ToolError, match="exists already"):
+        _write("new.txt", "ours")
+    assert (root / "new.txt").read_text() == "theirs"
+
+
+def test_an_artifact_is_written_as_it_is(root: Path) -> None:
+    """How a chart gets from the run's folder to where a person looks for it."""
+    call = make_call(write_file)
+    context = call.context()
+    artifact = context.artifacts.save(b"\0\1", media_type="image/png", name="../../evil.png")
+    write_file.function(path="charts/a.png", content=artifact, context=context)
+    assert (root / "charts/a.png").read_bytes() == b"\0\1"
+    with pytest.raises(FileNotFoundError):
+        write_file.function(path="b.png", content=Artifact(sha256="0" * 64), context=context)
+
+
+def test_the_ceiling_of_size_holds_for_both(root: Path) -> None:
+    """A file of many gigabytes would fill the memory, or the disk."""
+    (root / "fits").write_bytes(b"x" * 1000)
+    assert _read("fits")["size"] == 1000
+    assert _write("copy", "x" * 1000)["size"] == 1000
+
+    (root / "big").write_bytes(b"x" * 1001)
+    call = make_call(write_file)
+    artifact = call.context().artifacts.save(b"x" * 1001)
+    with pytest.raises(ToolError, match="ceiling of 1000"):
+        _read("big")
+    for content in ("x" * 1001, "ä" * 501, artifact):
+        with pytest.raises(ToolError, match="ceiling of 1000"):
+            write_file.function(path="out", content=content, context=call.context())
+    assert not (root / "out").exists()
+
+
+@pytest.mark.anyio
+@pytest.mark.real_time
+async def test_a_plan_copies_a_file(root: Path) -> None:
+    """The rules reach the thread that a plain function runs in."""
+    plan = Plan(
+        steps=[
+            Step(id="in", tool="read_file", args={"path": "plain.txt"}),
+            Step(id="out", tool="write_file", args={"path": "copy.txt", "content": "got ${in.text}"}),
+            Step(id="file", tool="read_file", args={"path": "plain.txt", "form": "artifact"}),
+            Step(id="copy", tool="write_file", args={"path": "b.txt", "content": "${file.artifact}"}),
+        ]
+    )
+    result = await dagrun.run(plan, tools=files.TOOLS)
+    assert result.status is Status.SUCCEEDED, result.reason
+    assert (root / "copy.txt").read_text() == "got plain"
+    assert (root / "b.txt").read_text() == "plain"
+
+
+def test_the_root_is_the_current_directory_unless_somebody_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a person who types `dagrun run` expects."""
+    (tmp_path / "a.txt").write_text("here")
+    monkeypatch.chdir(tmp_path)
+    assert contextvars.Context().run(_read, "a.txt")["text"] == "here"
+
+
+def test_a_root_that_does_not_exist_is_said_so(tmp_path: Path) -> None:
+    """ "a.txt does not exist" would send people looking for the wrong thing."""
+    token = files.rules.set(FileRules(root=tmp_path / "none"))
+    with pytest.raises(ToolError, match="folder for the files of tools does not exist"):
+        _read("a.txt")
+    files.rules.reset(token)
+
+
+# Paths ----------------------------------------------------------------------------------------------------------------
+
+ESCAPES = [
+    *("../secret", "sub/../../secret", "sub/../plain.txt", "..", "sub/..", "./../secret", "../work-evil/secret"),
+    *("..\\secret", "sub\\..\\..\\secret", "%2e%2e/secret", "%2E%2E%2Fsecret", "sub%2f..%2fsecret", "..%5csecret"),
+    *("/etc/passwd", "//etc/passwd", "///secret", "~/secret", "~root/x", "C:\\secret", "C:secret", "\\\\host\\share"),
+    *("/proc/self/environ", "/dev/zero", "file:///etc/passwd/..", "....//secret", "sub//inner.txt", "sub/./inner.txt"),
+]
+
+
+def _is_refused(attempt: Callable[[], object]) -> bool:
+    try:
+        attempt()
+    except ToolError as error:
+        return str(error).isprintable() and "hunter2" not in str(error)
+    return False
+
+
+def test_s75_paths_that_lead_out_are_refused(root: Path) -> None:
+    """Not one of them is tidied up and used: what it means depends on who reads it."""
+    before = _all_files(root.parent)
+    assert [path for path in ESCAPES for attempt in _attempts(path) if not _is_refused(attempt)] == []
+    assert _all_files(root.parent) == before
+
+
+def test_s75_the_absolute_path_of_the_root_is_no_way_in_either(root: Path) -> None:
+    """A prefix that is compared as text also fits `work-evil`."""
+    for path in (str(root / "plain.txt"), f"{root}-evil/secret"):
+        with pytest.raises(OutsideRoot):
+            _read(path)
+
+
+def test_s75_a_refusal_is_a_matter_of_permission_and_a_missing_file_is_not(root: Path) -> None:
+    """Recovery asks a person about the one, and lets a planner mend the other."""
+    kinds: list[ErrorKind] = []
+    for path in ("../secret", "missing.txt"):
+        with pytest.raises(ToolError) as caught:
+            _read(path)
+        kinds.append(classify(caught.value, read_file).kind)
+    assert kinds == [ErrorKind.PERMISSION, ErrorKind.TOOL]
+
+
+# Links ----------------------------------------------------------------------------------------------------------------
+
+
+def _link_file(root: Path) -> str:
+    (root / "link").symlink_to(root.parent / "secret")
+    return "link"
+
+
+def _link_folder(root: Path) -> str:
+    (root / "folder").symlink_to(root.parent)
+    return "folder/secret"
+
+
+def _link_inside(root: Path) -> str:
+    (root / "here").symlink_to("plain.txt")
+    return "here"
+
+
+def _hard_link(root: Path) -> str:
+    os.link(root.parent / "secret", root / "hard")
+    return "hard"
+
+
+def _broken_link(root: Path) -> str:
+    (root / "broken").symlink_to(root.parent / "made-by-us")
+    return "broken"
+
+
+def _loop(root: Path) -> str:
+    (root / "loop").symlink_to("loop")
+    return "loop/x"
+
+
+@pytest.mark.parametrize("make", [_link_file, _link_folder, _link_inside, _hard_link, _broken_link, _loop])
+def test_s76_links_are_refused(root: Path, make: Any) -> None:
+    """Whoever can write into the folder can put a link there, and what it leads to may change at any time."""
+    path = make(root)
+    before = _all_files(root.parent)
+    for call in _attempts(path, "hunter2"):
+        with pytest.raises(OutsideRoot):
+            call()
+    assert _all_files(root.parent) == before
+
+
+def test_s76_a_folder_that_is_swapped_for_a_link_is_not_followed(root: Path) -> None:
+    """Somebody swaps them as fast as they can; each call finds the real folder, or refuses."""
+    swapped, aside, link = root / "swap", root / "aside", root / "link"
+    swapped.mkdir()
+    (swapped / "secret").write_text("ours")
+    link.symlink_to(root.parent)
+    is_over = threading.Event()
+
+    def swap() -> None:
+        while not is_over.is_set():
+            os.rename(swapped, aside)
+            os.rename(link, swapped)
+            os.rename(swapped, link)
+            os.rename(aside, swapped)
+
+    swapper = threading.Thread(target=swap)
+    swapper.start()
+    seen = set()
+    for _ in range(2000):
+        with suppress(ToolError):
+            seen.add(_read("swap/secret")["text"])
+    is_over.set()
+    swapper.join(20)
+    assert seen == {"ours"}
+
+
+def test_s76_a_file_that_becomes_a_link_after_the_check_is_not_followed(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was looked at and what is opened may be two things."""
+    look = confined._existing
+
+    def look_and_swap(folder: int, name: str, path: str) -> os.stat_result | None:
+        found = look(folder, name, path)
+        (root / "plain.txt").unlink(missing_ok=True)
+        (root / "plain.txt").symlink_to(root.parent / "secret")
+        return found
+
+    monkeypatch.setattr(confined, "_existing", look_and_swap)
+    with pytest.raises(OutsideRoot, match="is a link"):
+        _read("plain.txt")
+    (root / "plain.txt").unlink()
+    (root / "plain.txt").write_text("plain")
+    _write("plain.txt", "ours", overwrite=True)
+    assert (root.parent / "secret").read_text() == "hunter2"
+
+
+# What is no file ------------------------------------------------------------------------------------------------------
+
+
+def _fifo(root: Path) -> str:
+    os.mkfifo(root / "fifo")
+    return "fifo"
+
+
+def _socket(root: Path) -> str:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(os.path.relpath(root / "sock"))
+    return "sock"
+
+
+@pytest.mark.parametrize("make", [_fifo, _socket, lambda _: "sub", lambda _: "plain.txt/x"])
+def test_s77_what_is_no_regular_file_is_refused_without_waiting(root: Path, make: Any) -> None:
+    """Opening a FIFO waits for its other end, for ever; the time limit of the test is the proof."""
+    path = make(root)
+    for call in _attempts(path):
+        with pytest.raises(OutsideRoot):
+            call()
+
+
+def test_s77_devices_are_refused() -> None:
+    """Reading one never ends."""
+    token = files.rules.set(FileRules(root=Path("/dev")))
+    for name in ("zero", "null", "tty"):
+        with pytest.raises(ToolError):
+            _read(name)
+        with pytest.raises(ToolError):
+            _write(name, "x", overwrite=True)
+    files.rules.reset(token)
+
+
+def test_s77_names_that_are_none_are_refused(root: Path) -> None:
+    """One clear error, not whatever the system makes of it; and fit for one line of a log."""
+    before = _all_files(root)
+    names = ["", "a\0b", "a\nb", "a\x1b[2Jb", "x" * 5000, "x" * 256, "ä" * 200, "sub/", "/", "./", "."]
+    assert [name for name in names for attempt in _attempts(name) if not _is_refused(attempt)] == []
+    assert _is_refused(lambda: confined.parts_of("\udc80"))
+    assert _all_files(root) == before
+
+
+def test_s77_a_file_that_claims_to_be_empty_is_still_counted() -> None:
+    """Files of the system say 0 bytes and give more: what is read is counted, not what is claimed."""
+    with pytest.raises(ToolError, match="ceiling of 3"):
+        confined.read(Path("/proc/self"), "status", 3)

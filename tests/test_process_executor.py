@@ -1,0 +1,329 @@
+"""Worker processes: they come back warm, or they are gone; the step never hangs and nothing is left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from contextvars import copy_context
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+import pytest
+
+import process_tools as tools
+from calls import Reported, make_call
+from dagrun.executors.process import ProcessExecutor
+from dagrun.model.artifact import Artifact
+from dagrun.model.outcome import ErrorKind, Failure
+from dagrun.model.protocols import CallFailed, Encoded, ResultRefused, StillRunning, WorkerDied
+from dagrun.model.tool import Tool, make_tool
+from dagrun.runtime.artifacts import ArtifactFolder
+from dagrun.runtime.drive import Suspended
+
+pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+
+
+@asynccontextmanager
+async def processes(max_processes: int = 1, **options: Any) -> AsyncIterator[ProcessExecutor]:
+    executor = ProcessExecutor(max_processes, **options)
+    try:
+        yield executor
+    finally:
+        await executor.aclose()
+
+
+async def ask(executor: ProcessExecutor, tool: Tool[..., Any], reported: Reported | None = None, **args: Any) -> Any:
+    answer = await executor.call(make_call(tool, args, reported=reported))
+    assert isinstance(answer, Encoded)
+    return json.loads(answer.data)
+
+
+async def failure_of(executor: ProcessExecutor, tool: Tool[..., Any], **args: Any) -> Failure:
+    with pytest.raises(CallFailed) as caught:
+        await executor.call(make_call(tool, args))
+    return caught.value.failure
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended; a grandchild may wait as a zombie for whoever adopted it."""
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def is_reaped(pid: int) -> bool:
+    return not psutil.pid_exists(pid)
+
+
+def has_length(reported: Reported, number: int) -> bool:
+    return len(reported) == number
+
+
+async def until(claim: Callable[[], object]) -> None:
+    with anyio.fail_after(30):
+        while not claim():
+            await anyio.sleep(0.005)
+
+
+async def test_plain_and_async_tools_run_in_one_warm_process(capfd: pytest.CaptureFixture[str]) -> None:
+    """A process costs half a second to start, so it must serve again; and what tools print is no answer."""
+    async with processes() as executor:
+        first = await ask(executor, tools.which_process)
+        assert await ask(executor, tools.add, a=1, b=2) == 3
+        assert await ask(executor, tools.add_later, a=3, b=4) == 7
+        assert await ask(executor, tools.negate, a=5) == -5
+        assert await ask(executor, tools.chatter) == "said"
+        assert await ask(executor, tools.which_process) == first != os.getpid()
+        assert executor.pids == {first}
+
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.split("\n") == ["printed", "written", "raw", "by a child", ""]
+
+
+async def test_context_reaches_the_process_and_its_reports_come_back(tmp_path: Path) -> None:
+    """Key, attempt and deadline are what an idempotent tool needs; its usage counts against the budget here."""
+    reported: Reported = []
+    async with processes() as executor:
+        call = make_call(tools.describe_context, seconds=60, reported=reported, folder=tmp_path)
+        seen = await executor.call(call)
+        saved = await executor.call(make_call(tools.save_text, {"text": "hello"}, folder=tmp_path))
+
+    assert isinstance(seen, Encoded)
+    assert json.loads(seen.data) == {"run_id": "run", "step": "step", "attempt": 2, "key": "key", "has_deadline": True}
+    assert [kind for kind, _ in reported] == ["progress", "usage"]
+    assert 0 < len(reported[0][1]["message"]) <= 1000
+    assert reported[1][1] == {"tokens": 7, "cost": 0.25}
+    assert isinstance(saved, Encoded)
+    assert ArtifactFolder(tmp_path).path(Artifact.model_validate_json(saved.data)).read_text() == "hello"
+
+
+async def test_failures_keep_what_the_recovery_table_needs() -> None:
+    """Across the border go kind, class and fields, not a pickle; and the process is as good as before."""
+    async with processes() as executor:
+        assert await failure_of(executor, tools.fail_clearly) == Failure(
+            ErrorKind.MISSING_INPUT,
+            "the door is shut",
+            "ToolError",
+            is_transient=True,
+            nothing_happened=True,
+            retry_after=3.0,
+            missing_input="key",
+        )
+        pids = executor.pids
+        raised = await failure_of(executor, tools.fail_with, name="ConnectionResetError")
+        assert (raised.kind, raised.error, raised.is_transient) == (ErrorKind.CONNECTION, "ConnectionResetError", True)
+        assert (await failure_of(executor, tools.return_nonsense)).kind is ErrorKind.BAD_OUTPUT
+        assert (await failure_of(executor, tools.return_text, characters=200_000)).kind is ErrorKind.BAD_OUTPUT
+        assert executor.pids == pids
+
+
+async def test_calls_that_were_never_begun_say_that_nothing_happened() -> None:
+    """An effectful tool that could not be entered is not in doubt."""
+
+    def local() -> int:
+        return 1
+
+    async with processes() as executor:
+        refused = await failure_of(executor, tools.add, a=1, b="two")
+        assert (refused.kind, refused.nothing_happened) == (ErrorKind.BAD_ARGUMENTS, True)
+        unknown = await failure_of(executor, make_tool(local, executor="process"))
+        assert unknown.nothing_happened
+        assert "cannot import test_process_executor:" in unknown.message
+
+
+async def test_forbidden_exception_retires_the_process() -> None:
+    """After a SystemExit nobody knows what state the interpreter is in."""
+    async with processes() as executor:
+        failure = await failure_of(executor, tools.fail_with, name="SystemExit")
+        assert (failure.kind, failure.error) == (ErrorKind.FORBIDDEN_EXCEPTION, "SystemExit")
+        assert executor.pids == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "how"),
+    [
+        (tools.exit_hard, {"code": 3}, "ended with exit code 3"),
+        (tools.exit_hard_with_a_fork, {}, "ended with exit code 4"),
+        (tools.crash, {}, "was killed by SIGSEGV"),
+    ],
+    ids=["exit", "exit with a fork", "crash"],
+)
+async def test_process_that_dies_is_named_and_replaced(
+    tool: Tool[..., Any], arguments: Mapping[str, Any], how: str
+) -> None:
+    """The message tells a crash from an exit; a fork that held the socket would hide the death, and must not stay."""
+    forks: Reported = []
+    async with processes() as executor:
+        with pytest.raises(WorkerDied, match=f"{tool.name} {how}"):
+            await executor.call(make_call(tool, arguments, reported=forks))
+        assert executor.pids == frozenset()
+        await until(lambda: all(is_gone(int(facts["message"])) for _, facts in forks))
+        assert await ask(executor, tools.add, a=1, b=2) == 3
+
+
+async def test_cancellation_kills_the_process_and_what_it_started() -> None:
+    """Not even a tool that ignores SIGTERM outlives its step, nor does a program that it started."""
+    reported: Reported = []
+    async with processes() as executor:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(executor.call, make_call(tools.hang_with_a_child, reported=reported))
+            await until(lambda: reported)
+            tasks.cancel_scope.cancel()
+        assert tasks.cancel_scope.cancelled_caught
+        worker, child = map(int, reported[0][1]["message"].split())
+        assert is_reaped(worker)
+        await until(lambda: is_gone(child))
+        assert executor.pids == frozenset()
+
+
+async def test_call_that_the_runtime_drops_loses_its_process() -> None:
+    """The runtime closes a coroutine that is overdue; it cannot wait any more, and must not leave a process either."""
+    reported: Reported = []
+    scope = anyio.CancelScope()
+
+    async def call_and_drop(executor: ProcessExecutor) -> None:
+        with scope:
+            coroutine = executor.call(make_call(tools.hang_with_a_child, reported=reported))
+            context = copy_context()
+            got = context.run(coroutine.send, None)
+            with pytest.raises(StillRunning, match="was dropped"):
+                await Suspended(coroutine, context, got, lambda: scope.cancel_called)
+
+    async with processes(max_processes=1) as executor:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call_and_drop, executor)
+            await until(lambda: reported)
+            scope.cancel()
+        worker = int(reported[0][1]["message"].split()[0])
+        await until(lambda: is_gone(worker))
+        assert await ask(executor, tools.add, a=1, b=2) == 3
+    assert is_reaped(worker)
+    assert executor.pids == frozenset()
+
+
+async def test_memory_is_bounded() -> None:
+    """The limit turns a machine that swaps into a failure of one step; the process is retired, as it is short of it."""
+    async with processes(max_memory=1 << 30) as executor:
+        assert await ask(executor, tools.fill_memory, megabytes=1) == 1 << 20
+        failure = await failure_of(executor, tools.fill_memory, megabytes=2048)
+        assert (failure.kind, failure.error) == (ErrorKind.EXCEPTION, "MemoryError")
+        assert executor.pids == frozenset()
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)  # the frames are read alike on both
+@pytest.mark.parametrize(
+    ("frame", "error"),
+    [
+        ({"kind": "v", "size": 1 << 40, "text": ""}, ResultRefused),
+        ({"kind": "r", "size": 1 << 40, "text": ""}, ResultRefused),
+        ({"kind": "?", "size": 0, "text": ""}, WorkerDied),
+        ({"kind": "r", "size": 4, "text": "nono"}, WorkerDied),
+        ({"kind": "r", "size": len(tools.LIE), "text": tools.LIE}, WorkerDied),
+        ({"kind": "f", "size": 2, "text": "{}"}, WorkerDied),
+    ],
+    ids=["huge answer", "huge report", "unknown kind", "no JSON", "negative usage", "no failure"],
+)
+async def test_mad_process_cannot_hurt_its_executor(frame: Mapping[str, Any], error: type[Exception]) -> None:
+    """Whatever it sends, this side neither fills its memory, nor believes it, nor waits for more."""
+    async with processes() as executor:
+        with pytest.raises(error):
+            await executor.call(make_call(tools.send_raw, frame))
+        assert executor.pids == frozenset()
+
+
+async def test_death_of_an_idle_process_goes_unnoticed() -> None:
+    """The call was never begun, so it is made in a new process, even if its effect could not be repeated."""
+    async with processes() as executor:
+        first = await ask(executor, tools.which_process)
+        os.kill(first, signal.SIGKILL)
+        assert await ask(executor, tools.which_process) != first
+        assert is_reaped(first)
+        assert len(executor.pids) == 1
+
+
+async def test_calls_wait_their_turn_and_a_waiting_call_can_be_cancelled(tmp_path: Path) -> None:
+    """The number of processes is a hard limit; first come, first served, and who leaves the queue never runs."""
+    reported: Reported = []
+    names = [str(tmp_path / name) for name in "abcd"]
+    leaving = anyio.CancelScope()
+
+    async def wait(executor: ProcessExecutor, name: str) -> None:
+        await ask(executor, tools.wait_for_file, reported=reported, path=name)
+
+    async def leave(executor: ProcessExecutor, name: str) -> None:
+        with leaving:
+            await wait(executor, name)
+
+    async with processes(max_processes=1) as executor, anyio.create_task_group() as tasks:
+        for name, function in zip(names, (wait, wait, leave, wait), strict=True):
+            tasks.start_soon(function, executor, name)
+            await anyio.wait_all_tasks_blocked()
+        leaving.cancel()
+        for number, name in enumerate(names[:2] + names[3:], start=1):
+            await until(partial(has_length, reported, number))
+            assert len(executor.pids) == 1
+            Path(name).touch()
+
+    assert [facts["message"] for _, facts in reported] == [names[0], names[1], names[3]]
+
+
+async def test_processes_work_side_by_side(tmp_path: Path) -> None:
+    """Two calls must overlap where two processes are allowed: each waits here until both have begun."""
+    reported: Reported = []
+    async with processes(max_processes=2) as executor, anyio.create_task_group() as tasks:
+        for name in "ab":
+            call = make_call(tools.wait_for_file, {"path": str(tmp_path / name)}, reported=reported)
+            tasks.start_soon(executor.call, call)
+        await until(lambda: len(reported) == 2)
+        for name in "ab":
+            (tmp_path / name).touch()
+
+
+async def test_aclose_leaves_no_process() -> None:
+    """Whoever embeds dagrun must find its process table as before."""
+    async with processes() as executor:
+        pid = await ask(executor, tools.which_process)
+        assert not is_gone(pid)
+    assert is_reaped(pid)
+    assert executor.pids == frozenset()
+
+
+async def test_process_imports_only_what_it_needs() -> None:
+    """Its start is what the first call waits for; the loop, the graph and the clients stay out of it."""
+    async with processes() as executor:
+        loaded = await ask(executor, tools.loaded_modules)
+    assert {"anyio", "networkx", "httpx", "openai", "rich", "yaml", "trio"}.isdisjoint(loaded)
+
+
+HOST = """
+import sys
+sys.path[:] = {path!r}
+import anyio, process_tools
+from calls import make_call
+from dagrun.executors.process import ProcessExecutor
+
+class Telling(list):
+    def append(self, report):
+        print(report[1]["message"], flush=True)
+
+anyio.run(ProcessExecutor(1).call, make_call(process_tools.hang_with_a_child, reported=Telling()), backend={backend!r})
+"""
+
+
+async def test_process_ends_when_its_host_is_killed(anyio_backend_name: str) -> None:
+    """kill -9 gives the host no chance to clean up, and a tool that runs on would act for a run that is over."""
+    code = HOST.format(path=sys.path, backend=anyio_backend_name)
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as host:
+        assert host.stdout is not None
+        pids = [int(pid) for pid in (await anyio.to_thread.run_sync(host.stdout.readline)).split()]
+        host.kill()
+    assert len(pids) == 2
+    await until(lambda: all(map(is_gone, pids)))

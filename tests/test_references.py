@@ -1,0 +1,113 @@
+"""References and templates: a closed grammar, filled with data that is never looked at again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagrun.errors import ValueRefused
+from dagrun.model.reference import BadReference, Reference, compile_template, parse_reference, quote_template
+from dagrun.model.value import Stored, encode
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+def fill(value: Any, **outputs: Any) -> Any:
+    """Compile a template, fill it in, and decode what comes out."""
+    template, faults = compile_template(value)
+    assert not faults
+
+    def look_up(reference: Reference) -> Stored:
+        assert not reference.path
+        return encode(outputs[reference.step])
+
+    return json.loads(template.fill(look_up))
+
+
+@pytest.mark.parametrize(
+    ("text", "step", "path"),
+    [
+        ("load", "load", ()),
+        ("${load.rows[0].total}", "load", ("rows", 0, "total")),
+        ('a[0]["a key"].b-c', "a", (0, "a key", "b-c")),
+        ("1", "1", ()),
+    ],
+)
+def test_a_reference_is_an_id_then_keys_and_indices(text: str, step: str, path: tuple[str | int, ...]) -> None:
+    """And it is written back the way it was read."""
+    reference = parse_reference(text)
+    assert reference == Reference(step, path)
+    assert parse_reference(str(reference)) == reference
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", ".a", "a..b", "a[-1]", "a[01]", "a[*]", "a[?(@.x)]", "a.b c", "a b", "a[0", "a['k']", "a.b()", "{{7*7}}",
+     "a[99999999999]", "a" + ".b" * 40, "a|b", "a\n"],
+)  # fmt: skip
+def test_anything_else_is_no_reference(text: str) -> None:
+    """Wildcards, filters, slices and calls are how references become a language (S32)."""
+    with pytest.raises(BadReference):
+        parse_reference(text)
+
+
+def test_alone_a_reference_keeps_its_type_and_inside_text_it_is_interpolated() -> None:
+    """A number stays a number; a text takes whatever comes as text."""
+    assert fill({"a": "${x}", "b": "x is ${x}, y is ${y}"}, x=[1, "ü"], y='say "hi"\n') == {
+        "a": [1, "ü"],
+        "b": 'x is [1,"ü"], y is say "hi"\n',
+    }
+
+
+def test_an_object_reference_does_the_same_as_the_braces() -> None:
+    """Models that write JSON find it easier."""
+    assert fill({"a": {"$step": "x"}}, x={"deep": 1}) == {"a": {"deep": 1}}
+
+
+@pytest.mark.parametrize(
+    "text", ["$100", "$ {x}", "{x}", "%(x)s", "{{7*7}}", "$x", "a$", "$$", "{0.__class__}", "{:>300000000}"]
+)
+def test_only_the_braces_form_is_special(text: str) -> None:
+    """Money, templates of other languages and format strings stay what they are (S30, S31)."""
+    assert fill({"a": text}) == {"a": text}
+
+
+def test_an_escaped_brace_is_written_literally() -> None:
+    """There must be a way to say it."""
+    assert fill({"a": "$${x} costs ${x}"}, x=3) == {"a": "${x} costs 3"}
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_text_can_be_quoted(text: str) -> None:
+    """For host programs that put texts of others into arguments."""
+    assert fill({"a": quote_template(text)}) == {"a": text}
+
+
+@given(JSON)
+def test_an_output_that_looks_like_a_reference_is_data(value: Any) -> None:
+    """What a tool returned is put in as it is, in a value and in a key (S34, S35)."""
+    hostile = {"$step": "secret", "text": "${secret}", "more": value}
+    assert fill({"a": "${x}", "b": ["${x}"]}, x=hostile) == {"a": hostile, "b": [hostile]}
+
+
+def test_doubling_references_hit_the_ceiling_while_they_are_filled_in() -> None:
+    """22 steps that each join the one before twice make 42 MB of 10 characters (S15)."""
+    template, _ = compile_template(["${x}"] * 3)
+    with pytest.raises(ValueRefused, match="over 1000 bytes"):
+        template.fill(lambda _: "x" * 400, limit=1000)
+
+
+@pytest.mark.parametrize(
+    "value", ["${x", "${a b}", "a ${} b", {"$step": "x", "other": 1}, {"$step": 3}, {"$step": "a.b"}]
+)
+def test_what_looks_like_a_reference_and_is_none_is_a_fault(value: Any) -> None:
+    """A typo must not travel as text to the tool."""
+    assert compile_template({"a": value})[1]

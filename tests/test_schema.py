@@ -1,0 +1,228 @@
+"""Schemas: what they accept can be read, and what they refuse cannot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+
+from checking import TOOLBOX, TOOLS, errors
+from dagrun.errors import PlanRefused
+from dagrun.graph.check import check_plan
+from dagrun.graph.reading import read_plan
+from dagrun.graph.schema import plan_schema, toolset_schema
+from dagrun.model.toolbox import Toolbox
+
+PLAN = plan_schema()
+STRICT = toolset_schema(TOOLBOX)
+
+
+def accepts(schema: dict[str, Any], value: Any) -> bool:
+    """Whether *value* is what *schema* describes."""
+    return bool(Draft202012Validator(schema).is_valid(value))
+
+
+def step(tool: str, args: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """A step in the strict form: every field is there."""
+    empty: dict[str, Any] = {
+        "description": "",
+        "depends_on": [],
+        "when": None,
+        "for_each": None,
+        "success": None,
+        "on_failure": None,
+    }
+    return {"id": "a", "tool": tool, "args": args, **empty, **fields}
+
+
+def plan(*steps: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """A plan in the strict form."""
+    return {"goal": "", "steps": list(steps), "output": None, **fields}
+
+
+def objects(schema: Any) -> Iterator[dict[str, Any]]:
+    """Every schema of an object in a schema."""
+    if isinstance(schema, dict):
+        if schema.get("type") == "object":
+            yield schema
+        for part in schema.values():
+            yield from objects(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            yield from objects(part)
+
+
+@pytest.mark.parametrize("schema", [PLAN, STRICT, toolset_schema(Toolbox())], ids=["plan", "toolset", "no tools"])
+def test_schemas_are_schemas(schema: dict[str, Any]) -> None:
+    """Of the draft that they name, without an address of their own, and plain JSON."""
+    Draft202012Validator.check_schema(schema)
+
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert "$id" not in schema
+    assert json.loads(json.dumps(schema)) == schema
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"$schema": "plan.schema.json", "goal": "x", "output": {"x": "${a}"}, "confidence": 1},
+        {"output": "a.rows"},
+        {"confidence": 2},
+        {"goal": 3},
+        {"goals": "x"},
+    ],
+)
+def test_the_plan_schema_agrees_with_reading_on_plans(fields: dict[str, Any]) -> None:
+    """An editor marks what reading would refuse, and nothing else."""
+    value = {"steps": [{"id": "a", "tool": "t"}], **fields}
+
+    assert accepts(PLAN, value) == _can_be_read(value)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {
+            "args": {"x": ["${b}"]},
+            "depends_on": ["b"],
+            "timeout": 3,
+            "retry": {"max_attempts": 2},
+            "on_failure": "skip",
+        },
+        {"when": {"all": [{"ref": "b", "op": "==", "value": None}, {"not": {"ref": "b", "op": "exists"}}]}},
+        {"for_each": "${b}", "max_parallel": 2},
+        {"for_each": [1, 2]},
+        {"for_each": 3},
+        {"timeout": 0},
+        {"timeout": "3s"},
+        {"depends_on": "b"},
+        {"depends_on": [1]},
+        {"on_failure": "explode"},
+        {"retry": {"max_attempts": 0}},
+        {"retry": {"attempts": 1}},
+        {"when": {"reff": "b"}},
+        {"approved": True},
+        {"pause": "between"},
+        {"confidence": -1},
+        {"optional": "yes"},
+    ],
+)
+def test_the_plan_schema_agrees_with_reading_on_steps(fields: dict[str, Any]) -> None:
+    """The same for every kind of field."""
+    value = {"steps": [{"id": "a", "tool": "t", **fields}]}
+
+    assert accepts(PLAN, value) == _can_be_read(value)
+
+
+def _can_be_read(value: Any) -> bool:
+    try:
+        read_plan(json.dumps(value))
+    except PlanRefused:
+        return False
+    return True
+
+
+def test_the_plan_schema_knows_what_an_id_is() -> None:
+    """Reading leaves that to the check, but an editor can say it at once."""
+    assert accepts(PLAN, {"steps": [{"id": "a-1_B", "tool": "t"}]})
+    assert not accepts(PLAN, {"steps": [{"id": "a b", "tool": "t"}]})
+
+
+@pytest.mark.parametrize(
+    ("tool", "args"),
+    [
+        ("load", {"path": "a.csv"}),
+        ("load", {"path": "${input.path}"}),
+        ("load", {"path": {"$step": "b", "path": ""}}),
+        ("add", {"a": 1, "b": None}),
+        ("clean", {"rows": [{"name": "x", "total": 1.5}], "options": {"depth": 1, "names": []}}),
+        ("clean", {"rows": "${b}", "options": None}),
+        ("show", {"text": "x", "level": "high"}),
+        ("pick", {"value": ["x"]}),
+        ("anything", {"value": [1, "x"]}),
+        ("send", {"recipient": "x", "body": None}),
+    ],
+)
+def test_the_toolset_schema_accepts_calls_that_check(tool: str, args: dict[str, Any]) -> None:
+    """Whatever a model writes by it can be read and passes the check."""
+    other = step("anything", {"value": None}, id="b")
+    value = plan(step(tool, args), other)
+
+    assert accepts(STRICT, value)
+    assert check_plan(read_plan(json.dumps(value), toolbox=TOOLBOX), TOOLBOX).steps["a"].tool.name == tool
+
+
+@pytest.mark.parametrize(
+    ("tool", "args"),
+    [
+        ("load", {}),
+        ("load", {"path": 3}),
+        ("load", {"path": "x", "mode": "y"}),
+        ("add", {"a": "1", "b": None}),
+        ("add", {"a": 1}),
+        ("show", {"text": "x", "level": "medium"}),
+        ("clean", {"rows": [{"name": "x"}], "options": None}),
+        ("nope", {}),
+        ("send", {"recipient": "x", "body": None, "context": None}),
+    ],
+)
+def test_the_toolset_schema_refuses_calls_that_do_not(tool: str, args: dict[str, Any]) -> None:
+    """Unknown tools, unknown arguments, wrong types; and the arguments of one tool with the name of another."""
+    assert not accepts(STRICT, plan(step(tool, args)))
+
+
+def test_conditions_and_lists_are_in_the_toolset_schema() -> None:
+    """What a planner may say besides calls."""
+    leaf = {"ref": "b.count", "op": ">", "value": 0}
+    full = step("load", {"path": "${item}"}, for_each=["x"], when={"all": [leaf, {"not": leaf}]}, on_failure="skip")
+
+    assert accepts(STRICT, plan(full, output="a"))
+    assert errors(full, {"id": "b", "tool": "load", "args": {"path": "x"}}) == []
+    assert not accepts(STRICT, plan({**full, "when": {"ref": "b"}}))
+    assert not accepts(STRICT, plan({**full, "on_failure": "default"}))
+
+
+def test_every_object_of_a_toolset_schema_is_closed_and_complete() -> None:
+    """What the strict output modes of models demand, in the tools' own types too; open objects of a tool excepted."""
+    closed = [part for part in objects(STRICT) if "properties" in part]
+
+    assert len(closed) > 20
+    for part in closed:
+        assert part["additionalProperties"] is False
+        assert sorted(part["required"]) == sorted(part["properties"])
+    assert STRICT["type"] == "object"
+    assert not re_find(STRICT, "default")
+    assert not re_find(STRICT, "oneOf")
+
+
+def re_find(schema: Any, key: str) -> bool:
+    """Whether a keyword stands anywhere in a schema."""
+    if isinstance(schema, dict):
+        is_schema = "type" in schema or "anyOf" in schema or "$ref" in schema
+        return (is_schema and key in schema) or any(re_find(part, key) for part in schema.values())
+    return isinstance(schema, list) and any(re_find(part, key) for part in schema)
+
+
+def test_a_toolset_schema_names_what_the_run_allows() -> None:
+    """A tool that may not be called is not offered."""
+    schema = toolset_schema(Toolbox(TOOLS, allow=["add", "count"]))
+
+    names = [item["properties"]["tool"]["const"] for item in schema["properties"]["steps"]["items"]["anyOf"]]
+    assert names == ["add", "count"]
+    assert not [key for key in schema["$defs"] if key.startswith("clean")]
+
+
+def test_definitions_of_two_tools_do_not_mix() -> None:
+    """Two modules may well have a type of the same name."""
+    assert {"clean.Options", "clean.Row"} <= STRICT["$defs"].keys()
+
+
+def test_a_toolset_schema_is_the_same_each_time(tmp_path: Path) -> None:
+    """Providers cache by it."""
+    assert json.dumps(STRICT) == json.dumps(toolset_schema(Toolbox(*reversed(TOOLS))))

@@ -1,0 +1,109 @@
+"""Toolboxes: tools by name, from wherever they are, and never two of the same name."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import pytest
+
+import dagrun
+from dagrun.errors import ContractError, UnknownTool
+
+
+@dagrun.tool(effect="pure")
+def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+@dagrun.tool(effect="read", name="look.up")
+def look_up(key: str) -> str:
+    """Look something up."""
+    return key
+
+
+def plain(x: int) -> int:
+    """Not marked as a tool."""
+    return x
+
+
+def _module() -> types.ModuleType:
+    module = types.ModuleType("some_tools")
+    vars(module).update(add=add, look_up=look_up, plain=plain, number=3)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        (add, {"add"}),
+        (plain, {"plain"}),
+        ([add, plain], {"add", "plain"}),
+        (_module(), {"add", "look.up"}),
+        (dagrun.Toolbox(add, look_up), {"add", "look.up"}),
+        ("process_tools", None),
+        ("test_toolbox:add", {"add"}),
+    ],
+)
+def test_tools_come_from_functions_modules_and_names(source: Any, names: set[str] | None) -> None:
+    """Each is how somebody keeps their tools."""
+    toolbox = dagrun.Toolbox(source)
+    assert toolbox if names is None else set(toolbox) == names
+
+
+def test_a_plain_function_is_taken_for_effectful() -> None:
+    """Nobody said that calling it twice does no harm."""
+    assert dagrun.Toolbox(plain)["plain"].effect == "effectful"
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    """A plan could not say which one it means, and a server could slip its own one in (S26)."""
+    other = dagrun.tool(name="add")(plain)
+    with pytest.raises(ContractError, match="two tools are called add: test_toolbox:add and test_toolbox:plain"):
+        dagrun.Toolbox(add, other)
+
+
+def test_an_unknown_tool_is_named_with_the_nearest() -> None:
+    """Exact strings only: no import, no attribute, no evaluation (S21)."""
+    toolbox = dagrun.Toolbox(add)
+    with pytest.raises(UnknownTool, match="'ad'; did you mean add"):
+        toolbox["ad"]
+    for name in ("os.system", "tools.__init__", "eval", "add.__call__"):
+        assert name not in toolbox
+
+
+def test_the_allow_list_names_tools_that_exist() -> None:
+    """A typo there would silently forbid the wrong one."""
+    with pytest.raises(ContractError, match="addd"):
+        dagrun.Toolbox(add, allow=["addd"])
+    assert dagrun.Toolbox(add, look_up, allow=["add"]).allowed == {"add"}
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (3, "int is no source"),
+        (types.ModuleType("empty"), "holds no tool"),
+        ("no_such_module", "cannot import"),
+        ("test_toolbox:ad", "did you mean add"),
+    ],
+)
+def test_what_holds_no_tool_says_so(source: Any, said: str) -> None:
+    """It is the first mistake that a newcomer makes."""
+    with pytest.raises(ContractError, match=said):
+        dagrun.Toolbox(source)
+
+
+def test_tools_of_installed_packages_are_found_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way for packages to offer tools without being imported by everybody."""
+    points = [EntryPoint("mine", "test_toolbox:add", "dagrun.tools")]
+    found: Callable[..., Any] = lambda group: points if group == "dagrun.tools" else []  # noqa: E731
+    monkeypatch.setattr("importlib.metadata.entry_points", found)
+
+    assert set(dagrun.Toolbox.from_entry_points()) == {"add"}
+    assert set(dagrun.Toolbox.from_entry_points("mine")) == {"add"}
+    with pytest.raises(ContractError, match=r"yours \(known: mine\)"):
+        dagrun.Toolbox.from_entry_points("yours")

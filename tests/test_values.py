@@ -1,0 +1,153 @@
+"""Values between steps: encoded once, bounded, and never shared."""
+
+from __future__ import annotations
+
+import enum
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagrun.errors import ValueRefused
+from dagrun.model.value import decode, encode, join, select, store_text, to_json
+
+SCALARS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+JSON = st.recursive(
+    SCALARS | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(JSON)
+def test_what_goes_in_comes_out_equal_and_is_another_object(value: Any) -> None:
+    """JSON in, the same JSON out; a consumer that changes its copy changes nothing else."""
+    stored = encode(value)
+    assert decode(stored) == value
+    assert json.loads(to_json(stored)) == value
+    if isinstance(value, dict | list):
+        assert decode(stored) is not decode(stored)
+
+
+@given(st.lists(JSON, max_size=5))
+def test_joining_stored_values_is_storing_the_list(values: list[Any]) -> None:
+    """The output of a for_each is put together without decoding."""
+    assert decode(join([encode(value) for value in values])) == values
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+@pytest.mark.parametrize(("value", "stored"), [(Colour.RED, "red"), (Level.LOW, 1), ((1, "a"), b'[1,"a"]')])
+def test_python_types_that_are_json_underneath_are_stored_as_json(value: object, stored: object) -> None:
+    """Enums and tuples are what tools return all the time."""
+    assert encode(value) == stored
+    assert type(encode(value)) is type(stored)
+
+
+class Hostile(dict[str, int]):
+    def items(self) -> Any:
+        raise SystemExit(3)
+
+
+def _endless() -> Any:
+    while True:
+        yield 0
+
+
+def _deep(depth: int) -> Any:
+    value: Any = 0
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def _circular() -> list[Any]:
+    value: list[Any] = []
+    value.append(value)
+    return value
+
+
+REFUSED = {
+    "nan": float("nan"),
+    "infinity": float("inf"),
+    "nan inside": [float("nan")],
+    "surrogate": "half \ud800",
+    "surrogate inside": ["half \ud800"],
+    "huge int": 10**5000,
+    "huge int inside": [10**5000],
+    "object": object(),
+    "bytes": b"raw",
+    "tuple as key": {(1, 2): 3},
+    "deep": _deep(100),
+    "very deep": _deep(5000),
+    "circular": _circular(),
+    "endless": _endless(),
+    "endless inside": {"a": _endless()},
+    "long text": "x" * 2000,
+    "long text inside": ["x" * 2000],
+    "long list": [0] * 2000,
+    "wide object": {str(n): n for n in range(500)},
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_a_value_is_refused(name: str) -> None:
+    """Each of these broke something: a journal, a parser, or the memory (S3, S7, S9, S18)."""
+    with pytest.raises(ValueRefused):
+        encode(REFUSED[name], limit=1000)
+
+
+def test_a_hostile_subclass_can_raise_anything_while_it_is_encoded() -> None:
+    """So encoding belongs inside the wrapper that catches everything; this holds the reason."""
+    with pytest.raises(SystemExit):
+        encode(Hostile(a=1))
+
+
+def test_a_gigantic_structure_is_refused_without_walking_all_of_it() -> None:
+    """The walk ends at the limit; a list that counts how far it was read shows that."""
+
+    class Counting(list[int]):
+        read = 0
+
+        def __iter__(self) -> Any:
+            for value in super().__iter__():
+                Counting.read += 1
+                yield value
+
+    with pytest.raises(ValueRefused, match="over 1000 bytes"):
+        encode([Counting([0] * 400), Counting([0] * 10_000_000)], limit=1000)
+    assert Counting.read <= 400
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [(("rows", 1, "a b"), 2), (("rows",), b'[{"a b":1},{"a b":2}]'), (("none",), None), ((), b'{"rows":')],
+)
+def test_a_path_gives_the_part_that_it_names(path: tuple[str | int, ...], found: object) -> None:
+    """Keys and indices on plain JSON."""
+    stored = encode({"rows": [{"a b": 1}, {"a b": 2}], "none": None})
+    got = select(stored, path)
+    assert got == found or (isinstance(got, bytes) and isinstance(found, bytes) and got.startswith(found))
+
+
+@pytest.mark.parametrize("path", [("rows", 2), ("rows", "0"), ("x",), ("rows", 0, "a b", "c"), ("__class__",)])
+def test_a_path_to_nothing_is_a_lookup_error(path: tuple[str | int, ...]) -> None:
+    """Never an attribute, never a negative index, never a guess (S32)."""
+    with pytest.raises(LookupError):
+        select(encode({"rows": [{"a b": 1}, {"a b": 2}]}), path)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"NaN", b"[1,]", b"1 2", b"\xff", b"x" * 2000])
+def test_text_that_is_not_json_is_refused(data: bytes) -> None:
+    """It comes from another process, which may be broken."""
+    with pytest.raises(ValueRefused):
+        store_text(data, limit=1000)
