@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help env test rigs night check lint format types floors bench clean
+.PHONY: help env test rigs night check lint format types floors bench demo clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,11 +41,15 @@ types: $(READY) ## check types
 floors: $(READY) ## check that imports go down the floors of the house
 	$(BIN)/lint-imports --no-logo
 
-bench: $(READY) ## measure what dagrun costs per step
+bench: $(READY) ## measure what dagrun costs per step, and how long whole plans take (5 minutes, on a quiet machine)
 	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/modes.py
+
+demo: $(READY) ## watch a real plan run on real data; its report is then in dagrun-demo/
+	$(BIN)/dagrun demo
 
 clean: ## remove all that make has made, .venv included
-	rm -rf $(VENV) dist build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) dist build dagrun-demo .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Some systems ship Python without ensurepip; there the system's own pip fills the environment.

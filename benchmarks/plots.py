@@ -18,9 +18,21 @@ def draw_overhead(results: dict[str, Any], target: Path) -> None:
     ratios, growth = figure.subplots(1, 2, width_ratios=(3, 2))
     _draw_ratios(ratios, results["overhead"])
     _draw_growth(growth, results["overhead"])
+    save(figure, "against one task per step (x)", results, target)
+
+
+def save(figure: Figure, claim: str, results: dict[str, Any], target: Path) -> None:
+    """Write *figure* as *target* with the endings ``.png`` and ``.svg``, headed by what it shows.
+
+    Args:
+        figure: What is drawn.
+        claim: What it shows of dagrun.
+        results: The results that it was drawn from.
+        target: Where the files go.
+    """
     machine = results["machine"]
     figure.suptitle(
-        f"dagrun {results['versions']['dagrun']} against one task per step (x)\n"
+        f"dagrun {results['versions']['dagrun']} {claim}\n"
         f"{results['python']}, anyio {results['versions']['anyio']}, {machine['cores']} cores, {results['date']}",
         fontsize=10,
     )
@@ -45,9 +57,13 @@ def _draw_ratios(axes: Axes, rows: list[dict[str, Any]]) -> None:
             ticks.append(at)
             at += 1
         axes.hlines(mine[0]["must"], first - 0.5, at - 0.5, colors="black", linestyles="dashed", linewidth=1)
-        axes.text(first - 0.4, mine[0]["must"], f"{case}: at most {mine[0]['must']:g}", fontsize=7, va="bottom")
+        label = f"{case}\nmust: {mine[0]['must']:g}"
+        axes.text(
+            (first + at - 1) / 2, 0.98, label, transform=axes.get_xaxis_transform(), fontsize=7, ha="center", va="top"
+        )
         at += 1
     axes.axhline(1, color="grey", linewidth=0.5)
+    axes.set_ylim(0, 1.2 * max(max(row["ratio"], row["must"]) for row in rows))
     axes.set_xticks(ticks, labels, rotation=90, fontsize=6)
     axes.set_ylabel("CPU per step / x")
     axes.set_title("Ratio to one start_soon per step", fontsize=9)

@@ -22,13 +22,27 @@ def fan(count: int) -> Dependencies:
     return {"s0": ()} | dict.fromkeys(middle, ("s0",)) | {f"s{count - 1}": middle or ("s0",)}
 
 
-def random3(count: int) -> Dependencies:
+def random3(count: int, seed: int = SEED) -> Dependencies:
     """Each step waits for three, drawn from the 200 before it, as plans of many small parts do."""
-    random = Random(SEED)
+    random = Random(seed)
     shape: Dependencies = {}
     for i in range(count):
         near = range(max(0, i - 200), i)
         shape[f"s{i}"] = tuple(f"s{j}" for j in sorted(random.sample(near, min(3, i))))
+    return shape
+
+
+def layered(count: int, seed: int = SEED) -> Dependencies:
+    """Layers of 4 to 16 steps; each waits for up to three of the layer before, and for nothing else."""
+    random = Random(seed)
+    shape: Dependencies = {}
+    before: range = range(0)
+    while len(shape) < count:
+        layer = range(len(shape), min(count, len(shape) + random.randint(4, 16)))
+        for i in layer:
+            near = random.sample(before, min(random.randint(1, 3), len(before)))
+            shape[f"s{i}"] = tuple(f"s{j}" for j in sorted(near))
+        before = layer
     return shape
 
 
@@ -38,7 +52,7 @@ def independent(count: int) -> Dependencies:
 
 
 SHAPES: Final[Mapping[str, Callable[[int], Dependencies]]] = {
-    shape.__name__: shape for shape in (chain, fan, random3, independent)
+    shape.__name__: shape for shape in (chain, fan, random3, layered, independent)
 }
 
 

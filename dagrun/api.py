@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import copy_context
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import ModuleType, TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypedDict, Unpack
 
 import anyio
 from anyio.lowlevel import current_token
 
-from dagrun.errors import ContractError
+from dagrun.errors import ContractError, ValueRefused
 from dagrun.executors.pool import make_executors
+from dagrun.executors.reports import call_soon
 from dagrun.graph.check import check_plan
 from dagrun.graph.checked import CheckedPlan
 from dagrun.graph.frontier import Cap
@@ -26,7 +29,7 @@ from dagrun.model.plan import Plan
 from dagrun.model.policy import Policy
 from dagrun.model.protocols import Executor
 from dagrun.model.toolbox import Toolbox, Tools
-from dagrun.model.value import encode
+from dagrun.model.value import Stored, encode
 from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.observers import Callback
 from dagrun.runtime.result import RunResult
@@ -34,6 +37,18 @@ from dagrun.runtime.run import Run
 
 AnyPlan: TypeAlias = Plan | CheckedPlan | str | bytes | Path
 Inputs: TypeAlias = Mapping[str, Any]
+
+
+class RunOptions(TypedDict, total=False):
+    """The options of `start`, for those that hand them on."""
+
+    tools: Tools | None
+    policy: Policy | None
+    inputs: Inputs | None
+    artifacts: Path | None
+    run_id: str | None
+    seed: int | None
+    on_event: Callable[[Event], object] | None
 
 
 def check(
@@ -55,10 +70,13 @@ def check(
 
     Raises:
         PlanRefused: The plan has problems; all of them are in the error.
-        ContractError: The tools cannot be used.
+        ContractError: The tools cannot be used; or something is not of the type that it should be.
     """
     if isinstance(plan, CheckedPlan):
         return plan
+    _must_be("plan", plan, (Plan, str, bytes, Path), "a Plan (for a dict: Plan.model_validate), its text or a Path")
+    _must_be("policy", policy, (Policy, type(None)), "a dagrun.Policy")
+    _must_be("inputs", inputs, (Mapping, type(None)), "values by name: inputs={…}")
     toolbox = _toolbox(tools)
     read = plan if isinstance(plan, Plan) else read_plan(plan, toolbox=toolbox)
     return check_plan(read, toolbox, policy or Policy(), inputs=inputs, strict=strict)
@@ -116,7 +134,7 @@ async def start(
         yield run
 
 
-async def run(plan: AnyPlan, **options: Any) -> RunResult:
+async def run(plan: AnyPlan, **options: Unpack[RunOptions]) -> RunResult:
     """Run a plan to its end. The options are those of `start`.
 
     Raises:
@@ -127,7 +145,7 @@ async def run(plan: AnyPlan, **options: Any) -> RunResult:
         return await running.result()
 
 
-def run_sync(plan: AnyPlan, *, backend: str = "asyncio", **options: Any) -> RunResult:
+def run_sync(plan: AnyPlan, *, backend: str = "asyncio", **options: Unpack[RunOptions]) -> RunResult:
     """Run a plan to its end from code that is not async. The options are those of `start`.
 
     Works inside a running loop too, as in a notebook, which it blocks meanwhile: the run then has a loop and a thread
@@ -145,12 +163,9 @@ def run_sync(plan: AnyPlan, *, backend: str = "asyncio", **options: Any) -> RunR
     async def main() -> RunResult:
         return await run(plan, **options)
 
-    try:
-        current_token()
-    except RuntimeError:  # no loop runs here
-        return anyio.run(main, backend=backend)
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        return thread.submit(lambda: anyio.run(main, backend=backend)).result()
+    if _is_loop_running():
+        return _run_in_thread(main, backend)
+    return anyio.run(main, backend=backend)
 
 
 class Engine:
@@ -159,7 +174,8 @@ class Engine:
     Use it with ``async with``, for the life of a service.
 
     Args:
-        max_running: Steps that run at once in all runs together; `None` for no limit.
+        max_running: Steps that run at once in all runs together; `None` for no limit. A tool must not wait for another
+            run of the engine that it runs in: under this limit, each could wait for a place that the other holds.
         policy: The limits of each run, and the sizes of the shared pools.
     """
 
@@ -202,10 +218,12 @@ class Engine:
             raise ContractError("the engine is not open; use it with 'async with'")
         if isinstance(plan, CheckedPlan) and (tools is not None or policy is not None):
             raise ContractError("a checked plan has its tools and its policy; give them to check()")
+        if on_event is not None and not _is_plain_function(on_event):
+            raise ContractError("on_event is a plain function; to await something for each event, use run.events()")
         checked = check(plan, tools, policy=policy or self.policy, inputs=inputs or {})
         running = Run(
             checked,
-            inputs=encode(dict(inputs or {})),
+            inputs=_stored(inputs or {}),
             run_id=run_id or uuid.uuid4().hex,
             executors=self._executors_for(checked.policy),
             artifacts=ArtifactFolder(artifacts),
@@ -235,7 +253,7 @@ class Engine:
         finally:
             running.close()
 
-    async def run(self, plan: AnyPlan, **options: Any) -> RunResult:
+    async def run(self, plan: AnyPlan, **options: Unpack[RunOptions]) -> RunResult:
         """Run a plan in this engine to its end; see `dagrun.run`."""
         async with self.start(plan, **options) as running:
             return await running.result()
@@ -255,4 +273,55 @@ def _toolbox(tools: Tools | None) -> Toolbox:
         raise ContractError("name the tools that the plan may call: tools=[…]")
     if isinstance(tools, str | ModuleType) or callable(tools):
         return Toolbox(tools)
+    if isinstance(tools, Mapping) or not isinstance(tools, Iterable):
+        raise ContractError(f"tools is a list of tools or a Toolbox, got {type(tools).__name__}")
     return Toolbox(*tools)
+
+
+def _stored(inputs: Inputs) -> Stored:
+    try:
+        return encode(dict(inputs))
+    except ValueRefused as error:
+        raise ValueRefused(f"inputs: {error}") from error
+
+
+def _must_be(name: str, value: object, types: tuple[type, ...], wanted: str) -> None:
+    if not isinstance(value, types):
+        raise ContractError(f"{name} must be {wanted}; got {type(value).__name__}")
+
+
+def _is_plain_function(value: object) -> bool:
+    return callable(value) and not inspect.iscoroutinefunction(value)
+
+
+def _run_in_thread(main: Callable[[], Awaitable[RunResult]], backend: str) -> RunResult:
+    """Run *main* on a loop in a thread of its own, with our context variables; an interrupt here cancels it there."""
+    ours = copy_context()
+    stops: list[Callable[[], None]] = []
+
+    async def inside() -> RunResult:
+        theirs = copy_context()
+        for variable, value in ours.items():
+            if variable not in theirs:  # it says there which library runs the loop, say
+                variable.set(value)
+        with anyio.CancelScope() as scope:
+            stops.append(partial(call_soon, current_token(), scope.cancel))
+            return await main()
+        raise InterruptedError("the run was interrupted")  # nobody waits for it any more
+
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        running = thread.submit(lambda: anyio.run(inside, backend=backend))
+        try:
+            return running.result()
+        except BaseException:
+            for stop in stops:
+                stop()
+            raise
+
+
+def _is_loop_running() -> bool:
+    try:
+        current_token()
+    except RuntimeError:
+        return False
+    return True

@@ -10,8 +10,14 @@ from typing import Any
 
 import psutil
 import pytest
+from hypothesis import settings
 
 from dagrun.testing import virtual_backend
+
+# Few examples in everyday runs; the big numbers are for the night. No deadline: what a case takes says more about the
+# machine, and what else it does, than about the code.
+settings.register_profile("dagrun", max_examples=1000 if os.environ.get("DAGRUN_NIGHT") else 40, deadline=None)
+settings.load_profile("dagrun")
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -20,6 +26,14 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     if request.node.get_closest_marker("real_time") is not None:
         return request.param, {}
     return virtual_backend(request.param)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of tests that start processes, the variant on trio is a rig: each start costs half a second of CPU."""
+    for item in items:
+        if item.get_closest_marker("costly") is not None and "trio" in item.name:
+            item.add_marker(pytest.mark.rigs)
 
 
 def _open_files() -> int:

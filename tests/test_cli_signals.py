@@ -22,12 +22,17 @@ QUICK = {"id": "quick", "tool": "add", "args": {"a": 1}}
 
 
 def interrupted(shell: Shell, steps: list[dict[str, Any]], *args: str, how: signal.Signals = signal.SIGINT) -> Ended:
-    """Start a run, and send it a signal when the last of *steps* runs."""
+    """Start a run, and send it a signal when the last of *steps* runs (and a tool that sits in a thread says so)."""
     with started(shell, "run", shell.plan(*steps), *TOOLS, "--events", "jsonl", *args) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline()]
-        while not ("AttemptStarted" in lines[-1] and f'"{steps[-1]["id"]}"' in lines[-1]):
-            lines.append(process.stdout.readline())
+        awaited = {"sitting"} if any(step["tool"] == "stuck" for step in steps) else set()
+        awaited.add("AttemptStarted")
+        while awaited:
+            line = process.stdout.readline()
+            lines.append(line)
+            if "sitting" in line or f'"{steps[-1]["id"]}"' in line:
+                awaited -= {word for word in awaited if word in line}
         process.send_signal(how)
         out, err = process.communicate(timeout=SECONDS)
         return Ended(process.returncode, "".join(lines) + out, err)
@@ -46,6 +51,7 @@ def test_first_signal_hands_back_the_partial_result(shell: Shell, how: signal.Si
     assert "Traceback" not in ended.err
 
 
+@pytest.mark.rigs
 def test_effect_in_doubt_outranks_the_signal(shell: Shell) -> None:
     """An effectful tool that was running may have done its work: that is what the caller must know."""
     shell.file(
@@ -58,6 +64,7 @@ def test_effect_in_doubt_outranks_the_signal(shell: Shell) -> None:
     assert (ended.code, ended.lines[-1]["status"]) == (7, "unknown")
 
 
+@pytest.mark.rigs
 def test_what_would_not_stop_is_left_behind(shell: Shell) -> None:
     """Python would wait a minute for the thread, and the task group for the coroutine for ever."""
     shell.file("policy.toml", "grace = 0.1")
@@ -70,6 +77,7 @@ def test_what_would_not_stop_is_left_behind(shell: Shell) -> None:
     assert [ended.lines[-1]["steps"][id_]["state"] for id_ in "xy"] == ["abandoned", "abandoned"]
 
 
+@pytest.mark.rigs
 def test_thread_stuck_in_an_effect_is_left_behind(shell: Shell) -> None:
     """Its state is `unknown`, which does not say that it still runs."""
     shell.file(
@@ -83,6 +91,7 @@ def test_thread_stuck_in_an_effect_is_left_behind(shell: Shell) -> None:
     assert ended.code == 7
 
 
+@pytest.mark.rigs
 def test_second_signal_ends_the_program(shell: Shell) -> None:
     """Also while a step uses its grace period of a minute."""
     shell.file("policy.toml", "grace = 60.0")
@@ -99,6 +108,7 @@ def test_second_signal_ends_the_program(shell: Shell) -> None:
     assert terminal.shown.rindex("\x1b[?25h") > terminal.shown.rindex("\x1b[?25l"), "the cursor is shown again"
 
 
+@pytest.mark.rigs
 def test_interrupt_before_the_run_starts(shell: Shell) -> None:
     shell.file("slow_import.py", "import sys, time\nprint('importing', flush=True)\ntime.sleep(60)\n")
 
@@ -112,6 +122,7 @@ def test_interrupt_before_the_run_starts(shell: Shell) -> None:
     assert "Traceback" not in err
 
 
+@pytest.mark.rigs
 def test_reader_who_leaves_does_not_stop_the_run(shell: Shell) -> None:
     """A run changes the world; that nobody reads on is no reason to stop half way."""
     steps = [
@@ -132,6 +143,7 @@ def test_reader_who_leaves_does_not_stop_the_run(shell: Shell) -> None:
     assert err.count("\n") == 1
 
 
+@pytest.mark.rigs
 def test_slow_reader_does_not_hold_up_the_run(shell: Shell) -> None:
     """The pipe is full long before the last step; the run goes on all the same."""
     big = {"tool": "echo", "args": {"value": "x" * 50_000}}

@@ -8,7 +8,11 @@ import pytest
 from command_line import TOOLS, Shell, on_terminal, shell
 
 __all__ = ["shell"]
-pytestmark = [pytest.mark.real_time, pytest.mark.skipif(sys.platform == "win32", reason="terminals as POSIX has them")]
+pytestmark = [
+    pytest.mark.rigs,
+    pytest.mark.real_time,
+    pytest.mark.skipif(sys.platform == "win32", reason="terminals as POSIX has them"),
+]
 
 STEPS = [{"id": f"step-{i:02}", "tool": "nap", "args": {"seconds": 0.6}} for i in range(40)]
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7]m")

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from dagrun_tools.demo import server
 from dagrun_tools.demo.demo import demo
 
-pytestmark = pytest.mark.real_time
+pytestmark = [pytest.mark.real_time, pytest.mark.rigs]
 
 
 @pytest.fixture(scope="module")

@@ -261,3 +261,12 @@ async def test_a_hundred_elements_start_at_once() -> None:
 
     assert (result.makespan, result.work) == (near(1), near(100))
     assert result.critical_path == near(1)
+
+
+async def test_the_deadline_is_that_of_all_elements_together() -> None:
+    """It is the deadline of the whole step; an element that has not begun by then is not called any more."""
+    result = await _divide([2.0, 2.0, 2.0, 2.0], max_parallel=1, deadline=3.0, on_failure="skip")
+
+    assert result.output == [6.0, None, None, None]
+    assert [str(result.steps[f"each[{i}]"].state) for i in range(4)] == ["succeeded", *["timed_out"] * 3]
+    assert result.makespan == near(3)

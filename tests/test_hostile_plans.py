@@ -388,6 +388,7 @@ def test_s16_a_list_that_fans_out_too_far_is_refused() -> None:
     assert errors(wide, policy=Policy(max_fan_out=10_000, max_steps=1_000)) == ["DR108 steps"]
 
 
+@pytest.mark.rigs
 def test_s17_100000_faults_make_one_short_message() -> None:
     """The error of a hopeless plan is as long as a page, and still counts them all."""
     limits = PlanLimits(max_bytes=100_000_000, max_steps=1_000_000)

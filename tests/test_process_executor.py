@@ -26,7 +26,7 @@ from dagrun.model.tool import Tool, make_tool
 from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.drive import Suspended
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+pytestmark = [pytest.mark.anyio, pytest.mark.real_time, pytest.mark.costly]
 
 
 @asynccontextmanager

@@ -134,6 +134,20 @@ async def test_the_last_attempt_ends_with_the_deadline() -> None:
     assert (states(result), result.steps["slow"].reason) == ({"slow": "timed_out"}, "it took longer than 1 s")
 
 
+async def test_no_attempt_begins_after_the_deadline() -> None:
+    """A step that waits for a free slot between two attempts can miss its deadline there: nothing is called then."""
+    flaky = scripted("flaky", ToolError("busy", retryable=True, retry_after=1), 7)
+    flaky_step = Step(id="flaky", tool="flaky", deadline=3.0, retry=RetryRule(first_delay=0, max_attempts=9))
+
+    result = await run(
+        flaky_step, Step(id="long", tool="nap", args={"seconds": 5.0}), tools=(flaky,), max_running=1, seed=1
+    )
+
+    assert result.steps["flaky"].state is State.TIMED_OUT
+    assert result.steps["flaky"].reason == "its deadline passed before it could begin"
+    assert len(flaky.calls) == 1
+
+
 async def test_the_deadline_starts_with_the_first_attempt() -> None:
     """Time spent waiting for others, or for a slot, is not the step's."""
     steps = [Step(id=f"s{i}", tool="nap", args={"seconds": 2.0}, deadline=3.0) for i in range(3)]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 import anyio
 import pytest
 
 import dagrun
-from dagrun import Plan, Policy, State, Status, Step, ToolContext
-from dagrun.errors import PlanRefused, StepNotFound
+from dagrun import Condition, Plan, Policy, State, Status, Step, ToolContext
+from dagrun.errors import ContractError, PlanRefused, StepNotFound
 from dagrun.model.event import (
     AttemptEnded,
     AttemptStarted,
@@ -105,6 +106,38 @@ async def test_a_slow_observer_sees_a_gap_and_slows_nothing_down() -> None:
     assert gap.seq == rest[0].seq - 1
 
 
+async def test_what_never_started_is_told_at_once() -> None:
+    """Also if nothing else happens for a long time."""
+    told: dict[str, float] = {}
+
+    def note(event: Event) -> None:
+        if isinstance(event, StepSettled):
+            told[event.step] = anyio.current_time() - zero
+
+    skipped = _nap("skipped", 1.0, when=Condition(ref="quick", op="==", value="something else"))
+    zero = anyio.current_time()
+    async with _start(_nap("long", 3600.0), _nap("quick", 1.0), skipped, on_event=note):
+        pass
+
+    assert told == {"skipped": near(1)}
+
+
+async def test_tasks_may_share_one_subscription() -> None:
+    """Each event goes to one of them, and all of them see the end."""
+    seen: list[Event] = []
+
+    async def watch() -> None:
+        seen.extend([event async for event in events])
+
+    async with _start(_nap("a", 1.0), _nap("b", 1.0, "a")) as handle, anyio.create_task_group() as tasks:
+        events = handle.events()
+        for _ in range(3):
+            tasks.start_soon(watch)
+
+    assert sorted(event.seq for event in seen) == list(range(1, len(seen) + 1))
+    assert sum(isinstance(event, RunEnded) for event in seen) == 1
+
+
 async def test_progress_is_shown_and_changes_nothing() -> None:
     async def reports(context: ToolContext) -> int:
         context.progress(0.5, "half\nway")
@@ -192,6 +225,26 @@ async def test_cancelling_what_has_not_started() -> None:
 
     assert states(result) == {"a": "succeeded", "b": "cancelled", "c": "skipped"}
     assert not result.steps["b"].attempts
+
+
+async def test_cancelling_in_a_thread_is_refused_before_it_does_harm() -> None:
+    """As a plain function might that holds its run: loops are not safe to touch from there."""
+    refusals: list[str] = []
+
+    def cancel() -> None:
+        try:
+            handle.cancel("a")
+        except ContractError as error:
+            refusals.append(str(error))
+
+    async with _start(_nap("a", 1.0)) as handle:
+        thread = threading.Thread(target=cancel)
+        thread.start()
+        thread.join()
+        result = await handle.result()
+
+    assert "anyio.from_thread" in refusals[0]
+    assert states(result) == {"a": "succeeded"}
 
 
 async def test_cancelling_twice_and_too_late_does_nothing() -> None:

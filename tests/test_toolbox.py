@@ -66,6 +66,15 @@ def test_two_tools_of_one_name_are_refused() -> None:
         dagrun.Toolbox(add, other)
 
 
+def test_one_function_with_two_contracts_is_refused_unless_they_are_equal() -> None:
+    """The first one would win, and might be the one that needs no approval."""
+    loose, strict = dagrun.tool(effect="read")(plain), dagrun.tool(effect="read", needs_approval=True)(plain)
+
+    with pytest.raises(ContractError, match="two tools are called plain"):
+        dagrun.Toolbox(loose, strict)
+    assert set(dagrun.Toolbox(loose, dagrun.tool(effect="read")(plain))) == {"plain"}
+
+
 def test_an_unknown_tool_is_named_with_the_nearest() -> None:
     """Exact strings only: no import, no attribute, no evaluation (S21)."""
     toolbox = dagrun.Toolbox(add)

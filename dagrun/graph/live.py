@@ -39,6 +39,7 @@ class Node:
         index: Which element.
         item: The element itself.
         children: The elements of a for_each, once its list is known.
+        expanded: When that was, in seconds since the start of the run.
         ended: How it settled, if not by an attempt.
         is_tolerated: Whether it may fail or be skipped without taking along what depends on its order alone.
         on_fallback: Whether the next attempt calls the fallback.
@@ -49,6 +50,7 @@ class Node:
         "caps",
         "children",
         "ended",
+        "expanded",
         "id",
         "index",
         "is_tolerated",
@@ -77,6 +79,7 @@ class Node:
         self.index = 0
         self.item: Stored = None
         self.children: list[Node] | None = None
+        self.expanded: float | None = None
         self.ended: StepSettled | None = None
         self.is_tolerated = False
         self.on_fallback = False
@@ -243,6 +246,7 @@ class LiveGraph:
         parent = self.nodes[event.step]
         parent.state = _RUNNING
         parent.children = children = []
+        parent.expanded = event.at
         parent.missing = len(event.items)
         limit = parent.plan.step.max_parallel
         caps = parent.caps if limit is None else (*parent.caps, Cap(limit))

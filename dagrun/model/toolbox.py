@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import importlib
 import importlib.metadata
@@ -15,7 +16,8 @@ from dagrun.model.tool import Tool, make_tool
 AnyTool: TypeAlias = Tool[..., Any]
 # As strings: a toolbox can be made of toolboxes.
 Source: TypeAlias = "AnyTool | Callable[..., Any] | ModuleType | str | Toolbox"
-Tools: TypeAlias = "Toolbox | Source | Iterable[Source]"
+# Any: a type checker takes `TOOLS = [load, clean]`, two tools of different types, for a list of objects.
+Tools: TypeAlias = "Toolbox | Source | Iterable[Any]"
 
 ENTRY_POINTS = "dagrun.tools"
 
@@ -32,13 +34,13 @@ class Toolbox(Mapping[str, AnyTool]):
         ContractError: Two tools share a name, a source holds no tool, or *allow* names one that is not there.
     """
 
-    def __init__(self, *sources: Source | Iterable[Source], allow: Iterable[str] | None = None) -> None:
+    def __init__(self, *sources: Source | Iterable[Any], allow: Iterable[str] | None = None) -> None:
         # networkx takes half a second to load: here, while a program is set up, rather than in its first run.
         importlib.import_module("networkx")
         tools: dict[str, AnyTool] = {}
         for found in _flatten(sources):
             known = tools.setdefault(found.name, found)
-            if known is not found and known.function is not found.function:
+            if known is not found and _contract(known) != _contract(found):
                 raise ContractError(f"two tools are called {found.name}: {known.import_name} and {found.import_name}")
         self._tools: Mapping[str, AnyTool] = MappingProxyType(tools)
         self.allowed = frozenset(tools if allow is None else allow)
@@ -91,6 +93,12 @@ def hint(name: str, known: Iterable[str]) -> str:
     # Names of 10,000 characters are not misspellings, and comparing them takes for ever.
     close = difflib.get_close_matches(name[:64], list(known), n=1) if len(name) <= 64 else []
     return f"; did you mean {close[0]}?" if close else ""
+
+
+def _contract(tool: AnyTool) -> tuple[object, ...]:
+    """What tells tools of one name apart: the function, and every option; the schemas follow from the function."""
+    names = (field.name for field in dataclasses.fields(tool))
+    return tuple(getattr(tool, name) for name in names if name not in ("arguments", "output"))
 
 
 def _flatten(sources: Iterable[Any]) -> Iterator[AnyTool]:

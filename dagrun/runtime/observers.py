@@ -64,7 +64,8 @@ class Subscription:
         while not self._events:
             if self._is_closed:
                 raise StopAsyncIteration
-            self._news = anyio.Event()
+            if self._news is None:  # several tasks may share one subscription: all of them must wake
+                self._news = anyio.Event()
             await self._news.wait()
         if self._missed:
             missed, self._missed = self._missed, 0

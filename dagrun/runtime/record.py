@@ -114,9 +114,9 @@ class Record:
         self.emit(StepSettled(self.next_seq(), self.at(), node.id, state, reason, **facts))
         self.after_end(node)
 
-    def fail_unstarted(self, node: Node, failure: Failure) -> None:
-        """End a step that failed before anything was called, as its on_failure says."""
-        outcome = Outcome(State.FAILED, None, failure)
+    def fail_unstarted(self, node: Node, failure: Failure, state: State = State.FAILED) -> None:
+        """End a step that failed before anything was called, as its on_failure says; else in *state*."""
+        outcome = Outcome(state, None, failure)
         on_failure = node.plan.step.on_failure
         situation = Situation(effect=node.plan.tool.effect, attempt=1, rule=_NO_RETRY, on_failure=on_failure)
         recovery = decide(outcome, situation).recovery
@@ -125,7 +125,7 @@ class Record:
             self.settle(node, _SUCCEEDED, failure.message, value=value, is_default=True, failure=failure)
         else:
             tolerated = recovery is Recovery.SKIP
-            self.settle(node, State.FAILED, failure.message, is_tolerated=tolerated, failure=failure)
+            self.settle(node, state, failure.message, is_tolerated=tolerated, failure=failure)
         if recovery is Recovery.STOP:
             self._stop(f"{node.id} failed, and its on_failure is stop")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from dagrun.errors import RunFailed
 from dagrun.graph.critical import remaining_paths, topological_order
@@ -12,6 +12,9 @@ from dagrun.graph.live import LiveGraph, Node
 from dagrun.model.artifact import ArtifactStore
 from dagrun.model.outcome import Attempt, Failure, Recovery, State, Status
 from dagrun.model.value import Stored, decode
+
+# Each value in it is at most 1 MiB, but a plan can name as many of them as it likes.
+MAX_OUTPUT_BYTES: Final = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +105,14 @@ class RunResult:
 
         That is ``Plan.output`` if the plan names it; else the output of its one sink, or a dict of them by id.
         `None` stands for an output that does not exist.
+
+        Raises:
+            ValueRefused: It would take over 256 MiB of JSON.
         """
         graph = self._graph
         if graph.plan.output is not None:
             try:
-                return decode(graph.plan.output.fill(graph.look_up))
+                return decode(graph.plan.output.fill(graph.look_up, MAX_OUTPUT_BYTES))
             except LookupError:
                 return None
         sinks = graph.sinks()
@@ -130,12 +136,16 @@ class RunResult:
         return max(remaining_paths(order, successors, self._span).values(), default=0.0)
 
     def _span(self, step: str) -> float:
+        """Seconds that a step cannot be shorter than: its attempts and the delays between them.
+
+        Of a for_each that is the longest element, or what its own ``max_parallel`` makes of them all. A limit of the
+        policy that kept elements waiting is no part of it.
+        """
         node = self._graph.nodes[step]
-        nodes: list[Node] = [node, *(node.children or ())]
-        attempts = [attempt for each in nodes for attempt in each.attempts]
-        if not attempts:
-            return 0.0
-        return max(a.started + a.duration for a in attempts) - min(a.started for a in attempts)
+        if not node.children:
+            return _span_of(node)
+        spans = [_span_of(child) for child in node.children]
+        return max(*spans, sum(spans) / (node.plan.step.max_parallel or len(spans)))
 
     @property
     def parallelism(self) -> float:
@@ -177,6 +187,12 @@ class RunResult:
             "cost": self.cost,
             "steps": {id_: _as_dict(result) for id_, result in self.steps.items()},
         }
+
+
+def _span_of(node: Node) -> float:
+    if not node.attempts:
+        return 0.0
+    return node.attempts[-1].started + node.attempts[-1].duration - node.attempts[0].started
 
 
 def _result_of(node: Node) -> StepResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from contextvars import Context
@@ -10,7 +11,7 @@ from random import Random
 import anyio
 from anyio.abc import TaskGroup
 
-from dagrun.errors import StepNotFound
+from dagrun.errors import ContractError, StepNotFound
 from dagrun.graph.checked import CheckedPlan
 from dagrun.graph.frontier import Cap
 from dagrun.graph.limits import make_frontier
@@ -59,6 +60,7 @@ class Run:
     ) -> None:
         self.id = run_id
         self.artifacts = artifacts
+        self._thread = threading.get_ident()
         self._plan = plan
         self._executors = executors
         self._context = context
@@ -113,8 +115,14 @@ class Run:
             Whether there was something left to cancel.
 
         Raises:
+            ContractError: It was called in another thread than that of the loop.
             StepNotFound: There is no such step.
         """
+        # Before anything has changed: half a cancellation would leave a step that nobody ever wakes.
+        if threading.get_ident() != self._thread and not self.has_ended:
+            raise ContractError(
+                "a run is cancelled in its loop; in a thread, use anyio.from_thread.run_sync(run.cancel)"
+            )
         if step is not None and step not in self._graph.nodes:
             raise StepNotFound(f"the run has no step {step!r}{hint(step, self._graph.nodes)}")
         if step is None:

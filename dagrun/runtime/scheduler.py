@@ -93,6 +93,7 @@ class Scheduler:
         """Run one step to the end of its attempt; say whether the task is as good as new afterwards."""
         slot = self._begin(node, is_fresh)
         if slot is None:
+            self._record.deliver()  # the next change may be an hour away
             return True
         outcome: Outcome | None = None  # stands when the attempt was cancelled, alone or with all around it
         try:
@@ -122,7 +123,7 @@ class Scheduler:
 
     def _begin(self, node: Node, is_fresh: bool) -> Slot | None:
         """Start the attempt of a step that was taken; nothing if it turns out that there is nothing to call."""
-        if not self._is_startable(node):
+        if not self._is_startable(node) or (node.plan.is_timed and self._is_too_late(node)):
             self._frontier.release(node)
             self.finish_if_settled()
             return None
@@ -157,6 +158,15 @@ class Scheduler:
         if not node.tool.effect.is_free and is_being_cancelled():
             self.stop(Status.CANCELLED, CANCELLED_AROUND)
             return False
+        return True
+
+    def _is_too_late(self, node: Node) -> bool:
+        """Whether the deadline of the step passed while it waited for its turn; if so, the step has been settled."""
+        left = self._seconds_left(node)
+        if left is None or left > 0:
+            return False
+        text = "its deadline passed before it could begin"
+        self._record.fail_unstarted(node, Failure(ErrorKind.TIMEOUT, text, nothing_happened=True), State.TIMED_OUT)
         return True
 
     def _holds(self, node: Node) -> bool:
@@ -204,12 +214,14 @@ class Scheduler:
             self._alarms.at(slot.deadline, lambda: self._out_of_patience(slot))
 
     def _seconds_left(self, node: Node) -> float | None:
-        """Seconds until the deadline of the whole step, which starts with its first attempt."""
+        """Seconds until the deadline of the whole step, which starts with its first attempt, or its expansion."""
         deadline = node.plan.step.deadline
         if deadline is None:
             return None
-        first = node.attempts[0].started + self._record.zero if node.attempts else self._now()
-        return first + deadline - self._now()
+        begun = node.attempts[0].started if node.attempts else None
+        if node.parent is not None:
+            begun = node.parent.expanded
+        return deadline if begun is None else begun + self._record.zero + deadline - self._now()
 
     # How an attempt ends ----------------------------------------------------------------------------------
 

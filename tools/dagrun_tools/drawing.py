@@ -76,7 +76,6 @@ class Line:
     dates: Sequence[datetime.date]
     values: Sequence[float | None]
     marks: Sequence[Mark] = ()
-    is_pale: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +231,9 @@ def _draw_line(axes: Axes, line: Line, number: int) -> None:
         list(line.dates),  # type: ignore[arg-type]  # dates are fine for matplotlib
         [float("nan") if value is None else value for value in line.values],
         label=clean(line.name),
-        color="#9A9A9A" if line.is_pale else colour,
-        linestyle="-" if has_markers or line.is_pale else _DASHES[(number // len(COLOURS)) % len(_DASHES)],
-        linewidth=1.0 if line.is_pale else 2.2 if has_markers else 1.6,
+        color=colour,
+        linestyle="-" if has_markers else _DASHES[(number // len(COLOURS)) % len(_DASHES)],
+        linewidth=2.2 if has_markers else 1.6,
         marker=_MARKERS[number % len(_MARKERS)] if has_markers else "",
         markersize=6,
     )

@@ -10,7 +10,7 @@ import anyio
 from pydantic_core import from_json
 from typing_extensions import TypedDict
 
-from dagrun import Artifact, ToolContext, ToolError, tool
+from dagrun import Artifact, Tool, ToolContext, ToolError, tool
 from dagrun_tools import network
 from dagrun_tools.get import get
 from dagrun_tools.payload import Content, Form, give
@@ -107,4 +107,4 @@ def _file_name(url: str) -> str:
     return "".join(c for c in name if c.isprintable())[:100]
 
 
-TOOLS: Final = [fetch_url, fetch_json]
+TOOLS: Final[list[Tool[..., Any]]] = [fetch_url, fetch_json]

@@ -6,12 +6,12 @@ import hashlib
 import mimetypes
 from contextvars import ContextVar
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Final, NotRequired
+from typing import Annotated, Any, Final, NotRequired
 
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from dagrun import Artifact, ToolContext, ToolError, tool
+from dagrun import Artifact, Tool, ToolContext, ToolError, tool
 from dagrun_tools import confined
 from dagrun_tools.payload import Form, give
 
@@ -109,4 +109,4 @@ def _bytes_of(artifact: Artifact, context: ToolContext, limit: int) -> bytes:
     return file.read_bytes()
 
 
-TOOLS: Final = [read_file, write_file]
+TOOLS: Final[list[Tool[..., Any]]] = [read_file, write_file]

@@ -11,7 +11,7 @@ import httpx
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from dagrun import ToolError, tool
+from dagrun import Tool, ToolError, tool
 from dagrun_tools import network
 from dagrun_tools.fetch import parse_json
 from dagrun_tools.get import get
@@ -125,4 +125,4 @@ def _plain(text: object) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in bare).split())[:MAX_TEXT]
 
 
-TOOLS: Final = [search_web]
+TOOLS: Final[list[Tool[..., Any]]] = [search_web]
