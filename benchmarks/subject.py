@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import anyio
@@ -31,8 +31,30 @@ async def wait() -> None:
     await anyio.sleep(0.003)
 
 
-# The work of a step, by the name of its case; the baseline awaits the very same functions.
+# The work of a step, by the name of its case.
 STEPS: Final[Mapping[str, dagrun.Tool[..., Any]]] = {"no-op": noop, "suspending": suspend, "burst": wait}
+
+
+async def bare_noop(id_: str, values: Mapping[str, object]) -> None:
+    """End at once."""
+
+
+async def bare_suspend(id_: str, values: Mapping[str, object]) -> None:
+    """Let the loop come by once."""
+    await anyio.lowlevel.checkpoint()
+
+
+async def bare_wait(id_: str, values: Mapping[str, object]) -> None:
+    """Wait for a timer."""
+    await anyio.sleep(0.003)
+
+
+# The same work for the baseline, which hands over values by itself.
+BARE: Final[Mapping[str, Callable[[str, dict[str, object]], Awaitable[None]]]] = {
+    "no-op": bare_noop,
+    "suspending": bare_suspend,
+    "burst": bare_wait,
+}
 
 
 def checked_plan(shape: Dependencies, tool: dagrun.Tool[..., Any]) -> CheckedPlan:

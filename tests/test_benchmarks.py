@@ -57,15 +57,17 @@ async def test_baseline_runs_every_step_once_after_its_dependencies(shape: str) 
     graph = SHAPES[shape](40)
     count = 0
 
-    async def step() -> None:
+    async def step(id_: str, values: dict[str, object]) -> str:
         nonlocal count
         count += 1
+        assert values == {before: f"out of {before}" for before in graph[id_]}
         await anyio.sleep(0.003)
+        return f"out of {id_}"
 
     started = anyio.current_time()
-    await baseline.run(graph, successors(graph), step)
+    given = await baseline.run(graph, successors(graph), step)
 
-    assert count == 40
+    assert count == len(given) == 40
     assert anyio.current_time() - started == pytest.approx(0.003 * _depth(graph))
 
 

@@ -211,6 +211,7 @@ def _checked_options(function: Callable[..., Any], options: dict[str, Any]) -> d
         raise ContractError(f"{function.__name__}: unknown option {', '.join(sorted(unknown))}")
     for limit in _LIMITS:
         value = options.get(limit)
-        if value is not None and not (isinstance(value, int | float) and 0 < value < float("inf")):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (is_number and 0 < value < float("inf")):
             raise ContractError(f"{function.__name__}: {limit} must be a positive, finite number, got {value!r}")
     return options
