@@ -61,5 +61,5 @@ $(READY): pyproject.toml
 	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { \
 	  $(PYTHON) -m venv --clear --without-pip $(VENV) && \
 	  $(PYTHON) -m pip --python $(BIN)/python install -qq pip; }
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev,tools]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile --editable '.[dev,tools]'
 	@touch $@

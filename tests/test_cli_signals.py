@@ -160,6 +160,7 @@ def test_slow_reader_does_not_hold_up_the_run(shell: Shell) -> None:
     assert json.loads(out.splitlines()[-1])["status"] == "succeeded"
 
 
+@pytest.mark.rigs
 def test_closed_standard_output_and_error(shell: Shell) -> None:
     """A daemon may have neither."""
     plan = shell.plan(QUICK)

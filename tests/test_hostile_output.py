@@ -65,6 +65,7 @@ def test_json_is_escaped_and_still_says_the_same(shell: Shell, form: list[str]) 
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="terminals as POSIX has them")
+@pytest.mark.rigs
 def test_live_table_is_steered_by_nobody(shell: Shell) -> None:
     with on_terminal(shell, ["run", shell.plan({"id": "x", "tool": "hostile"}), *TOOLS]) as terminal:
         assert terminal.wait() == 1
@@ -169,6 +170,7 @@ def test_label_of_a_dot_drawing_is_never_left(shell: Shell) -> None:
 # S86: too much --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rigs
 def test_flood_of_a_tool_is_cut(shell: Shell) -> None:
     """20,000 records and as many lines of print: what is shown is bounded, and says how much was not."""
     ended = finished(shell, "run", shell.plan({"id": "x", "tool": "floods", "args": {"lines": 20_000}}), *TOOLS)

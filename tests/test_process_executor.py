@@ -156,6 +156,7 @@ async def test_forbidden_exception_retires_the_process() -> None:
     ],
     ids=["exit", "exit with a fork", "crash"],
 )
+@pytest.mark.rigs
 async def test_process_that_dies_is_named_and_replaced(
     tool: Tool[..., Any], arguments: Mapping[str, Any], how: str
 ) -> None:
@@ -184,6 +185,7 @@ async def test_cancellation_kills_the_process_and_what_it_started() -> None:
         assert executor.pids == frozenset()
 
 
+@pytest.mark.rigs
 async def test_call_that_the_runtime_drops_loses_its_process() -> None:
     """The runtime closes a coroutine that is overdue; it cannot wait any more, and must not leave a process either."""
     reported: Reported = []
@@ -231,6 +233,7 @@ async def test_memory_is_bounded() -> None:
     ],
     ids=["huge answer", "huge report", "unknown kind", "no JSON", "negative usage", "no failure"],
 )
+@pytest.mark.rigs
 async def test_mad_process_cannot_hurt_its_executor(frame: Mapping[str, Any], error: type[Exception]) -> None:
     """Whatever it sends, this side neither fills its memory, nor believes it, nor waits for more."""
     async with processes() as executor:
@@ -239,6 +242,7 @@ async def test_mad_process_cannot_hurt_its_executor(frame: Mapping[str, Any], er
         assert executor.pids == frozenset()
 
 
+@pytest.mark.rigs
 async def test_death_of_an_idle_process_goes_unnoticed() -> None:
     """The call was never begun, so it is made in a new process, even if its effect could not be repeated."""
     async with processes() as executor:
@@ -318,6 +322,7 @@ anyio.run(ProcessExecutor(1).call, make_call(process_tools.hang_with_a_child, re
 """
 
 
+@pytest.mark.rigs
 async def test_process_ends_when_its_host_is_killed(anyio_backend_name: str) -> None:
     """kill -9 gives the host no chance to clean up, and a tool that runs on would act for a run that is over."""
     code = HOST.format(path=sys.path, backend=anyio_backend_name)
