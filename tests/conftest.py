@@ -6,6 +6,8 @@ import gc
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -36,6 +38,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.rigs)
 
 
+def _children() -> set[int]:
+    """The ids of the child processes; asked before and after every test, so without a walk over all processes."""
+    lists = list(Path("/proc/self/task").glob("*/children"))
+    if not lists:
+        return {child.pid for child in psutil.Process().children()}
+    found: set[int] = set()
+    for file in lists:
+        with suppress(OSError):  # a thread that has ended meanwhile
+            found.update(map(int, file.read_text().split()))
+    return found
+
+
 def _open_files() -> int:
     return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
 
@@ -43,13 +57,13 @@ def _open_files() -> int:
 @pytest.fixture(autouse=True)
 def _no_leaks() -> Iterator[None]:
     """Nothing that a test started outlives it: threads of ours, child processes, descriptors."""
-    children = {child.pid for child in psutil.Process().children(recursive=True)}
+    children = _children()
     files = _open_files()
     yield
     if _open_files() > files:
         gc.collect()  # costs too much to do after every test
-    left = [child for child in psutil.Process().children(recursive=True) if child.pid not in children]
-    assert not left, f"child processes left behind: {left}"
+    left = _children() - children
+    assert not left, f"child processes left behind: {[psutil.Process(pid) for pid in left if psutil.pid_exists(pid)]}"
     ours = [t.name for t in threading.enumerate() if t.name.startswith("dagrun")]
     assert not ours, f"threads left behind: {ours}"
     # One descriptor of slack: a library may open a cache for good.
