@@ -247,6 +247,7 @@ def written(results: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.mark.real_time
+@pytest.mark.rigs
 def test_results_are_written_with_the_same_plot_every_time(results: dict[str, Any], written: Path) -> None:
     """Else every look at the figures would be a change in the repository."""
     assert json.loads((written / "one/modes.json").read_text()) == results

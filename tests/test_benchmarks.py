@@ -109,6 +109,7 @@ async def test_a_run_that_fails_is_no_measurement() -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.rigs
 async def test_pairs_alternate() -> None:
     """A machine that becomes slower must hit both alike."""
     order: list[str] = []

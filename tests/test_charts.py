@@ -73,6 +73,7 @@ def test_every_kind_draws_the_sales(steps: Steps, options: dict[str, Any]) -> No
     assert all(name in chart.alt for name in names)
 
 
+@pytest.mark.rigs
 def test_anomalies_are_marked_on_the_days(steps: Steps) -> None:
     """With trends beside the figures, the days are drawn, and eleven of them are ringed."""
     stats = steps.sales()
@@ -84,6 +85,7 @@ def test_anomalies_are_marked_on_the_days(steps: Steps) -> None:
     assert peak not in bare
 
 
+@pytest.mark.rigs
 def test_dollars_and_markup_in_names_are_only_text(steps: Steps) -> None:
     """`$x^$` is no formula, and a letter that the font lacks breaks nothing."""
     names = ("$\\frac{1}{$", "<script>alert(1)</script>", "数据\x07\u202e", "x" * 500)
@@ -94,6 +96,7 @@ def test_dollars_and_markup_in_names_are_only_text(steps: Steps) -> None:
         assert "<script" not in svg
 
 
+@pytest.mark.rigs
 def test_series_from_elsewhere_share_an_axis_by_their_unit(steps: Steps) -> None:
     """Dollars go with dollars; percent gets an axis of its own."""
     points = [{"period": "2025-10", "value": 1}, {"period": "2025-12", "value": 3}]

@@ -172,6 +172,7 @@ def test_nothing_was_run_when_the_usage_is_wrong(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("name", ["plan.json", "/dev/zero"])
+@pytest.mark.rigs
 def test_refusal_in_a_process_of_its_own(shell: Shell, name: str) -> None:
     """Nothing is added to the message on the way out of the interpreter; a device has no end."""
     if not Path("/dev/zero").exists():

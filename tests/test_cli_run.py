@@ -216,6 +216,7 @@ def test_plan_comes_from_the_standard_input(shell: Shell) -> None:
     assert (done.returncode, done.stdout) == (0, b"2\n")
 
 
+@pytest.mark.rigs
 def test_what_tools_print_never_gets_into_the_data(shell: Shell) -> None:
     """Also what C code and other programs print: whoever reads the JSON must be able to parse it."""
     ended = finished(shell, "run", shell.plan({"id": "a", "tool": "noisy"}), *TOOLS, "--json")
@@ -226,6 +227,7 @@ def test_what_tools_print_never_gets_into_the_data(shell: Shell) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.rigs
 def test_full_disk_is_no_success(shell: Shell) -> None:
     """Half of the data with exit code 0 would be taken for all of it."""
     plan = shell.plan(ADD)

@@ -211,6 +211,7 @@ async def test_call_that_the_runtime_drops_loses_its_process() -> None:
     assert executor.pids == frozenset()
 
 
+@pytest.mark.rigs
 async def test_memory_is_bounded() -> None:
     """The limit turns a machine that swaps into a failure of one step; the process is retired, as it is short of it."""
     async with processes(max_memory=1 << 30) as executor:
@@ -253,6 +254,7 @@ async def test_death_of_an_idle_process_goes_unnoticed() -> None:
         assert len(executor.pids) == 1
 
 
+@pytest.mark.rigs
 async def test_calls_wait_their_turn_and_a_waiting_call_can_be_cancelled(tmp_path: Path) -> None:
     """The number of processes is a hard limit; first come, first served, and who leaves the queue never runs."""
     reported: Reported = []
@@ -300,6 +302,7 @@ async def test_aclose_leaves_no_process() -> None:
     assert executor.pids == frozenset()
 
 
+@pytest.mark.rigs
 async def test_process_imports_only_what_it_needs() -> None:
     """Its start is what the first call waits for; the loop, the graph and the clients stay out of it."""
     async with processes() as executor:
