@@ -69,26 +69,33 @@ def is_plain_json(value: Any, findings: Findings, index: int, place: str) -> boo
     return scan.is_clean
 
 
+_SCALARS: Final = frozenset((str, int, float, bool, type(None)))
+
+
 def _look_at_scalars(args: dict[str, Any]) -> bool | None:
     """Whether *args* hold references; `None` if they are more than a few plain scalars, the usual case."""
     has_references = False
     for key, value in args.items():
-        kind = type(value)
-        if kind is str:
-            if not value.isascii():
-                return None
-            has_references = has_references or "${" in value
-        elif kind is int:
-            if value.bit_length() > 64:
-                return None
-        elif kind is float:
-            if not math.isfinite(value):
-                return None
-        elif kind is not bool and value is not None:
+        if type(key) is not str or not key.isascii() or key == "$step" or not _is_plain_scalar(value):
             return None
-        if type(key) is not str or not key.isascii() or key == "$step":
-            return None
+        has_references = has_references or (type(value) is str and "${" in value)
     return has_references
+
+
+def _is_plain_scalar(value: Any) -> bool:
+    if type(value) not in _SCALARS:  # a subclass may say anything of itself
+        return False
+    match value:
+        case bool() | None:
+            return True
+        case str():
+            return value.isascii()
+        case int():
+            return value.bit_length() <= 64
+        case float():
+            return math.isfinite(value)
+        case _:
+            return False
 
 
 class _TooMuch(Exception):
@@ -117,18 +124,24 @@ class _Scan:
         if self._left < 0:
             self._fault("DR012", (), reason=f"at most {MAX_VALUES} values fit, pass an Artifact", found="more")
             raise _TooMuch
-        if isinstance(value, str):
-            self._text(value, path)
-        elif isinstance(value, dict):
-            self._fields(value, path, depth)
-        elif isinstance(value, list | tuple):
-            self._check_depth(depth)
-            for number, part in enumerate(value):
-                self._value(part, (*path, number), depth + 1)
-        elif isinstance(value, int | float):
-            self._number(value, path)
-        elif value is not None:
-            self._fault("DR012", path, reason="a plan holds JSON and nothing else", found=describe(value))
+        match value:
+            case None:
+                pass
+            case str():
+                self._text(value, path)
+            case dict():
+                self._fields(value, path, depth)
+            case list() | tuple():
+                self._elements(value, path, depth)
+            case int() | float():
+                self._number(value, path)
+            case _:
+                self._fault("DR012", path, reason="a plan holds JSON and nothing else", found=describe(value))
+
+    def _elements(self, elements: list[Any] | tuple[Any, ...], path: Path, depth: int) -> None:
+        self._check_depth(depth)
+        for number, part in enumerate(elements):
+            self._value(part, (*path, number), depth + 1)
 
     def _fields(self, fields: dict[Any, Any], path: Path, depth: int) -> None:
         self._check_depth(depth)
