@@ -7,7 +7,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from contextvars import copy_context
+from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -73,6 +73,8 @@ def check(
         ContractError: The tools cannot be used; or something is not of the type that it should be.
     """
     if isinstance(plan, CheckedPlan):
+        if tools is not None or policy is not None or strict:
+            raise ContractError("a checked plan has its tools and its policy; give them to check()")
         return plan
     _must_be("plan", plan, (Plan, str, bytes, Path), "a Plan (for a dict: Plan.model_validate), its text or a Path")
     _must_be("policy", policy, (Policy, type(None)), "a dagrun.Policy")
@@ -168,14 +170,18 @@ def run_sync(plan: AnyPlan, *, backend: str = "asyncio", **options: Unpack[RunOp
     return anyio.run(main, backend=backend)
 
 
+# The engines that the running code is a tool of: the one that called it, and those around that one.
+_ENGINES: ContextVar[frozenset[Engine]] = ContextVar("dagrun engines", default=frozenset())
+
+
 class Engine:
     """What many runs share: worker threads and processes, and, if asked, one limit on running steps.
 
     Use it with ``async with``, for the life of a service.
 
     Args:
-        max_running: Steps that run at once in all runs together; `None` for no limit. A tool must not wait for another
-            run of the engine that it runs in: under this limit, each could wait for a place that the other holds.
+        max_running: Steps that run at once in all runs together; `None` for no limit. A tool cannot start another
+            run in an engine that has this limit and runs the tool: each could wait for a place that the other holds.
         policy: The limits of each run, and the sizes of the shared pools.
     """
 
@@ -216,18 +222,18 @@ class Engine:
         """Run a plan in this engine; see `dagrun.start`."""
         if not self._is_open:
             raise ContractError("the engine is not open; use it with 'async with'")
-        if isinstance(plan, CheckedPlan) and (tools is not None or policy is not None):
-            raise ContractError("a checked plan has its tools and its policy; give them to check()")
         if on_event is not None and not _is_plain_function(on_event):
             raise ContractError("on_event is a plain function; to await something for each event, use run.events()")
-        checked = check(plan, tools, policy=policy or self.policy, inputs=inputs or {})
+        context = self._context()
+        limits = policy if isinstance(plan, CheckedPlan) else policy or self.policy
+        checked = check(plan, tools, policy=limits, inputs=inputs or {})
         running = Run(
             checked,
             inputs=_stored(inputs or {}),
             run_id=run_id or uuid.uuid4().hex,
             executors=self._executors_for(checked.policy),
             artifacts=ArtifactFolder(artifacts),
-            context=copy_context(),
+            context=context,
             random=Random(seed),
             shared=self._shared,
         )
@@ -257,6 +263,17 @@ class Engine:
         """Run a plan in this engine to its end; see `dagrun.run`."""
         async with self.start(plan, **options) as running:
             return await running.result()
+
+    def _context(self) -> Context:
+        """The context variables for a new run; refused to a tool that would make this engine wait for itself."""
+        if self._shared is not None and self in _ENGINES.get():
+            raise ContractError(
+                "a tool cannot start a run in the engine that it runs in, because max_running could make the two wait "
+                "for each other; use dagrun.run, or an engine of its own"
+            )
+        context = copy_context()
+        context.run(_ENGINES.set, _ENGINES.get() | {self})
+        return context
 
     def _executors_for(self, policy: Policy) -> Mapping[str, Executor]:
         """The executors of the sizes that *policy* wants; runs that agree on them share them."""

@@ -64,6 +64,7 @@ SENTENCES: Mapping[str, str] = {
     "DR910": "step {step} calls {tool}, which changes the outside world, and nobody said whether it needs approval",
     "DR911": "step {step} has no time limit: neither the step, nor {tool}, nor the policy names one",
     "DR912": "step {step} calls {tool}, which reaches outside: no fallback and no on_failure say what happens then",
+    "DR913": "the policy limits the {kind} {name}, which is not known here{hint}",
     "DR990": "there is more of the kind of {code}; only the first {limit} are listed",
 }
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import threading
-from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import anyio
 import psutil
 import pytest
 from hypothesis import settings
@@ -32,39 +32,62 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of tests that start processes, the variant on trio is a rig: each start costs half a second of CPU."""
+    """Choose what is a rig, and watch the tasks of every async test."""
     for item in items:
+        # Of tests that start processes, the variant on trio is a rig: each start costs half a second of CPU.
         if item.get_closest_marker("costly") is not None and "trio" in item.name:
             item.add_marker(pytest.mark.rigs)
+        if isinstance(item, pytest.Function) and _is_watched(item):
+            item.fixturenames.append("_no_tasks_left")
 
 
-def _children() -> set[int]:
-    """The ids of the child processes; asked before and after every test, so without a walk over all processes."""
-    lists = list(Path("/proc/self/task").glob("*/children"))
-    if not lists:
-        return {child.pid for child in psutil.Process().children()}
-    found: set[int] = set()
-    for file in lists:
-        with suppress(OSError):  # a thread that has ended meanwhile
-            found.update(map(int, file.read_text().split()))
-    return found
+def _is_watched(item: pytest.Function) -> bool:
+    is_async = item.get_closest_marker("anyio") is not None and "anyio_backend" in item.fixturenames
+    return is_async and item.get_closest_marker("leaves_tasks") is None
 
 
-def _open_files() -> int:
-    return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+@pytest.fixture
+async def _no_tasks_left() -> AsyncIterator[None]:
+    """No task that a test has started outlives it. What leaves some on purpose is marked `leaves_tasks`."""
+    before = {task.id for task in anyio.get_running_tasks()}
+    yield
+    left = [task for task in anyio.get_running_tasks() if task.id not in before]
+    # anyio's own plugin takes a new task for each call of a fixture.
+    left = [task for task in left if "TestRunner." not in getattr(task.coro, "__qualname__", "")]
+    assert not left, f"tasks left behind: {left}"
 
 
 @pytest.fixture(autouse=True)
 def _no_leaks() -> Iterator[None]:
-    """Nothing that a test started outlives it: threads of ours, child processes, descriptors."""
-    children = _children()
-    files = _open_files()
+    """Nothing else that a test has started outlives it either: no thread, no child process, no descriptor."""
+    threads, starts, files = set(threading.enumerate()), _Starts.count, _open_files()
     yield
+    if _Starts.count > starts:
+        left = psutil.Process().children(recursive=True)
+        assert not left, f"child processes left behind: {left}"
+    for thread in set(threading.enumerate()) - threads:
+        if not thread.daemon:  # trio keeps idle daemons for the next one who needs a thread
+            thread.join(5)  # it may be about to end
+            assert not thread.is_alive(), f"thread left behind: {thread}"
     if _open_files() > files:
         gc.collect()  # costs too much to do after every test
-    left = _children() - children
-    assert not left, f"child processes left behind: {[psutil.Process(pid) for pid in left if psutil.pid_exists(pid)]}"
-    ours = [t.name for t in threading.enumerate() if t.name.startswith("dagrun")]
-    assert not ours, f"threads left behind: {ours}"
     # One descriptor of slack: a library may open a cache for good.
     assert _open_files() <= files + 1, "file descriptors left behind"
+
+
+class _Starts:
+    """Counts the processes that were started, because looking for children after every test takes too long."""
+
+    count = 0
+
+    @classmethod
+    def notice(cls, event: str, args: object) -> None:
+        if event in {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"}:
+            cls.count += 1
+
+
+sys.addaudithook(_Starts.notice)
+
+
+def _open_files() -> int:
+    return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0

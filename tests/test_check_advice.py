@@ -115,3 +115,17 @@ def test_advice_comes_with_errors_too() -> None:
 
     assert checked is None
     assert places(problems) == ["DR204 steps[1].args.c", "DR901 steps[1].depends_on[0]"]
+
+
+def test_a_limit_on_what_is_not_there_is_pointed_out() -> None:
+    """A misspelt limit holds nothing back, and nobody would notice before it is needed."""
+    policy = Policy(max_running_by_tool={"load": 1, "laod": 1}, max_running_by_pool={"sql": 2, "sqll": 2})
+    pooled = LOAD | {"pool": "sql"}
+
+    found = [problem for problem in find(pooled, policy=policy)[0] if problem.code == "DR913"]
+
+    assert [problem.path for problem in found] == ["policy.max_running_by_tool", "policy.max_running_by_pool"]
+    assert [problem.sentence for problem in found] == [
+        "the policy limits the tool 'laod', which is not known here; did you mean load?",
+        "the policy limits the pool 'sqll', which is not known here; did you mean sql?",
+    ]

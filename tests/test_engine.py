@@ -101,3 +101,44 @@ async def test_an_engine_must_be_open_and_sane() -> None:
         Engine(max_running=0)
     with pytest.raises(ContractError, match="not open"):
         await Engine().run(Plan(steps=[Step(id="a", tool="fail")]), tools=toolset())
+
+
+def _nesting(within: Engine) -> Any:
+    """A tool that runs a plan of one step in the engine *within*, and waits for it."""
+
+    async def inner() -> int:
+        return 7
+
+    async def outer() -> Any:
+        plan = Plan(steps=[Step(id="inner", tool="inner")])
+        return (await within.run(plan, tools=[make_tool(inner, effect="pure")])).output
+
+    return make_tool(outer, effect="pure")
+
+
+async def test_a_tool_cannot_start_a_run_in_the_limited_engine_that_runs_it() -> None:
+    """With one place, the tool would wait for the run and the run for the tool; with more, once they are all taken."""
+    plan = Plan(steps=[Step(id="a", tool="outer")])
+
+    async with Engine(max_running=1) as limited, Engine(max_running=1) as other, Engine() as free:
+        refused = await limited.run(plan, tools=[_nesting(limited)])
+        elsewhere = await limited.run(plan, tools=[_nesting(other)])
+        unlimited = await free.run(plan, tools=[_nesting(free)])
+
+    failure = refused.steps["a"].failure
+    assert failure is not None
+    assert "max_running" in failure.message
+    assert (elsewhere.output, unlimited.output) == (7, 7)
+
+
+async def test_a_run_after_another_in_the_same_engine_is_no_nesting() -> None:
+    """Only what a tool starts is inside; the host may start as many as it likes."""
+    async with Engine(max_running=1) as engine:
+        for _ in range(2):
+            async with engine.start(Plan(steps=[Step(id="a", tool="outer")]), tools=[_nesting(Engine())]) as first:
+                assert (
+                    await engine.run(
+                        Plan(steps=[Step(id="n", tool="nap", args={"seconds": 1.0, "gives": 1})]), tools=toolset()
+                    )
+                ).status is Status.SUCCEEDED
+            assert (await first.result()).status is Status.FAILED  # that engine was never opened

@@ -122,6 +122,13 @@ async def test_what_never_started_is_told_at_once() -> None:
     assert told == {"skipped": near(1)}
 
 
+async def test_a_buffer_without_room_is_refused() -> None:
+    """It would lose every event, and show no gap."""
+    async with _start(_nap("a", 1.0)) as handle:
+        with pytest.raises(ContractError, match="buffer must be at least 1"):
+            handle.events(buffer=0)
+
+
 async def test_tasks_may_share_one_subscription() -> None:
     """Each event goes to one of them, and all of them see the end."""
     seen: list[Event] = []

@@ -186,6 +186,21 @@ async def _async() -> int:
     return 1
 
 
+class Service:
+    """Something whose methods could be tools."""
+
+    def ask(self, question: str) -> str:
+        """Ask."""
+        return question.upper()
+
+
+def test_a_bound_method_can_be_a_tool() -> None:
+    """The object that it belongs to is not an argument of a plan."""
+    made = dagrun.tool(effect="read")(Service().ask)
+    assert list(made.arguments.schema["properties"]) == ["question"]
+    assert made(question="why") == "WHY"
+
+
 @pytest.mark.parametrize(
     ("function", "options", "said"),
     [
@@ -196,7 +211,9 @@ async def _async() -> int:
         (_unserialisable, {}, "cannot resolve"),
         (_int, {"effect": "harmless"}, "pure, read, idempotent, effectful"),
         (_int, {"name": "rm -rf"}, "not a tool name"),
+        (Service.ask, {}, "make a tool of a bound one"),
         (_int, {"timeout": 0}, "timeout must be"),
+        (_int, {"timeout": True}, "timeout must be"),
         (_int, {"max_cost": float("inf")}, "max_cost must be"),
         (_int, {"retries": 3}, "unknown option retries"),
         (_int, {"executor": "coroutine"}, "make it async"),

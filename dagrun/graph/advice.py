@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from dagrun.graph.checked import CheckedStep
-from dagrun.graph.findings import Findings
-from dagrun.graph.scope import ToolFacts
+from dagrun.graph.findings import WHOLE_PLAN, Findings
+from dagrun.graph.scope import Scope
 from dagrun.model.effect import Effect
 
 _MAX_NAMED = 10
 
 
-def advise(steps: Iterable[tuple[int, CheckedStep]], tools: Mapping[str, ToolFacts], findings: Findings) -> None:
+def advise(steps: Iterable[tuple[int, CheckedStep]], scope: Scope) -> None:
     """Look for what a careful reader of the plan would ask about.
 
     Args:
         steps: Those that have been checked, with their places.
-        tools: What is known of each tool.
-        findings: Where the advice goes.
+        scope: The plan, its tools and its policy; the advice goes to its findings.
     """
     places = list(steps)
+    findings = scope.findings
     _unused_dependencies(places, findings)
     _repeated_calls(places, findings)
-    _open_questions(places, tools, findings)
+    _open_questions(places, findings)
+    _limits_of_nothing(places, scope)
 
 
 def _unused_dependencies(steps: list[tuple[int, CheckedStep]], findings: Findings) -> None:
@@ -57,7 +58,7 @@ def _repeated_calls(steps: list[tuple[int, CheckedStep]], findings: Findings) ->
         findings.add("DR902", index, steps=", ".join(names), tool=checked.tool.name)
 
 
-def _open_questions(steps: list[tuple[int, CheckedStep]], tools: Mapping[str, ToolFacts], findings: Findings) -> None:
+def _open_questions(steps: list[tuple[int, CheckedStep]], findings: Findings) -> None:
     """Ask what the policy leaves open: approval, time, and what happens on a failure."""
     for index, checked in steps:
         step, tool = checked.step, checked.tool
@@ -67,3 +68,16 @@ def _open_questions(steps: list[tuple[int, CheckedStep]], tools: Mapping[str, To
             findings.add("DR911", index, step=step.id, tool=tool.name)
         if tool.effect is not Effect.PURE and checked.fallback is None and step.on_failure is None:
             findings.add("DR912", index, step=step.id, tool=tool.name)
+
+
+def _limits_of_nothing(steps: list[tuple[int, CheckedStep]], scope: Scope) -> None:
+    """Name limits of the policy that hold nothing back: a misspelt one would go unnoticed until it is needed."""
+    pools = {facts.pool for facts in scope.tools.values() if facts.pool is not None}
+    pools |= {checked.pool for _, checked in steps if checked.pool is not None}
+    known = {"tool": set(scope.tools), "pool": pools}
+    limits = {"tool": scope.policy.max_running_by_tool, "pool": scope.policy.max_running_by_pool}
+    for kind, limited in limits.items():
+        for name in sorted(limited.keys() - known[kind]):
+            hint = scope.findings.hint(name, known[kind])
+            place = f"policy.max_running_by_{kind}"
+            scope.findings.add("DR913", WHOLE_PLAN, place, kind=kind, name=repr(name), hint=hint)

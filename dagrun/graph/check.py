@@ -73,7 +73,7 @@ def find_problems(
     scope = Scope(plan, toolbox, policy, inputs, findings)
     steps = _check_steps(scope)
     output = check_output(scope) if plan.output is not None else None
-    advise(steps, scope.tools, findings)
+    advise(steps, scope)
     problems = findings.problems()
     if findings.has_errors or (strict and problems):
         return problems, None

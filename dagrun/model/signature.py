@@ -86,6 +86,8 @@ def arguments_of(function: Callable[..., Any]) -> Arguments:
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in _KEYWORDS:
             raise ContractError(f"{name}: {parameter} cannot be filled by name; plans pass arguments by name only")
+        if parameter.name in ("self", "cls") and parameter.annotation is parameter.empty:
+            raise ContractError(f"{name} is a method; make a tool of a bound one: dagrun.tool(…)(thing.{name})")
         hint = hints.get(parameter.name, Any)
         if ToolContext in (hint, *typing.get_args(hint)):
             context = parameter.name

@@ -99,7 +99,12 @@ class Run:
 
         Args:
             buffer: Events kept for an observer that falls behind; beyond it sees a `Gap`.
+
+        Raises:
+            ContractError: A buffer without room for one event.
         """
+        if buffer < 1:
+            raise ContractError(f"buffer must be at least 1, got {buffer}")
         subscription = Subscription(buffer)
         self._record.watch(subscription)
         return subscription
