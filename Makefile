@@ -44,6 +44,8 @@ floors: $(READY) ## check that imports go down the floors of the house
 bench: $(READY) ## measure what dagrun costs per step, and how long whole plans take (5 minutes, on a quiet machine)
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/modes.py
+	$(BIN)/python benchmarks/replanning.py
+	$(BIN)/python benchmarks/splicing.py
 
 demo: $(READY) ## watch a real plan run on real data; its report is then in dagrun-demo/
 	$(BIN)/dagrun demo

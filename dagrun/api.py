@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import Context, ContextVar, copy_context
@@ -20,16 +20,20 @@ from anyio.lowlevel import current_token
 from dagrun.errors import ContractError, ValueRefused
 from dagrun.executors.pool import make_executors
 from dagrun.executors.reports import call_soon
+from dagrun.graph.budget import Budget
 from dagrun.graph.check import check_plan
 from dagrun.graph.checked import CheckedPlan
 from dagrun.graph.frontier import Cap
 from dagrun.graph.reading import read_plan
+from dagrun.model.brief import Planner
 from dagrun.model.event import Event
 from dagrun.model.plan import Plan
 from dagrun.model.policy import Policy
 from dagrun.model.protocols import Executor
+from dagrun.model.question import Approver
 from dagrun.model.toolbox import Toolbox, Tools
 from dagrun.model.value import Stored, encode
+from dagrun.model.verdict import Critic
 from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.observers import Callback
 from dagrun.runtime.result import RunResult
@@ -49,6 +53,10 @@ class RunOptions(TypedDict, total=False):
     run_id: str | None
     seed: int | None
     on_event: Callable[[Event], object] | None
+    planner: Planner | None
+    critics: Sequence[Critic]
+    approver: Approver | None
+    attended: bool
 
 
 def check(
@@ -95,6 +103,10 @@ async def start(
     run_id: str | None = None,
     seed: int | None = None,
     on_event: Callable[[Event], object] | None = None,
+    planner: Planner | None = None,
+    critics: Sequence[Critic] = (),
+    approver: Approver | None = None,
+    attended: bool = False,
 ) -> AsyncIterator[Run]:
     """Run a plan beside the body of an ``async with``; leaving the body waits for the run to end.
 
@@ -109,6 +121,10 @@ async def start(
         run_id: A name for the run; by default a new one.
         seed: For the jitter of retry delays; `None` for a random one.
         on_event: Called with each event, right after the change that it stands for. It must be quick.
+        planner: Who is asked when a step fails or surprises; see `Planner`. `None` for nobody.
+        critics: Who looks at what steps give, before anything uses it; see `Critic`.
+        approver: Is asked each question to people; `None` for nobody.
+        attended: Whether the caller answers them, through ``run.pending`` and ``run.answer``.
 
     Raises:
         PlanRefused: The plan has problems; nothing was run.
@@ -131,6 +147,10 @@ async def start(
             run_id=run_id,
             seed=seed,
             on_event=on_event,
+            planner=planner,
+            critics=critics,
+            approver=approver,
+            attended=attended,
         ) as run,
     ):
         yield run
@@ -183,12 +203,16 @@ class Engine:
         max_running: Steps that run at once in all runs together; `None` for no limit. A tool cannot start another
             run in an engine that has this limit and runs the tool: each could wait for a place that the other holds.
         policy: The limits of each run, and the sizes of the shared pools.
+        budget: Ceilings on what all runs together may use.
     """
 
-    def __init__(self, *, max_running: int | None = None, policy: Policy | None = None) -> None:
+    def __init__(
+        self, *, max_running: int | None = None, policy: Policy | None = None, budget: Budget | None = None
+    ) -> None:
         if max_running is not None and max_running < 1:
             raise ContractError(f"max_running must be at least 1, got {max_running}")
         self.policy = policy
+        self._budget = budget
         self._shared = Cap(max_running) if max_running is not None else None
         self._executors: dict[tuple[int | None, ...], Mapping[str, Executor]] = {}
         self._is_open = False
@@ -218,6 +242,10 @@ class Engine:
         run_id: str | None = None,
         seed: int | None = None,
         on_event: Callable[[Event], object] | None = None,
+        planner: Planner | None = None,
+        critics: Sequence[Critic] = (),
+        approver: Approver | None = None,
+        attended: bool = False,
     ) -> AsyncIterator[Run]:
         """Run a plan in this engine; see `dagrun.start`."""
         if not self._is_open:
@@ -236,6 +264,11 @@ class Engine:
             context=context,
             random=Random(seed),
             shared=self._shared,
+            budget=self._budget,
+            planner=planner,
+            critics=critics,
+            approver=approver,
+            attended=attended,
         )
         failure: BaseException | None = None
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,6 +59,27 @@ SENTENCES: Mapping[str, str] = {
     "DR309": "for_each of step {step} must be a list or a reference to one: {reason}",
     "DR311": "the plan's output refers to {reference}, which is not in the plan{hint}",
     "DR312": "the plan's output refers to {reference}, but the output of {tool} has no {field}{hint}",
+    # Patches: edits of a plan that is being carried out.
+    "DR401": "{id} is not in the plan{hint}",
+    "DR402": "the id {id} was used in this run before; an id is never used twice, so choose another",
+    "DR403": "step {step} has {state}, and what is done cannot be changed",
+    "DR404": "step {step} {reason}, and keeps its definition; it can be dropped or replaced",
+    "DR405": "step {step} runs {tool}, whose effect cannot be taken back; with cancel: true it is stopped all the same",
+    "DR406": "step {step} still needs {dependency}, which the patch drops; rewire or drop it too",
+    "DR407": "step {step} would wait for {dependency}, which gives nothing any more: it {state}",
+    "DR408": "the patch is stale: it was made from revision {base}, and since then {steps} changed",
+    "DR409": "the patch has {count} edits, the ceiling is {limit}",
+    "DR410": "step {step} is edited twice; one edit must say all",
+    "DR411": "step {step} asks a person less often than {old} did ({why})",
+    "DR412": "step {step}: {reason}; a patch cannot raise a ceiling",
+    "DR413": "the run would have {count} steps, the ceiling is {limit}",
+    "DR414": "the patch changes nothing",
+    "DR415": "the patch was made from revision {base}, and the plan is at revision {revision}",
+    "DR416": "the plan's output refers to {step}, which the patch drops; give the patch an output of its own",
+    "DR417": "the run has ended, or is being stopped",
+    "DR418": "{old} may have taken effect, so {step} must be the very same call of {tool}, or one that only looks",
+    "DR419": "the same patch was tried before",
+    "DR420": "the planner's answer is no patch: {reason}",
     # Advice: the plan runs, but look.
     "DR901": "step {step} depends on {dependency} but uses nothing of it",
     "DR902": "steps {steps} make the same call of {tool}; one would do",
@@ -65,6 +87,8 @@ SENTENCES: Mapping[str, str] = {
     "DR911": "step {step} has no time limit: neither the step, nor {tool}, nor the policy names one",
     "DR912": "step {step} calls {tool}, which reaches outside: no fallback and no on_failure say what happens then",
     "DR913": "the policy limits the {kind} {name}, which is not known here{hint}",
+    "DR914": "the ceiling of {ceiling} does not bind {tool}: it names no {field}",
+    "DR915": "nobody has answered: {question}",
     "DR990": "there is more of the kind of {code}; only the first {limit} are listed",
 }
 
@@ -105,11 +129,33 @@ class Problem:
 def shorten(text: str, limit: int = 200) -> str:
     """Make *text* fit for one line of at most *limit* characters, control characters escaped."""
     # The cut comes first: escaping a text of 100 MB only to throw it away would take seconds.
-    cut = text[:limit]
-    shown = cut
-    if not cut.isprintable():
-        shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in cut)
+    shown = visible(text[:limit])
     return shown if len(text) <= limit else f"{shown}… ({len(text)} characters)"
+
+
+def visible(text: str, keep: str = "") -> str:
+    """Escape what steers a terminal, and what nobody sees: controls, bidi marks, joiners, fillers, heaps of accents.
+
+    Args:
+        text: Any text.
+        keep: Characters to leave as they are.
+    """
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() or c in keep else _escape(c) for c in text)
+    return text if text.isascii() else _UNSEEN.sub(lambda match: _escape(match.group()), text)
+
+
+# What Python calls printable and yet shows nothing: letters and signs that are blank, variation selectors, and accents
+# on top of three others, which grow out of their line.
+_ACCENT = "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+    f"|(?<={_ACCENT * 3}){_ACCENT}"
+)
+
+
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")
 
 
 def join_lines(lines: Iterable[str], limit: int = MAX_ERROR_TEXT, *, more: int = 0) -> str:
@@ -144,6 +190,38 @@ class PlanRefused(DagrunError):
         shown = self.problems[: MAX_ERROR_TEXT // 10]
         lines = [f"{count} problem{'s' * (count != 1)}:", *map(str, shown)]
         return join_lines(lines, more=count - len(shown))
+
+
+class NoRoute(DagrunError, LookupError):
+    """No route of a router fits a goal, and it has no default.
+
+    Attributes:
+        goal: What was asked for.
+        routes: The routes by name, each with the words that it looks for; none if a function decides.
+    """
+
+    def __init__(self, goal: str, routes: Mapping[str, tuple[str, ...]]) -> None:
+        super().__init__(goal, routes)  # in args, so that it pickles and copies
+        self.goal = goal
+        self.routes = routes
+
+    def __str__(self) -> str:
+        lines = [f"no route fits the goal '{shorten(self.goal)}'; name one in the goal, or give a default route:"]
+        for name, words in self.routes.items():
+            lines.append(shorten(f"{name}: {', '.join(words) or 'decided by a function'}"))
+        return join_lines(lines)
+
+
+class SpliceRefused(PlanRefused):
+    """A patch has problems; the plan is as it was."""
+
+
+class QuestionNotFound(DagrunError, LookupError):
+    """A question was answered that is not open: it was never asked, or has been answered, or has become void."""
+
+
+class AnswerRefused(DagrunError, ValueError):
+    """An answer does not fit its question; the question is still open."""
 
 
 class ContractError(DagrunError, TypeError):

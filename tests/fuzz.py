@@ -13,16 +13,20 @@ import trio
 
 from acts import GRACE, STAGE, TOOLS, Stage
 from dagrun.api import Engine, check
+from dagrun.errors import ContractError
 from dagrun.graph.checked import CheckedPlan
 from dagrun.model.event import AttemptStarted, Event
 from dagrun.runtime.run import Run
+from fresh_runs import differences
 from histories import count, judge, trace_of
 from oracle import disagreements
 from random_cases import Case
 from rules import Watch, WatchedGraph, unfinished
 from simulation import replaced, simulate, tasks_alive
+from splice_actors import RandomApprover, RandomPlanner, splice_late, try_patches
 
 FOR_EVER: Final = 100_000.0  # virtual seconds; no case needs a thousand
+LATE: Final = 4  # one in so many patches of the host is handed in later than it was made
 AROUND: Final = "around"  # cancel the code around the run
 
 
@@ -62,6 +66,7 @@ def run_case(case: Case, replacements: Mapping[Any, Any] | None = None) -> Repor
     for actor in actors:
         report.counts.update(count(actor.seen))
         report.counts["cancels"] += actor.cancels
+    report.counts.update(watch.counts)
     report.resumed = beat.resumed
     report.trace = hashlib.sha256("\n".join(trace_of(actor.seen) for actor in actors).encode()).hexdigest()
     return report
@@ -76,8 +81,8 @@ async def _play(case: Case, actors: list[_Actor], watch: Watch, beat: _Beat) -> 
     if tasks_alive() != before:
         watch.broken.append("tasks are left behind")
     for frontier in watch.frontiers:
-        if frontier.taken:
-            watch.broken.append(f"{frontier.taken} were never given back")
+        if frontier.taken or frontier.taken_back:
+            watch.broken.append(f"{[*frontier.taken, *frontier.taken_back]} were never given back")
     for cap in watch.taken_under:
         if cap.used or cap.waiting or cap.promised:
             watch.broken.append("a cap still counts steps, or runs that wait for it, of runs that are over")
@@ -107,6 +112,8 @@ class _Actor:
         self._watch = watch
         self._stage = Stage()
         self._run: Run | None = None
+        self._planner = RandomPlanner(case.planner, watch) if case.planner is not None else None
+        self._approver = RandomApprover(case.approver) if case.approver is not None else None
         self._around: anyio.CancelScope
         self._stopped: tuple[int, float] | None = None
         self.seen: list[Event] = []
@@ -115,10 +122,23 @@ class _Actor:
     async def play(self, engine: Engine) -> None:
         STAGE.set(self._stage)
         with anyio.move_on_after(FOR_EVER) as whole, anyio.CancelScope() as self._around:
-            running = engine.start(self._plan, run_id="run", seed=self._case.seed, on_event=self._see)
+            running = engine.start(
+                self._plan,
+                run_id="run",
+                seed=self._case.seed,
+                on_event=self._see,
+                planner=self._planner,
+                approver=self._approver,
+            )
             async with running as self._run, anyio.create_task_group() as tasks:
+                if self._planner is not None:
+                    self._planner.run = self._run
                 for time, what in self._case.cancels:
                     tasks.start_soon(self._cancel_at, time, what)
+                for time, seed in self._case.patches:
+                    tasks.start_soon(self._patch_at, time, seed)
+                for time in self._case.goals:
+                    tasks.start_soon(self._change_goal_at, time)
                 await self._run.result()
                 tasks.cancel_scope.cancel()
         if whole.cancelled_caught:
@@ -127,6 +147,23 @@ class _Actor:
     async def _cancel_at(self, time: float, what: str | None) -> None:
         await anyio.sleep(time)
         self.cancel(what)
+
+    async def _patch_at(self, time: float, seed: int) -> None:
+        await anyio.sleep(time)
+        assert self._run is not None
+        if seed % LATE == 0:
+            await splice_late(self._run, seed, self._watch)
+        else:
+            try_patches(self._run, seed, self._watch)
+
+    async def _change_goal_at(self, time: float) -> None:
+        await anyio.sleep(time)
+        assert self._run is not None
+        try:
+            await self._run.change_goal(f"something else at {time}")
+        except ContractError as error:
+            if not (self._run.has_ended or self._run._scheduler.is_stopping):
+                self._watch.broken.append(f"the goal could not be changed: {error}")
 
     def cancel(self, what: str | None) -> None:
         """Cancel a step, the run (`None`), or the code around it."""
@@ -142,6 +179,12 @@ class _Actor:
             self._stopped = len(self._graph.applied), self._run._record.at()
 
     def _see(self, event: Event) -> None:
+        try:
+            self._look(event)
+        except Exception as error:  # noqa: BLE001  (an observer that raises is not called again)
+            self._watch.broken.append(f"the observer failed: {error!r}, when {event} was shown")
+
+    def _look(self, event: Event) -> None:
         self.seen.append(event)
         if self._run is not None:
             # Observers are told between changes: nothing may be half done then.
@@ -149,6 +192,9 @@ class _Actor:
         for number, what in self._case.cancels_at:
             if number == len(self.seen):
                 self.cancel(what)
+        for number, seed in self._case.patches_at:
+            if number == len(self.seen) and self._run is not None and not self._run.has_ended:
+                try_patches(self._run, seed, self._watch)
 
     @property
     def _graph(self) -> WatchedGraph:
@@ -162,6 +208,9 @@ class _Actor:
         found = list(judge(graph, graph.applied, self.seen, self._stage))
         if self._case.is_calm:
             found += disagreements(graph)
+            if graph.revisions:
+                self._watch.counts["fresh runs"] += 1
+                found += differences(graph, self._case.seed)
         if self._stopped is not None:
             position, time = self._stopped
             later = [event for event in graph.applied[position:] if isinstance(event, AttemptStarted)]

@@ -6,15 +6,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from acts import Stage
+from acts import MOST_TOKENS, Stage
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.live import LiveGraph
+from dagrun.graph.node import Node
 from dagrun.model.event import (
     AttemptEnded,
     AttemptStarted,
     Event,
     Progress,
+    ReplanEnded,
     RunEnded,
+    Spliced,
     StepExpanded,
     StepSettled,
     as_dict,
@@ -22,6 +25,7 @@ from dagrun.model.event import (
 from dagrun.model.outcome import ErrorKind, State
 from dagrun.model.policy import Policy
 from dagrun.model.value import decode
+from rules import WatchedGraph
 
 
 def trace_of(events: Sequence[Event]) -> str:
@@ -31,7 +35,7 @@ def trace_of(events: Sequence[Event]) -> str:
     )
 
 
-def judge(graph: LiveGraph, applied: Sequence[Event], seen: Sequence[Event], stage: Stage | None) -> Iterator[str]:
+def judge(graph: WatchedGraph, applied: Sequence[Event], seen: Sequence[Event], stage: Stage | None) -> Iterator[str]:
     """Say what is wrong with a run that is over.
 
     Args:
@@ -43,6 +47,7 @@ def judge(graph: LiveGraph, applied: Sequence[Event], seen: Sequence[Event], sta
     yield from _is_complete(graph, applied, seen)
     yield from _replays(graph, applied)
     yield from exceeded_caps(graph, applied)
+    yield from _spends(graph, applied)
     if stage is not None:
         yield from _agrees_with(stage, graph)
 
@@ -63,8 +68,15 @@ def _is_complete(graph: LiveGraph, applied: Sequence[Event], seen: Sequence[Even
         yield "not every attempt ended once"
 
 
+class _Nobody(Frontier):
+    """Where ready steps go when nobody takes them."""
+
+    def push(self, node: Node) -> None:
+        pass
+
+
 def _replays(graph: LiveGraph, applied: Sequence[Event]) -> Iterator[str]:
-    again = LiveGraph(graph.plan, graph.inputs, Frontier())
+    again = LiveGraph(graph.plan, graph.inputs, _Nobody())
     for event in applied:
         again.apply(event)
     if (again.status, again.reason, again.unsettled) != (graph.status, graph.reason, graph.unsettled):
@@ -80,7 +92,7 @@ def _state_of(graph: LiveGraph) -> dict[str, Any]:
     }
 
 
-def _agrees_with(stage: Stage, graph: LiveGraph) -> Iterator[str]:
+def _agrees_with(stage: Stage, graph: WatchedGraph) -> Iterator[str]:
     """Compare the record with what the tools saw: each attempt called once, and no value made up or mixed up."""
     calls = sorted(stage.entered)
     attempts = sorted((id_, attempt.number) for id_, node in graph.nodes.items() for attempt in node.attempts)
@@ -93,11 +105,34 @@ def _agrees_with(stage: Stage, graph: LiveGraph) -> Iterator[str]:
     if calls != [attempt for attempt in attempts if attempt not in never_called]:
         yield "the calls that the tools saw are not the attempts in the record"
     for id_, node in graph.nodes.items():
+        for attempt in node.attempts:
+            if (id_, attempt.number) in stage.got and any(r.tool == attempt.tool for r in graph.plan.policy.approve):
+                yield from _not_approved(graph, node, stage.got[id_, attempt.number])
         outcome = node.attempts[-1].outcome if node.attempts else None
         if outcome is None or outcome.state is not State.SUCCEEDED:
             continue
         if decode(node.value) != stage.returned.get((id_, node.attempts[-1].number)):
             yield f"{id_} has a value that its tool did not give"
+
+
+def _not_approved(graph: WatchedGraph, node: Node, got: tuple[Any, int]) -> Iterator[str]:
+    agreed = [args for id_, _, args in graph.approved if id_ == node.id]
+    if got not in [(args.get("feed"), args.get("item", 0)) for args in agreed]:
+        yield f"{node} was called with {got}, and a person has agreed to {agreed}"
+
+
+def _spends(graph: LiveGraph, applied: Sequence[Event]) -> Iterator[str]:
+    """Count tokens by the events alone: what calls have used, and what those that run may use at worst."""
+    limit, spent = graph.plan.policy.max_tokens, 0
+    running: set[str] = set()
+    for event in applied if limit is not None else ():
+        if isinstance(event, AttemptStarted):
+            running.add(event.step)
+        if isinstance(event, AttemptEnded):
+            running.discard(event.step)
+            spent += event.outcome.tokens or MOST_TOKENS
+        if limit is not None and spent + len(running) * MOST_TOKENS > limit:
+            yield f"{spent} tokens are spent and {len(running)} calls run at {event.at}, the ceiling is {limit}"
 
 
 def exceeded_caps(graph: LiveGraph, applied: Sequence[Event]) -> Iterator[str]:
@@ -133,6 +168,10 @@ def count(events: Sequence[Event]) -> Counter[str]:
     counts = Counter({"events": len(events)})
     for event in events:
         counts["expansions"] += isinstance(event, StepExpanded)
+        if isinstance(event, Spliced):
+            counts[f"spliced by the {event.origin}"] += 1
+        if isinstance(event, ReplanEnded):
+            counts[f"replan {event.result}"] += 1
         if isinstance(event, AttemptEnded):
             counts["attempts"] += 1
             counts[str(event.decision.recovery)] += 1

@@ -265,6 +265,13 @@ async def cancels_itself_and_returns() -> int:
 
 
 @_on_asyncio
+async def cancels_itself_and_exits() -> int:
+    """The cancellation has not arrived when the task is given up."""
+    _current_task().cancel()
+    raise SystemExit(3)
+
+
+@_on_asyncio
 async def uncancels_itself() -> int:
     for _ in range(3):
         _current_task().uncancel()

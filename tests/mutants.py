@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from dagrun.decide.recovery import Situation, decide
 from dagrun.graph.frontier import Cap, Frontier
-from dagrun.graph.live import LiveGraph, Node
+from dagrun.graph.live import LiveGraph
+from dagrun.graph.node import Node
 from dagrun.model.event import AttemptStarted, Event
 from dagrun.model.outcome import Decision, ErrorKind, Outcome, Recovery, State
 from dagrun.runtime.alarms import Alarms
@@ -29,7 +30,7 @@ class HandsOutTwice(Frontier):
         super().push(node)
 
     def take(self) -> Node | None:
-        if self._priorities is not None:
+        if self.priorities is not None:
             return super().take()
         return self._queue.popleft() if self._queue else None
 
@@ -45,7 +46,7 @@ class FirstComeFirstServed(Frontier):
     """Under a cap, the order of becoming ready decides."""
 
     def push(self, node: Node) -> None:
-        if self._priorities is None:
+        if self.priorities is None:
             super().push(node)
         else:
             self._pushed = getattr(self, "_pushed", 0) + 1
@@ -121,9 +122,9 @@ class ReleasesEarly(LiveGraph):
 class RunsOnFailures(LiveGraph):
     """What depends on a failed step by order runs all the same."""
 
-    def _settled(self, node: Node) -> None:
+    def settled(self, node: Node) -> None:
         was, node.is_tolerated = node.is_tolerated, True
-        super()._settled(node)
+        super().settled(node)
         node.is_tolerated = was
 
 
@@ -213,7 +214,10 @@ class StopsTheNextAttempt(Scheduler):
     """The alarm of an attempt that is over goes off in the next one."""
 
     def _out_of_patience(self, slot: Slot) -> None:
-        super()._out_of_patience(self._running.get(slot.node.id, slot))
+        super()._out_of_patience(slot)
+        late = self._running.get(slot.node.id)
+        if late is not None and late is not slot:
+            self._tell_to_stop(late, State.TIMED_OUT, "an old alarm")
 
 
 class NeverAbandons(Scheduler):

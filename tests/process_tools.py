@@ -165,3 +165,15 @@ def _undecorated(a: int) -> int:
 negate = tool(name="negate", effect="pure", executor="process")(_undecorated)
 
 LIE = json.dumps({"kind": "usage", "facts": {"tokens": -1_000_000, "cost": None}})
+
+
+@tool(effect="pure")
+def asks_in_a_thread(context: ToolContext) -> Any:
+    """Asks a person, which it cannot."""
+    return context.ask("Which?")
+
+
+@process_tool
+def asks_in_a_process(context: ToolContext) -> Any:
+    """Asks a person, which it cannot."""
+    return context.ask("Which?")

@@ -4,14 +4,37 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from dagrun.graph.answers import GOAL
 from dagrun.graph.frontier import Cap, Frontier
-from dagrun.graph.live import LiveGraph, Node
-from dagrun.model.event import AttemptEnded, AttemptStarted, Event, RunEnded, RunStarted, StepExpanded, StepSettled
+from dagrun.graph.live import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.graph.patch import Splicer
+from dagrun.model.event import (
+    AttemptEnded,
+    AttemptStarted,
+    Event,
+    GoalChanged,
+    QuestionAnswered,
+    QuestionAsked,
+    ReplanEnded,
+    ReplanRequested,
+    ReplanStarted,
+    RunEnded,
+    RunStarted,
+    Spliced,
+    StepExpanded,
+    StepSettled,
+)
 from dagrun.model.outcome import Recovery, State
+from dagrun.model.question import Answer, Asked
+from dagrun.model.value import decode
+from random_cases import Definition
+from splice_model import Book
+from splice_rules import Before, Check, WatchedSplicer, before_splice, queued, wrongly_spliced
 
 MAX_EVENTS: Final = 5_000  # no case needs so many: a run that makes more would go on for ever
 
@@ -28,6 +51,7 @@ class Watch:
         broken: The rules, in words.
         frontiers: All that were made.
         taken_under: How many steps were taken and not given back, by cap.
+        counts: What was exercised, by name.
         is_interrupted: Whether the code around a run was cancelled. The alarms of the run end with that: a step that
             will not stop is then dropped the next time that it suspends, which may be after its grace period.
     """
@@ -35,35 +59,97 @@ class Watch:
     broken: list[str] = field(default_factory=list)
     frontiers: list[WatchedFrontier] = field(default_factory=list)
     taken_under: Counter[Cap] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
     is_interrupted: bool = False
 
     def parts(self, replacements: Mapping[Any, Any]) -> dict[Any, Any]:
         """Replacements that watch: those given, or else the parts themselves."""
         graph, frontier = replacements.get(LiveGraph, LiveGraph), replacements.get(Frontier, Frontier)
+        splicer = replacements.get(Splicer, Splicer)
         watched = {
             LiveGraph: type("AnyWatchedGraph", (WatchedGraph, graph), {"watch": self}),
             Frontier: type("AnyWatchedFrontier", (WatchedFrontier, frontier), {"watch": self}),
+            Splicer: type("AnyWatchedSplicer", (WatchedSplicer, splicer), {"watch": self}),
         }
         return dict(replacements) | watched
 
 
 class WatchedGraph(LiveGraph):
-    """Checks each event before it is applied, and itself afterwards."""
+    """Checks each event before it is applied, and itself afterwards.
+
+    Attributes:
+        applied: Every event so far.
+        book: The plan as it should stand.
+        last_check: The last patch that was found right.
+        open: The steps about which the planner is to be asked, or is being asked; an empty id stands for the goal.
+        prints: The fingerprint of each failure that the planner was to be asked about, by step.
+        seen: Those that it was asked about.
+        asked: What the request is about that the planner is thinking about, if it is.
+        done: How every step that has settled had settled.
+        questions_about: The calls that a person was asked about, by question: step, its definition, its arguments.
+        approved: Those to which a person has said yes.
+    """
 
     watch: Watch
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.applied: list[Event] = []
+        self.book = Book(self.plan.plan)
+        self.last_check: Check | None = None
+        self.open: set[str] = set()
+        self.prints: dict[str, str] = {}
+        self.seen: set[str] = set()
+        self.asked: tuple[str, ...] | None = None
+        self.done: dict[str, tuple[Any, ...]] = {}
+        self.questions_about: dict[str, tuple[str, Definition, Any]] = {}
+        self.approved: list[tuple[str, Definition, Any]] = []
 
     def apply(self, event: Event) -> None:
-        before = [f"{problem}, by {event}" for problem in may_happen(self, self.applied, event)]
+        wrong = [f"{problem}, by {event}" for problem in may_happen(self, self.applied, event)]
+        before: Before | None = None
+        if isinstance(event, Spliced):
+            before, more = before_splice(self, event)
+            wrong += more
         super().apply(event)
         self.applied.append(event)
-        after = [f"{problem}, after {event}" for problem in miscounted(self)]
-        self.watch.broken += (before + after)[:20]
+        if before is not None:
+            self.book.turn(before.change)
+            wrong += [f"{problem}, after {event}" for problem in wrongly_spliced(self, before)]
+        self._note(event)
+        wrong += [f"{problem}, after {event}" for problem in (*miscounted(self), *self._undone())]
+        self.watch.broken += wrong[:20]
         if len(self.applied) > MAX_EVENTS:
             raise Runaway
+
+    def _note(self, event: Event) -> None:
+        match event:
+            case GoalChanged():
+                self.book.touched.append(set())
+            case ReplanRequested():
+                self.open.add(event.trigger.step)
+                self.prints[event.trigger.step] = event.trigger.fingerprint
+            case ReplanStarted():
+                self.asked = event.steps
+            case QuestionAsked(question=question) if question.kind is Asked.APPROVAL:
+                call = (question.step, self.book.definition(self.nodes[question.step]), decode(question.arguments))
+                self.questions_about[question.id] = call
+            case QuestionAnswered(answer=Answer(choice="approve")) if event.question in self.questions_about:
+                self.approved.append(self.questions_about[event.question])
+            case ReplanEnded():
+                self.open.difference_update(event.steps)
+                self.seen.update(event.fingerprints)
+                self.asked = None if event.number else self.asked
+
+    def _undone(self) -> Iterator[str]:
+        """What has settled is done: it keeps its state, its value, its calls and its definition."""
+        for id_, node in self.nodes.items():
+            if node.state.is_settled:
+                end = (node.state, node.value, len(node.attempts), node.plan)
+                if self.done.setdefault(id_, end) != end:
+                    yield f"{node} had settled as {self.done[id_][0]}, and has changed since"
+            elif id_ in self.done:
+                yield f"{node} had settled as {self.done[id_][0]}"
 
 
 class WatchedFrontier(Frontier):
@@ -74,6 +160,7 @@ class WatchedFrontier(Frontier):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.taken: list[Node] = []
+        self.taken_back: list[Node] = []  # on their way to a worker, who gives their slots back when it begins
         self.watch.frontiers.append(self)
 
     def take(self) -> Node | None:
@@ -85,17 +172,23 @@ class WatchedFrontier(Frontier):
             self._count(node, 1)
         return node
 
+    def withdraw(self, nodes: Collection[Node]) -> None:
+        super().withdraw(nodes)
+        for node in set(nodes).intersection(self.taken):
+            self.taken.remove(node)
+            self.taken_back.append(node)
+
     def release(self, node: Node) -> None:
-        if node not in self.taken:
+        if node not in self.taken and node not in self.taken_back:
             self.watch.broken.append(f"{node} was given back and had not been taken")
         else:
-            self.taken.remove(node)
+            (self.taken_back if node in self.taken_back else self.taken).remove(node)
             self._count(node, -1, is_settled=False)
         super().release(node)
         self._compare(node)
 
     def _caps(self, node: Node) -> list[Cap]:
-        if self._priorities is None:
+        if self.priorities is None:
             return []
         return [*node.caps, self._total] if self._total is not None else list(node.caps)
 
@@ -134,7 +227,7 @@ def may_happen(graph: WatchedGraph, before: list[Event], event: Event) -> Iterat
             yield from _dependencies(graph, node)
 
 
-def _may_follow(graph: LiveGraph, before: list[Event], event: Event) -> Iterator[str]:
+def _may_follow(graph: WatchedGraph, before: list[Event], event: Event) -> Iterator[str]:
     if before and event.at < before[-1].at:
         yield "time goes back"
     if (event.seq <= before[-1].seq) if before else (event.seq != 1):
@@ -143,18 +236,48 @@ def _may_follow(graph: LiveGraph, before: list[Event], event: Event) -> Iterator
         yield "the run does not start with its start"
     if graph.status is not None:
         yield "the run had ended"
+    if isinstance(event, RunEnded) and graph.open:
+        yield f"the run ends, and the planner was not asked about {graph.open}"
+    if isinstance(event, ReplanStarted):
+        yield from _may_be_asked(graph, before, event)
     if isinstance(event, RunEnded) and any(not node.state.is_settled for node in graph.nodes.values()):
         yield "the run ends before its steps"
 
 
-def _may_start(graph: LiveGraph, node: Node, event: AttemptStarted) -> Iterator[str]:
+def _may_be_asked(graph: WatchedGraph, before: list[Event], event: ReplanStarted) -> Iterator[str]:
+    if graph.asked is not None or not graph.open.issuperset(event.steps):
+        yield f"the planner is asked about {event.steps}, while it is asked about {graph.asked}"
+    if any(graph.prints[step] in graph.seen for step in event.steps if graph.prints[step]):
+        yield "the planner is asked about the very same failure again"
+    if sum(1 for earlier in before if isinstance(earlier, ReplanStarted)) >= graph.plan.policy.max_replans:
+        yield "the planner is asked more often than the policy says"
+
+
+def _may_start(graph: WatchedGraph, node: Node, event: AttemptStarted) -> Iterator[str]:
     if node.state is not State.READY or node.is_expandable:
         yield f"started while {node.state}"
+    if node.is_gone:
+        yield "started after it has left the plan"
+    if GOAL in graph.open and not node.attempts:
+        yield "started before there is a plan for the changed goal"
+    if any(rule.tool == event.tool for rule in graph.plan.policy.approve):
+        now = node.id, graph.book.definition(node)
+        if now not in [call[:2] for call in graph.approved]:
+            yield "started, and nobody has agreed to this call of it"
     if event.attempt != len(node.attempts) + 1:
         yield "attempts are miscounted"
     if any(attempt.outcome is None for attempt in node.attempts):
         yield "two attempts at once"
     yield from _dependencies(graph, node)
+    yield from _again(graph, node, event)
+
+
+def _again(graph: WatchedGraph, node: Node, event: AttemptStarted) -> Iterator[str]:
+    last = node.attempts[-1] if node.attempts else None
+    if last is not None and last.ended is not None and last.decision is not None:
+        delay = last.decision.delay
+        if event.at < last.ended + delay - 1e-6:
+            yield f"started again before its delay of {delay} s is over"
     for attempt in node.attempts:
         outcome = attempt.outcome
         in_doubt = outcome is not None and outcome.state is State.UNKNOWN
@@ -170,9 +293,11 @@ def _was_stray(outcome: Any) -> bool:
     return outcome is not None and outcome.failure is not None and outcome.failure.kind == "stray_cancellation"
 
 
-def _dependencies(graph: LiveGraph, node: Node) -> Iterator[str]:
+def _dependencies(graph: WatchedGraph, node: Node) -> Iterator[str]:
     for id_ in node.plan.depends_on:
         need = graph.nodes[id_]
+        if id_ in graph.open:
+            yield f"started while the planner is asked about {id_}"
         if not need.state.is_settled:
             yield f"started before {id_} had ended"
         elif need.state is not State.SUCCEEDED and (not need.is_tolerated or id_ in node.plan.value_sources):
@@ -190,12 +315,18 @@ def _may_end(node: Node, event: AttemptEnded, grace: float) -> Iterator[str]:
         return
     outcome, recovery = event.outcome, event.decision.recovery
     again = recovery in (Recovery.RETRY, Recovery.FALL_BACK)
-    if again != (event.state is State.READY) or not (again or event.state.is_settled):
+    wanted = State.READY if again else State.HELD if recovery is Recovery.ASK else None
+    if event.state is not wanted if wanted is not None else not event.state.is_settled:
         yield f"{recovery} leads to {event.state}"
-    if (event.state is State.SUCCEEDED) != (recovery in (Recovery.PROCEED, Recovery.DEFAULT)):
+    is_surprise = recovery is Recovery.REPLAN and bool(outcome.surprise)
+    if (event.state is State.SUCCEEDED) != (recovery in (Recovery.PROCEED, Recovery.DEFAULT) or is_surprise):
         yield f"{recovery} leads to {event.state}"
-    if (outcome.state is State.SUCCEEDED) != (recovery is Recovery.PROCEED and outcome.failure is None):
+    if (outcome.state is State.SUCCEEDED) != (
+        outcome.failure is None and (recovery is Recovery.PROCEED or is_surprise)
+    ):
         yield "an outcome is taken for a success or the other way round"
+    if node.is_gone and event.state in (State.SUCCEEDED, State.READY):
+        yield "it has left the plan, and goes on"
     limit = node.plan.timeout
     if limit is not None and event.at - last.started > limit + 1e-6 and outcome.state is State.SUCCEEDED:
         yield "a value came after its deadline, and was used"
@@ -218,31 +349,48 @@ def _may_settle(node: Node, event: StepSettled) -> Iterator[str]:
 # Counts ---------------------------------------------------------------------------------------------------------------
 
 
-def miscounted(graph: LiveGraph) -> Iterator[str]:
+def miscounted(graph: WatchedGraph) -> Iterator[str]:
     """Say which counts of *graph* differ from a recount, and which states from what they should follow from."""
     if graph.unsettled != sum(1 for node in graph.nodes.values() if not node.state.is_settled):
         yield "unsettled steps are miscounted"
-    for node in graph.planned():
-        needs = [graph.nodes[id_] for id_ in node.plan.depends_on]
-        waits_for = needs if node.children is None else node.children
-        if node.missing != sum(1 for need in waits_for if not need.state.is_settled):
-            yield f"{node}: what it misses is miscounted"
-        bad = [
-            need
-            for need in needs
-            if need.state.is_settled and need.state is not State.SUCCEEDED
-            if not need.is_tolerated or need.id in node.plan.value_sources
-        ]
-        if node.state is State.WAITING and (bad or not node.missing):
-            yield f"{node} waits for nothing, or in vain"
-        if node.state in (State.BLOCKED, State.READY) and (node.state is State.BLOCKED) != bool(bad):
-            yield f"{node}, and {bad} of its dependencies are bad"
+    for node in graph.nodes.values():
+        # What has settled is told nothing any more, and an element waits for nothing unless it is a substitute.
+        if not node.state.is_settled and (node.parent is None or node.plan is not node.parent.plan):
+            yield from _misplaced(graph, node)
+    twice = [id_ for id_, count in Counter(queued(graph)).items() if count > 1]
+    if twice := [id_ for id_ in twice if graph.nodes[id_].state is State.READY]:
+        yield f"{twice} wait twice for their turn"
 
 
-def unfinished(graph: LiveGraph) -> Iterator[str]:
+def _misplaced(graph: WatchedGraph, node: Node) -> Iterator[str]:
+    needs = [graph.nodes[id_] for id_ in node.plan.depends_on]
+    # An element that was replaced while it ran has to end, too.
+    waits_for = needs if node.children is None else [child for child in graph.nodes.values() if child.parent is node]
+    if node.missing != sum(1 for need in waits_for if not need.state.is_settled):
+        yield f"{node}: what it misses is miscounted"
+    bad = [
+        need
+        for need in needs
+        if need.id in graph.kept
+        or (
+            (need.state.is_settled and need.state is not State.SUCCEEDED)
+            and (not need.is_tolerated or need.id in node.plan.value_sources)
+        )
+    ]
+    held_back = bool(bad) or (graph.is_frozen and not node.missing and not node.attempts)
+    if node.state is State.WAITING and (bad or not node.missing):
+        yield f"{node} waits for nothing, or in vain"
+    if node.state is State.READY and node.missing:
+        yield f"{node}, and something that it waits for has not ended"
+    if node.state in (State.BLOCKED, State.READY) and (node.state is State.BLOCKED) != held_back:
+        yield f"{node}, and {bad} of its dependencies are bad"
+
+
+def unfinished(graph: WatchedGraph) -> Iterator[str]:
     """Say what is half done; asked only between changes."""
     for node in graph.nodes.values():
-        if node.state is State.BLOCKED:
+        if node.state is State.BLOCKED and not graph.is_frozen and graph.open.isdisjoint(node.plan.depends_on):
             yield f"{node} is left blocked"
-        if node.children is not None and not node.missing and not node.state.is_settled:
+        is_over = node.children is not None and not node.missing and not node.state.is_settled
+        if is_over and not any(child.id in graph.open for child in node.children or ()):
             yield f"{node} is left unsettled after its last element"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from types import ModuleType
+from typing import Any, Final, TypeVar
 
 import trio
 from trio._core import _run as trio_run
@@ -24,21 +25,31 @@ def replaced(replacements: Replacements) -> Iterator[None]:
 
     That is how a test gets at the parts that a run makes for itself: the product has no switch for it.
     """
-    undo: list[tuple[Any, str, Any]] = []
-    for module in [module for name, module in sys.modules.items() if name.partition(".")[0] == "dagrun"]:
-        for name, value in list(vars(module).items()):
-            if isinstance(value, type) or callable(value):
-                for original, other in replacements.items():
-                    if value is original:
-                        undo.append((module, name, value))
-                        setattr(module, name, other)
-    missing = [original for original in replacements if not any(value is original for _, _, value in undo)]
+    places = {original: _places_of(original) for original in replacements}
+    missing = [original for original, found in places.items() if not found]
+    assert not missing, f"nobody uses {missing}"
     try:
-        assert not missing, f"nobody uses {missing}"
+        for original, other in replacements.items():
+            for module, name in places[original]:
+                setattr(module, name, other)
         yield
     finally:
-        for module, name, value in undo:
-            setattr(module, name, value)
+        for original, found in places.items():
+            for module, name in found:
+                setattr(module, name, original)
+
+
+_PLACES: Final[dict[tuple[int, int], list[tuple[ModuleType, str]]]] = {}
+
+
+def _places_of(original: Any) -> list[tuple[ModuleType, str]]:
+    """Every name in a module of dagrun by which *original* goes. Looking through all of them takes milliseconds."""
+    key = len(sys.modules), id(original)
+    if key not in _PLACES:
+        modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "dagrun"]
+        every = ((module, name, value) for module in modules for name, value in list(vars(module).items()))
+        _PLACES[key] = [(module, name) for module, name, value in every if value is original]
+    return _PLACES[key]
 
 
 @contextmanager

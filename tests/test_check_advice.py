@@ -8,7 +8,7 @@ import pytest
 
 from checking import TOOLBOX, find, places
 from dagrun.graph.findings import MAX_ADVICE
-from dagrun.model.policy import Policy
+from dagrun.model.policy import ApprovalRule, Policy
 from dagrun.model.tool import tool
 from dagrun.model.toolbox import Toolbox
 
@@ -129,3 +129,63 @@ def test_a_limit_on_what_is_not_there_is_pointed_out() -> None:
         "the policy limits the tool 'laod', which is not known here; did you mean load?",
         "the policy limits the pool 'sqll', which is not known here; did you mean sql?",
     ]
+
+
+def test_a_rule_for_what_is_not_there_is_pointed_out() -> None:
+    """A misspelt rule asks nobody, and a misspelt ceiling counts nothing; the star stands for every tool."""
+    policy = Policy(
+        max_calls_by_tool={"load": 1, "lode": 1},
+        approve=[ApprovalRule(tool="send"), ApprovalRule(tool="sned"), ApprovalRule(tool="*")],
+    )
+
+    found = [problem for problem in find(LOAD, policy=policy)[0] if problem.code == "DR913"]
+
+    assert [str(problem) for problem in found] == [
+        "DR913 policy.max_calls_by_tool: the policy limits the tool 'lode', which is not known here; "
+        "did you mean load?",
+        "DR913 policy.approve[1].tool: the policy limits the tool 'sned', which is not known here; did you mean send?",
+    ]
+
+
+@tool(effect="read", timeout=5, max_tokens=100, fallback="guess")
+async def think(x: int = 0) -> int:
+    """Asks a model, and says how much that can use."""
+    raise NotImplementedError
+
+
+@tool(effect="read", timeout=5, max_cost=0.1)
+async def guess(x: int = 0) -> int:
+    """Asks another one."""
+    raise NotImplementedError
+
+
+BOX = Toolbox(TOOLBOX["add"], think, guess)
+
+
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        (Policy(), []),
+        (Policy(max_attempts=1, max_calls_by_tool={"think": 1}), []),
+        (Policy(max_tokens=500), ["the ceiling of 500 tokens does not bind guess: it names no max_tokens"]),
+        (Policy(max_cost=2.5), ["the ceiling of 2.5 in cost does not bind think: it names no max_cost"]),
+    ],
+)
+def test_a_ceiling_that_does_not_bind_a_tool_says_so(policy: Policy, told: list[str]) -> None:
+    """Once for a tool, however many steps call it, as a fallback too; what is pure calls no model."""
+    steps = [{"id": f"t{n}", "tool": "think", "args": {"x": n}} for n in range(3)]
+
+    problems = find(*steps, {"id": "a", "tool": "add", "args": {"a": 1}}, toolbox=BOX, policy=policy)[0]
+
+    assert [problem.sentence for problem in problems] == told
+    assert {problem.code for problem in problems} <= {"DR914"}
+
+
+def test_a_rule_of_the_policy_answers_the_question_of_approval() -> None:
+    """Somebody has said then whether the tool needs it."""
+    box = Toolbox(undeclared)
+    step = {"id": "a", "tool": "undeclared", "timeout": 3, "on_failure": "skip"}
+
+    assert advice(step, toolbox=box) == ["DR910 steps[0].tool"]
+    assert advice(step, toolbox=box, policy=Policy(approve=[ApprovalRule(tool="undeclared")])) == []
+    assert advice(step, toolbox=box, policy=Policy(approve=[ApprovalRule(tool="*")])) == []

@@ -131,7 +131,6 @@ def test_a_step_may_not_send_a_local_tool_into_a_process() -> None:
         ({"on_failure": "default"}, "on_failure"),
         ({"default": 1}, "default"),
         ({"default": None, "on_failure": "skip"}, "default"),
-        ({"pause": "before"}, "pause"),
     ],
 )
 def test_options_that_mean_nothing_alone_are_refused(fields: dict[str, Any], place: str) -> None:
@@ -143,11 +142,6 @@ def test_options_that_mean_nothing_alone_are_refused(fields: dict[str, Any], pla
 def test_a_default_is_data(default: Any) -> None:
     """Null is one, too; and nothing in it is looked at for references."""
     assert errors(call("anything", on_failure="default", default=default)) == []
-
-
-def test_pausing_needs_somebody_who_answers() -> None:
-    """Until there is somebody, a plan that pauses would wait for ever."""
-    assert "to pause, a run needs somebody who answers" in texts(call("anything", pause="after"))
 
 
 def test_options_given_as_nothing_mean_nothing() -> None:

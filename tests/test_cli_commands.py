@@ -64,6 +64,60 @@ def test_check_without_inputs_does_not_ask_for_them(shell: Shell) -> None:
     assert shell("check", plan, *TOOLS, "-i", "y=1").code == 3
 
 
+POLICY = """
+max_cost = 5
+approve = [{tool = "doubtful", when = {ref = "args", op = "exists"}, why = "it is doubtful"}]
+"""
+
+
+def test_check_with_a_policy_prints_the_worksheet(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After what it prints without one, and as wide as the terminal; a pipe gets 80 columns."""
+    plan = shell.plan({"id": "a", "tool": "doubtful"}, {"id": "b", "tool": "nap"})
+    shell.file("policy.toml", POLICY)
+
+    without = shell("check", plan, *TOOLS).out
+    monkeypatch.setenv("COLUMNS", "40")
+    narrow = shell("check", plan, *TOOLS, "--policy", "policy.toml").out
+    monkeypatch.delenv("COLUMNS")
+    wide = shell("check", plan, *TOOLS, "--policy", "policy.toml").out
+
+    assert "worksheet" not in without
+    for shown, width in ((narrow, 40), (wide, 80)):
+        before, _, sheet = shown.partition("\nAutonomy worksheet: ")
+        assert before.startswith("plan.json: 2 steps, ")
+        assert max(map(len, sheet.splitlines())) <= width
+    assert "a     high  if nothing happened  -         replan, else skip" in wide.splitlines()
+    assert "  a: effectful; it is doubtful" in wide.splitlines()
+    assert "  policy (max_seconds): how long may a run take?" in wide.splitlines()
+
+
+def test_check_as_json_holds_the_worksheet(shell: Shell) -> None:
+    """Only if there is a policy: of the command line, or of the settings of the project."""
+    plan = shell.plan({"id": "a", "tool": "doubtful"})
+    shell.file("policy.toml", POLICY)
+
+    assert "worksheet" not in shell("check", plan, *TOOLS, "--json").json
+    sheet = shell("check", plan, *TOOLS, "--json", "--policy", "policy.toml").json["worksheet"]
+    assert sheet["steps"][0]["risks"] == ["effectful", "it is doubtful"]
+    assert sheet["ceilings"]["max_cost"] == 5
+    shell.file("dagrun.toml", "policy = 'policy.toml'\n")
+    assert shell("check", plan, *TOOLS, "--json").json["worksheet"] == sheet
+
+
+def test_strict_refuses_what_the_policy_leaves_open(shell: Shell) -> None:
+    """Together with the advice about the plan; without a policy there is nobody who left it open."""
+    plan = shell.plan({"id": "a", "tool": "nap", "timeout": 1})
+    shell.file("open.toml", "max_attempts = 5\n")
+    shell.file("closed.toml", "max_attempts = 5\nmax_seconds = 60\n")
+
+    refused = shell("check", plan, *TOOLS, "--strict", "--policy", "open.toml")
+
+    assert refused.code == 3
+    assert refused.err == "Error: DR915 policy.max_seconds: nobody has answered: how long may a run take?\n"
+    assert shell("check", plan, *TOOLS, "--strict", "--policy", "closed.toml").code == 0
+    assert shell("check", plan, *TOOLS, "--strict").code == 0
+
+
 def test_tools_are_listed_and_shown(shell: Shell) -> None:
     listed = shell("tools", "list", *TOOLS)
     shown = shell("tools", "show", "add", *TOOLS)

@@ -8,6 +8,7 @@ import pytest
 from command_line import TOOLS, Shell, shell
 from dagrun.cli.problems import BadInput
 from dagrun.cli.settings import Configuration, configure
+from dagrun.model.outcome import TriggerKind
 
 __all__ = ["shell"]
 pytestmark = pytest.mark.real_time
@@ -157,6 +158,90 @@ def test_policy_takes_whole_numbers_for_seconds(shell: Shell) -> None:
     found = limits_of("timeout = 3\n[retry]\nmax_attempts = 5\n[max_running_by_tool]\nfetch = 2\n", {}).limits().policy
 
     assert (found.timeout, found.retry.max_attempts, found.max_running_by_tool) == (3.0, 5, {"fetch": 2})
+
+
+def test_policy_file_says_everything_that_a_policy_can(shell: Shell) -> None:
+    """TOML has whole numbers for floats, texts for the names of triggers, and lists where we keep tuples."""
+    found = (
+        limits_of(
+            """
+        max_cost = 5
+        max_calls_by_tool = {pay = 3}
+        warn_at = 0.8
+        replan_on = ["failed", "surprise"]
+        approve_patches = "effects"
+        answer_within = 60
+        last_resort = "escalate"
+
+        [[approve]]
+        tool = "pay"
+        when = {all = [{ref = "args.amount", op = ">", value = 9}, {not = {ref = "args.to", op = "==", value = "me"}}]}
+        why = "large, and not for me"
+        checklist = ["the invoice is there"]
+        answer_within = 5
+
+        [[approve]]
+        tool = "*"
+        default_answer = "approve"
+        """,
+            {},
+        )
+        .limits()
+        .policy
+    )
+
+    assert (found.max_cost, found.max_calls_by_tool, found.warn_at, found.answer_within) == (5.0, {"pay": 3}, 0.8, 60.0)
+    assert found.replan_on == (TriggerKind.FAILED, TriggerKind.SURPRISE)
+    assert [(rule.tool, rule.answer_within, rule.default_answer) for rule in found.approve] == [
+        ("pay", 5.0, None),
+        ("*", None, "approve"),
+    ]
+    assert found.approve[0].checklist == ("the invoice is there",)
+    assert found.approve[0].when is not None
+    assert [str(leaf.reference) for leaf in found.approve[0].when.leaves()] == ["${args.amount}", "${args.to}"]
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ("max_cost = 0", "max_cost: input should be greater than 0"),
+        ("max_cost = nan", "max_cost: input should be a finite number"),
+        ("max_tokens = 1.5", "max_tokens: input should be a valid integer"),
+        ("max_attempts = true", "max_attempts: input should be a valid integer"),
+        ("max_replans = -1", "max_replans: input should be greater than or equal to 0"),
+        ("max_calls_by_tool = {pay = 0}", "max_calls_by_tool.pay: input should be greater than or equal to 1"),
+        ("warn_at = 1.5", "warn_at: input should be less than or equal to 1"),
+        ("replan_on = 'failed'", "replan_on: input should be a list"),
+        ("replan_on = ['faild']", "replan_on.0: input should be 'success_condition', 'surprise', 'failed_twice', "),
+        ("approve_patches = 'maybe'", "approve_patches: input should be 'never', 'effects' or 'always'"),
+        ("approve_output = 1", "approve_output: input should be a valid boolean"),
+        ("approve = 'pay'", "approve: input should be a list"),
+        ("approve = [{}]", "approve.0.tool: field required"),
+        ("approve = [{tool = 'pay', wen = {}}]", "unknown field approve.0.wen; did you mean when?"),
+        (
+            "approve = [{tool = 'pay', when = {not = {all = [{reff = 'x'}]}}}]",
+            "unknown field approve.0.when.not.all.0.reff; did you mean ref?",
+        ),
+        ("approve = [{tool = 'pay', when = {ref = 'args'}}]", "approve.0.when: op goes with ref, and ref with op"),
+        (
+            "approve = [{tool = 'pay', when = {any = [{ref = 'load.rows', op = 'exists'}]}}]",
+            "approve.0.when: a rule looks at the arguments of the call alone: write args.amount, say, not load.rows",
+        ),
+        (
+            "approve = [{tool = 'pay', when = {ref = 'args[-1]', op = 'exists'}}]",
+            "approve.0.when: 'args[-1]' is not a reference: '[-1]' is neither .key nor [index]",
+        ),
+        ("approve = [{tool = 'pay', default_answer = 'yes'}]", "input should be 'approve' or 'deny'"),
+        ("[retry]\nmax_atempts = 2", "unknown field retry.max_atempts; did you mean max_attempts?"),
+    ],
+)
+def test_fault_of_a_policy_file_is_told_with_its_place(shell: Shell, content: str, fault: str) -> None:
+    """In words that somebody who writes TOML can act on."""
+    with pytest.raises(BadInput) as caught:
+        limits_of(content, {}).limits()
+
+    assert any(line.startswith("policy.toml: ") or "/policy.toml: " in line for line in caught.value.lines)
+    assert any(fault in line for line in caught.value.lines)
 
 
 def test_faults_of_an_inline_policy_are_told(shell: Shell) -> None:

@@ -70,6 +70,7 @@ runs_a_loop_inside                0     failed exception             unknown exc
 awaits_a_cancelled_future         0     failed foreign_cancellation  unknown foreign_cancellation
 cancels_itself                    0     failed foreign_cancellation  unknown foreign_cancellation
 cancels_itself_and_returns        0     succeeded -                  succeeded -
+cancels_itself_and_exits          0     failed forbidden_exception   unknown forbidden_exception
 uncancels_itself                  0     succeeded -                  succeeded -
 leaves_a_cancellation_behind      0     succeeded -                  succeeded -
 leaves_a_task_behind              0     succeeded -                  succeeded -

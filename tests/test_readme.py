@@ -8,21 +8,39 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def _run(block: str) -> None:
+    # Annotations of tools are looked up in the module of the function, as they would be in a script.
+    exec(compile(block, "README.md", "exec"), {"__name__": "__main__"})
+
+
+@pytest.fixture
+def blocks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The examples in Python, in order."""
+    monkeypatch.chdir(ROOT)
+    return re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 @pytest.mark.real_time
-def test_the_example_of_the_readme_runs_and_prints_what_it_says(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_example_runs_and_prints_what_it_says(blocks: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """It is the first thing that a newcomer tries."""
-    monkeypatch.chdir(ROOT)
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert len(blocks) == 1
+    assert len(blocks) == 2
     assert len([line for line in blocks[0].splitlines() if line.strip()]) <= 20
 
-    # Annotations of tools are looked up in the module of the function, as they would be in a script.
-    exec(compile(blocks[0], "README.md", "exec"), {"__name__": "__main__"})
+    _run(blocks[0])
 
     printed = capsys.readouterr().out.strip()
-    assert f"It prints `{printed}`" in text
+    assert f"It prints `{printed}`" in README
+
+
+@pytest.mark.real_time
+def test_the_example_of_a_splice_runs_and_prints_what_it_says(
+    blocks: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _run(blocks[1])
+
+    status, output, *difference = capsys.readouterr().out.strip().splitlines()
+    assert f"It prints `{status}`, then `{output}`, then the difference" in README
+    assert [line[0] for line in difference] == ["-", "-", "+", "+"]

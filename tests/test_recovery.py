@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from dagrun.decide.recovery import Situation, decide, settled_state, state_after_stop, surely_nothing_happened
-from dagrun.decide.status import NO_APPROVER, Ended, is_bad, status_of
 from dagrun.model.effect import Effect
-from dagrun.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery, State, Status
+from dagrun.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery, State, TriggerKind
 from dagrun.model.plan import OnFailure, RetryRule
 
 FREE = (Effect.PURE, Effect.READ)
@@ -28,6 +27,8 @@ def _failed(kind: ErrorKind = ErrorKind.EXCEPTION, state: State = State.FAILED, 
 
 
 TRANSIENT = _failed(ErrorKind.CONNECTION, is_transient=True)
+SURPRISING = Outcome(State.SUCCEEDED, 1, surprise="ten times as many")
+EVERYTHING = tuple(TriggerKind)
 
 
 # What needs no recovery -------------------------------------------------------------------------------------
@@ -131,6 +132,64 @@ def test_a_stray_cancellation_of_an_effectful_call_leaves_it_unknown() -> None:
     assert settled_state(outcome, decision) is State.UNKNOWN
 
 
+@pytest.mark.parametrize("can_ask", [False, True])
+@pytest.mark.parametrize("effect", Effect)
+def test_a_refused_permission_is_never_retried(effect: Effect, can_ask: bool) -> None:
+    """Not even where the tool calls it transient: knocking again only makes it look like an attack."""
+    outcome = _failed(ErrorKind.PERMISSION, is_transient=True, nothing_happened=True)
+
+    assert decide(outcome, _situation(effect=effect, can_ask=can_ask)).recovery is not Recovery.RETRY
+
+
+# A person ---------------------------------------------------------------------------------------------------
+
+MISSING = _failed(ErrorKind.MISSING_INPUT, nothing_happened=True, missing_input="region")
+FORBIDDEN = _failed(ErrorKind.PERMISSION, nothing_happened=True)
+IN_DOUBT = _failed(state=State.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [(MISSING, "region is missing"), (FORBIDDEN, "permission was refused")],
+)
+@pytest.mark.parametrize("effect", Effect)
+def test_a_person_is_asked_for_what_only_a_person_has(outcome: Outcome, reason: str, effect: Effect) -> None:
+    """Before the fallback and the planner; if there is a person at all."""
+    situation = _situation(effect=effect, can_ask=True, fallback="other", replan_on=EVERYTHING)
+
+    assert decide(outcome, situation) == Decision(Recovery.ASK, reason)
+    assert decide(outcome, replace(situation, can_ask=False)).recovery is not Recovery.ASK
+
+
+@pytest.mark.parametrize("outcome", [MISSING, FORBIDDEN])
+@pytest.mark.parametrize("on_failure", ["skip", "default", "stop"])
+def test_a_plan_that_says_what_to_do_bothers_nobody(outcome: Outcome, on_failure: OnFailure) -> None:
+    assert decide(outcome, _situation(can_ask=True, on_failure=on_failure)).recovery == Recovery(on_failure)
+
+
+@pytest.mark.parametrize("on_failure", [None, "skip", "default", "replan"])
+def test_a_person_is_asked_whether_it_took_effect(on_failure: OnFailure | None) -> None:
+    """Whatever the plan says of failures: this may be none."""
+    situation = _situation(effect=Effect.EFFECTFUL, can_ask=True, on_failure=on_failure, replan_on=EVERYTHING)
+
+    assert decide(IN_DOUBT, situation) == Decision(Recovery.ASK, "nobody knows whether it took effect")
+
+
+def test_a_run_that_is_to_stop_asks_nobody() -> None:
+    situation = _situation(effect=Effect.EFFECTFUL, can_ask=True, on_failure="stop")
+
+    assert decide(IN_DOUBT, situation).recovery is Recovery.STOP
+
+
+def test_what_can_be_repeated_is_repeated_before_a_person_is_asked() -> None:
+    """The same call with the same key finds out by itself."""
+    outcome = _failed(ErrorKind.TIMEOUT, State.UNKNOWN, is_transient=True)
+    situation = _situation(effect=Effect.IDEMPOTENT, can_ask=True)
+
+    assert decide(outcome, situation).recovery is Recovery.RETRY
+    assert decide(outcome, replace(situation, attempt=3)).recovery is Recovery.GIVE_UP
+
+
 # Fallback ---------------------------------------------------------------------------------------------------
 
 
@@ -199,12 +258,88 @@ def test_an_effect_in_doubt_may_stop_the_run() -> None:
     assert settled_state(outcome, decision) is State.UNKNOWN
 
 
+# The planner ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("outcome", "attempt", "kind"),
+    [
+        (_failed(ErrorKind.SUCCESS_CONDITION), 1, TriggerKind.SUCCESS_CONDITION),
+        (_failed(ErrorKind.CRITIC), 1, TriggerKind.SUCCESS_CONDITION),
+        (_failed(ErrorKind.UNREACHABLE), 2, TriggerKind.UNREACHABLE),
+        (_failed(ErrorKind.CONNECTION, is_transient=True), 3, TriggerKind.FAILED_TWICE),
+        (_failed(ErrorKind.EXCEPTION), 1, TriggerKind.FAILED),
+        (_failed(ErrorKind.TIMEOUT, State.TIMED_OUT), 1, TriggerKind.FAILED),
+        (_failed(ErrorKind.DENIED), 1, TriggerKind.FAILED),
+        (_failed(ErrorKind.SUCCESS_CONDITION, State.UNKNOWN), 1, TriggerKind.UNKNOWN_EFFECT),
+    ],
+)
+@pytest.mark.parametrize("on_failure", [None, "replan"])
+def test_each_failure_for_good_is_a_reason_of_its_kind(
+    outcome: Outcome, attempt: int, kind: TriggerKind, on_failure: OnFailure | None
+) -> None:
+    """Asked only if the policy names this kind; and the step is left as it ended."""
+    situation = _situation(attempt=attempt, on_failure=on_failure, replan_on=[kind], effect=Effect.IDEMPOTENT)
+    decision = decide(outcome, situation)
+
+    assert (decision.recovery, decision.trigger) == (Recovery.REPLAN, kind)
+    assert settled_state(outcome, decision) is outcome.state
+    others = [other for other in TriggerKind if other is not kind]
+    assert decide(outcome, replace(situation, replan_on=others)).recovery is Recovery.GIVE_UP
+
+
+@pytest.mark.parametrize("on_failure", ["skip", "default", "stop"])
+def test_a_plan_that_says_what_to_do_asks_no_planner(on_failure: OnFailure) -> None:
+    situation = _situation(on_failure=on_failure, replan_on=EVERYTHING)
+
+    assert decide(_failed(), situation).recovery == Recovery(on_failure)
+    assert decide(SURPRISING, situation).recovery is Recovery.PROCEED
+    # Unless the effect is in doubt, which no default and no skip may hide. A person is asked first, if there is one.
+    assert decide(IN_DOUBT, situation).recovery is (Recovery.STOP if on_failure == "stop" else Recovery.GIVE_UP)
+
+
+@pytest.mark.parametrize("on_failure", [None, "replan"])
+def test_a_surprise_is_the_planners_if_there_is_one(on_failure: OnFailure | None) -> None:
+    """Without one it goes on, and the reason says that it was surprising."""
+    asks = _situation(on_failure=on_failure, replan_on=[TriggerKind.SURPRISE])
+
+    assert decide(SURPRISING, asks) == Decision(Recovery.REPLAN, "ten times as many", trigger=TriggerKind.SURPRISE)
+    alone = decide(SURPRISING, replace(asks, replan_on=[TriggerKind.FAILED]))
+    assert (alone.recovery, alone.reason) == (
+        Recovery.PROCEED,
+        "surprising, and nobody is asked: ten times as many",
+    )
+    assert settled_state(SURPRISING, decide(SURPRISING, asks)) is State.SUCCEEDED
+
+
+def test_retries_and_fallback_come_before_the_planner() -> None:
+    situation = _situation(replan_on=EVERYTHING, fallback="other")
+
+    assert decide(TRANSIENT, situation).recovery is Recovery.RETRY
+    assert decide(TRANSIENT, replace(situation, attempt=3)).recovery is Recovery.FALL_BACK
+    assert decide(TRANSIENT, replace(situation, attempt=3, fallback=None)).recovery is Recovery.REPLAN
+
+
+def test_people_are_called_when_nobody_else_could_help() -> None:
+    """After the planner, which may have none to ask; never for a step that the plan does without."""
+    situation = _situation(last_resort="escalate", replan_on=EVERYTHING)
+
+    assert decide(_failed(), situation).recovery is Recovery.REPLAN
+    assert decide(_failed(), replace(situation, replan_on=())).recovery is Recovery.ESCALATE
+    assert decide(_failed(), replace(situation, on_failure="skip")).recovery is Recovery.SKIP
+    assert decide(IN_DOUBT, replace(situation, replan_on=(), on_failure="skip")).recovery is Recovery.ESCALATE
+
+
+# What follows -----------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("recovery", Recovery)
 def test_every_decision_names_a_state(recovery: Recovery) -> None:
     state = settled_state(_failed(), Decision(recovery))
     expected = {
         Recovery.RETRY: State.READY,
         Recovery.FALL_BACK: State.READY,
+        Recovery.ASK: State.HELD,
         Recovery.PROCEED: State.SUCCEEDED,
         Recovery.DEFAULT: State.SUCCEEDED,
     }
@@ -246,72 +381,4 @@ def test_the_effect_decides_what_a_stopped_attempt_was(
     else:
         expected = asked
 
-    assert state_after_stop(effect, asked, vouched=vouched, still_running=still_running) is expected
-
-
-# The status of the run --------------------------------------------------------------------------------------
-
-
-def _ended(state: State, reason: str = "why", *, tolerated: bool = False, optional: bool = False) -> Ended:
-    return Ended(f"step-{state}", state, reason, tolerated, optional)
-
-
-def test_nothing_unsuccessful_is_success() -> None:
-    assert status_of([], 3) == (Status.SUCCEEDED, "3 succeeded")
-
-
-def test_tolerated_skips_are_success_and_counted() -> None:
-    assert status_of([_ended(State.SKIPPED, tolerated=True)], 3) == (Status.SUCCEEDED, "2 succeeded, 1 skipped")
-
-
-@pytest.mark.parametrize("state", [State.FAILED, State.TIMED_OUT, State.ABANDONED, State.CANCELLED, State.SKIPPED])
-def test_any_step_that_did_not_end_well_fails_the_run(state: State) -> None:
-    status, reason = status_of([_ended(state)], 2)
-
-    assert status is Status.FAILED
-    assert reason == f"step-{state} {state}: why"
-
-
-def test_optional_steps_may_fail() -> None:
-    assert status_of([_ended(State.FAILED, optional=True)], 2)[0] is Status.SUCCEEDED
-
-
-def test_a_tolerated_failure_still_fails_the_run() -> None:
-    """``on_failure: skip`` lets the rest go on; it does not turn a failure into a success."""
-    assert is_bad(_ended(State.FAILED, tolerated=True))
-    assert not is_bad(_ended(State.SKIPPED, tolerated=True))
-
-
-def test_an_effect_in_doubt_outweighs_everything() -> None:
-    steps = [_ended(State.FAILED), _ended(State.UNKNOWN, optional=True)]
-
-    status, reason = status_of(steps, 4, stopped=(Status.OVER_BUDGET, "ceiling"))
-
-    assert status is Status.UNKNOWN
-    assert "step-unknown" in reason
-
-
-def test_a_run_that_was_stopped_says_so() -> None:
-    assert status_of([_ended(State.CANCELLED)], 2, (Status.OVER_BUDGET, "ceiling")) == (Status.OVER_BUDGET, "ceiling")
-
-
-def test_nobody_to_approve_is_waiting_unless_something_failed() -> None:
-    held, behind = _ended(State.SKIPPED, NO_APPROVER), _ended(State.SKIPPED, "step-held skipped")
-
-    assert status_of([held, behind], 3) == (Status.WAITING, "nobody was there to approve step-skipped")
-    assert status_of([held, _ended(State.FAILED)], 3)[0] is Status.FAILED
-
-
-def test_the_causes_are_named_before_what_they_took_along() -> None:
-    steps = [_ended(State.SKIPPED, "because"), _ended(State.FAILED, "broken")]
-
-    assert status_of(steps, 2) == (Status.FAILED, "step-failed failed: broken")
-
-
-def test_many_failures_are_counted_not_listed() -> None:
-    steps = [Ended(f"s{n}", State.FAILED, "x" * 10_000, False, False) for n in range(50)]
-
-    reason = status_of(steps, 50)[1]
-
-    assert reason.endswith("; and 47 more")
-    assert len(reason) < 1_000
+    assert state_after_stop(effect, asked, is_known=vouched, still_running=still_running) is expected

@@ -53,6 +53,9 @@ async def test_a_failed_result_is_plain_json_and_raises_on_demand() -> None:
         "is_default": False,
         "errors": [],
         "output": None,
+        "verdicts": [],
+        "is_gone": False,
+        "substitute": "",
         "attempts": [],
     }
     with pytest.raises(RunFailed, match="the run ended as failed: bad failed: no") as caught:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import time
 from typing import Any
@@ -258,6 +259,24 @@ async def test_an_idle_worker_survives_what_was_left_behind(anyio_backend_name: 
 
     assert set(states(result).values()) == {"succeeded"}
     assert result.makespan == near(1.5)
+
+
+async def test_workers_that_nobody_needs_any_more_take_no_cancellation_along() -> None:
+    """Of many that have one coming some end at once; on asyncio each would cancel the run that it belongs to."""
+    steps = [_nap(f"n{i}", 1.0) for i in range(100)]
+    steps += [Step(id=f"c{i}", tool="cancels", depends_on=[f"n{i}"]) for i in range(100)]
+
+    result = await run(*steps, _nap("last", 3.0), tools=(make_tool(_cancels_itself, name="cancels", effect="read"),))
+
+    assert set(states(result).values()) == {"succeeded"}
+
+
+async def _cancels_itself() -> int:
+    with contextlib.suppress(RuntimeError):  # trio has nothing like it
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+    return 7
 
 
 async def test_many_steps_each_cancelled_by_the_one_before() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Final
 
 import click
@@ -11,16 +12,20 @@ from dagrun.cli.data import Data, data_output
 from dagrun.cli.inputs import read_inputs
 from dagrun.cli.plans import load_plan
 from dagrun.cli.settings import configure
+from dagrun.cli.terminal import columns_of
 from dagrun.cli.text import SCHEMA_VERSION, bounded, printable
 from dagrun.cli.tools_source import load_toolbox
+from dagrun.cli.worksheet import worksheet_lines
 from dagrun.errors import PlanRefused, Problem
 from dagrun.graph.check import find_problems
+from dagrun.graph.worksheet import Worksheet, worksheet_of
 
 EPILOG: Final = """
 \b
 Examples:
   dagrun check plan.json --tools my_tools
   dagrun check plan.json --tools my_tools --strict --json
+  dagrun check plan.json --tools my_tools --policy policy.toml
 
 Exit codes: 0 the plan can be run, 2 wrong usage, 3 it cannot.
 """
@@ -35,22 +40,35 @@ MAX_LINES: Final = 200
 def check(*, plan: str, inputs: tuple[str, ...], strict: bool, as_json: bool, **flags: Any) -> None:
     """Check PLAN and list everything that is wrong with it, without running anything.
 
-    Without --input, references to the inputs of the run are not checked.
+    Without --input, references to the inputs of the run are not checked. With a policy, of --policy or of a settings
+    file, the autonomy worksheet follows: what is of high risk, what is safe to retry, what the fallbacks and the
+    ceilings are, when a person takes over, and what nobody has answered; --strict refuses the plan for that, too.
     """
     configuration = configure(flags)
     given = read_inputs(inputs) if inputs else None
+    width = columns_of(sys.stdout)
     with data_output() as data:
         policy = configuration.limits().policy
         toolbox = load_toolbox(configuration)
         read = load_plan(plan, toolbox)
-        problems, checked = find_problems(read, toolbox, policy, inputs=given, strict=strict)
+        problems, checked = find_problems(read, toolbox, policy, inputs=given)
         if checked is None:
             raise PlanRefused(problem for problem in problems if strict or not problem.is_advice)
+        sheet = worksheet_of(checked) if configuration.settings.policy is not None else None
+        if strict and (advice := problems + (sheet.problems() if sheet is not None else ())):
+            raise PlanRefused(advice)
         if as_json:
-            listed = [problem.as_dict() for problem in problems]
-            data.json({"schema_version": SCHEMA_VERSION, "status": "ok", "steps": len(read.steps), "problems": listed})
+            data.json(_as_dict(len(read.steps), problems, sheet))
         else:
             _tell(data, plan, len(read.steps), problems)
+            if sheet is not None:
+                data.text("\n".join(worksheet_lines(sheet, width)))
+
+
+def _as_dict(steps: int, problems: tuple[Problem, ...], sheet: Worksheet | None) -> dict[str, Any]:
+    listed = [problem.as_dict() for problem in problems]
+    found = {"schema_version": SCHEMA_VERSION, "status": "ok", "steps": steps, "problems": listed}
+    return found if sheet is None else found | {"worksheet": sheet.as_dict()}
 
 
 def _tell(data: Data, plan: str, steps: int, advice: tuple[Problem, ...]) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TextIO
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from dagrun.cli.live import LiveTable
 
 SECONDS: Final = 0.25
+MAX_HELD: Final = 1_000  # lines that wait while a person is asked something
 
 
 class Display:
@@ -27,13 +31,19 @@ class Display:
     Args:
         live: The table, or none.
         log_level: The least level of log records that are shown.
+
+    Attributes:
+        stream: The standard error, as it was before tools could print.
     """
 
     def __init__(self, live: LiveTable | None, log_level: int) -> None:
         self._live = live
         self._log_level = log_level
-        self._stream: TextIO | None = sys.stderr
+        self.stream: TextIO | None = sys.stderr
         self._stack = ExitStack()
+        self._lock = threading.RLock()  # what is thrown away while a line is written may print
+        self._held: deque[str] | None = None  # lines that wait; none while nobody is asked anything
+        self._dropped = 0
 
     def __enter__(self) -> Self:
         # The table first: what is still to be written when it closes goes above it.
@@ -57,12 +67,48 @@ class Display:
             self._live.table.on_event(event)
 
     def line(self, text: str) -> None:
-        """Write a line; in any thread."""
+        """Write a line, or keep it back while a person is asked something; in any thread."""
+        with self._lock:
+            if self._held is None:
+                self._line(text)
+            else:
+                self._dropped += len(self._held) == MAX_HELD
+                self._held.append(text)
+
+    def write(self, text: str) -> None:
+        """Write *text* as it is."""
+        if self.stream is not None:
+            self.stream.write(text)
+            self.stream.flush()
+
+    @contextmanager
+    def paused(self) -> Iterator[Callable[[str], object]]:
+        """Draw nothing, and keep lines back, while this is open; gives what writes to the terminal all the same."""
+        with self._lock:
+            self._held = deque(maxlen=MAX_HELD)
+        if self._live is not None:
+            self._live.pause()
+        try:
+            yield self.write
+        finally:
+            if self._live is not None:
+                self._live.resume()
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        with self._lock:
+            held, dropped = self._held or (), self._dropped
+            self._held, self._dropped = None, 0
+            if dropped:
+                self._line(f"… {dropped} more lines, not shown: too many while a question was open")
+            for text in held:
+                self._line(text)
+
+    def _line(self, text: str) -> None:
         if self._live is not None and self._live.is_open:
             self._live.line(text)
-        elif self._stream is not None:
-            self._stream.write(text + "\n")
-            self._stream.flush()
+        else:
+            self.write(text + "\n")
 
     async def keep_fresh(self) -> None:
         """Draw the table anew, again and again."""

@@ -17,13 +17,16 @@ import anyio
 
 from dagrun.api import start
 from dagrun.cli import interrupts
+from dagrun.cli.asking import make_approver
 from dagrun.cli.display import Display, make_display
 from dagrun.cli.interrupts import Interrupts
 from dagrun.cli.settings import Mode
 from dagrun.graph.checked import CheckedPlan
 from dagrun.graph.waves import in_waves
+from dagrun.model.brief import Planner
 from dagrun.model.event import Event
 from dagrun.model.outcome import State
+from dagrun.model.verdict import Critic
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
 
@@ -54,6 +57,8 @@ class Job:
         artifacts: The folder for the files of tools, or none for a temporary one.
         is_shown: Whether a live table may be drawn on the standard error.
         log_level: The least level of log records that are shown.
+        planner: Who is asked when a step fails or surprises; `None` for nobody.
+        critics: Who looks at what steps give before it is used.
         on_event: Called with each event.
         on_result: Called once with the result, before anything that would not stop is left behind.
     """
@@ -63,6 +68,8 @@ class Job:
     artifacts: Path | None = None
     is_shown: bool = True
     log_level: int = logging.WARNING
+    planner: Planner | None = None
+    critics: tuple[Critic, ...] = ()
     on_event: OnEvent | None = None
     on_result: Callable[[RunResult], object]
 
@@ -123,7 +130,13 @@ async def _execute(job: Job, ending: _Ending) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(display.keep_fresh)
             async with start(
-                job.plan, inputs=job.inputs, artifacts=ending.folder, on_event=_both(display.on_event, job.on_event)
+                job.plan,
+                inputs=job.inputs,
+                artifacts=ending.folder,
+                planner=job.planner,
+                critics=job.critics,
+                approver=make_approver(display),
+                on_event=_both(display.on_event, job.on_event),
             ) as run:
                 ending.signals.on_first(_stopper(run, display))
                 result = await run.result()

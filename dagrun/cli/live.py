@@ -44,13 +44,8 @@ class LiveTable:
         self.console = console or Console(stderr=True, highlight=False, emoji=False, markup=False)
         self.is_open = False
         self._is_ascii = not str(self.console.encoding).lower().startswith("utf")
-        self._live = Live(
-            console=self.console,
-            auto_refresh=False,
-            redirect_stdout=False,
-            redirect_stderr=False,
-            vertical_overflow="crop",
-        )
+        self._is_paused = False
+        self._live = self._make_live()
 
     def __enter__(self) -> Self:
         # The console looks up the standard error anew at each write; what tools print must not be where it draws.
@@ -62,18 +57,43 @@ class LiveTable:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.resume()
         self.is_open = False
         self._live.update(self.last_frame(), refresh=True)
         self._live.stop()
 
     def refresh(self) -> None:
         """Draw it anew."""
-        if self.is_open:
+        if self.is_open and not self._is_paused:
             self._live.update(self.frame(), refresh=True)
+
+    def pause(self) -> None:
+        """Take it off the screen, and draw nothing."""
+        if self.is_open and not self._is_paused:
+            self._is_paused = True
+            self._live.transient = True
+            self._live.stop()
+
+    def resume(self) -> None:
+        """Draw it again, below what was written meanwhile."""
+        if self._is_paused:
+            self._is_paused = False
+            self._live = self._make_live()
+            self._live.start()
+            self.refresh()
 
     def line(self, text: str) -> None:
         """Write a line above the table; in any thread."""
         self.console.print(Text(text), soft_wrap=True)
+
+    def _make_live(self) -> Live:
+        return Live(
+            console=self.console,
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            vertical_overflow="crop",
+        )
 
     def frame(self) -> Group:
         """The table as it is now."""

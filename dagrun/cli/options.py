@@ -54,6 +54,18 @@ policy: Final = click.option(
 max_running: Final = click.option(
     "-j", "--max-running", type=click.IntRange(min=1), metavar="N", help="Steps that run at once."
 )
+planner: Final = click.option(
+    "--planner",
+    metavar="MODULE:NAME",
+    help="Who is asked when a step fails or surprises: an object with a method revise, or what makes one.",
+)
+critics: Final = click.option(
+    "--critic",
+    "critics",
+    multiple=True,
+    metavar="MODULE:NAME",
+    help="Who looks at what steps give before it is used: an object with a method review. May be repeated.",
+)
 output: Final = click.option(
     "-o",
     "--output",

@@ -17,13 +17,16 @@ from dagrun.cli.execute import Job, execute, scheduled
 from dagrun.cli.files import RunFolder, run_folder
 from dagrun.cli.inputs import read_inputs
 from dagrun.cli.plans import load_plan
+from dagrun.cli.plugins import load_critics, load_planner
 from dagrun.cli.settings import Configuration, configure
 from dagrun.cli.terminal import coloured
 from dagrun.cli.text import SCHEMA_VERSION
 from dagrun.cli.tools_source import configure_tools, load_toolbox
 from dagrun.graph.check import check_plan
 from dagrun.graph.checked import CheckedPlan
+from dagrun.model.brief import Planner
 from dagrun.model.outcome import State, Status
+from dagrun.model.verdict import Critic
 from dagrun.observe.summary import summarise
 from dagrun.runtime.result import RunResult
 
@@ -48,6 +51,7 @@ Exit codes:
 @options.combined(
     options.plan, options.tools, options.inputs, options.policy, options.max_running, options.output, options.directory
 )
+@options.combined(options.planner, options.critics)
 @click.option(
     "--mode",
     type=click.Choice(["parallel", "waves", "sequential"]),
@@ -64,6 +68,8 @@ def run(*, plan: str, inputs: tuple[str, ...], **flags: Any) -> int:
     PLAN is a JSON or YAML file, or - for the standard input. The answer goes to the standard output, all else to the
     standard error.
 
+    What needs a person is asked on the terminal, while the other steps go on; without a terminal it is not done.
+
     Ctrl-C cancels the run and prints what there is so far; a second one ends the program at once.
     """
     configuration = configure(flags)
@@ -72,6 +78,7 @@ def run(*, plan: str, inputs: tuple[str, ...], **flags: Any) -> int:
         if flags["dry_run"]:
             show_order(checked, data, as_json=flags["as_json"])
             return 0
+        flags["planner"], flags["critics"] = load_planner(flags["planner"]), load_critics(flags["critics"])
         return _Command(checked, read_inputs(inputs), configuration, data, flags).run()
 
 
@@ -102,6 +109,8 @@ class _Command:
         self._is_quiet: bool = flags["quiet"]
         self._level = _LEVELS.get(-1 if self._is_quiet else flags["verbose"], logging.DEBUG)
         self._lines = EventLines(data) if flags["events"] else None
+        self._planner: Planner | None = flags["planner"]
+        self._critics: tuple[Critic, ...] = flags["critics"]
         self._stack = ExitStack()
 
     def run(self) -> int:
@@ -114,6 +123,8 @@ class _Command:
                     plan=scheduled(self._plan, self._configuration.settings.mode),
                     inputs=self._inputs,
                     artifacts=folder.artifacts,
+                    planner=self._planner,
+                    critics=self._critics,
                     is_shown=not self._is_quiet,
                     log_level=self._level,
                     on_event=self._lines.on_event if self._lines is not None else None,
@@ -142,7 +153,7 @@ class _Command:
         """Print what the run answers; of a run that did not succeed, what there is."""
         if result.status is Status.SUCCEEDED:
             self._data.value(result.output)
-        elif partial := _partial(result, self._plan):
+        elif partial := _partial(result):
             self._data.json(partial)
 
     @staticmethod
@@ -150,9 +161,9 @@ class _Command:
         click.echo(text, err=True, color=True)
 
 
-def _partial(result: RunResult, plan: CheckedPlan) -> dict[str, Any]:
+def _partial(result: RunResult) -> dict[str, Any]:
     """The outputs of the steps that succeeded and that nothing which succeeded goes on from."""
-    good = {id_ for id_ in plan.steps if result.steps[id_].state is State.SUCCEEDED}
-    return {
-        id_: result.steps[id_].output for id_ in plan.steps if id_ in good and good.isdisjoint(plan.successors[id_])
-    }
+    steps = result.plan.steps
+    good = [id_ for id_ in steps if result.steps[id_].state is State.SUCCEEDED]
+    used = {need for id_ in good for need in result.dependencies(id_)}
+    return {id_: result.steps[id_].output for id_ in good if id_ not in used}

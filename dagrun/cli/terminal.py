@@ -21,3 +21,13 @@ def has_colour(stream: TextIO | None) -> bool:
 def coloured(text: str, colour: int, stream: TextIO | None) -> str:
     """Put *text* in a colour (by its ANSI number) if *stream* takes it."""
     return f"\x1b[{colour}m{text}\x1b[0m" if has_colour(stream) else text
+
+
+def columns_of(stream: TextIO | None) -> int:
+    """How wide the terminal is that *stream* is, in cells."""
+    try:
+        return int(
+            os.environ.get("COLUMNS") or os.get_terminal_size(stream.fileno() if stream is not None else -1).columns
+        )
+    except (OSError, ValueError, AttributeError):
+        return 80

@@ -7,20 +7,14 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-SCHEMA_VERSION: Final = 1  # of everything that is printed as JSON
+from dagrun.errors import visible
 
-_KEPT: Final = frozenset("\n\t")
+SCHEMA_VERSION: Final = 1  # of everything that is printed as JSON
 
 
 def printable(text: str) -> str:
-    """Escape control characters in a text of several lines; line ends and tabs stay."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in _KEPT else _escape(c) for c in text)
-
-
-def _escape(char: str) -> str:
-    return char.encode("unicode_escape", "backslashreplace").decode("ascii")
+    """Escape what cannot be seen in a text of several lines, or steers a terminal; line ends and tabs stay."""
+    return visible(text, keep="\n\t")
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:
@@ -36,12 +30,12 @@ _UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e\n]")
 
 def _json_escape(match: re.Match[str]) -> str:
     char = match.group()
-    return char if char.isprintable() else json.dumps(char)[1:-1]
+    return char if visible(char) == char else json.dumps(char)[1:-1]
 
 
 def columns(rows: Sequence[Sequence[str]], head: Sequence[str] = ()) -> str:
     """Lay out *rows* in columns as wide as what is in them; the last one is as long as it likes."""
-    lines = [list(map(_one_line, row)) for row in ([head, *rows] if head else rows)]
+    lines = [list(map(visible, row)) for row in ([head, *rows] if head else rows)]
     if not lines:
         return ""
     widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]) - 1)]
@@ -49,10 +43,6 @@ def columns(rows: Sequence[Sequence[str]], head: Sequence[str] = ()) -> str:
         "  ".join([*(cell.ljust(width) for cell, width in zip(line, widths, strict=False)), line[-1]]).rstrip() + "\n"
         for line in lines
     )
-
-
-def _one_line(text: str) -> str:
-    return "".join(c if c.isprintable() else _escape(c) for c in text)
 
 
 def bounded(lines: Sequence[str], limit: int, tail: Callable[[int], str]) -> list[str]:

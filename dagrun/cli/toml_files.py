@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from dagrun.cli.problems import BadInput
 from dagrun.errors import shorten
@@ -74,6 +75,10 @@ def _sentence(model: type[BaseModel] | None, place: tuple[int | str, ...], kind:
     name = shorten(".".join(map(str, place)), 100)
     if kind == "extra_forbidden":
         return f"unknown field {name}{hint(str(place[-1]), _fields_at(model, place[:-1]))}"
+    if kind == "tuple_type":  # what we keep as a tuple, people write as a list
+        message = "input should be a list"
+    if kind == "value_error":  # our own words, which need no introduction
+        message = message.removeprefix("Value error, ")
     return f"{name}: {message[:1].lower()}{message[1:]}" if name else message
 
 
@@ -81,12 +86,25 @@ def _fields_at(model: type[BaseModel] | None, place: Iterable[int | str]) -> lis
     """The names of the fields of the model that *place* leads to."""
     current: Any = model
     for part in place:
-        found = current.model_fields.get(str(part)) if _is_model(current) else None
+        if isinstance(part, int):  # one of a list: all of them are of the same kind
+            continue
+        found = _by_name(current).get(part) if _is_model(current) else None
         if found is None:
             return []
-        kinds = (found.annotation, *get_args(found.annotation))
-        current = next((kind for kind in kinds if _is_model(kind)), None)
-    return list(current.model_fields) if _is_model(current) else []
+        current = _model_in(found.annotation)
+    return list(_by_name(current)) if _is_model(current) else []
+
+
+def _by_name(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of *model*, by the names that people write."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
+def _model_in(kind: Any) -> Any:
+    """The model that a type is about: itself, or one that it is a list of, or that it may be; else `None`."""
+    if _is_model(kind):
+        return kind
+    return next((found for part in get_args(kind) if (found := _model_in(part)) is not None), None)
 
 
 def _is_model(kind: Any) -> bool:

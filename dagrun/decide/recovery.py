@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from dagrun.decide.delays import retry_delay
 from dagrun.model.effect import Effect
-from dagrun.model.outcome import Decision, ErrorKind, Outcome, Recovery, State
+from dagrun.model.outcome import Decision, ErrorKind, Outcome, Recovery, State, TriggerKind
 from dagrun.model.plan import OnFailure, RetryRule
 
 PROCEED: Final = Decision(Recovery.PROCEED)
+
+# What a step must not do any more when the run, or the step itself, is on its way out.
+GOES_ON: Final = frozenset((Recovery.RETRY, Recovery.FALL_BACK, Recovery.REPLAN, Recovery.ASK))
 
 # Another tool with the same arguments would fail for the same reason.
 _NO_FALLBACK: Final = frozenset((ErrorKind.BAD_ARGUMENTS, ErrorKind.MISSING_INPUT, ErrorKind.CEILING))
@@ -28,6 +32,11 @@ class Situation:
         on_failure: What the author of the plan wants when the step has failed for good; `None` if nothing was said.
         seconds_left: Until the deadline of the whole step; `None` if it has none.
         draw: Uniform in [0, 1), for the jitter of the delay.
+        replan_on: What a planner may be asked about; nothing if there is none.
+        can_ask: Whether there is a person to ask.
+        last_resort: What the policy wants when a step has failed for good and nobody could help.
+        in_doubt: Whether an attempt before this one may have taken effect, and nobody knows: until one succeeds, the
+            step cannot end otherwise than in doubt, and nothing but the very same call may follow.
     """
 
     effect: Effect
@@ -37,6 +46,15 @@ class Situation:
     on_failure: OnFailure | None = None
     seconds_left: float | None = None
     draw: float = 0.0
+    replan_on: Collection[TriggerKind] = ()
+    can_ask: bool = False
+    last_resort: Literal["skip", "escalate"] = "skip"
+    in_doubt: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the author of the plan has left it to others what happens on a failure."""
+        return self.on_failure in (None, "replan")
 
 
 def decide(outcome: Outcome, situation: Situation) -> Decision:
@@ -46,26 +64,51 @@ def decide(outcome: Outcome, situation: Situation) -> Decision:
         outcome: How the attempt ended.
         situation: The step, its tool, its limits.
     """
-    failure = outcome.failure
     if outcome.state is State.SUCCEEDED:
-        return PROCEED
+        return _after_success(outcome, situation)
+    failure = outcome.failure
     # By its kind, not its state: it may be unknown or abandoned as well.
     if outcome.state is State.CANCELLED or (failure is not None and failure.kind is ErrorKind.CANCELLED):
         return Decision(Recovery.GIVE_UP, "the step was cancelled")
     if failure is not None:
         if failure.kind is ErrorKind.STRAY_CANCELLATION and situation.effect.may_repeat:
             return Decision(Recovery.RETRY, "a cancellation left behind by another step hit this one")
-        if failure.is_transient and _may_repeat(outcome, situation):
+        # Who was not allowed to will not be allowed to the next time, whatever the tool says.
+        if failure.is_transient and failure.kind is not ErrorKind.PERMISSION and _may_repeat(outcome, situation):
             delay = retry_delay(situation.rule, situation.attempt, situation.draw, failure.retry_after)
             if situation.seconds_left is None or delay < situation.seconds_left:
                 return Decision(Recovery.RETRY, f"{failure.kind} is transient", delay)
+        if situation.can_ask and (question := _question(outcome, situation)):
+            return Decision(Recovery.ASK, question)
         if (
             situation.fallback
             and failure.kind not in _NO_FALLBACK
+            and not _is_in_doubt(outcome, situation)
             and surely_nothing_happened(outcome, situation.effect)
         ):
             return Decision(Recovery.FALL_BACK, f"{situation.fallback} takes the same arguments")
-    return _last_resort(outcome, situation.on_failure)
+    return _last_resort(outcome, situation)
+
+
+def _after_success(outcome: Outcome, situation: Situation) -> Decision:
+    if not outcome.surprise:
+        return PROCEED
+    if situation.is_open and TriggerKind.SURPRISE in situation.replan_on:
+        return Decision(Recovery.REPLAN, outcome.surprise, trigger=TriggerKind.SURPRISE)
+    return Decision(Recovery.PROCEED, f"surprising, and nobody is asked: {outcome.surprise}")
+
+
+def _question(outcome: Outcome, situation: Situation) -> str:
+    """What only a person can say; empty if there is nothing of that sort."""
+    failure = outcome.failure
+    if outcome.state is State.UNKNOWN and not situation.effect.may_repeat and situation.on_failure != "stop":
+        return "nobody knows whether it took effect"
+    if failure is None or not situation.is_open or outcome.state is State.UNKNOWN:
+        return ""
+    if failure.missing_input is not None:
+        # A call that may have taken effect can be repeated, but not with what a person adds to it.
+        return "" if _is_in_doubt(outcome, situation) else f"{failure.missing_input} is missing"
+    return "permission was refused" if failure.kind is ErrorKind.PERMISSION else ""
 
 
 def _may_repeat(outcome: Outcome, situation: Situation) -> bool:
@@ -79,38 +122,76 @@ def surely_nothing_happened(outcome: Outcome, effect: Effect) -> bool:
     return effect.is_free or (outcome.failure is not None and outcome.failure.nothing_happened)
 
 
-def _last_resort(outcome: Outcome, on_failure: OnFailure | None) -> Decision:
-    match on_failure:
+def _is_in_doubt(outcome: Outcome, situation: Situation) -> bool:
+    return outcome.state is State.UNKNOWN or (situation.in_doubt and not outcome.has_returned)
+
+
+def _last_resort(outcome: Outcome, situation: Situation) -> Decision:
+    in_doubt = _is_in_doubt(outcome, situation)
+    match situation.on_failure:
         case "stop":
             return Decision(Recovery.STOP, "on_failure: stop")
-        case "default" if outcome.state is not State.UNKNOWN:  # a default must not hide an effect in doubt
+        case "default" if not in_doubt:  # a default must not hide an effect in doubt
             return Decision(Recovery.DEFAULT, "on_failure: default")
-        case "skip" if outcome.state is not State.UNKNOWN:
+        case "skip" if not in_doubt:
             return Decision(Recovery.SKIP, "on_failure: skip")
-        case _:
-            return Decision(Recovery.GIVE_UP, "no row of the recovery table helps")
+    trigger = TriggerKind.UNKNOWN_EFFECT if in_doubt else trigger_of(outcome, situation.attempt)
+    if situation.is_open and trigger in situation.replan_on:
+        return Decision(Recovery.REPLAN, f"{trigger}, and a planner can revise", trigger=trigger)
+    if situation.last_resort == "escalate":
+        return Decision(Recovery.ESCALATE, "last_resort: escalate")
+    return Decision(Recovery.GIVE_UP, "no row of the recovery table helps")
 
 
-def settled_state(outcome: Outcome, decision: Decision) -> State:
-    """The state of the step after *decision*: settled, or ready for another attempt."""
+_TRIGGERS: Final = {
+    ErrorKind.SUCCESS_CONDITION: TriggerKind.SUCCESS_CONDITION,
+    ErrorKind.CRITIC: TriggerKind.SUCCESS_CONDITION,
+    ErrorKind.UNREACHABLE: TriggerKind.UNREACHABLE,
+}
+
+
+def trigger_of(outcome: Outcome, attempt: int) -> TriggerKind:
+    """Say what the planner would be asked about after a failure for good.
+
+    Args:
+        outcome: Of the last attempt.
+        attempt: How many there were.
+    """
+    if outcome.state is State.UNKNOWN:
+        return TriggerKind.UNKNOWN_EFFECT
+    kind = outcome.failure.kind if outcome.failure is not None else None
+    found = _TRIGGERS.get(kind) if kind is not None else None
+    return found or (TriggerKind.FAILED_TWICE if attempt > 1 else TriggerKind.FAILED)
+
+
+def settled_state(outcome: Outcome, decision: Decision, *, in_doubt: bool = False) -> State:
+    """The state of the step after *decision*: settled, or ready for another attempt.
+
+    Args:
+        outcome: Of the last attempt.
+        decision: What is done about it.
+        in_doubt: Whether an attempt before that one may have taken effect.
+    """
     match decision.recovery:
         case Recovery.RETRY | Recovery.FALL_BACK:
             return State.READY
+        case Recovery.ASK:
+            return State.HELD
         case Recovery.PROCEED | Recovery.DEFAULT:
             return State.SUCCEEDED
         case _:
-            return outcome.state
+            return State.UNKNOWN if in_doubt and not outcome.has_returned else outcome.state
 
 
-def state_after_stop(effect: Effect, asked: State, *, vouched: bool, still_running: bool) -> State:
+def state_after_stop(effect: Effect, asked: State, *, is_known: bool, still_running: bool) -> State:
     """The state of an attempt that was told to stop while it ran: the effect table.
 
     Args:
         effect: Of the tool.
-        asked: ``timed_out`` or ``cancelled``: why it was told to stop.
-        vouched: Whether the tool itself said that nothing happened.
+        asked: ``timed_out``, ``cancelled`` or ``superseded``: why it was told to stop.
+        is_known: Whether it is known what it did: the tool itself said that nothing happened, or had ended before.
         still_running: Whether it would not stop.
     """
-    if not effect.is_free and not vouched:
+    if not effect.is_free and not is_known:
         return State.UNKNOWN
     return State.ABANDONED if still_running else asked

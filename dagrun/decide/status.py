@@ -44,7 +44,7 @@ def status_of(
     if not bad:
         return Status.SUCCEEDED, _summary(unsuccessful, count)
     if all(step.state is State.SKIPPED for step in bad):
-        held = [step for step in bad if step.reason == NO_APPROVER]
+        held = [step for step in bad if step.reason.startswith(NO_APPROVER)]
         if held:
             return Status.WAITING, f"nobody was there to approve {_names(held)}"
     first = [step for step in bad if step.state is not State.SKIPPED] or bad

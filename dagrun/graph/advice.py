@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from dagrun.graph.approval import EVERY_TOOL
 from dagrun.graph.checked import CheckedStep
 from dagrun.graph.findings import WHOLE_PLAN, Findings
 from dagrun.graph.scope import Scope
 from dagrun.model.effect import Effect
+from dagrun.model.policy import Policy
 
 _MAX_NAMED = 10
 
@@ -24,8 +26,9 @@ def advise(steps: Iterable[tuple[int, CheckedStep]], scope: Scope) -> None:
     findings = scope.findings
     _unused_dependencies(places, findings)
     _repeated_calls(places, findings)
-    _open_questions(places, findings)
+    _open_questions(places, scope)
     _limits_of_nothing(places, scope)
+    _ceilings_that_bind_nothing(places, scope)
 
 
 def _unused_dependencies(steps: list[tuple[int, CheckedStep]], findings: Findings) -> None:
@@ -58,11 +61,12 @@ def _repeated_calls(steps: list[tuple[int, CheckedStep]], findings: Findings) ->
         findings.add("DR902", index, steps=", ".join(names), tool=checked.tool.name)
 
 
-def _open_questions(steps: list[tuple[int, CheckedStep]], findings: Findings) -> None:
+def _open_questions(steps: list[tuple[int, CheckedStep]], scope: Scope) -> None:
     """Ask what the policy leaves open: approval, time, and what happens on a failure."""
+    findings = scope.findings
     for index, checked in steps:
         step, tool = checked.step, checked.tool
-        if not tool.effect.is_free and tool.needs_approval is None:
+        if not tool.effect.is_free and tool.needs_approval is None and not scope.tools[tool.name].may_ask:
             findings.add("DR910", index, "tool", step=step.id, tool=tool.name)
         if checked.timeout is None and step.deadline is None:
             findings.add("DR911", index, step=step.id, tool=tool.name)
@@ -75,9 +79,38 @@ def _limits_of_nothing(steps: list[tuple[int, CheckedStep]], scope: Scope) -> No
     pools = {facts.pool for facts in scope.tools.values() if facts.pool is not None}
     pools |= {checked.pool for _, checked in steps if checked.pool is not None}
     known = {"tool": set(scope.tools), "pool": pools}
-    limits = {"tool": scope.policy.max_running_by_tool, "pool": scope.policy.max_running_by_pool}
-    for kind, limited in limits.items():
-        for name in sorted(limited.keys() - known[kind]):
+    for place, kind, name in _limited(scope.policy):
+        if name not in known[kind]:
             hint = scope.findings.hint(name, known[kind])
-            place = f"policy.max_running_by_{kind}"
             scope.findings.add("DR913", WHOLE_PLAN, place, kind=kind, name=repr(name), hint=hint)
+
+
+def _limited(policy: Policy) -> Iterator[tuple[str, str, str]]:
+    """Everything that *policy* calls by its name: where, of what kind, and which."""
+    by_tool = (
+        ("policy.max_running_by_tool", policy.max_running_by_tool),
+        ("policy.max_calls_by_tool", policy.max_calls_by_tool),
+    )
+    for place, limits in by_tool:
+        yield from ((place, "tool", name) for name in sorted(limits))
+    yield from (("policy.max_running_by_pool", "pool", name) for name in sorted(policy.max_running_by_pool))
+    for number, rule in enumerate(policy.approve):
+        if rule.tool != EVERY_TOOL:
+            yield f"policy.approve[{number}].tool", "tool", rule.tool
+
+
+def _ceilings_that_bind_nothing(steps: list[tuple[int, CheckedStep]], scope: Scope) -> None:
+    """Name tools of which nobody knows how much they may use: a ceiling stops the next call, and not this one."""
+    policy = scope.policy
+    if policy.max_tokens is None and policy.max_cost is None:
+        return
+    called = {tool.name: tool for _, checked in steps for tool in (checked.tool, checked.fallback) if tool is not None}
+    for tool in called.values():
+        if tool.effect is Effect.PURE:  # it calls no model
+            continue
+        if policy.max_tokens is not None and tool.max_tokens is None:
+            facts = {"ceiling": f"{policy.max_tokens} tokens", "field": "max_tokens"}
+            scope.findings.add("DR914", WHOLE_PLAN, "policy.max_tokens", tool=tool.name, **facts)
+        if policy.max_cost is not None and tool.max_cost is None:
+            facts = {"ceiling": f"{policy.max_cost:g} in cost", "field": "max_cost"}
+            scope.findings.add("DR914", WHOLE_PLAN, "policy.max_cost", tool=tool.name, **facts)

@@ -11,11 +11,10 @@ from dagrun.graph.check_references import check_output
 from dagrun.graph.check_step import check_step
 from dagrun.graph.checked import CheckedPlan, CheckedStep
 from dagrun.graph.findings import WHOLE_PLAN, Findings
-from dagrun.graph.scope import Scope
+from dagrun.graph.scope import Scope, scope_of
 from dagrun.graph.topology import check_cycles
 from dagrun.model.plan import Plan
 from dagrun.model.policy import Policy
-from dagrun.model.reference import Template
 from dagrun.model.toolbox import Toolbox
 
 
@@ -70,14 +69,24 @@ def find_problems(
         # The rest is not looked at: a plan that is far too long must be written anew anyway.
         findings.add("DR108", WHOLE_PLAN, "steps", count=count, limit=policy.max_steps)
         return findings.problems(), None
-    scope = Scope(plan, toolbox, policy, inputs, findings)
-    steps = _check_steps(scope)
-    output = check_output(scope) if plan.output is not None else None
+    scope = scope_of(plan, toolbox, policy, inputs, findings)
+    steps, is_ordered = _check_steps(scope, plan)
+    output = check_output(scope, plan.output) if plan.output is not None else None
     advise(steps, scope)
     problems = findings.problems()
     if findings.has_errors or (strict and problems):
         return problems, None
-    return problems, _settle(scope, toolbox, steps, output, problems)
+    checked = CheckedPlan(
+        plan=plan,
+        toolbox=toolbox,
+        policy=policy,
+        steps={checked.step.id: checked for _, checked in steps},
+        successors=_successors(plan, steps),
+        output=output,
+        advice=problems,
+        is_ordered=is_ordered,
+    )
+    return problems, checked
 
 
 def _count_steps(plan: Plan) -> int:
@@ -86,36 +95,21 @@ def _count_steps(plan: Plan) -> int:
     return len(plan.steps) + sum(len(items) for items in lists if isinstance(items, list))
 
 
-def _check_steps(scope: Scope) -> list[tuple[int, CheckedStep]]:
+def _check_steps(scope: Scope, plan: Plan) -> tuple[list[tuple[int, CheckedStep]], bool]:
     steps = []
     dependencies: dict[str, tuple[str, ...]] = {}
-    for index, step in enumerate(scope.plan.steps):
+    for index, step in enumerate(plan.steps):
         checked, waits_for = check_step(scope, index, step)
         dependencies.setdefault(step.id, waits_for)
         if checked is not None:
             steps.append((index, checked))
-    check_cycles(dependencies, scope.index, scope.findings)
-    return steps
+    return steps, check_cycles(dependencies, scope.index, scope.findings)
 
 
-def _settle(
-    scope: Scope,
-    toolbox: Toolbox,
-    steps: list[tuple[int, CheckedStep]],
-    output: Template | None,
-    advice: tuple[Problem, ...],
-) -> CheckedPlan:
-    successors: dict[str, list[str]] = {step.id: [] for step in scope.plan.steps}
+def _successors(plan: Plan, steps: list[tuple[int, CheckedStep]]) -> dict[str, tuple[str, ...]]:
+    successors: dict[str, list[str]] = {step.id: [] for step in plan.steps}
     for _, checked in steps:
         id_ = checked.step.id
         for need in checked.depends_on:
             successors[need].append(id_)
-    return CheckedPlan(
-        plan=scope.plan,
-        toolbox=toolbox,
-        policy=scope.policy,
-        steps={checked.step.id: checked for _, checked in steps},
-        successors={id_: tuple(after) for id_, after in successors.items()},
-        output=output,
-        advice=advice,
-    )
+    return {id_: tuple(after) for id_, after in successors.items()}

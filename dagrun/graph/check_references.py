@@ -159,9 +159,8 @@ class StepReferences:
         self._findings.add("DR309", self._index, "for_each", step=self._step.id, reason=reason)
 
 
-def check_output(scope: Scope) -> Template | None:
-    """Check what the plan says that the run answers, and make a template of it."""
-    output: Any = scope.plan.output
+def check_output(scope: Scope, output: Any) -> Template | None:
+    """Check what a plan says that the run answers, and make a template of it."""
     if isinstance(output, str) and "${" not in output:
         try:
             # A bare id or path is a reference: there is nothing else that a plain text could be good for.

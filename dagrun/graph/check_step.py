@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from dagrun.graph.approval import asks_of
 from dagrun.graph.check_arguments import Call
 from dagrun.graph.check_references import StepReferences
 from dagrun.graph.check_tools import check_executor, check_fallback, check_tool
@@ -65,6 +66,8 @@ def check_step(scope: Scope, index: int, step: Step) -> tuple[CheckedStep | None
         depends_on=waits_for,
         value_sources=frozenset(references.sources) if references is not None and references.sources else _NOTHING,
         timeout=facts.timeout if step.timeout is None else least(step.timeout, facts.timeout),
+        asks=asks_of(step, facts.tool, scope.policy) if facts.may_ask or step.confidence is not None else (),
+        fallback_asks=asks_of(step, fallback.tool, scope.policy) if fallback is not None else (),
     )
     return checked, waits_for
 
@@ -91,7 +94,7 @@ def _dependencies(scope: Scope, index: int, step: Step, references: StepReferenc
     found = tuple(step.depends_on)
     if found:
         distinct = set(found)
-        if len(distinct) < len(found) or step.id in distinct or not scope.ids.issuperset(distinct):
+        if len(distinct) < len(found) or step.id in distinct or not scope.knows(distinct):
             _check_declared(scope, index, step)
             found = tuple(id_ for id_ in dict.fromkeys(found) if id_ in scope.index and id_ != step.id)
     if references is not None and references.sources:
@@ -125,5 +128,3 @@ def _check_options(scope: Scope, index: int, step: Step) -> None:
         wrong("default", 'a default is used only with on_failure "default"')
     if step.has_default:
         is_plain_json(step.default, scope.findings, index, "default")
-    if step.pause is not None:
-        wrong("pause", "to pause, a run needs somebody who answers, and that cannot be had yet")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dagrun.errors import Problem
+from dagrun.graph.approval import Ask
 from dagrun.model.condition import Condition
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import Policy
@@ -30,11 +31,14 @@ class CheckedStep:
         value_sources: Those of them whose output is used, in arguments, list or condition.
         timeout: Seconds for an attempt: the least that step, tool and policy say; or none.
         gates: Those of *depends_on* that need only have ended, however they did: the barrier of a wave.
+        asks: Why a person must agree before the tool is called; none if nobody needs to.
+        fallback_asks: The same for the fallback.
         is_plain: Whether nothing has to be asked before it starts: no condition, no list, no approval, no effect.
         may_repeat: Whether a call of unknown outcome may be made again.
         has_arguments: Whether anything is passed at all.
         is_timed: Whether an attempt of its own tool may run into a time limit.
         success: The condition that its output must meet, or none.
+        pauses_after: Whether what depends on it waits until a person has looked at what it gave.
     """
 
     step: Step
@@ -48,21 +52,25 @@ class CheckedStep:
     value_sources: frozenset[str]
     timeout: float | None
     gates: frozenset[str] = frozenset()
+    asks: tuple[Ask, ...] = ()
+    fallback_asks: tuple[Ask, ...] = ()
     # Derived once, because the hot path asks for them at every step.
     is_plain: bool = field(init=False)
     may_repeat: bool = field(init=False)
     has_arguments: bool = field(init=False)
     is_timed: bool = field(init=False)
     success: Condition | None = field(init=False)
+    pauses_after: bool = field(init=False)
 
     def __post_init__(self) -> None:
         tool = self.tool
-        asks = self.step.when is not None or self.items is not None or bool(tool.needs_approval)
-        self.is_plain = tool.effect.is_free and not asks
+        asks = bool(self.asks) or self.step.pause == "before"
+        self.is_plain = tool.effect.is_free and not asks and self.step.when is None and self.items is None
         self.may_repeat = tool.effect.may_repeat
         self.has_arguments = bool(self.step.args) or tool.arguments.context is not None
         self.is_timed = self.timeout is not None or self.step.deadline is not None
         self.success = self.step.success
+        self.pauses_after = self.step.pause == "after"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +85,7 @@ class CheckedPlan:
         successors: For each id, the ids of the steps that wait for it.
         output: What the run answers, ready to be filled; `None` for the outputs of the sinks.
         advice: What is not wrong, but worth a look.
+        is_ordered: Whether every step stands after all that it waits for.
     """
 
     plan: Plan
@@ -86,3 +95,4 @@ class CheckedPlan:
     successors: Mapping[str, tuple[str, ...]]
     output: Template | None
     advice: tuple[Problem, ...] = field(default=())
+    is_ordered: bool = False

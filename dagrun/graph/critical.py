@@ -48,8 +48,7 @@ def priorities(plan: CheckedPlan) -> dict[str, float]:
 
     Where no step has an estimate, the path is counted in hops.
     """
-    known = [s.step.estimate for s in plan.steps.values() if s.step.estimate is not None]
-    usual = sum(known) / len(known) if known else 1.0
+    usual = usual_seconds(plan)
 
     def seconds(step: str) -> float:
         estimate = plan.steps[step].step.estimate
@@ -57,3 +56,9 @@ def priorities(plan: CheckedPlan) -> dict[str, float]:
 
     order = topological_order(plan.successors, {id_: len(s.depends_on) for id_, s in plan.steps.items()})
     return remaining_paths(order, plan.successors, seconds)
+
+
+def usual_seconds(plan: CheckedPlan) -> float:
+    """What a step without an estimate counts as: the mean of the others, or 1 hop."""
+    known = [s.step.estimate for s in plan.steps.values() if s.step.estimate is not None]
+    return sum(known) / len(known) if known else 1.0

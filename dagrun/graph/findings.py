@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from operator import itemgetter
 from typing import Final
 
@@ -25,11 +25,16 @@ MAX_NAMES: Final = 2_000
 
 
 class Findings:
-    """Collects problems."""
+    """Collects problems.
 
-    __slots__ = ("_counts", "_found", "_hints_left")
+    Args:
+        place_of: Says where the step of an index is written; by default in a plan.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_counts", "_found", "_hints_left", "_place_of")
+
+    def __init__(self, place_of: Callable[[int], str] = "steps[{}]".format) -> None:
+        self._place_of = place_of
         self._found: list[tuple[int, Problem]] = []
         self._counts: Counter[str] = Counter()
         self._hints_left = MAX_HINTS
@@ -48,7 +53,7 @@ class Findings:
             return
         path = field
         if index not in (WHOLE_PLAN, PLAN_OUTPUT):
-            path = f"steps[{index}].{field}" if field else f"steps[{index}]"
+            path = f"{self._place_of(index)}.{field}" if field else self._place_of(index)
         self._found.append((index, Problem(code, path, {name: str(fact) for name, fact in facts.items()})))
 
     def wants(self, code: str) -> bool:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from heapq import heappop, heappush
+from collections.abc import Callable, Collection, Mapping
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from dagrun.model.outcome import State
 
 if TYPE_CHECKING:
-    from dagrun.graph.live import Node
+    from dagrun.graph.node import Node
 
     # Nodes do not compare: priority, place in the plan and, of a for_each, the element always tell two apart.
     Entry: TypeAlias = tuple[float, int, int, Node]
@@ -69,31 +69,80 @@ class Frontier:
 
     Args:
         total: The cap on all running steps; `None` for no limit.
-        priorities: Longest remaining path per step id, in seconds or hops; `None` where no cap makes it matter.
+        priorities: Longest remaining path per step id, in seconds or hops; `None` where no cap makes it matter. A
+            splice changes them in place, and calls `reorder`; or brings the first cap, and calls `rank`.
         on_room: Called when a cap shared with other runs has room again.
+
+    Attributes:
+        elsewhere: Lists of others in which steps wait that are ready: what is withdrawn leaves them as well.
     """
 
-    __slots__ = ("_heap", "_on_room", "_priorities", "_queue", "_total")
+    __slots__ = ("_heap", "_on_room", "_queue", "_total", "elsewhere", "priorities")
 
     def __init__(
         self,
         total: Cap | None = None,
-        priorities: Mapping[str, float] | None = None,
+        priorities: dict[str, float] | None = None,
         on_room: Callable[[], None] | None = None,
     ) -> None:
         self._total = total
-        self._priorities = priorities
+        self.priorities = priorities
         self._on_room = on_room
         self._queue: deque[Node] = deque()
         self._heap: list[Entry] = []
+        self.elsewhere: list[list[Node]] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no step lies here that could still be taken, now or when there is room for it."""
+        while self._queue and self._queue[0].state is not _READY:
+            self._queue.popleft()
+        while self._heap and self._heap[0][-1].state is not _READY:
+            self._unpark(heappop(self._heap)[-1].caps)
+        return not self._queue and not self._heap
 
     def push(self, node: Node) -> None:
         """Add a step that has become ready."""
-        if self._priorities is None:
+        if self.priorities is None:
             self._queue.append(node)
         else:
-            family = node.id if node.parent is None else node.parent.id
-            heappush(self._heap, (-self._priorities.get(family, 0.0), node.order, node.index, node))
+            heappush(self._heap, self._entry(node, self.priorities))
+
+    @staticmethod
+    def _entry(node: Node, priorities: Mapping[str, float]) -> Entry:
+        family = node.id if node.parent is None else node.parent.id
+        return (-priorities.get(family, 0.0), node.order, node.index, node)
+
+    def withdraw(self, nodes: Collection[Node]) -> None:
+        """Take steps back that were ready and have not been started: they may be pushed again later."""
+        off = set(nodes)
+        if not off:
+            return
+        for line in self.elsewhere:
+            line[:] = [node for node in line if node not in off]
+        self._queue = deque(node for node in self._queue if node not in off)
+        self._heap = [entry for entry in self._heap if entry[-1] not in off]
+        heapify(self._heap)
+        for cap in {cap for node in off for cap in node.caps}:
+            cap.parked = [entry for entry in cap.parked if entry[-1] not in off]
+            heapify(cap.parked)
+            self._unpark((cap,))  # what one of them was taken from the cap for, another may use
+
+    def reorder(self, nodes: Collection[Node]) -> None:
+        """Take note of changed priorities of *nodes*, as far as they wait here or at a cap."""
+        if self.priorities is None or not nodes:
+            return
+        off = set(nodes)
+        for heap in (self._heap, *(cap.parked for cap in {cap for node in off for cap in node.caps})):
+            heap[:] = [self._entry(entry[-1], self.priorities) if entry[-1] in off else entry for entry in heap]
+            heapify(heap)
+
+    def rank(self, priorities: dict[str, float]) -> None:
+        """Go by *priorities* from now on: the first cap has come."""
+        self.priorities = priorities
+        waiting, self._queue = self._queue, deque()
+        for node in waiting:
+            self.push(node)
 
     def room(self) -> int:
         """How many more steps could be taken now, at most."""
@@ -110,7 +159,7 @@ class Frontier:
 
     def take(self) -> Node | None:
         """Give the step that should start next, its slots taken; `None` if nothing may start now."""
-        if self._priorities is None:
+        if self.priorities is None:
             queue = self._queue
             while queue:
                 node = queue.popleft()
@@ -151,7 +200,7 @@ class Frontier:
 
     def release(self, node: Node) -> None:
         """Give back the slots of a step that was taken."""
-        if self._priorities is None:
+        if self.priorities is None:
             return
         for cap in node.caps:
             cap.release()

@@ -6,105 +6,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import Any, Final
 
+from dagrun.graph import answers, splicing
 from dagrun.graph.checked import CheckedPlan, CheckedStep
+from dagrun.graph.critical import topological_order, usual_seconds
 from dagrun.graph.frontier import Cap, Frontier
+from dagrun.graph.history import PastReplan, Revision
+from dagrun.graph.node import Node
+from dagrun.model import event as events
+from dagrun.model.brief import Trigger
 from dagrun.model.event import AttemptEnded, AttemptStarted, Event, RunEnded, RunStarted, StepExpanded, StepSettled
 from dagrun.model.outcome import SETTLED, Attempt, Recovery, State, Status
-from dagrun.model.reference import Reference
-from dagrun.model.toolbox import AnyTool
+from dagrun.model.question import Question
+from dagrun.model.reference import Reference, Template
 from dagrun.model.value import Stored, decode, dig, encode, select
 
 _WAITING: Final = State.WAITING
 _READY: Final = State.READY
 _RUNNING: Final = State.RUNNING
 _SUCCEEDED: Final = State.SUCCEEDED
+_BLOCKED: Final = State.BLOCKED
+_PROCEED: Final = Recovery.PROCEED
 
-
-class Node:
-    """A step of one run, with where it stands. Changed by `LiveGraph.apply` alone.
-
-    Attributes:
-        id: Of the step; ``id[0]`` for an element of a for_each.
-        plan: The checked step; an element shares that of its parent.
-        order: Place in the plan, for ties.
-        state: Where it stands.
-        missing: Dependencies, or elements, that have not settled yet.
-        successors: The nodes that wait for this one.
-        attempts: Its calls so far.
-        value: What it gave, once it has succeeded.
-        caps: The limits that count it while it runs.
-        parent: The for_each that it is an element of, or none.
-        index: Which element.
-        item: The element itself.
-        children: The elements of a for_each, once its list is known.
-        expanded: When that was, in seconds since the start of the run.
-        ended: How it settled, if not by an attempt.
-        is_tolerated: Whether it may fail or be skipped without taking along what depends on its order alone.
-        on_fallback: Whether the next attempt calls the fallback.
-    """
-
-    __slots__ = (
-        "attempts",
-        "caps",
-        "children",
-        "ended",
-        "expanded",
-        "id",
-        "index",
-        "is_tolerated",
-        "item",
-        "missing",
-        "on_fallback",
-        "order",
-        "parent",
-        "plan",
-        "state",
-        "successors",
-        "value",
-    )
-
-    def __init__(self, id: str, plan: CheckedStep, order: int, missing: int = 0) -> None:
-        self.id = id
-        self.plan = plan
-        self.order = order
-        self.state = _WAITING if missing else _READY
-        self.missing = missing
-        self.successors: list[Node] = []
-        self.attempts: list[Attempt] = []
-        self.value: Stored = None
-        self.caps: tuple[Cap, ...] = ()
-        self.parent: Node | None = None
-        self.index = 0
-        self.item: Stored = None
-        self.children: list[Node] | None = None
-        self.expanded: float | None = None
-        self.ended: StepSettled | None = None
-        self.is_tolerated = False
-        self.on_fallback = False
-
-    def __repr__(self) -> str:
-        return f"<{self.id} {self.state}>"
-
-    @property
-    def reason(self) -> str:
-        """Why it did not succeed, in a sentence; empty if it did, or has not ended."""
-        if self.ended is not None:
-            return self.ended.reason
-        outcome = self.attempts[-1].outcome if self.attempts else None
-        return outcome.failure.message if outcome is not None and outcome.failure is not None else ""
-
-    @property
-    def tool(self) -> AnyTool:
-        """What its next attempt calls."""
-        plan = self.plan
-        return plan.fallback if self.on_fallback and plan.fallback is not None else plan.tool
-
-    @property
-    def is_expandable(self) -> bool:
-        """Whether its list must be looked at before anything can be called."""
-        return self.plan.items is not None and self.parent is None
+# Why what depends on a step waits, although the step has settled.
+REPLAN: Final = "replan"
+PAUSE: Final = "pause"
 
 
 class LiveGraph:
@@ -115,6 +43,24 @@ class LiveGraph:
         inputs: The inputs of the run, stored.
         frontier: Gets every step that becomes ready.
         caps_of: The caps that count a step; called where caps are set at all.
+
+    Attributes:
+        nodes: Every step that ever was in the plan, by id, elements of for_each included.
+        unsettled: How many of them have not settled.
+        goal: What the run is for.
+        output: What it answers, ready to be filled; `None` for the outputs of the sinks.
+        revisions: The splices and changes of the goal so far.
+        kept: For each settled step that its dependents wait for nevertheless: why.
+        triggers: The reasons to ask the planner that are open, by step; an empty id stands for the goal.
+        questions: The questions to people that are open, by id.
+        replanned: The requests to the planner that are over.
+        replans: Requests to the planner so far.
+        asking: The number of the one that is open; 0 if none is.
+        why_unchanged: Why the plan was not changed after a failure, the last time that it was not.
+        warnings: What was surprising and led to no change of the plan.
+        withheld: How the run ends if its answer is not handed out, once that is so.
+        planner_calls: Calls of the planner so far.
+        is_frozen: Whether nothing may start that has not started: the goal has changed, and the plan has not yet.
     """
 
     def __init__(
@@ -127,10 +73,25 @@ class LiveGraph:
         self.plan = plan
         self.inputs = inputs
         self.frontier = frontier
+        self.caps_of = caps_of
         self.status: Status | None = None
         self.reason = ""
         self.unsettled = len(plan.steps)
-        self._caps_of = caps_of
+        self.goal = plan.plan.goal
+        self.output: Template | None = plan.output
+        self.revisions: list[Revision] = []
+        self.kept: dict[str, set[str]] = {}
+        self.triggers: dict[str, Trigger] = {}
+        self.questions: dict[str, Question] = {}
+        self.replanned: list[PastReplan] = []
+        self.replans = 0
+        self.asking = 0
+        self.why_unchanged = ""
+        self.warnings: list[str] = []
+        self.withheld: tuple[Status, str] | None = None
+        self.planner_calls = 0
+        self.is_frozen = False
+        self._labels: dict[str, float] | None = None
         self.nodes = nodes = {
             id_: Node(id_, step, order, len(step.depends_on)) for order, (id_, step) in enumerate(plan.steps.items())
         }
@@ -183,7 +144,7 @@ class LiveGraph:
             raise LookupError(f"step {step} has no output: it is {source.state}")
         return source.value
 
-    # Events -----------------------------------------------------------------------------------------------
+    # Attempts ---------------------------------------------------------------------------------------------
 
     def _run_started(self, event: RunStarted) -> None:
         self.begin()
@@ -197,18 +158,44 @@ class LiveGraph:
         node = self.nodes[event.step]
         attempt = node.attempts[-1]
         attempt.ended = event.at
-        outcome = attempt.outcome = event.outcome
-        decision = attempt.decision = event.decision
-        node.state = event.state
-        if event.state is _SUCCEEDED:
-            is_default = decision.recovery is Recovery.DEFAULT
-            node.value = encode(node.plan.step.default) if is_default else outcome.value
-            self._settled(node)
-        elif event.state in SETTLED:
-            node.is_tolerated = decision.recovery is Recovery.SKIP
-            self._settled(node)
+        attempt.outcome = event.outcome
+        attempt.decision = event.decision
+        if event.state is _SUCCEEDED and event.decision.recovery is _PROCEED and not node.plan.pauses_after:
+            node.state = _SUCCEEDED
+            node.value = event.outcome.value
+            self.settled(node)
         else:
-            node.on_fallback = decision.recovery is Recovery.FALL_BACK or node.on_fallback
+            self._decided(node, event)
+
+    def _reviewed(self, event: events.Reviewed) -> None:
+        node = self.nodes[event.step]
+        node.make_extra().verdicts = event.verdicts
+        attempt = node.attempts[-1]
+        attempt.outcome, attempt.decision = event.outcome, event.decision
+        self._decided(node, event)
+
+    def _decided(self, node: Node, event: AttemptEnded | events.Reviewed) -> None:
+        """Put *node* where recovery has decided that it stands."""
+        recovery, state = event.decision.recovery, event.state
+        node.state = state
+        if recovery is Recovery.REPLAN:
+            self.kept.setdefault(node.id, set()).add(REPLAN)
+        if state is _SUCCEEDED:
+            if node.pauses_after:
+                self.kept.setdefault(node.id, set()).add(PAUSE)
+            is_default = recovery is Recovery.DEFAULT
+            node.value = encode(node.plan.step.default) if is_default else event.outcome.value
+            if event.outcome.surprise and recovery is _PROCEED:
+                self.warnings.append(f"{node.id} was surprising ({event.outcome.surprise}), and nobody was asked")
+            self.settled(node)
+        elif state in SETTLED:
+            # What was told to stop because the plan does without it is missed by nobody, a doubt about it excepted.
+            node.is_tolerated = recovery is Recovery.SKIP or (node.is_gone and state is not State.UNKNOWN)
+            self.settled(node)
+        else:
+            node.on_fallback = recovery is Recovery.FALL_BACK or node.on_fallback
+
+    # Ends -------------------------------------------------------------------------------------------------
 
     def _step_settled(self, event: StepSettled) -> None:
         node = self.nodes[event.step]
@@ -216,31 +203,84 @@ class LiveGraph:
         node.value = event.value
         node.is_tolerated = event.is_tolerated
         node.ended = event
-        self._settled(node)
+        if event.asks_planner:
+            self.kept.setdefault(node.id, set()).add(REPLAN)
+        if node.state is _SUCCEEDED and node.pauses_after:
+            self.kept.setdefault(node.id, set()).add(PAUSE)
+        self.settled(node)
 
-    def _settled(self, node: Node) -> None:
+    def settled(self, node: Node) -> None:
         """Count a step that has ended; release what waited only for it, block what cannot run without it."""
         self.unsettled -= 1
         if node.parent is not None:
             node.parent.missing -= 1
-        succeeded = node.state is _SUCCEEDED
+        keeps_back = node.state is not _SUCCEEDED or (bool(self.kept) and node.id in self.kept)
+        is_frozen, push = self.is_frozen, self.frontier.push
         for after in node.successors:
             after.missing = missing = after.missing - 1
-            if succeeded and missing:
+            if missing and not keeps_back:
                 continue  # by far the most frequent case
             if after.state is not _WAITING:
                 continue
-            if not succeeded and self._blocks(node, after):
-                after.state = State.BLOCKED
+            if keeps_back and self.blocks(node, after):
+                after.state = _BLOCKED
             elif not missing:
-                after.state = _READY
-                self.frontier.push(after)
+                after.state = (
+                    _BLOCKED if is_frozen else _READY
+                )  # as `release` does, of which a call costs too much here
+                if not is_frozen:
+                    push(after)
 
-    @staticmethod
-    def _blocks(node: Node, after: Node) -> bool:
-        """Whether *after* cannot run because *node* did not succeed."""
-        plan = after.plan
-        return node.id not in plan.gates and (not node.is_tolerated or node.id in plan.value_sources)
+    def blocks(self, node: Node, after: Node) -> bool:
+        """Whether *after* cannot run, for now or for ever, because of how *node* has settled."""
+        return self.would_block(node, after.plan)
+
+    def would_block(self, node: Node, plan: CheckedStep) -> bool:
+        """The same of a step that is defined by *plan*."""
+        if node.id in plan.gates:
+            return False
+        if node.id in self.kept:
+            return True
+        return node.state is not _SUCCEEDED and (not node.is_tolerated or node.id in plan.value_sources)
+
+    def release(self, node: Node) -> None:
+        """Let a step start that waits for nothing any more."""
+        if self.is_frozen and not node.attempts:
+            node.state = _BLOCKED
+            return
+        node.state = _READY
+        self.frontier.push(node)
+
+    def reassess(self, node: Node) -> None:
+        """Find out anew where a step stands that has not started: from all that it depends on."""
+        missing, is_blocked = 0, False
+        for id_ in node.plan.depends_on:
+            before = self.nodes[id_]
+            if not before.state.is_settled:
+                missing += 1
+            elif self.blocks(before, node):
+                is_blocked = True
+        node.missing = missing
+        if is_blocked:
+            node.state = _BLOCKED
+        elif missing:
+            node.state = _WAITING
+        else:
+            self.release(node)
+
+    def let_go(self, node: Node, why: str) -> None:
+        """A reason for which the dependents of a settled step had to wait is gone."""
+        reasons = self.kept.get(node.id)
+        if reasons is None:
+            return
+        reasons.discard(why)
+        if reasons:
+            return
+        del self.kept[node.id]
+        for after in node.successors:
+            # What a failure blocks stays so, until somebody says that it is skipped.
+            if after.state is _BLOCKED and not self.blocks(node, after):
+                self.reassess(after)
 
     def _step_expanded(self, event: StepExpanded) -> None:
         parent = self.nodes[event.step]
@@ -262,15 +302,41 @@ class LiveGraph:
         self.status = event.status
         self.reason = event.reason
 
-    # Questions ---------------------------------------------------------------------------------------------
+    # Questions --------------------------------------------------------------------------------------------
+
+    @property
+    def revision(self) -> int:
+        """The number of the present revision; 0 for the plan that the run began with."""
+        return len(self.revisions)
+
+    @property
+    def labels(self) -> dict[str, float]:
+        """The order labels of all steps of the plan; see `labels.Labels`."""
+        if self._labels is None:
+            steps = self.plan.steps
+            order = list(steps)
+            if not self.plan.is_ordered:
+                order = topological_order(self.plan.successors, {id_: len(s.depends_on) for id_, s in steps.items()})
+            self._labels = {id_: float(place) for place, id_ in enumerate(order)}
+        return self._labels
+
+    @cached_property
+    def usual_seconds(self) -> float:
+        """What a step without an estimate counts as, where the longest remaining path matters."""
+        return usual_seconds(self.plan)
 
     def planned(self) -> Iterator[Node]:
-        """The steps of the plan, in its order, without the elements of for_each."""
-        return (node for node in self.nodes.values() if node.parent is None)
+        """The steps of the plan as it stands, without the elements of for_each."""
+        return (node for node in self.nodes.values() if node.parent is None and not node.is_gone)
+
+    def after(self, node: Node) -> Iterator[Node]:
+        """The steps of the plan as it stands that wait for *node*; for an element, its for_each."""
+        found = (after if after.parent is None else after.parent for after in node.successors)
+        return (after for after in found if not after.is_gone)
 
     def sinks(self) -> list[Node]:
         """The steps that nothing waits for, but for the end of a wave."""
-        return [node for node in self.planned() if all(node.id in after.plan.gates for after in node.successors)]
+        return [node for node in self.planned() if all(node.id in after.plan.gates for after in self.after(node))]
 
 
 _APPLY: Final[Mapping[type[Event], Callable[[LiveGraph, Any], None]]] = {
@@ -280,4 +346,15 @@ _APPLY: Final[Mapping[type[Event], Callable[[LiveGraph, Any], None]]] = {
     StepSettled: LiveGraph._step_settled,
     StepExpanded: LiveGraph._step_expanded,
     RunEnded: LiveGraph._run_ended,
+    events.Reviewed: LiveGraph._reviewed,
+    events.Spliced: splicing.splice,
+    events.GoalChanged: splicing.change_goal,
+    events.ReplanRequested: answers.replan_requested,
+    events.ReplanStarted: answers.replan_started,
+    events.ReplanEnded: answers.replan_ended,
+    events.QuestionAsked: answers.question_asked,
+    events.QuestionAnswered: answers.question_answered,
+    events.StepResumed: answers.step_resumed,
+    events.PatchRefused: lambda graph, event: None,
+    events.CeilingNear: lambda graph, event: None,
 }

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dagrun.graph.approval import EVERY_TOOL
 from dagrun.graph.check_ids import check_ids
 from dagrun.graph.findings import Findings
 from dagrun.graph.json_types import Types, types_of
@@ -28,6 +29,7 @@ class ToolFacts:
         pool: The pool whose limit counts it.
         timeout: Seconds for an attempt: the least that tool and policy say; or none.
         has_aliases: Whether an argument of it goes by two names.
+        may_ask: Whether a person may have to agree to a call of it.
         argument_types: The types that its arguments take, as far as they were asked for.
         import_fault: Why a worker process could not import it; empty if it can, `None` if nobody has looked.
     """
@@ -38,6 +40,7 @@ class ToolFacts:
     pool: str | None
     timeout: float | None
     has_aliases: bool
+    may_ask: bool
     argument_types: dict[str, Types | None] = field(default_factory=dict)
     import_fault: str | None = None
 
@@ -55,36 +58,43 @@ class ToolFacts:
         return self.import_fault
 
 
+@dataclass(frozen=True, slots=True)
 class Scope:
-    """The plan under check, its surroundings, and what was found.
+    """The steps under check, their surroundings, and what was found.
 
     Attributes:
-        plan: The plan.
-        policy: What it is checked against.
+        policy: What they are checked against.
         findings: Where the problems go.
-        index: The place of each id.
-        ids: The same ids as a set, which large sets compare with quickly.
+        index: The place of each id that a step may wait for.
         tools: What is known of each tool, by name.
         sources: What stands behind references.
+        ids: The same ids as a set, which large sets compare with quickly; `None` where few are asked for.
     """
 
-    __slots__ = ("findings", "ids", "index", "plan", "policy", "sources", "tools")
+    policy: Policy
+    findings: Findings
+    index: Mapping[str, int]
+    tools: Mapping[str, ToolFacts]
+    sources: Sources
+    ids: frozenset[str] | None = None
 
-    def __init__(
-        self,
-        plan: Plan,
-        toolbox: Toolbox,
-        policy: Policy,
-        inputs: Mapping[str, Any] | None,
-        findings: Findings,
-    ) -> None:
-        self.plan = plan
-        self.policy = policy
-        self.findings = findings
-        self.tools = {name: _facts(tool, toolbox, policy) for name, tool in toolbox.items()}
-        self.index = check_ids(plan.steps, findings)
-        self.ids = frozenset(self.index)
-        self.sources = Sources(plan.steps, self.index, dict(toolbox), inputs)
+    def knows(self, ids: set[str]) -> bool:
+        """Whether a step may wait for all of *ids*."""
+        return self.ids.issuperset(ids) if self.ids is not None else all(id_ in self.index for id_ in ids)
+
+
+def scope_of(
+    plan: Plan, toolbox: Toolbox, policy: Policy, inputs: Mapping[str, Any] | None, findings: Findings
+) -> Scope:
+    """The scope of a whole plan; its ids are checked."""
+    index = check_ids(plan.steps, findings)
+    sources = Sources({id_: plan.steps[place] for id_, place in index.items()}, dict(toolbox), inputs)
+    return Scope(policy, findings, index, facts_of(toolbox, policy), sources, frozenset(index))
+
+
+def facts_of(toolbox: Toolbox, policy: Policy) -> dict[str, ToolFacts]:
+    """What follows from each tool and a policy."""
+    return {name: _facts(tool, toolbox, policy) for name, tool in toolbox.items()}
 
 
 def least(*limits: float | None) -> float | None:
@@ -102,6 +112,7 @@ def _facts(tool: AnyTool, toolbox: Toolbox, policy: Policy) -> ToolFacts:
         pool=tool.pool,
         timeout=timeout,
         has_aliases=len(set(names.values())) < len(names),
+        may_ask=bool(tool.needs_approval) or any(rule.tool in (tool.name, EVERY_TOOL) for rule in policy.approve),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from dagrun.graph.json_types import UNKNOWN, Lookup, Schema, look_up, type_of
@@ -18,23 +18,20 @@ class Sources:
     """Answers what is known, before anything has run, about the value of a reference.
 
     Args:
-        steps: Of the plan.
-        index: The place of each id in it.
+        steps: By id.
         tools: By name.
         inputs: Of the run; `None` if they are not known yet.
     """
 
-    __slots__ = ("_index", "_inputs", "_memo", "_steps", "_tools")
+    __slots__ = ("_inputs", "_memo", "_steps", "_tools")
 
     def __init__(
         self,
-        steps: Sequence[Step],
-        index: Mapping[str, int],
+        steps: Mapping[str, Step],
         tools: Mapping[str, AnyTool],
         inputs: Mapping[str, Any] | None,
     ) -> None:
         self._steps = steps
-        self._index = index
         self._tools = tools
         self._inputs = None if inputs is None else dict(inputs)
         # Many steps use the same part of the output of the same tool.
@@ -42,7 +39,7 @@ class Sources:
 
     def producer(self, id_: str) -> Step:
         """The step called *id_*."""
-        return self._steps[self._index[id_]]
+        return self._steps[id_]
 
     def look_up(self, reference: Reference, items: Template | None = None) -> Lookup:
         """What is known about the value of *reference*.
@@ -56,7 +53,7 @@ class Sources:
         if reference.step == "item":
             whole = self.list_behind(items)
             return UNKNOWN if whole is None else self.look_up(Reference(whole.step, (*whole.path, 0, *reference.path)))
-        step = self._steps[self._index[reference.step]]
+        step = self._steps[reference.step]
         if step.for_each is not None:
             return self._of_list(step, reference.path)
         return self.output(step, reference.path)
@@ -75,7 +72,7 @@ class Sources:
         if items is None or not items.holes or items.holes[0].place or items.holes[0].is_text:
             return None
         reference = items.holes[0].reference
-        return reference if reference.step in self._index or reference.step == "input" else None
+        return reference if reference.step in self._steps or reference.step == "input" else None
 
     @staticmethod
     def _lenient(step: Step, found: Lookup) -> Lookup:

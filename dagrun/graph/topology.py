@@ -16,27 +16,31 @@ MAX_NAMED: Final = 10
 _MAX_CYCLES: Final = 100
 
 
-def check_cycles(dependencies: Mapping[str, Collection[str]], index: Mapping[str, int], findings: Findings) -> None:
+def check_cycles(dependencies: Mapping[str, Collection[str]], index: Mapping[str, int], findings: Findings) -> bool:
     """Look for steps that wait for each other.
 
     Args:
         dependencies: For each step, those that it waits for; every one of them a key.
         index: The place of each step in the plan.
         findings: Where the problems go.
+
+    Returns:
+        Whether every step stands after all that it waits for.
     """
     graph = _loose_part(dependencies)
     if graph is None:
         limit = f"{MAX_LOOSE_EDGES:,}"
         reason = f"over {limit} dependencies can be checked only if every step stands after those that it waits for"
         findings.add("DR308", WHOLE_PLAN, "steps", reason=reason)
-        return
+        return False
     if nx.is_directed_acyclic_graph(graph):
-        return
+        return not graph
     # Never `find_cycle`: on a dense graph without a cycle it takes for ever, and most of this one may be such.
     knots = [knot for knot in nx.strongly_connected_components(graph) if len(knot) > 1]
     for knot in sorted(knots, key=lambda knot: min(index[id_] for id_ in knot))[:_MAX_CYCLES]:
         cycle = _walk(knot, dependencies, index)
-        findings.add("DR106", index[cycle[0]], "depends_on", cycle=_name(cycle))
+        findings.add("DR106", index[cycle[0]], "depends_on", cycle=name_cycle(cycle))
+    return False
 
 
 def _loose_part(dependencies: Mapping[str, Collection[str]]) -> nx.DiGraph[str] | None:
@@ -70,7 +74,7 @@ def _walk(knot: set[str], dependencies: Mapping[str, Collection[str]], index: Ma
     return cycle[first:] + cycle[:first]
 
 
-def _name(cycle: list[str]) -> str:
+def name_cycle(cycle: list[str]) -> str:
     """Write a cycle as "a -> b -> a" (a waits for b), the middle of a long one left out."""
     if len(cycle) <= MAX_NAMED:
         return " -> ".join((*cycle, cycle[0]))

@@ -38,7 +38,7 @@ def in_waves(plan: CheckedPlan) -> CheckedPlan:
         for id_ in before:
             own = frozenset(plan.successors[id_])
             successors[id_] = (*plan.successors[id_], *(after for after in wave if after not in own))
-    return replace(plan, steps=steps, successors=successors)
+    return replace(plan, steps=steps, successors=successors, is_ordered=False)
 
 
 def _behind(step: CheckedStep, before: list[str], barrier: frozenset[str]) -> CheckedStep:

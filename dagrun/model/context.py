@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagrun.errors import StepCancelled
+from dagrun.errors import ContractError, StepCancelled, ToolError, shorten
 from dagrun.model.artifact import ArtifactStore
+from dagrun.model.question import Answer
 
 Report = Callable[[str, Mapping[str, Any]], None]
+# A question, the JSON schema of its answer, and what it is about.
+AskPerson = Callable[[str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,6 +41,7 @@ class ToolContext:
     report: Report = field(repr=False)
     clock: Callable[[], float] = field(repr=False)
     stop: threading.Event = field(default_factory=threading.Event, repr=False)
+    ask_person: AskPerson | None = field(default=None, repr=False)
 
     @property
     def seconds_left(self) -> float | None:
@@ -80,6 +84,45 @@ class ToolContext:
             ValueError: A negative or non-finite figure.
         """
         # A report of -5 or NaN must not win room under a ceiling.
-        if tokens < 0 or (cost is not None and not 0 <= cost < float("inf")):
+        if not 0 <= tokens < float("inf") or (cost is not None and not 0 <= cost < float("inf")):
             raise ValueError(f"usage must be finite and not negative, got {tokens} tokens and a cost of {cost}")
         self.report("usage", {"tokens": tokens, "cost": cost})
+
+    def surprise(self, reason: str) -> None:
+        """Say that the result is right, but not what anybody expected: ten times the rows, say.
+
+        The step succeeds, and a planner may be asked whether the plan still fits before anything uses the result.
+
+        Args:
+            reason: Why, in a sentence.
+        """
+        self.report("surprise", {"reason": reason})
+
+    def ask(self, text: str, *, schema: Mapping[str, Any] | None = None, about: Any = None) -> Coroutine[Any, Any, Any]:
+        """Ask a person; await it for the answer. Meanwhile the step is held: it takes no place, and no time counts.
+
+        Args:
+            text: The question, in a sentence.
+            schema: The JSON schema of the answer; its type and its ``enum`` are enforced.
+            about: Plain JSON that is shown with the question.
+
+        Returns:
+            The value that the person gave.
+
+        Raises:
+            ToolError: Nobody answered, or a person said no.
+            ContractError: The tool is a plain function or runs in a process of its own: only async tools can ask.
+        """
+        # At once: a plain function cannot await, and would never hear of it.
+        if self.ask_person is None:
+            raise ContractError(f"step {self.step} cannot ask anybody: only async tools that run as coroutines can")
+        return _ask(self.ask_person, text, schema, about)
+
+
+async def _ask(ask_person: AskPerson, text: str, schema: Mapping[str, Any] | None, about: Any) -> Any:
+    answer = await ask_person(text, schema, about)
+    if answer is None:
+        raise ToolError(f"nobody has answered: {shorten(text)}")
+    if answer.choice != "approve":
+        raise ToolError(f"a person said no{': ' + shorten(answer.note) if answer.note else ''}")
+    return answer.value

@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from dagrun.errors import Problem
+from dagrun.model.brief import Trigger
 from dagrun.model.outcome import Decision, Failure, Outcome, State, Status
+from dagrun.model.patch import Add, Consequence, Drop, Replace, Rewire, edit_as_dict
+from dagrun.model.question import Answer, Question
 from dagrun.model.value import Stored, decode
+from dagrun.model.verdict import Verdict
 
 # Slotted and not frozen: the hot path makes two per step, and freezing makes them four times as dear.
 
@@ -72,6 +77,7 @@ class StepSettled(Event):
         is_default: Whether the value is the default that stands in for the output.
         errors: For a for_each: the elements that failed, and why.
         failure: Why, as code can act on it, if the step failed before anything was called.
+        asks_planner: Whether the planner is asked about it, and what depends on the step waits for the answer.
     """
 
     step: str
@@ -83,6 +89,7 @@ class StepSettled(Event):
     is_default: bool = False
     errors: tuple[tuple[int, str], ...] = ()
     failure: Failure | None = None
+    asks_planner: bool = False
 
 
 @dataclass(slots=True)
@@ -91,6 +98,147 @@ class StepExpanded(Event):
 
     step: str
     items: tuple[Stored, ...]
+
+
+@dataclass(slots=True)
+class Reviewed(Event):
+    """The critics have looked at what an attempt gave, and recovery has decided what follows.
+
+    Attributes:
+        state: The state of the step from now on.
+        verdicts: What each critic said.
+        outcome: How the attempt counts from now on.
+        decision: What is done about it.
+    """
+
+    step: str
+    attempt: int
+    state: State
+    verdicts: tuple[Verdict, ...]
+    outcome: Outcome
+    decision: Decision
+
+
+@dataclass(slots=True)
+class Spliced(Event):
+    """A patch was applied: all of it, at this instant.
+
+    Attributes:
+        revision: Of the plan, from now on.
+        origin: ``host`` or ``planner``.
+        reason: Why, in a sentence.
+        edits: Those that were carried out.
+        consequence: What they did.
+        checked: The same as the live graph needs it; not shown.
+    """
+
+    revision: int
+    origin: str
+    reason: str
+    edits: tuple[Add | Drop | Replace | Rewire, ...]
+    consequence: Consequence
+    checked: Any = field(repr=False)
+
+
+@dataclass(slots=True)
+class PatchRefused(Event):
+    """A patch was refused; the plan is as it was."""
+
+    origin: str
+    problems: tuple[Problem, ...]
+
+
+@dataclass(slots=True)
+class GoalChanged(Event):
+    """The host wants something else; what has not started waits for a plan for it."""
+
+    goal: str
+
+
+@dataclass(slots=True)
+class ReplanRequested(Event):
+    """There is a reason to ask the planner; what depends on its step waits for the answer."""
+
+    trigger: Trigger
+
+
+@dataclass(slots=True)
+class ReplanStarted(Event):
+    """The planner is being asked.
+
+    Attributes:
+        number: 1 for the first request of the run.
+        steps: The steps that the reasons come from; an empty id stands for the goal.
+    """
+
+    number: int
+    steps: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class ReplanEnded(Event):
+    """A request to the planner is over, and what waited for it goes on or is skipped.
+
+    Attributes:
+        number: Of the request; 0 if none was made.
+        result: ``applied``, ``unchanged``, ``refused``, ``denied``, ``failed``, ``stopped``, or ``repaired`` if another
+            splice came first.
+        reason: In a sentence.
+        steps: The steps that the reasons came from.
+        calls: How often the planner was called.
+        fingerprints: Of the failures; see `Trigger`.
+        signature: Of the patch that came of it, whatever its new steps are called; empty if there was none.
+    """
+
+    number: int
+    result: str
+    reason: str
+    steps: tuple[str, ...]
+    calls: int = 0
+    fingerprints: tuple[str, ...] = ()
+    signature: str = ""
+
+
+@dataclass(slots=True)
+class QuestionAsked(Event):
+    """A person must answer; if it is about a step, that one is held."""
+
+    question: Question
+
+
+@dataclass(slots=True)
+class QuestionAnswered(Event):
+    """A person has answered, or nobody has in time, or nobody needs to any more.
+
+    Attributes:
+        question: The id of the question.
+        step: The step that it was about, or empty.
+        answer: What counts now; `None` if the question has become void.
+        state: The state of the step from now on; `None` if it was about no step, or changes none.
+        reason: Why, if it was not a person who answered.
+    """
+
+    question: str
+    step: str
+    answer: Answer | None
+    state: State | None
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class StepResumed(Event):
+    """A step that has asked a person in the middle of its work goes on."""
+
+    step: str
+
+
+@dataclass(slots=True)
+class CeilingNear(Event):
+    """The part of a ceiling that the policy warns at is used up: optional steps are dropped, replanning stops."""
+
+    ceiling: str
+    used: float
+    limit: float
 
 
 @dataclass(slots=True)
@@ -131,7 +279,7 @@ def as_dict(event: Event, *, with_values: bool = True) -> dict[str, Any]:
 
 
 def _fields(kind: type[Event]) -> list[str]:
-    return [f.name for f in kind.__dataclass_fields__.values()]
+    return [f.name for f in kind.__dataclass_fields__.values() if f.repr]
 
 
 def _plain(value: Any, *, with_values: bool) -> Any:
@@ -143,7 +291,12 @@ def _plain(value: Any, *, with_values: bool) -> Any:
         case Failure():
             return value.as_dict()
         case Decision():
-            return {"recovery": str(value.recovery), "reason": value.reason, "delay": value.delay}
+            trigger = None if value.trigger is None else str(value.trigger)
+            return {"recovery": str(value.recovery), "reason": value.reason, "delay": value.delay, "trigger": trigger}
+        case Verdict() | Problem() | Trigger() | Consequence() | Question() | Answer():
+            return value.as_dict()
+        case Add() | Drop() | Replace() | Rewire():
+            return edit_as_dict(value)
         case bytes():
             return decode(value) if with_values else f"<{len(value)} bytes>"
         case tuple():

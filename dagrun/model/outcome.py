@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from dagrun.model.value import Stored
+from dagrun.model.value import Stored, decode
 
 
 class State(StrEnum):
@@ -69,6 +69,14 @@ class ErrorKind(StrEnum):
     CANCELLED = "cancelled"  # somebody asked for that
     CEILING = "ceiling"
     ELEMENTS = "elements"  # elements of a for_each failed
+    CRITIC = "critic"  # a critic did not pass the output
+    DENIED = "denied"  # a person said no
+
+
+# The tool itself has ended well; it was what it gave that was not accepted.
+_RETURNED: Final = frozenset(
+    (ErrorKind.BAD_OUTPUT, ErrorKind.SUCCESS_CONDITION, ErrorKind.CONDITION_MISMATCH, ErrorKind.CRITIC)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +118,12 @@ class Outcome:
     """How one attempt ended.
 
     Attributes:
-        state: ``succeeded``, ``failed``, ``timed_out``, ``cancelled``, ``unknown`` or ``abandoned``.
-        value: What it gave, stored; only if it succeeded.
+        state: ``succeeded``, ``failed``, ``timed_out``, ``cancelled``, ``superseded``, ``unknown`` or ``abandoned``.
+        value: What it gave, stored; what came too late to be used is kept here, too.
         failure: Why it did not succeed.
         tokens: Tokens that it reported.
         cost: Cost that it reported; `None` if none was.
+        surprise: Why the result is not what anybody expected, in a sentence; empty if nobody said so.
     """
 
     state: State
@@ -122,6 +131,29 @@ class Outcome:
     failure: Failure | None = None
     tokens: int = 0
     cost: float | None = None
+    surprise: str = ""
+
+    @property
+    def output(self) -> Any:
+        """A copy of what it gave."""
+        return decode(self.value)
+
+    @property
+    def has_returned(self) -> bool:
+        """Whether the tool has ended well, whatever came of that: its effect has taken place, then."""
+        return self.state is State.SUCCEEDED or (self.failure is not None and self.failure.kind in _RETURNED)
+
+
+class TriggerKind(StrEnum):
+    """Why a plan has to change."""
+
+    SUCCESS_CONDITION = "success_condition"  # the output does not meet the step's own condition, or a critic's
+    SURPRISE = "surprise"  # it succeeded, and the result is not what anybody expected
+    FAILED_TWICE = "failed_twice"  # trying again has not helped
+    UNREACHABLE = "unreachable"  # what the step needs cannot be reached any more
+    GOAL_CHANGED = "goal_changed"  # the host wants something else now
+    FAILED = "failed"  # any other failure that trying again would not mend
+    UNKNOWN_EFFECT = "unknown_effect"  # it may or may not have taken effect
 
 
 class Recovery(StrEnum):
@@ -130,6 +162,10 @@ class Recovery(StrEnum):
     PROCEED = "proceed"
     RETRY = "retry"
     FALL_BACK = "fall_back"
+    REVIEW = "review"  # critics look at it first
+    REPLAN = "replan"  # ask the planner
+    ASK = "ask"  # ask a person
+    ESCALATE = "escalate"  # end the run, and hand everything to people
     DEFAULT = "default"  # the given value stands in for the output
     SKIP = "skip"  # by order of the step: go on without it
     GIVE_UP = "give_up"  # nobody said otherwise: what depends on it cannot run
@@ -144,11 +180,13 @@ class Decision:
         recovery: What to do.
         reason: Which row said so.
         delay: Seconds to wait before the next attempt.
+        trigger: Why the planner is asked, if it is.
     """
 
     recovery: Recovery
     reason: str = ""
     delay: float = 0.0
+    trigger: TriggerKind | None = None
 
 
 @dataclass(slots=True)

@@ -2,13 +2,68 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from dagrun.model.plan import RetryRule, Seconds
+from dagrun.errors import shorten
+from dagrun.model.condition import Condition
+from dagrun.model.outcome import TriggerKind
+from dagrun.model.plan import Names, RetryRule, Seconds
+from dagrun.model.reference import BadReference
 
 Count = Annotated[int, Field(ge=1)]
+
+DefaultAnswer = Literal["approve", "deny"]
+
+# What the condition of an approval rule refers to: the arguments of the call, and nothing else.
+ARGUMENTS: Final = "args"
+
+
+class ApprovalRule(BaseModel):
+    """Calls that a person must agree to, by tool and by exact arguments.
+
+    Attributes:
+        tool: The name of the tool; ``*`` for every one.
+        when: Must hold of the arguments, which it refers to as ``args``; `None` for every call.
+        why: Shown to the person.
+        checklist: Points that must be ticked for a yes.
+        answer_within: Seconds until the default answer counts; `None` for what the policy says.
+        default_answer: That answer; `None` for what the policy says.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    tool: str
+    when: Condition | None = None
+    why: str = ""
+    checklist: Names = ()
+    answer_within: Seconds | None = None
+    default_answer: DefaultAnswer | None = None
+
+    @field_validator("when")
+    @classmethod
+    def _looks_at_arguments(cls, when: Condition | None) -> Condition | None:
+        for leaf in when.leaves() if when is not None else ():
+            text = shorten(leaf.ref or "")
+            try:
+                step = leaf.reference.step
+            except BadReference as error:
+                raise ValueError(f"{text!r} is not a reference: {error}") from None
+            if step != ARGUMENTS:
+                raise ValueError(f"a rule looks at the arguments of the call alone: write args.amount, say, not {text}")
+        return when
+
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Rules = Sequence[ApprovalRule]
+    Triggers = Sequence[TriggerKind]
+else:
+    Rules = Annotated[tuple[ApprovalRule, ...], Field(strict=False)]
+    # From TOML they come as texts.
+    Triggers = Annotated[tuple[Annotated[TriggerKind, Field(strict=False)], ...], Field(strict=False)]
 
 
 class Policy(BaseModel):
@@ -18,12 +73,34 @@ class Policy(BaseModel):
         max_running: Steps that run at once.
         max_running_by_tool: The same for the calls of one tool.
         max_running_by_pool: The same for the steps of one pool.
-        max_steps: Steps of a run, the elements of ``for_each`` counted.
+        max_steps: Steps of a run, the elements of ``for_each`` and those of patches counted.
         max_fan_out: Elements of one ``for_each``.
         max_seconds: The whole run, to its last attempt.
+        max_attempts: Calls of tools in the whole run.
+        max_calls_by_tool: The same for one tool.
+        max_tokens: Tokens of the whole run.
+        max_cost: Cost of the whole run, in the currency that tools report.
+        max_replans: Requests to the planner that may change the plan.
+        max_planner_calls: Calls of the planner, repairs of refused patches counted.
+        max_edits: Edits of one patch.
+        warn_at: The part of a ceiling at which optional steps are dropped and replanning stops; `None` for never.
         timeout: An attempt, where neither the step nor the tool says less.
         grace: What a step that was asked to stop gets before it is abandoned.
         retry: How often, and when, a step is tried again.
+        replan_on: What the planner is asked about at all.
+        planner_timeout: One call of the planner.
+        critic_timeout: One review of a critic.
+        brief: Whether a planner sees only the shape of results (``structural``), or what they say (``full``).
+        max_brief_bytes: Of one result in a full brief.
+        approve: Calls that a person must agree to, besides those whose tool says so.
+        min_confidence: A step with an effect, and less confidence than this, needs a person.
+        approve_patches: Whether a person must agree to patches: ``never``, if they bring ``effects``, or ``always``.
+        approve_output: Whether a person must agree before the run hands out its answer.
+        answer_within: Until the default answer counts.
+        default_answer: What counts when nobody has answered in time.
+        max_pending: Questions that are open at once.
+        last_resort: What follows when a step failed for good and nobody could help: ``skip`` what depends on it, or
+            ``escalate`` the run to people.
         max_stuck_threads: Threads that would not stop, before plain functions are refused.
         max_threads: Worker threads for plain functions.
         max_processes: Worker processes; `None` for one a core.
@@ -38,9 +115,30 @@ class Policy(BaseModel):
     max_steps: Count | None = None
     max_fan_out: Count = 1_000
     max_seconds: Seconds | None = None
+    max_attempts: Count | None = None
+    max_calls_by_tool: dict[str, Count] = Field(default_factory=dict)
+    max_tokens: Count | None = None
+    max_cost: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    max_replans: int = Field(default=3, ge=0)
+    max_planner_calls: Count | None = None
+    max_edits: Count = 1_000
+    warn_at: float | None = Field(default=None, gt=0, le=1)
     timeout: Seconds | None = None
     grace: Seconds = 1.0
     retry: RetryRule = RetryRule()
+    replan_on: Triggers = tuple(TriggerKind)
+    planner_timeout: Seconds = 60.0
+    critic_timeout: Seconds = 60.0
+    brief: Literal["structural", "full"] = "structural"
+    max_brief_bytes: Count = 2_000
+    approve: Rules = ()
+    min_confidence: float = Field(default=0.6, ge=0, le=1)
+    approve_patches: Literal["never", "effects", "always"] = "never"
+    approve_output: bool = False
+    answer_within: Seconds | None = None
+    default_answer: DefaultAnswer = "deny"
+    max_pending: Count = 100
+    last_resort: Literal["skip", "escalate"] = "skip"
     max_stuck_threads: Count = 16
     max_threads: Count = 40
     max_processes: Count | None = None

@@ -22,7 +22,7 @@ RESERVED: Final[Mapping[str, str]] = {
 }
 _ID: Final = re.compile(ID_PATTERN)
 _PART: Final = re.compile(r"\.([A-Za-z0-9_-]+)|\[(0|[1-9][0-9]{0,8})\]|\[(\"(?:[^\"\\\x00-\x1f]|\\.)*\")\]")
-_HOLE: Final = re.compile(r"\$\$\{|\$\{([^}]*)\}?")
+HOLE: Final = re.compile(r"\$\$\{|\$\{([^}]*)\}?")  # the escape; or a reference, its inside as group 1
 # `json.dumps` with an option makes an encoder each time, which takes longer than the encoding.
 _dumps: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
@@ -71,6 +71,12 @@ def parse_reference(text: str) -> Reference:
     if head is None:
         raise BadReference("it must begin with the id of a step")
     return Reference(head.group(), _parse_path(body, head.end()))
+
+
+def leading_id(text: str) -> str:
+    """The id that a reference without its braces begins with; empty if there is none."""
+    head = _ID.match(text)
+    return head.group() if head is not None else ""
 
 
 def parse_path(text: str) -> Path:
@@ -241,7 +247,7 @@ class _Writer:
         if "${" not in text:
             self._text.append(_dumps(text))
             return
-        whole = _HOLE.fullmatch(text)
+        whole = HOLE.fullmatch(text)
         if whole is not None and whole.group(1) is not None:
             self._reference(text, place)
             return
@@ -276,7 +282,7 @@ class _Writer:
 def _split(text: str) -> Iterator[tuple[str, str | None]]:
     """Cut *text* into pairs of a literal part and nothing, or nothing and a reference."""
     at = 0
-    for match in _HOLE.finditer(text):
+    for match in HOLE.finditer(text):
         yield text[at : match.start()], None
         if match.group(1) is None:
             yield "${", None

@@ -201,11 +201,14 @@ def _adapter_encoder(adapter: TypeAdapter[Any], *, is_plain: bool) -> Callable[[
 
 def explain(error: ValidationError, limit: int = 5) -> str:
     """Say what is wrong, without the values themselves: they may hold a secret, or 55 MB."""
-    faults = error.errors(include_url=False, include_input=False, include_context=False)
+    faults = error.errors(include_url=False, include_input=False)
     lines = []
     for fault in faults[:limit]:
         place = ".".join(str(part) for part in fault["loc"])
-        lines.append(shorten(f"{place}: {fault['msg']}" if place else fault["msg"]))
+        message = fault["msg"]
+        if fault["type"] == "union_tag_invalid":  # its message shows the tag, which is a value
+            message = "{discriminator} should be one of {expected_tags}".format_map(fault["ctx"])
+        lines.append(shorten(f"{place}: {message}" if place else message))
     return "; ".join(lines) + (f"; and {len(faults) - limit} more" if len(faults) > limit else "")
 
 

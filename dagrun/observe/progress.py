@@ -16,9 +16,16 @@ from dagrun.model.event import (
     AttemptStarted,
     Event,
     Progress,
+    QuestionAnswered,
+    QuestionAsked,
+    ReplanEnded,
+    ReplanStarted,
+    Reviewed,
     RunEnded,
     RunStarted,
+    Spliced,
     StepExpanded,
+    StepResumed,
     StepSettled,
 )
 from dagrun.model.outcome import Recovery, State, Status
@@ -67,6 +74,8 @@ class ProgressTable:
         counts: The same by state.
         retries: Attempts that were made again.
         fallbacks: Steps that went over to their fallback.
+        replans: How often the planner was asked to change the plan.
+        is_replanning: Whether it is being asked now.
         status: How the run ended; `None` while it goes on.
         reason: Why it ended so.
     """
@@ -77,13 +86,15 @@ class ProgressTable:
         self.counts: Counter[State] = Counter()
         self.retries = 0
         self.fallbacks = 0
+        self.replans = 0
+        self.is_replanning = False
         self.status: Status | None = None
         self.reason = ""
         self._now = now
         self._zero = now()
         self._ended_at: float | None = None
         self._running: dict[str, Row] = {}  # in the order of their starts
-        self._delayed: dict[str, Row] = {}  # will be tried again
+        self._delayed: dict[str, Row] = {}  # will be tried again, or wait for a person
         self._ended: deque[Row] = deque(maxlen=KEEP)
         self._unsuccessful: list[Row] = []  # the first few
 
@@ -130,14 +141,22 @@ class ProgressTable:
         self._running[event.step] = Row(event.step, event.tool, State.RUNNING, event.attempt, event.at)
 
     def _attempt_ended(self, event: AttemptEnded) -> None:
+        if event.decision.recovery is Recovery.REVIEW:
+            self._note(event.step, "critics look at it")
+            return
+        self._ended_as(event)
+
+    def _ended_as(self, event: AttemptEnded | Reviewed) -> None:
         row = self._running.pop(event.step, None) or Row(event.step, "", event.state, event.attempt, event.at)
         row.state, row.seconds, row.fraction = event.state, event.at - row.since, None
         failure = event.outcome.failure
-        row.note = shorten(failure.message, MAX_NOTE) if failure is not None else ""
+        row.note = shorten(failure.message, MAX_NOTE) if failure is not None else event.outcome.surprise
         if event.state.is_settled:
             self._settle(row)
             return
         self._delayed[event.step] = row
+        if event.decision.recovery is Recovery.ASK:
+            return
         is_retry = event.decision.recovery is Recovery.RETRY
         self.retries += is_retry
         self.fallbacks += event.decision.recovery is Recovery.FALL_BACK
@@ -155,6 +174,51 @@ class ProgressTable:
         row = self._running.get(event.step)
         if row is not None:
             row.note, row.fraction = shorten(event.message, MAX_NOTE), event.fraction
+
+    # Changes of the plan, and people ------------------------------------------------------------------------
+
+    def _spliced(self, event: Spliced) -> None:
+        did = event.consequence
+        self.steps += len(did.added)
+        for step in did.superseded:
+            row = self._delayed.pop(step, None) or Row(step, "", State.SUPERSEDED, 0, event.at)
+            row.state, row.note = State.SUPERSEDED, "a later plan does without it"
+            self._settle(row)
+        for row in self._unsuccessful:
+            if row.step in did.replaced:
+                row.note = shorten(f"replaced by {did.replaced[row.step]}: {row.note}", MAX_NOTE)
+
+    def _replan_started(self, event: ReplanStarted) -> None:
+        self.replans += 1
+        self.is_replanning = True
+
+    def _replan_ended(self, event: ReplanEnded) -> None:
+        self.is_replanning = False
+
+    def _question_asked(self, event: QuestionAsked) -> None:
+        question = event.question
+        if not question.step:
+            return
+        row = self._running.pop(question.step, None) or self._delayed.pop(question.step, None)
+        row = row or Row(question.step, question.tool, State.HELD, 0, event.at)
+        row.state, row.note = State.HELD, shorten(question.text, MAX_NOTE)
+        self._delayed[question.step] = row
+
+    def _question_answered(self, event: QuestionAnswered) -> None:
+        row = self._delayed.get(event.step)
+        if row is not None and event.state is not None:
+            row.state, row.note = event.state, ""
+
+    def _step_resumed(self, event: StepResumed) -> None:
+        row = self._delayed.pop(event.step, None)
+        if row is not None:
+            row.state = State.RUNNING
+            self._running[event.step] = row
+
+    def _note(self, step: str, note: str) -> None:
+        row = self._running.get(step)
+        if row is not None:
+            row.note = note
 
     def _run_ended(self, event: RunEnded) -> None:
         self.status, self.reason, self._ended_at = event.status, event.reason, event.at
@@ -175,6 +239,13 @@ _HANDLERS: Final[Mapping[type[Event], Callable[[ProgressTable, Any], None]]] = M
         StepSettled: ProgressTable._step_settled,
         StepExpanded: ProgressTable._step_expanded,
         Progress: ProgressTable._progress,
+        Reviewed: ProgressTable._ended_as,
+        Spliced: ProgressTable._spliced,
+        ReplanStarted: ProgressTable._replan_started,
+        ReplanEnded: ProgressTable._replan_ended,
+        QuestionAsked: ProgressTable._question_asked,
+        QuestionAnswered: ProgressTable._question_answered,
+        StepResumed: ProgressTable._step_resumed,
         RunEnded: ProgressTable._run_ended,
     }
 )

@@ -32,4 +32,5 @@ def _counts(result: RunResult) -> list[str]:
     return [
         *([f"{retries} {'retry' if retries == 1 else 'retries'}"] if retries else []),
         *([f"{fallbacks} fallback{'s' * (fallbacks != 1)}"] if fallbacks else []),
+        *([f"{result.replans} replan{'s' * (result.replans != 1)}"] if result.replans else []),
     ]

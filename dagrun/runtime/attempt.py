@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import Context
 from functools import partial
 from typing import Any, Final
@@ -16,19 +16,23 @@ from pydantic_core import from_json
 
 from dagrun.decide.classify import classify
 from dagrun.errors import ValueRefused, shorten
-from dagrun.graph.live import LiveGraph, Node
+from dagrun.graph.live import LiveGraph
+from dagrun.graph.node import Node
 from dagrun.model.artifact import ArtifactStore
 from dagrun.model.condition import Condition, ConditionMismatch, holds
 from dagrun.model.context import ToolContext
 from dagrun.model.outcome import ErrorKind, Failure, Outcome, State
 from dagrun.model.protocols import Encoded, Executor, StillRunning, ToolCall
+from dagrun.model.question import Answer
 from dagrun.model.reference import Reference
 from dagrun.model.signature import explain
 from dagrun.model.toolbox import AnyTool
-from dagrun.model.value import Stored, describe, encode, store_text
+from dagrun.model.value import Stored, decode, describe, encode, store_text, to_json
 from dagrun.runtime.backend import is_being_cancelled, is_cancellation
 from dagrun.runtime.drive import Suspended
 from dagrun.runtime.slot import Slot
+
+AskInside = Callable[[Slot, str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
 
 _LOG: Final = logging.getLogger("dagrun.tool")
 _SUCCEEDED: Final = State.SUCCEEDED
@@ -47,6 +51,7 @@ class Attempts:
         on_suspend: Called when a tool suspends for the first time.
         on_progress: Takes the step, a fraction and a message.
         now: The clock of the loop.
+        ask_person: Asks a person on behalf of a running attempt: its slot, the question, the schema, what it is about.
     """
 
     def __init__(
@@ -61,7 +66,9 @@ class Attempts:
         on_suspend: Callable[[], None],
         on_progress: Callable[[Node, float | None, str], None],
         now: Callable[[], float],
+        ask_person: AskInside,
     ) -> None:
+        self._ask_person = ask_person
         self._run_id = run_id
         self._graph = graph
         self._executors = executors
@@ -76,9 +83,9 @@ class Attempts:
         """Fill in and check the arguments; or say why that cannot be."""
         tool, plan = slot.tool, slot.node.plan
         data, arguments = b"{}", {}
-        if plan.has_arguments or slot.node.on_fallback:
+        if plan.has_arguments or slot.node.on_fallback or slot.node.extra is not None:
             try:
-                data = self._fill(slot.node)
+                data = self.fill(slot.node)
                 arguments = tool.arguments.parse(data)
             except (LookupError, ValueRefused) as error:
                 return Failure(ErrorKind.BAD_ARGUMENTS, str(error.args[0]), nothing_happened=True)
@@ -90,8 +97,17 @@ class Attempts:
         slot.call = ToolCall(tool, data, arguments, context, self._grace, tool.output_limit)
         return None
 
-    def _fill(self, node: Node) -> bytes:
-        return node.plan.args.fill(lambda reference: self._graph.look_up(reference, node))
+    def fill(self, node: Node) -> bytes:
+        """The arguments of the next call as JSON text.
+
+        Raises:
+            LookupError: There is no such part in what another step gave.
+            ValueRefused: They are too large.
+        """
+        data = node.plan.args.fill(lambda reference: self._graph.look_up(reference, node))
+        if node.extra is None or not node.extra.given:
+            return data
+        return to_json(encode({**from_json(data), **{name: decode(v) for name, v in node.extra.given.items()}}))
 
     def elements(self, node: Node) -> list[Stored] | Failure:
         """Fill in the list of a for_each; or say why that cannot be."""
@@ -149,7 +165,8 @@ class Attempts:
             failure = self.failed_condition(condition, (slot.node.plan.step.id, value))
             if failure is not None:
                 return Outcome(State.FAILED, None, failure, slot.tokens, slot.cost)
-        return Outcome(_SUCCEEDED, value, None, slot.tokens, slot.cost)
+        surprise = slot.rare.surprise if slot.rare is not None else ""
+        return Outcome(_SUCCEEDED, value, None, slot.tokens, slot.cost, surprise)
 
     @staticmethod
     def _store(tool: AnyTool, result: object) -> Stored:
@@ -205,8 +222,11 @@ class Attempts:
             if slot.is_done:
                 return  # late: the attempt has been recorded already
             if kind == "usage":
+                slot.make_rare().has_reported = True
                 slot.tokens += facts["tokens"]
                 slot.cost = slot.cost if facts["cost"] is None else (slot.cost or 0.0) + facts["cost"]
+            elif kind == "surprise":
+                slot.make_rare().surprise = shorten(str(facts["reason"])) or "surprising"
             elif kind == "progress":
                 self._on_progress(slot.node, facts["fraction"], shorten(str(facts["message"])))
 
@@ -214,13 +234,19 @@ class Attempts:
             run_id=self._run_id,
             step=node.id,
             attempt=len(node.attempts),
-            idempotency_key=idempotency_key(self._run_id, node.id, slot.tool.name),
+            idempotency_key=idempotency_key(self._run_id, node.root, slot.tool.name, node.generation),
             deadline=slot.deadline,
             logger=logging.LoggerAdapter(_LOG, {"run_id": self._run_id, "step": node.id}),
             artifacts=self._artifacts,
             report=report,
             clock=self._now,
+            ask_person=partial(self._ask_person, slot) if self._runs_here(slot) else None,
         )
+
+    @staticmethod
+    def _runs_here(slot: Slot) -> bool:
+        plan = slot.node.plan
+        return (plan.executor if slot.tool is plan.tool else slot.tool.executor) == "coroutine"
 
 
 def idempotency_key(run_id: str, step: str, tool: str, generation: int = 0) -> str:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 import anyio
+import anyio.lowlevel
 
 
 def clock() -> Callable[[], float]:
@@ -35,6 +36,27 @@ def is_cancellation(error: BaseException) -> bool:
 def is_being_cancelled() -> bool:
     """Whether a scope around the running code was cancelled: what is caught now was asked for."""
     return anyio.current_effective_deadline() == -math.inf
+
+
+async def shake_off_cancellation() -> None:
+    """Take what foreign code has left for this task to be hit by: it must not end as cancelled, of its own accord.
+
+    On asyncio that would cancel the task group that it belongs to, and all that is in it. Call it last.
+
+    Raises:
+        BaseException: The cancellation was asked for.
+    """
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return  # nobody but its scopes can cancel a task of trio
+    if task is None or not task.cancelling():
+        return
+    try:
+        await anyio.lowlevel.checkpoint()
+    except asyncio.CancelledError:
+        if is_being_cancelled():
+            raise
 
 
 def leave_leaked_scopes(scope: anyio.CancelScope) -> None:

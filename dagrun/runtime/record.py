@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
+from dagrun.decide.governor import fingerprint_of
 from dagrun.decide.recovery import Situation, decide
 from dagrun.decide.status import Ended
-from dagrun.errors import ValueRefused
-from dagrun.graph.live import LiveGraph, Node
+from dagrun.errors import Problem, ValueRefused
+from dagrun.graph.answers import GOAL
+from dagrun.graph.live import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.graph.patch import CheckedPatch, Origin
+from dagrun.model import event as events
+from dagrun.model.brief import Trigger
 from dagrun.model.event import Event, Progress, RunEnded, RunStarted, StepExpanded, StepSettled
-from dagrun.model.outcome import ErrorKind, Failure, Outcome, Recovery, State, Status
+from dagrun.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery, State, Status, TriggerKind
 from dagrun.model.plan import RetryRule
+from dagrun.model.question import Answer, Question
 from dagrun.model.value import Stored, encode, join
 from dagrun.runtime.observers import Observer
 
@@ -25,11 +32,21 @@ class Record:
     Args:
         graph: The state; nobody else changes it.
         now: The clock of the loop.
-        stop: Called with a reason when a step whose on_failure is ``stop`` has failed.
+        stop: Called with a status and a reason when the end of a step ends the run.
+
+    Attributes:
+        replan_on: What the planner may be asked about; nothing if there is none.
+        on_trigger: Called when there is a reason to ask it.
+        on_void: Called with the id of a question that needs no answer any more.
+        on_pause: Called with a step that has ended without an attempt, and that people must look at.
     """
 
-    def __init__(self, graph: LiveGraph, now: Callable[[], float], stop: Callable[[str], None]) -> None:
+    def __init__(self, graph: LiveGraph, now: Callable[[], float], stop: Callable[[Status, str], None]) -> None:
         self.graph = graph
+        self.replan_on: Collection[TriggerKind] = ()
+        self.on_trigger: Callable[[], None] = _nothing
+        self.on_void: Callable[[str], None] = _nothing
+        self.on_pause: Callable[[Node], None] = _nothing
         self.zero = now()
         self.ended_at: float | None = None
         self._now = now
@@ -100,54 +117,171 @@ class Record:
             observer.close()
 
     def unsuccessful(self) -> list[Ended]:
-        """The steps of the plan that have ended otherwise than well."""
+        """The steps of the plan that have ended otherwise than well, and those that left it with an effect in doubt."""
         return [
             Ended(node.id, node.state, node.reason, node.is_tolerated, node.plan.step.optional)
-            for node in self.graph.planned()
-            if node.state is not _SUCCEEDED
+            for node in self.graph.nodes.values()
+            if node.state is not _SUCCEEDED and (self._is_in_doubt(node) if node.is_gone else node.parent is None)
         ]
+
+    def _is_in_doubt(self, node: Node) -> bool:
+        """Whether nobody knows what a step that left the plan has done: a substitute that succeeded has settled it."""
+        if node.state is not State.UNKNOWN or (node.parent is not None and node.parent.state is State.UNKNOWN):
+            return False  # what is in doubt about an element is told of its for_each
+        at: Node | None = node
+        while at is not None:
+            substitute = at.extra.substitute if at.extra is not None else ""
+            at = self.graph.nodes[substitute] if substitute else at.parent
+            if substitute and at is not None and at.state is _SUCCEEDED:
+                return False
+        return True
 
     # Steps ------------------------------------------------------------------------------------------------
 
     def settle(self, node: Node, state: State, reason: str, **facts: Any) -> None:
         """End a step that is not running; *facts* are further fields of the event."""
+        if state is not _SUCCEEDED and node.is_in_doubt:
+            state = State.UNKNOWN  # it was about to repeat a call that may have gone through
         self.emit(StepSettled(self.next_seq(), self.at(), node.id, state, reason, **facts))
         self.after_end(node)
+        if state is _SUCCEEDED and node.pauses_after:
+            self.on_pause(node)
 
     def fail_unstarted(self, node: Node, failure: Failure, state: State = State.FAILED) -> None:
-        """End a step that failed before anything was called, as its on_failure says; else in *state*."""
+        """End a step that will not be called again, as its on_failure says; else in *state*."""
         outcome = Outcome(state, None, failure)
-        on_failure = node.plan.step.on_failure
-        situation = Situation(effect=node.plan.tool.effect, attempt=1, rule=_NO_RETRY, on_failure=on_failure)
-        recovery = decide(outcome, situation).recovery
-        if recovery is Recovery.DEFAULT:
-            value = encode(node.plan.step.default)
-            self.settle(node, _SUCCEEDED, failure.message, value=value, is_default=True, failure=failure)
-        else:
-            tolerated = recovery is Recovery.SKIP
-            self.settle(node, state, failure.message, is_tolerated=tolerated, failure=failure)
-        if recovery is Recovery.STOP:
-            self._stop(f"{node.id} failed, and its on_failure is stop")
+        situation = Situation(
+            effect=node.tool.effect,
+            attempt=max(1, len(node.attempts)),
+            rule=_NO_RETRY,
+            on_failure=node.plan.step.on_failure,
+            replan_on=() if node.is_gone else self.replan_on,
+            last_resort="skip" if node.plan.step.optional else self.graph.plan.policy.last_resort,
+            in_doubt=node.is_in_doubt,
+        )
+        decision = decide(outcome, situation)
+        match decision.recovery:
+            case Recovery.DEFAULT:
+                value = encode(node.plan.step.default)
+                self.settle(node, _SUCCEEDED, failure.message, value=value, is_default=True, failure=failure)
+            case Recovery.REPLAN:
+                self.settle(node, state, failure.message, failure=failure, asks_planner=True)
+                self.request_replan(node, decision, failure)
+            case recovery:
+                tolerated = recovery is Recovery.SKIP
+                self.settle(node, state, failure.message, is_tolerated=tolerated, failure=failure)
+                self.follow(node, decision)
+
+    def follow(self, node: Node, decision: Decision) -> None:
+        """End the run, if that is what was decided about a step."""
+        if decision.recovery is Recovery.STOP:
+            self._stop(Status.FAILED, f"{node.id} failed, and its on_failure is stop")
+        elif decision.recovery is Recovery.ESCALATE:
+            self._stop(Status.ESCALATED, f"{node.id} {node.state}: {node.reason}")
 
     def after_end(self, node: Node) -> None:
         """Skip what can no longer run, and settle the for_each that *node* was the last element of."""
+        if self.graph.questions:
+            self.void(node)
+        if node.id in self.graph.kept:
+            return  # what comes of it is decided later
         if node.state is not _SUCCEEDED:
             self._skip_blocked(node)
-        parent = node.parent
-        if parent is not None and not parent.missing and not parent.state.is_settled:
-            self._join_elements(parent)
+        self._join(node.parent)
 
     def _skip_blocked(self, cause: Node) -> None:
         behind = [cause]
         while behind:
             before = behind.pop()
             for node in before.successors:
-                if node.state is not State.BLOCKED:
+                if node.state is not State.BLOCKED or not self.graph.blocks(before, node):
                     continue
                 reason = f"{cause.id} {cause.state}" + ("" if before is cause else f", so {before.id} was skipped")
                 facts = (node.id, State.SKIPPED, reason, cause.id, before.is_tolerated)
                 self.emit(StepSettled(self.next_seq(), self.at(), *facts))
                 behind.append(node)
+                self._join(node.parent)  # a substitute for an element may wait for other steps
+
+    # Changes of the plan ----------------------------------------------------------------------------------
+
+    def splice(self, checked: CheckedPatch, origin: Origin, reason: str) -> None:
+        """Apply a patch; what it takes out while it runs is stopped by the caller."""
+        graph = self.graph
+        number = graph.revision + 1
+        facts = (number, origin, reason, checked.edits, checked.consequence, checked)
+        self.emit(events.Spliced(self.next_seq(), self.at(), *facts))
+        for id_ in (*checked.leaving, *checked.consequence.rewired):
+            for part in (graph.nodes[id_], *(graph.nodes[id_].children or ())) if graph.questions else ():
+                self.void(part)
+        for id_ in checked.leaving:
+            self._join(graph.nodes[id_].parent)
+
+    def refuse_patch(self, origin: Origin, problems: tuple[Problem, ...]) -> None:
+        """Keep that a patch was refused."""
+        self.emit(events.PatchRefused(self.next_seq(), self.at(), origin, problems))
+
+    def change_goal(self, goal: str) -> None:
+        """Take a new goal; nothing starts until there is a plan for it."""
+        self.emit(events.GoalChanged(self.next_seq(), self.at(), goal))
+        self._trigger(Trigger(TriggerKind.GOAL_CHANGED, GOAL, f"the goal is now: {goal}"))
+
+    def request_replan(self, node: Node, decision: Decision, failure: Failure | None, call: bytes = b"") -> None:
+        """Note a reason to ask the planner: how *node* ended."""
+        assert decision.trigger is not None
+        kind, error = (failure.kind, failure.error) if failure is not None else (None, "")
+        reason = failure.message if failure is not None else decision.reason
+        # Once or twice makes no difference; without a call, what was written is what can be compared.
+        why = TriggerKind.FAILED if decision.trigger is TriggerKind.FAILED_TWICE else decision.trigger
+        step = node.plan.step
+        what = call or (step.args, step.for_each, step.when)
+        print_ = fingerprint_of(why, node.root, node.tool.name, what, kind, error)
+        self._trigger(Trigger(decision.trigger, node.id, reason, error, kind, print_))
+
+    def _trigger(self, trigger: Trigger) -> None:
+        self.emit(events.ReplanRequested(self.next_seq(), self.at(), trigger))
+        self.on_trigger()
+
+    def start_replan(self, steps: tuple[str, ...]) -> None:
+        """Note that the planner is asked."""
+        self.emit(events.ReplanStarted(self.next_seq(), self.at(), self.graph.replans + 1, steps))
+
+    def end_replan(self, number: int, result: str, reason: str, steps: Iterable[str], **facts: Any) -> None:
+        """Note that a request is over: what it was about goes on, or is skipped."""
+        over = tuple(steps)
+        if GOAL in over and result not in ("applied", "unchanged"):
+            self._skip_unstarted(f"there is no plan for the changed goal: {reason}")
+        self.emit(events.ReplanEnded(self.next_seq(), self.at(), number, result, reason, over, **facts))
+        for id_ in over:
+            if id_ != GOAL:
+                self.after_end(self.graph.nodes[id_])
+
+    def _skip_unstarted(self, reason: str) -> None:
+        for node in list(self.graph.nodes.values()):
+            if not node.state.is_settled and not node.has_started:
+                self.settle(node, State.SKIPPED, reason)
+
+    # People -----------------------------------------------------------------------------------------------
+
+    def ask(self, question: Question) -> None:
+        """Open a question."""
+        self.emit(events.QuestionAsked(self.next_seq(), self.at(), question))
+
+    def answer(self, question: Question, answer: Answer | None, state: State | None = None, reason: str = "") -> None:
+        """Close a question; *state* is that of its step from now on."""
+        facts = (question.id, question.step, answer, state, reason)
+        self.emit(events.QuestionAnswered(self.next_seq(), self.at(), *facts))
+
+    def deny_dependents(self, node: Node, reason: str) -> None:
+        """Skip what waits for a step that has succeeded, because a person said so."""
+        for after in list(node.successors):
+            if after.state is State.BLOCKED:
+                self.settle(after, State.SKIPPED, reason, cause=node.id)
+
+    def void(self, node: Node) -> None:
+        """Close the questions about a step: it has ended, or is another one now."""
+        for question in [q for q in self.graph.questions.values() if q.step == node.id]:
+            self.answer(question, None, reason="nobody needs to answer any more")
+            self.on_void(question.id)
 
     # for_each ---------------------------------------------------------------------------------------------
 
@@ -157,10 +291,21 @@ class Record:
         if not items:
             self._join_elements(node)
 
+    def _join(self, parent: Node | None) -> None:
+        """End the for_each of an element that has ended, if it was the last."""
+        if parent is None or parent.missing or parent.state.is_settled:
+            return
+        if not any(child.id in self.graph.kept for child in parent.children or ()):
+            self._join_elements(parent)
+
     def _join_elements(self, parent: Node) -> None:
         """End a for_each whose elements have all settled."""
         children = parent.children or []
         bad = [child for child in children if child.state is not _SUCCEEDED]
+        if parent.is_gone:
+            state = State.UNKNOWN if any(child.state is State.UNKNOWN for child in bad) else State.SUPERSEDED
+            self.settle(parent, state, "a later revision of the plan does without it", is_tolerated=True)
+            return
         worst = next((child for child in bad if not child.is_tolerated), None)
         errors = tuple((child.index, f"{child.state}: {child.reason}") for child in bad)
         if worst is None:
@@ -179,3 +324,7 @@ class Record:
             return
         reason = f"{len(errors)} of {len(children)} elements were skipped" if errors else ""
         self.settle(parent, _SUCCEEDED, reason, value=value, errors=errors)
+
+
+def _nothing(*_: object) -> None:
+    pass

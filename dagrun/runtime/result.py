@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from dagrun.errors import RunFailed
 from dagrun.graph.critical import remaining_paths, topological_order
-from dagrun.graph.live import LiveGraph, Node
+from dagrun.graph.history import PlanHistory
+from dagrun.graph.live import LiveGraph
+from dagrun.graph.node import Node
 from dagrun.model.artifact import ArtifactStore
 from dagrun.model.outcome import Attempt, Failure, Recovery, State, Status
 from dagrun.model.value import Stored, decode
-
-# Each value in it is at most 1 MiB, but a plan can name as many of them as it likes.
-MAX_OUTPUT_BYTES: Final = 256 << 20
+from dagrun.model.verdict import Verdict
+from dagrun.runtime.answer import answer_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,9 @@ class StepResult:
         attempts: Its calls, in order.
         is_default: Whether its output is the default that stands in after a failure.
         errors: For a for_each: the elements that failed, and why.
+        verdicts: What critics said of its output.
+        is_gone: Whether a splice has taken it out of the plan.
+        substitute: The id of the step that has taken its place, if one has.
         stored: Its output as it is kept.
     """
 
@@ -39,6 +43,9 @@ class StepResult:
     attempts: tuple[Attempt, ...]
     is_default: bool
     errors: tuple[tuple[int, str], ...]
+    verdicts: tuple[Verdict, ...]
+    is_gone: bool
+    substitute: str
     stored: Stored = field(repr=False)
 
     @property
@@ -109,16 +116,54 @@ class RunResult:
         Raises:
             ValueRefused: It would take over 256 MiB of JSON.
         """
-        graph = self._graph
-        if graph.plan.output is not None:
-            try:
-                return decode(graph.plan.output.fill(graph.look_up, MAX_OUTPUT_BYTES))
-            except LookupError:
-                return None
-        sinks = graph.sinks()
-        if len(sinks) == 1:
-            return decode(sinks[0].value)
-        return {node.id: decode(node.value) for node in sinks if node.state is State.SUCCEEDED}
+        return None if self._graph.withheld is not None else answer_of(self._graph)
+
+    def dependencies(self, step: str) -> tuple[str, ...]:
+        """The ids of the steps that *step* waited for, declared or implied by its references."""
+        return self._graph.nodes[step].plan.depends_on
+
+    @property
+    def plan(self) -> PlanHistory:
+        """The plan as it stood at the end, with its revisions."""
+        return PlanHistory(self._graph.plan.plan, self._graph.revisions)
+
+    @property
+    def replans(self) -> int:
+        """How often the planner was asked to change the plan."""
+        return self._graph.replans
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What was surprising and led to no change of the plan, a sentence each; what depends on it has run."""
+        return tuple(self._graph.warnings)
+
+    @property
+    def disagreements(self) -> int:
+        """Steps whose critics did not agree."""
+        seen = (node.extra.verdicts for node in self._graph.nodes.values() if node.extra is not None)
+        return sum(1 for verdicts in seen if len({verdict.result for verdict in verdicts}) > 1)
+
+    @property
+    def handoff(self) -> dict[str, Any] | None:
+        """For the people who take over: what was done, what was tried, what is undecided; `None` if nobody has to."""
+        if self.status is not Status.ESCALATED:
+            return None
+        nodes = list(self._graph.planned())
+        return {
+            "reason": self.reason,
+            "goal": self._graph.goal,
+            "done": [node.id for node in nodes if node.state is State.SUCCEEDED],
+            "tried": [_tried(node) for node in nodes if node.attempts and node.state is not State.SUCCEEDED],
+            "undecided": [
+                {"step": node.id, "state": str(node.state), "reason": node.reason}
+                for node in nodes
+                if node.state is State.UNKNOWN or (not node.attempts and node.state is not State.SUCCEEDED)
+            ],
+            "revisions": [
+                {"number": r.number, "origin": r.origin, "reason": r.reason, "did": str(r.consequence)}
+                for r in self._graph.revisions
+            ],
+        }
 
     @property
     def work(self) -> float:
@@ -128,11 +173,17 @@ class RunResult:
     @property
     def critical_path(self) -> float:
         """The longest chain of dependent steps by the time that each one took, back-off included."""
-        plan = self._graph.plan
-        steps = plan.steps
+        graph = self._graph
+        nodes = {node.id: node for node in graph.planned()}
         # The barrier of a wave is nothing that the plan asks for.
-        successors = {id_: [n for n in after if id_ not in steps[n].gates] for id_, after in plan.successors.items()}
-        order = topological_order(successors, {id_: len(s.depends_on) - len(s.gates) for id_, s in steps.items()})
+        successors = {
+            id_: [after.id for after in graph.after(node) if id_ not in after.plan.gates] for id_, node in nodes.items()
+        }
+        degree = dict.fromkeys(nodes, 0)
+        for after in successors.values():
+            for id_ in after:
+                degree[id_] += 1
+        order = topological_order(successors, degree)
         return max(remaining_paths(order, successors, self._span).values(), default=0.0)
 
     def _span(self, step: str) -> float:
@@ -185,8 +236,24 @@ class RunResult:
             "parallelism": self.parallelism,
             "tokens": self.tokens,
             "cost": self.cost,
+            "goal": self._graph.goal,
+            "revisions": len(self._graph.revisions),
+            "replans": self.replans,
+            "warnings": list(self.warnings),
+            "handoff": self.handoff,
             "steps": {id_: _as_dict(result) for id_, result in self.steps.items()},
         }
+
+
+def _tried(node: Node) -> dict[str, Any]:
+    return {
+        "step": node.id,
+        "state": str(node.state),
+        "reason": node.reason,
+        "attempts": [
+            {"tool": a.tool, "decision": a.decision.reason if a.decision is not None else ""} for a in node.attempts
+        ],
+    }
 
 
 def _span_of(node: Node) -> float:
@@ -210,6 +277,9 @@ def _result_of(node: Node) -> StepResult:
         attempts=tuple(node.attempts),
         is_default=is_default or (node.ended is not None and node.ended.is_default),
         errors=node.ended.errors if node.ended else (),
+        verdicts=node.extra.verdicts if node.extra is not None else (),
+        is_gone=node.is_gone,
+        substitute=node.extra.substitute if node.extra is not None else "",
         stored=node.value,
     )
 
@@ -222,6 +292,9 @@ def _as_dict(result: StepResult) -> dict[str, Any]:
         "is_default": result.is_default,
         "errors": [{"index": index, "reason": reason} for index, reason in result.errors],
         "output": result.output,
+        "verdicts": [verdict.as_dict() for verdict in result.verdicts],
+        "is_gone": result.is_gone,
+        "substitute": result.substitute,
         "attempts": [
             {
                 "number": a.number,

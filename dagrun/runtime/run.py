@@ -4,31 +4,44 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import Context
 from random import Random
 
 import anyio
 from anyio.abc import TaskGroup
 
-from dagrun.errors import ContractError, StepNotFound
+from dagrun.errors import ContractError, Problem, SpliceRefused, StepNotFound
+from dagrun.graph.budget import Budget
 from dagrun.graph.checked import CheckedPlan
 from dagrun.graph.frontier import Cap
+from dagrun.graph.history import PlanHistory
+from dagrun.graph.ledger import Ledger
 from dagrun.graph.limits import make_frontier
 from dagrun.graph.live import LiveGraph
+from dagrun.graph.patch import CheckedPatch, Splicer
+from dagrun.model.brief import Planner
 from dagrun.model.event import RunStarted
-from dagrun.model.outcome import State, Status
+from dagrun.model.outcome import State, Status, TriggerKind
+from dagrun.model.patch import Consequence, Patch
 from dagrun.model.protocols import Executor
+from dagrun.model.question import Answer, Approver, Question
 from dagrun.model.toolbox import hint
 from dagrun.model.value import Stored
+from dagrun.model.verdict import Critic
+from dagrun.runtime.accounts import Accounts
 from dagrun.runtime.alarms import Alarms
 from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.attempt import Attempts
 from dagrun.runtime.backend import clock
+from dagrun.runtime.coordinator import Coordinator
 from dagrun.runtime.observers import DEFAULT_BUFFER, Observer, Subscription
+from dagrun.runtime.people import People
 from dagrun.runtime.record import Record
 from dagrun.runtime.result import RunResult, StepResults
+from dagrun.runtime.reviews import Reviews
 from dagrun.runtime.scheduler import Scheduler
+from dagrun.runtime.starting import Starting
 from dagrun.runtime.workers import Workers
 
 
@@ -44,6 +57,11 @@ class Run:
         context: The context variables that every tool starts from.
         random: For the jitter of retry delays.
         shared: A cap that counts the steps of several runs, or none.
+        budget: Ceilings that several runs share, or none.
+        planner: Who is asked when the plan has to change, or nobody.
+        critics: Who looks at what steps give.
+        approver: Who answers questions, or nobody.
+        attended: Whether the host answers them, through `pending` and `answer`.
     """
 
     def __init__(
@@ -57,6 +75,11 @@ class Run:
         context: Context,
         random: Random,
         shared: Cap | None = None,
+        budget: Budget | None = None,
+        planner: Planner | None = None,
+        critics: Sequence[Critic] = (),
+        approver: Approver | None = None,
+        attended: bool = False,
     ) -> None:
         self.id = run_id
         self.artifacts = artifacts
@@ -64,23 +87,64 @@ class Run:
         self._plan = plan
         self._executors = executors
         self._context = context
-        self._now = clock()
+        self._now = now = clock()
         self._ended = anyio.Event()
         self._frontier, caps_of = make_frontier(plan, shared, self._nudge)
         self._graph = LiveGraph(plan, inputs, self._frontier, caps_of)
-        self._record = Record(self._graph, self._now, lambda reason: self._scheduler.stop(Status.FAILED, reason))
+        self._splicer = Splicer(self._graph)
+        self._record = record = Record(self._graph, now, self._stop)
+        self._ledger = ledger = Ledger(plan.policy, budget, self._on_room)
+        self._people = People(
+            run_id=run_id,
+            record=record,
+            policy=plan.policy,
+            approver=approver,
+            is_attended=attended,
+            context=context,
+            now=now,
+            stop=self._stop,
+            settle_down=self._settle_down,
+        )
+        record.on_void = self._people.forget
+        record.on_pause = self._people.hold_at_pause
+        self._accounts = Accounts(self._graph, record, plan.policy, ledger)
+        self._reviews = Reviews(critics, plan.policy, context, now) if critics else None
         self._scheduler = Scheduler(
             graph=self._graph,
-            record=self._record,
+            record=record,
             frontier=self._frontier,
+            starting=Starting(graph=self._graph, record=record, policy=plan.policy, people=self._people, now=now),
+            people=self._people,
+            accounts=self._accounts,
+            reviews=self._reviews,
             policy=plan.policy,
             random=random,
-            now=self._now,
+            now=now,
             on_ready=self._nudge,
+            on_stop=self._on_stop,
             on_end=self._end,
         )
+        self._coordinator = self._make_coordinator(planner) if planner is not None else None
         self._alarms: Alarms
         self._workers: Workers
+
+    def _make_coordinator(self, planner: Planner) -> Coordinator:
+        coordinator = Coordinator(
+            planner=planner,
+            run_id=self.id,
+            record=self._record,
+            splicer=self._splicer,
+            splice=self._scheduler.splice,
+            ledger=self._ledger,
+            people=self._people,
+            context=self._context,
+            now=self._now,
+            stop=self._stop,
+            settle_down=self._settle_down,
+        )
+        self._record.replan_on = frozenset(self._plan.policy.replan_on)
+        self._record.on_trigger = coordinator.wake
+        return coordinator
 
     # For the host program ---------------------------------------------------------------------------------
 
@@ -138,6 +202,102 @@ class Run:
         self._record.deliver()
         return was_running
 
+    # Changing the plan ------------------------------------------------------------------------------------
+
+    @property
+    def plan(self) -> PlanHistory:
+        """The plan as it stands at this instant, with all its revisions."""
+        return PlanHistory(self._graph.plan.plan, self._graph.revisions)
+
+    def check(self, patch: Patch) -> Consequence:
+        """Say what *patch* would do to the plan at this instant, and change nothing.
+
+        Raises:
+            SpliceRefused: It has problems; all of them are in the error.
+        """
+        return self._checked(patch).consequence
+
+    async def splice(self, patch: Patch) -> Consequence:
+        """Apply *patch* to the plan, all of it at this instant; what it does not touch keeps running.
+
+        Args:
+            patch: The edits. With a *base*, it is refused if a later revision has changed a step that it names, or a
+                neighbour of one that it edits.
+
+        Returns:
+            What it did.
+
+        Raises:
+            SpliceRefused: It has problems; all of them are in the error, and the plan is as it was.
+        """
+        self._must_be_in_loop()
+        try:
+            checked = self._checked(patch)
+        except SpliceRefused as error:
+            if self._graph.status is None:  # whoever is shown the end may still try
+                self._record.refuse_patch("host", error.problems)
+                self._record.deliver()
+            raise
+        self._scheduler.splice(checked, "host", patch.reason)
+        if self._coordinator is not None and self._graph.triggers:
+            self._coordinator.wake()
+        return checked.consequence
+
+    def _checked(self, patch: Patch) -> CheckedPatch:
+        if self._scheduler.is_stopping:
+            raise SpliceRefused((Problem("DR417", ""),))
+        checked, problems = self._splicer.check(patch)
+        if checked is None:
+            raise SpliceRefused(problem for problem in problems if not problem.is_advice)
+        return checked
+
+    async def change_goal(self, goal: str) -> None:
+        """Want something else: nothing starts that has not started, until the planner has found a plan for it.
+
+        Args:
+            goal: What the run is for from now on.
+
+        Raises:
+            ContractError: The run has no planner, has ended, or may not ask its planner about a changed goal.
+        """
+        self._must_be_in_loop()
+        if self._coordinator is None or TriggerKind.GOAL_CHANGED not in self._plan.policy.replan_on:
+            raise ContractError("only a run with a planner that is asked about it can change its goal: planner=…")
+        if self.has_ended or self._scheduler.is_stopping:
+            raise ContractError("the run has ended, or is being stopped")
+        self._record.change_goal(goal)
+        self._settle_down()
+
+    # People -----------------------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> tuple[Question, ...]:
+        """The questions that are open, in the order in which they were asked."""
+        return tuple(self._graph.questions.values())
+
+    async def answer(self, question: str | Question | Iterable[str | Question], answer: Answer | bool) -> None:
+        """Answer an open question, or several approvals at once.
+
+        Args:
+            question: The question or its id; or several.
+            answer: Yes, no, or an `Answer` with a value, a note, or the points of the checklist that were ticked.
+
+        Raises:
+            QuestionNotFound: It was never asked, has been answered, or has become void.
+            AnswerRefused: The answer does not fit; or it says yes to several calls that change the world each time.
+        """
+        self._must_be_in_loop()
+        several = [question] if isinstance(question, str | Question) else list(question)
+        if isinstance(answer, bool):
+            answer = Answer("approve" if answer else "deny")
+        if not isinstance(answer, Answer):
+            raise ContractError(f"an answer is True, False or a dagrun.Answer, not {type(answer).__name__}")
+        self._people.answer([q.id if isinstance(q, Question) else q for q in several], answer)
+
+    def _must_be_in_loop(self) -> None:
+        if threading.get_ident() != self._thread and not self.has_ended:
+            raise ContractError("a run is changed in its loop; in a thread, use anyio.from_thread.run(run.splice, …)")
+
     async def result(self) -> RunResult:
         """Wait for the run to end, and give its result. A step that would not stop does not hold it up."""
         await self._ended.wait()
@@ -166,7 +326,13 @@ class Run:
             on_suspend=self._on_suspend,
             on_progress=record.progress,
             now=self._now,
+            ask_person=self._scheduler.inside.ask,
         )
+        self._people.open(tasks, self._alarms)
+        if self._reviews is not None:
+            self._reviews.open(tasks)
+        if self._coordinator is not None:
+            self._coordinator.open(tasks)
         self._scheduler.open(self._alarms, attempts)
         goal = self._plan.plan.goal
         record.begin_run(RunStarted(record.next_seq(), record.at(), self.id, len(self._graph.nodes), goal, time.time()))
@@ -196,11 +362,33 @@ class Run:
         self._record.deliver()
         self._workers.suspended()
 
+    def _stop(self, status: Status, reason: str) -> None:
+        self._scheduler.stop(status, reason)
+
+    def _settle_down(self) -> None:
+        self._scheduler.settle_down()
+
+    def _on_room(self) -> None:
+        """Another run has given back what this one waits for, or what it will never get."""
+        if self._accounts.feed():
+            self._alarms.at(self._now(), self._settle_down)  # not at once: either run may be amid a change
+        self._nudge()
+
+    def _on_stop(self) -> None:
+        self._accounts.is_closed = True
+        self._record.replan_on = ()
+        if self._coordinator is not None:
+            self._coordinator.close()
+
     def _end(self) -> None:
         self._ended.set()
+        if self._coordinator is not None:
+            self._coordinator.close()
+        self._people.close()
         self._workers.stop()
         self._alarms.stop()
         self._frontier.leave()
+        self._ledger.leave()
 
     def _nudge(self) -> None:
         if not self.has_ended:

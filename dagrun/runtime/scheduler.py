@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from random import Random
 from typing import Final
 
 import anyio
 
-from dagrun.decide.recovery import PROCEED, Situation, decide, settled_state, state_after_stop
-from dagrun.decide.status import NO_APPROVER, status_of
+from dagrun.decide.recovery import GOES_ON, PROCEED, Situation, decide, settled_state
 from dagrun.graph.frontier import Frontier
-from dagrun.graph.live import LiveGraph, Node
-from dagrun.model.event import AttemptEnded, AttemptStarted
-from dagrun.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery, State, Status
+from dagrun.graph.live import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.graph.patch import CheckedPatch, Origin
+from dagrun.model.event import AttemptEnded, AttemptStarted, Reviewed
+from dagrun.model.outcome import Decision, ErrorKind, Outcome, Recovery, State, Status
 from dagrun.model.policy import Policy
+from dagrun.runtime.accounts import Accounts
 from dagrun.runtime.alarms import Alarms
 from dagrun.runtime.attempt import Attempts
 from dagrun.runtime.backend import is_being_cancelled, leave_leaked_scopes
+from dagrun.runtime.finish import Finish
+from dagrun.runtime.inside import Inside
+from dagrun.runtime.people import People
 from dagrun.runtime.record import Record
-from dagrun.runtime.slot import Slot
+from dagrun.runtime.reviews import Reviews, judged
+from dagrun.runtime.slot import Rare, Slot, leaked_outcome, stopped_outcome
+from dagrun.runtime.starting import Starting
 
 _READY: Final = State.READY
 _SUCCEEDED: Final = State.SUCCEEDED
@@ -39,11 +47,19 @@ class Scheduler:
         graph: The state; read here, changed by the record.
         record: Makes the changes.
         frontier: Ready steps.
+        starting: Asks all that must be asked before a call.
+        people: Who may have to answer.
+        accounts: What may be used.
+        reviews: The critics; `None` if there are none.
         policy: The limits.
         random: For the jitter of retry delays.
         now: The clock of the loop.
         on_ready: Called when something has become ready by itself, to wake a worker.
+        on_stop: Called once, if the run is ended early.
         on_end: Called once, when every step has settled.
+
+    Attributes:
+        inside: Lets running tools ask people.
     """
 
     def __init__(
@@ -52,23 +68,39 @@ class Scheduler:
         graph: LiveGraph,
         record: Record,
         frontier: Frontier,
+        starting: Starting,
+        people: People,
+        accounts: Accounts,
+        reviews: Reviews | None,
         policy: Policy,
         random: Random,
         now: Callable[[], float],
         on_ready: Callable[[], None],
+        on_stop: Callable[[], None],
         on_end: Callable[[], None],
     ) -> None:
         self._graph = graph
         self._record = record
         self._frontier = frontier
+        self._starting = starting
+        self._people = people
+        self._accounts = accounts
+        self._reviews = reviews
         self._policy = policy
         self._random = random
         self._now = now
         self._nudge = on_ready
-        self._on_end = on_end
         self._running: dict[str, Slot] = {}
-        self._stopped: tuple[Status, str] | None = None
-        self._has_ended = False
+        self.inside = Inside(frontier, record, people, now=now, nudge=on_ready, arm=self._arm)
+        self._finish = Finish(
+            graph=graph,
+            record=record,
+            people=people,
+            policy=policy,
+            stop_running=self._stop_running,
+            on_stop=on_stop,
+            on_end=on_end,
+        )
         # The class of the running backend: made through anyio.CancelScope, each would look the backend up again.
         self._new_scope: Callable[[], anyio.CancelScope] = type(anyio.CancelScope())
         self._alarms: Alarms
@@ -77,9 +109,11 @@ class Scheduler:
     def open(self, alarms: Alarms, attempts: Attempts) -> None:
         """Take what exists only inside the task group of the run."""
         self._alarms = alarms
-        self._attempts = attempts
+        self._attempts = self._starting.attempts = attempts
         if self._policy.max_seconds is not None:
-            alarms.at(self._now() + self._policy.max_seconds, self._out_of_time)
+            alarms.at(self._now() + self._policy.max_seconds, self._finish.out_of_time)
+            if self._policy.warn_at is not None:
+                alarms.at(self._now() + self._policy.max_seconds * self._policy.warn_at, self._nearly_out_of_time)
 
     def close(self) -> None:
         """Settle what is left, once no task of the run is alive."""
@@ -99,10 +133,12 @@ class Scheduler:
         try:
             with slot.scope:
                 outcome = await self._attempts.perform(slot)
+                if self._reviews is not None and outcome.state is _SUCCEEDED:
+                    outcome = await self._review(slot, outcome, self._reviews)
         except RuntimeError:
             # Nothing but leaving the scope raises here: the tool has left one of its own open.
             leave_leaked_scopes(slot.scope)
-            outcome = self._leaked(slot)
+            outcome = leaked_outcome(slot)
             return False
         finally:
             if outcome is None or outcome.state is not _SUCCEEDED or slot.was_interrupted:
@@ -123,105 +159,51 @@ class Scheduler:
 
     def _begin(self, node: Node, is_fresh: bool) -> Slot | None:
         """Start the attempt of a step that was taken; nothing if it turns out that there is nothing to call."""
-        if not self._is_startable(node) or (node.plan.is_timed and self._is_too_late(node)):
-            self._frontier.release(node)
-            self.finish_if_settled()
+        if node.attempts and node.id in self._running:
+            self.inside.resume(self._running[node.id])
+            return None
+        if not self._is_startable(node):
+            self._put_back(node)
             return None
         plan, record, tool = node.plan, self._record, node.tool
         slot = Slot(node, tool, self._new_scope(), is_fresh, self._now)
+        if self._accounts.are_bound and not self._accounts.reserve(slot):
+            self._put_back(node)
+            return None
         if plan.is_timed or node.on_fallback:
             self._set_deadline(slot)
         self._running[node.id] = slot
         record.emit(AttemptStarted(record.next_seq(), record.at(), node.id, len(node.attempts) + 1, tool.name))
         failure = self._attempts.prepare(slot)
         if failure is not None:
+            self._accounts.give_back(slot)
             self._conclude(slot, Outcome(State.FAILED, None, failure))
             return None
         return slot
 
+    def _put_back(self, node: Node) -> None:
+        """Give back the place of a step that is not called now."""
+        self._frontier.release(node)
+        self._end_if_nothing_is_left()
+
     def _is_startable(self, node: Node) -> bool:
-        """Whether the tool is to be called now; if not, the step has been settled or expanded instead."""
-        if node.state is not _READY or self._stopped is not None:
+        """Whether the tool is to be called now; if not, the step has been settled, expanded or held instead."""
+        if node.state is not _READY or self._finish.stopped is not None:
             return False
-        plan = node.plan
-        if plan.is_plain and not node.on_fallback:
-            return True
-        if node.parent is None:
-            if plan.step.when is not None and not self._holds(node):
+        if not node.plan.is_plain or node.on_fallback:
+            if not self._starting.is_startable(node):
                 return False
-            if plan.items is not None:
-                self._expand(node)
+            if not node.tool.effect.is_free and is_being_cancelled():
+                self.stop(Status.CANCELLED, CANCELLED_AROUND)
                 return False
-        if node.tool.needs_approval:
-            self._record.settle(node, State.SKIPPED, NO_APPROVER)
-            return False
-        if not node.tool.effect.is_free and is_being_cancelled():
-            self.stop(Status.CANCELLED, CANCELLED_AROUND)
-            return False
-        return True
-
-    def _is_too_late(self, node: Node) -> bool:
-        """Whether the deadline of the step passed while it waited for its turn; if so, the step has been settled."""
-        left = self._seconds_left(node)
-        if left is None or left > 0:
-            return False
-        text = "its deadline passed before it could begin"
-        self._record.fail_unstarted(node, Failure(ErrorKind.TIMEOUT, text, nothing_happened=True), State.TIMED_OUT)
-        return True
-
-    def _holds(self, node: Node) -> bool:
-        condition = node.plan.step.when
-        assert condition is not None
-        failure = self._attempts.failed_condition(condition)
-        if failure is None:
-            return True
-        if failure.kind is ErrorKind.CONDITION_MISMATCH:
-            self._record.fail_unstarted(node, failure)
-        else:
-            self._record.settle(node, State.SKIPPED, f"when: {failure.message}", is_tolerated=True)
-        return False
-
-    def _expand(self, node: Node) -> None:
-        """Give a for_each its elements, if the ceilings allow so many."""
-        items = self._attempts.elements(node)
-        if not isinstance(items, Failure):
-            refused = self._too_many(len(items))
-            if refused is None:
-                self._record.expand(node, items)
-                return
-            items = Failure(ErrorKind.CEILING, refused, nothing_happened=True)
-        self._record.fail_unstarted(node, items)
-
-    def _too_many(self, count: int) -> str | None:
-        used, policy = len(self._graph.nodes), self._policy
-        if count > policy.max_fan_out:
-            return f"ceiling of {policy.max_fan_out} elements for one for_each: {count} wanted"
-        if policy.max_steps is not None and used + count > policy.max_steps:
-            return f"ceiling of {policy.max_steps} steps is spent: {used} used, {count} more wanted"
-        return None
+        return not (node.plan.is_timed and self._starting.is_too_late(node))
 
     def _set_deadline(self, slot: Slot) -> None:
-        node = slot.node
-        limits = [node.plan.timeout] if node.plan.timeout is not None else []
-        if slot.tool is not node.plan.tool and slot.tool.timeout is not None:
-            limits.append(slot.tool.timeout)
-        left = self._seconds_left(node)
-        if left is not None:
-            limits.append(left)
-        if limits:
-            slot.limit = min(limits)
-            slot.deadline = self._now() + slot.limit
-            self._alarms.at(slot.deadline, lambda: self._out_of_patience(slot))
-
-    def _seconds_left(self, node: Node) -> float | None:
-        """Seconds until the deadline of the whole step, which starts with its first attempt, or its expansion."""
-        deadline = node.plan.step.deadline
-        if deadline is None:
-            return None
-        begun = node.attempts[0].started if node.attempts else None
-        if node.parent is not None:
-            begun = node.parent.expanded
-        return deadline if begun is None else begun + self._record.zero + deadline - self._now()
+        limit = self._starting.seconds_for(slot.node)
+        if limit is not None:
+            slot.limit = limit
+            slot.deadline = self._now() + limit
+            self._arm(slot)
 
     # How an attempt ends ----------------------------------------------------------------------------------
 
@@ -235,61 +217,100 @@ class Scheduler:
         elif asked is None and outcome is None:
             asked, slot.reason = State.CANCELLED, CANCELLED_AROUND
         if asked is not None:
-            outcome = self._stopped_outcome(slot, asked, outcome)
+            outcome = stopped_outcome(slot, asked, outcome)
         assert outcome is not None
         self._end(slot, outcome)
-
-    @staticmethod
-    def _stopped_outcome(slot: Slot, asked: State, outcome: Outcome | None) -> Outcome:
-        """The outcome of an attempt that was told to stop: a value that arrives late is never used."""
-        vouched = outcome is not None and outcome.failure is not None and outcome.failure.nothing_happened
-        still_running = outcome is not None and outcome.state is State.ABANDONED
-        state = state_after_stop(slot.tool.effect, asked, vouched=vouched, still_running=still_running)
-        timed_out = asked is State.TIMED_OUT
-        kind = ErrorKind.TIMEOUT if timed_out else ErrorKind.CANCELLED
-        reason = f"{slot.reason}; it would not stop" if still_running else slot.reason
-        # What would not stop would not stop the next time either.
-        failure = Failure(kind, reason, is_transient=timed_out and not still_running, nothing_happened=vouched)
-        return Outcome(state, None, failure, slot.tokens, slot.cost)
-
-    @staticmethod
-    def _leaked(slot: Slot) -> Outcome:
-        failure = Failure(ErrorKind.EXCEPTION, "the tool left a cancel scope or a task group open")
-        state = State.FAILED if slot.tool.effect.is_free else State.UNKNOWN
-        return Outcome(state, None, failure, slot.tokens, slot.cost)
 
     def _end(self, slot: Slot, outcome: Outcome) -> None:
         """Let recovery decide about *outcome*, record both, and do what follows."""
         node = slot.node
         slot.is_done = True
-        slot.call = None  # it leads back to the slot, and a circle at every step would keep the garbage collector busy
+        call, slot.call = slot.call, None  # it leads back to the slot: a circle at every step would need collecting
         del self._running[node.id]
-        if outcome.state is _SUCCEEDED:
+        if outcome.state is _SUCCEEDED and not outcome.surprise:
             decision, state = PROCEED, _SUCCEEDED
         else:
-            decision = decide(outcome, self._situation(slot))
-            if self._stopped is not None and decision.recovery in (Recovery.RETRY, Recovery.FALL_BACK):
-                decision = Decision(Recovery.GIVE_UP, "the run is being stopped")
-            state = settled_state(outcome, decision)
-        record = self._record
-        attempt = len(node.attempts)
-        record.emit(AttemptEnded(record.next_seq(), record.at(), node.id, attempt, state, outcome, decision))
-        self._frontier.release(node)
-        if state is _READY:
+            decision = self._decide(slot, outcome)
+            state = settled_state(outcome, decision, in_doubt=node.is_in_doubt)
+        if slot.rare is None:
+            record = self._record
+            facts = (node.id, len(node.attempts), state, outcome, decision)
+            record.emit(AttemptEnded(record.next_seq(), record.at(), *facts))
+            self._frontier.release(node)
+        else:
+            self._end_rare(slot, slot.rare, state, outcome, decision)
+        if decision is not PROCEED or node.parent is not None or node.plan.pauses_after:
+            self._follow(node, outcome, decision, call.data if call is not None else b"")
+        if not self._graph.unsettled or (self._accounts.are_bound and not self._running):
+            self._end_if_nothing_is_left()
+
+    def _end_rare(self, slot: Slot, rare: Rare, state: State, outcome: Outcome, decision: Decision) -> None:
+        """Record the end of an attempt that was reviewed, was reserved for, or has asked a person."""
+        record, node = self._record, slot.node
+        seq, at, attempt = record.next_seq(), record.at(), len(node.attempts)
+        if rare.verdicts is None:
+            record.emit(AttemptEnded(seq, at, node.id, attempt, state, outcome, decision))
+        else:
+            record.emit(Reviewed(seq, at, node.id, attempt, state, rare.verdicts, outcome, decision))
+        if rare.has_place:
+            self._frontier.release(node)
+        else:
+            self._frontier.withdraw((node,))  # it may have stood in line for a place to go on
+        self._accounts.settle(slot)
+
+    def _decide(self, slot: Slot, outcome: Outcome) -> Decision:
+        situation = self._situation(slot)
+        if situation.can_ask and not self._people.may_help(slot.node, outcome):
+            situation = replace(situation, can_ask=False)
+        decision = decide(outcome, situation)
+        if self._finish.stopped is not None and decision.recovery in GOES_ON:
+            return Decision(Recovery.GIVE_UP, "the run is being stopped")
+        if slot.node.is_gone and decision.recovery in GOES_ON:
+            return Decision(Recovery.GIVE_UP, "a later revision of the plan does without it")
+        return decision
+
+    def _follow(self, node: Node, outcome: Outcome, decision: Decision, call: bytes) -> None:
+        """Do what was decided about an attempt that has been recorded."""
+        record, recovery = self._record, decision.recovery
+        if node.state is _READY:
             self._try_again(node, decision.delay)
             return
-        if state is not _SUCCEEDED or node.parent is not None:
-            record.after_end(node)
-            if decision.recovery is Recovery.STOP:
-                self.stop(Status.FAILED, f"{node.id} failed, and its on_failure is stop")
-        if not self._graph.unsettled:
-            self.finish_if_settled()
+        if recovery is Recovery.ASK:
+            self._people.hold_after(node, outcome)
+            return
+        if recovery is Recovery.REPLAN:
+            record.request_replan(node, decision, outcome.failure, call)
+        record.after_end(node)
+        if node.state is _SUCCEEDED and node.pauses_after:
+            self._people.hold_at_pause(node)
+        record.follow(node, decision)
+
+    # Critics ----------------------------------------------------------------------------------------------
+
+    async def _review(self, slot: Slot, outcome: Outcome, reviews: Reviews) -> Outcome:
+        """Let the critics look at what an attempt gave; the attempt itself is over, and recorded, before that."""
+        node, record = slot.node, self._record
+        critics = reviews.wanted(node.plan.step)
+        late = slot.deadline is not None and self._now() > slot.deadline
+        if not critics or late or slot.asked is not None:
+            return outcome
+        decision = Decision(Recovery.REVIEW, "critics look at it first")
+        facts = (node.id, len(node.attempts), State.RUNNING, outcome, decision)
+        record.emit(AttemptEnded(record.next_seq(), record.at(), *facts))
+        rare = slot.make_rare()
+        rare.verdicts, slot.deadline = (), None
+        self._accounts.settle(slot)
+        record.deliver()
+        self._nudge()  # this worker waits now, and its tool may never have
+        rare.verdicts = await reviews.review(node.plan.step, outcome, critics)
+        return judged(outcome, rare.verdicts)
 
     def _situation(self, slot: Slot) -> Situation:
         node, step = slot.node, slot.node.plan.step
         fallback = node.plan.fallback
         strays = ErrorKind.STRAY_CANCELLATION
-        mine = [a for a in node.attempts if a.tool == slot.tool.name]
+        forgiven = node.extra.forgiven if node.extra is not None else 0
+        mine = [a for a in node.attempts[forgiven:] if a.tool == slot.tool.name]
         spoilt = sum(1 for a in mine if a.outcome and a.outcome.failure and a.outcome.failure.kind is strays)
         return Situation(
             effect=slot.tool.effect,
@@ -297,9 +318,18 @@ class Scheduler:
             rule=step.retry or self._policy.retry,
             fallback=fallback.name if fallback is not None and not node.on_fallback else None,
             on_failure=step.on_failure,
-            seconds_left=self._seconds_left(node),
+            seconds_left=self._starting.seconds_left(node),
             draw=self._random.random(),
+            replan_on=self._record.replan_on,
+            can_ask=self._people.can_ask,
+            last_resort="skip" if step.optional else self._policy.last_resort,
+            in_doubt=node.is_in_doubt,
         )
+
+    def _arm(self, slot: Slot) -> None:
+        """Let an alarm ring at the deadline of an attempt."""
+        assert slot.deadline is not None
+        self._alarms.at(slot.deadline, lambda: self._out_of_patience(slot))
 
     def _try_again(self, node: Node, delay: float) -> None:
         if delay <= 0:
@@ -321,7 +351,8 @@ class Scheduler:
             self._alarms.at(slot.cutoff, lambda: self._abandon(slot))
 
     def _out_of_patience(self, slot: Slot) -> None:
-        if not slot.is_done:
+        # Its time stands still while it waits for a person, and starts anew after that.
+        if not slot.is_done and slot.deadline is not None and self._now() >= slot.deadline:
             self._tell_to_stop(slot, State.TIMED_OUT, f"it took longer than {slot.limit:g} s")
 
     def _abandon(self, slot: Slot) -> None:
@@ -329,12 +360,6 @@ class Scheduler:
         if not slot.is_done:
             self._conclude(slot, Outcome(State.ABANDONED))
             self._nudge()
-
-    def _out_of_time(self) -> None:
-        left = sum(1 for node in self._graph.planned() if not node.state.is_settled)
-        limit = self._policy.max_seconds
-        text = f"ceiling of {limit:g} seconds is spent: {left} of {len(self._graph.plan.steps)} steps had not ended"
-        self.stop(Status.OVER_BUDGET, text)
 
     def cancel_step(self, node: Node, reason: str) -> bool:
         """Cancel one step, or the elements of a for_each; say whether there was anything left to cancel."""
@@ -348,26 +373,49 @@ class Scheduler:
                 self.cancel_step(child, reason)
         else:
             self._record.settle(node, State.CANCELLED, reason)
-        self.finish_if_settled()
-        self._nudge()
+        self.settle_down()
         return True
+
+    def splice(self, checked: CheckedPatch, origin: Origin, reason: str) -> None:
+        """Apply a patch, and stop what it takes out while it runs. Nothing else is touched."""
+        self._record.splice(checked, origin, reason)
+        why = f"revision {self._graph.revision} of the plan does without it"
+        for id_ in checked.consequence.cancelled:
+            slot = self._running.get(id_)
+            if slot is not None:
+                self._tell_to_stop(slot, State.SUPERSEDED, why)
+        self.settle_down()
+
+    def settle_down(self) -> None:
+        """After a change that no attempt has made: end the run if nothing is left, wake workers if something is."""
+        self._end_if_nothing_is_left()
+        self._nudge()
+        self._record.deliver()
+
+    def _end_if_nothing_is_left(self) -> None:
+        still_wait = self._accounts.are_bound and self._accounts.feed()
+        if still_wait and not self._running and (stuck := self._accounts.why_stuck()):
+            self.stop(Status.OVER_BUDGET, stuck)
+        self.finish_if_settled()
+
+    def _nearly_out_of_time(self) -> None:
+        self._accounts.save("seconds", self._record.at(), self._policy.max_seconds or 0.0)
+        self.settle_down()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the run is being ended early: what came now would never start, and never end."""
+        return self._finish.stopped is not None
 
     def stop(self, status: Status, reason: str) -> None:
         """End the run early: cancel what runs, settle what has not started. The first reason counts."""
-        if self._stopped is not None or self._has_ended:
-            return
-        self._stopped = (status, reason)
+        self._finish.stop(status, reason)
+
+    def _stop_running(self, reason: str) -> Collection[str]:
         for slot in list(self._running.values()):
             self._tell_to_stop(slot, State.CANCELLED, reason)
-        for node in list(self._graph.nodes.values()):
-            if not node.state.is_settled and node.id not in self._running and node.children is None:
-                self._record.settle(node, State.CANCELLED, reason)
-        self.finish_if_settled()
+        return self._running
 
     def finish_if_settled(self) -> None:
-        """End the run, if every step has settled."""
-        if self._graph.unsettled or self._has_ended:
-            return
-        self._has_ended = True
-        self._record.end_run(*status_of(self._record.unsuccessful(), len(self._graph.plan.steps), self._stopped))
-        self._on_end()
+        """End the run, if every step has settled and nothing is left to be decided."""
+        self._finish.finish_if_settled()

@@ -3,14 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import anyio
 
-from dagrun.graph.live import Node
+from dagrun.decide.recovery import state_after_stop
+from dagrun.graph.ledger import Reservation
+from dagrun.graph.node import Node
 from dagrun.model.context import ToolContext
-from dagrun.model.outcome import State
+from dagrun.model.outcome import ErrorKind, Failure, Outcome, State
 from dagrun.model.protocols import ToolCall
 from dagrun.model.toolbox import AnyTool
+from dagrun.model.verdict import Verdict
+
+
+@dataclass(slots=True)
+class Rare:
+    """What only few attempts have.
+
+    Attributes:
+        surprise: Why the tool itself finds its result surprising, or empty.
+        has_reported: Whether the tool has said what it used.
+        reservation: What the ledger keeps for it, or none.
+        has_place: Whether it counts under the limits on what runs at once.
+        verdicts: What critics said; `None` as long as the tool itself has not ended.
+        asking: Held while it asks a person: one question at a time.
+        resume: Set when it may go on after it has asked a person, or has to stop.
+    """
+
+    surprise: str = ""
+    has_reported: bool = False
+    reservation: Reservation | None = None
+    has_place: bool = True
+    verdicts: tuple[Verdict, ...] | None = None
+    asking: anyio.Lock | None = None
+    resume: anyio.Event | None = None
 
 
 class Slot:
@@ -24,7 +51,7 @@ class Slot:
         is_fresh: Whether nothing else ran on this task before.
         deadline: When the attempt must be over, on the clock of the loop; or none.
         limit: Seconds that it has, if there is a deadline.
-        asked: Why it was told to stop: ``timed_out`` or ``cancelled``; `None` if it was not.
+        asked: Why it was told to stop: ``timed_out``, ``cancelled`` or ``superseded``; `None` if it was not.
         reason: The same in words.
         cutoff: When it is abandoned if it still runs; or none.
         was_interrupted: Whether anything was thrown into it while it waited, a cancellation, say.
@@ -32,6 +59,7 @@ class Slot:
         tokens: Reported so far.
         cost: Reported so far; `None` if nothing was.
         context: What the tool may ask of the run, once somebody wanted it.
+        rare: What only few attempts have; none as long as there is nothing of it.
     """
 
     __slots__ = (
@@ -46,6 +74,7 @@ class Slot:
         "is_fresh",
         "limit",
         "node",
+        "rare",
         "reason",
         "scope",
         "tokens",
@@ -71,6 +100,7 @@ class Slot:
         self.tokens = 0
         self.cost: float | None = None
         self.context: ToolContext | None = None
+        self.rare: Rare | None = None
         self._now = now
 
     def tell_to_stop(self, asked: State, reason: str, grace: float) -> None:
@@ -80,8 +110,40 @@ class Slot:
             self.cutoff = self._now() + grace
             if self.context is not None:
                 self.context.stop.set()
+            if self.rare is not None and self.rare.resume is not None:
+                self.rare.resume.set()
             self.scope.cancel()
+
+    def make_rare(self) -> Rare:
+        """Give its `Rare`, made if there is none yet."""
+        if self.rare is None:
+            self.rare = Rare()
+        return self.rare
 
     def is_overdue(self) -> bool:
         """Whether its grace period is over."""
         return self.cutoff is not None and self._now() >= self.cutoff
+
+
+def stopped_outcome(slot: Slot, asked: State, outcome: Outcome | None) -> Outcome:
+    """The outcome of an attempt that was told to stop: a value that arrives late is never used."""
+    vouched = outcome is not None and outcome.failure is not None and outcome.failure.nothing_happened
+    still_running = outcome is not None and outcome.state is State.ABANDONED
+    # If it was its review that was stopped, the tool itself had ended: what it did is not in doubt, but it was done.
+    reviewed = slot.node.attempts[-1].outcome if slot.rare is not None and slot.rare.verdicts is not None else None
+    is_known = vouched or reviewed is not None
+    state = state_after_stop(slot.tool.effect, asked, is_known=is_known, still_running=still_running)
+    timed_out = asked is State.TIMED_OUT
+    kind = ErrorKind.TIMEOUT if timed_out else ErrorKind.CANCELLED
+    reason = f"{slot.reason}; it would not stop" if still_running else slot.reason
+    # What would not stop would not stop the next time either.
+    failure = Failure(kind, reason, is_transient=timed_out and not still_running, nothing_happened=vouched)
+    late = outcome or reviewed  # what it gave is kept, and never used
+    return Outcome(state, late.value if late is not None else None, failure, slot.tokens, slot.cost)
+
+
+def leaked_outcome(slot: Slot) -> Outcome:
+    """The outcome of an attempt that left something behind which had to be closed by force."""
+    failure = Failure(ErrorKind.EXCEPTION, "the tool left a cancel scope or a task group open")
+    state = State.FAILED if slot.tool.effect.is_free else State.UNKNOWN
+    return Outcome(state, None, failure, slot.tokens, slot.cost)

@@ -16,8 +16,8 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 
 from dagrun.graph.frontier import Frontier
-from dagrun.graph.live import Node
-from dagrun.runtime.backend import is_being_cancelled, is_cancellation
+from dagrun.graph.node import Node
+from dagrun.runtime.backend import is_being_cancelled, is_cancellation, shake_off_cancellation
 
 KEEP_IDLE: Final = 16  # beyond that, waiting costs more than starting anew
 STREAK: Final = 50  # steps in a row before the loop gets to breathe
@@ -49,6 +49,8 @@ class Workers:
         self._context = context
         self._now = now
         self._idle: list[anyio.Event] = []
+        self._on_the_way: list[Node] = []  # taken, and handed to a task that has not begun yet
+        frontier.elsewhere.append(self._on_the_way)
         self._coming = 0  # workers that were woken or started and have not looked at the frontier yet
         self._suspensions = 0
         # The class of the running backend: made through anyio.Event, each would look the backend up again.
@@ -86,6 +88,7 @@ class Workers:
         """Run ready steps one after another; retire after an end that was not clean."""
         try:
             await self._go_on(node)
+            await shake_off_cancellation()
         except BaseException as error:
             # A cancellation that a tool left behind and that hits an idle worker harms nobody, if it ends here.
             if not is_cancellation(error) or is_being_cancelled():
@@ -97,6 +100,11 @@ class Workers:
     async def _go_on(self, node: Node | None) -> None:
         if node is None:
             self._coming -= 1
+        elif node in self._on_the_way:
+            self._on_the_way.remove(node)
+        else:  # a splice has taken it back meanwhile
+            self._frontier.release(node)
+            node = None
         is_fresh, streak, since = True, 0, self._now()
         while True:
             node = node or self._frontier.take()
@@ -108,6 +116,7 @@ class Workers:
             before = self._suspensions
             if not is_fresh and (node.on_fallback or not node.plan.may_repeat):
                 # What an earlier step left behind on this task must not hit a call that cannot be repeated.
+                self._on_the_way.append(node)
                 self._start(node)
             elif not await self._run_step(node, is_fresh):
                 return

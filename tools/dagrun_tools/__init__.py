@@ -1,4 +1,4 @@
-"""Ready-made tools: tables, charts, reports, files, the web."""
+"""Ready-made tools: tables, charts, reports, files, the web, and people."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from dagrun_tools.asking import ask_user, handoff
     from dagrun_tools.charts import generate_chart
     from dagrun_tools.cleaning import clean_data
     from dagrun_tools.fetch import fetch_json, fetch_url
     from dagrun_tools.files import read_file, write_file
+    from dagrun_tools.joining import join
     from dagrun_tools.loading import load_csv
+    from dagrun_tools.mapping import map_columns
     from dagrun_tools.reports import write_report
     from dagrun_tools.search import search_web
     from dagrun_tools.settings import configure
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 _TOOLS: Final = {
     "load_csv": "loading",
     "clean_data": "cleaning",
+    "map_columns": "mapping",
     "calculate_stats": "statistics_tool",
     "detect_trends": "trends_tool",
     "generate_chart": "charts",
@@ -32,11 +36,15 @@ _TOOLS: Final = {
     "fetch_url": "fetch",
     "fetch_json": "fetch",
     "search_web": "search",
+    "ask_user": "asking",
+    "handoff": "asking",
+    "join": "joining",
 }
 _HOMES: Final = {**_TOOLS, "configure": "settings"}
 
 __all__ = [
     "TOOLS",
+    "ask_user",
     "calculate_stats",
     "clean_data",
     "configure",
@@ -44,7 +52,10 @@ __all__ = [
     "fetch_json",
     "fetch_url",
     "generate_chart",
+    "handoff",
+    "join",
     "load_csv",
+    "map_columns",
     "read_file",
     "search_web",
     "write_file",

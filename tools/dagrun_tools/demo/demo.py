@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
+from textwrap import fill
 from typing import Any, Final
 
 import click
 
-import dagrun_tools
-from dagrun import Policy, RunResult, Toolbox, check
+from dagrun import RunResult
 from dagrun.cli.data import data_output
-from dagrun.cli.execute import Job, execute, scheduled
-from dagrun.cli.files import RunFolder, run_folder
-from dagrun.cli.settings import Mode
+from dagrun.cli.terminal import columns_of
 from dagrun.observe.summary import count_recoveries
-from dagrun_tools.demo.server import serving
-from dagrun_tools.demo.tools import in_constant_dollars, mortgage_rates_on_file
+from dagrun_tools.demo.renamed import NEW_NAME, OLD_NAME
+from dagrun_tools.demo.replan import replan_facts, replan_lines, run_replan
+from dagrun_tools.demo.running import carry_out, files_in, packaged
 from dagrun_tools.drawing import prepare
 
 EPILOG: Final = """
 \b
 Examples:
   dagrun demo
+  dagrun demo --scenario replan
   dagrun demo --json -o /tmp/dagrun-demo
 """
 
@@ -41,73 +39,68 @@ Examples:
     type=click.Path(file_okay=False, path_type=Path),
     help="Where the reports, the charts and run.json go.",
 )
+@click.option(
+    "--scenario",
+    type=click.Choice(["sources", "replan"]),
+    default="sources",
+    show_default=True,
+    help="What goes wrong: two remote sources; or a column with a new name, for which the plan is changed as it runs.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def demo(output: Path, as_json: bool) -> int:
+def demo(output: Path, scenario: str, as_json: bool) -> int:
     """Analyse 15 years of home sales in Texas: a plan of 14 steps on real data, in about 20 seconds.
 
     Steps run as soon as what they need is there. Two sources are remote and slow: one of them fails once and is tried
     again, the other is gone for good and its fallback answers. Then the same plan runs step by step, to compare.
+
+    With --scenario replan the table has changed, too: a column has another name, and the cleaning does not give what
+    the plan counts on. A planner puts in a step that maps the names, while everything else goes on.
     """
     prepare()  # the library for charts loads once; neither of the two runs should pay for the other
     with data_output() as data:
-        _say("1. The plan, each step as soon as it can run:")
-        fast = _run("parallel", output)
-        if fast.code:
-            return fast.code
-        _say("\n2. The same plan, step by step:")
-        with tempfile.TemporaryDirectory(prefix="dagrun-demo-") as folder:
-            slow = _run("sequential", Path(folder))
-        if slow.code:
-            return slow.code
-        facts = _facts(fast.result, slow.result, output)
-        _say("\n" + "\n".join(_lines(facts)))
-        if as_json:
+        run = _replan if scenario == "replan" else _sources
+        code, facts = run(output)
+        if code == 0 and as_json:
             data.json(facts)
-        else:
+        elif code == 0:
             data.text("\n".join(str(output / name) for name in facts["files"]))
-    return 0
+    return code
 
 
-@dataclass(slots=True)
-class _Ran:
-    """How a run ended: with what exit code, and with which result."""
-
-    code: int
-    result: RunResult
-
-
-def _run(mode: Mode, output: Path) -> _Ran:
-    """Run the plan in *output*, with sources of its own."""
-    own = files(__package__)
-    with serving() as server, run_folder(output) as folder:
-        policy = _configured(tomllib.loads((own / "policy.toml").read_text("utf-8")), server.server_port)
-        toolbox = Toolbox(dagrun_tools, in_constant_dollars, mortgage_rates_on_file)
-        inputs = {"server": server.url}
-        plan = check((own / "plan.json").read_text("utf-8"), toolbox, policy=policy, inputs=inputs)
-        results: list[RunResult] = []
-
-        def deliver(result: RunResult) -> None:
-            _save(result, folder)
-            results.append(result)
-
-        code = execute(Job(plan=scheduled(plan, mode), inputs=inputs, artifacts=folder.artifacts, on_result=deliver))
-        return _Ran(code, results[0])
+def _sources(output: Path) -> tuple[int, dict[str, Any]]:
+    plan = packaged("plan.json")
+    _say("1. The plan, each step as soon as it can run:")
+    fast = carry_out(plan, output)
+    if fast.code:
+        return fast.code, {}
+    _say("\n2. The same plan, step by step:")
+    with tempfile.TemporaryDirectory(prefix="dagrun-demo-") as folder:
+        slow = carry_out(plan, Path(folder), mode="sequential")
+    if slow.code:
+        return slow.code, {}
+    facts = _facts(fast.result, slow.result, output)
+    _say("\n" + "\n".join(_lines(facts)))
+    return 0, facts
 
 
-def _configured(policy: dict[str, Any], port: int) -> Policy:
-    """Hand the settings of the tools on to them, for *port* alone; the rest is the policy of the run."""
-    tables: dict[str, Any] = policy.pop("tools")
-    dagrun_tools.configure(tables | {"network": tables["network"] | {"ports": [port]}})
-    return Policy.model_validate(policy)
+def _replan(output: Path) -> tuple[int, dict[str, Any]]:
+    width = min(80, columns_of(sys.stderr))
+    _say(
+        fill(
+            f"The column {OLD_NAME} of the source is called {NEW_NAME} from today on. Nobody has told the plan.", width
+        )
+    )
+    ran, timeline = run_replan(output)
+    _say("\n" + "\n".join(replan_lines(timeline, output, width=width, is_ascii=_is_ascii())))
+    return ran.code, replan_facts(ran.result, timeline, output)
 
 
-def _save(result: RunResult, folder: RunFolder) -> None:
-    folder.save({"schema_version": 1, **result.as_dict()})
+def _is_ascii() -> bool:
+    return not str(getattr(sys.stderr, "encoding", "")).lower().startswith("utf")
 
 
 def _facts(fast: RunResult, slow: RunResult, output: Path) -> dict[str, Any]:
     retries, fallbacks = count_recoveries(fast)
-    left = sorted(path.name for path in output.iterdir() if path.is_file() and not path.name.startswith("."))
     return {
         "status": str(fast.status),
         "steps": len(fast.steps),
@@ -118,7 +111,7 @@ def _facts(fast: RunResult, slow: RunResult, output: Path) -> dict[str, Any]:
         "critical_path": round(fast.critical_path, 3),
         "speedup": round(slow.makespan / fast.makespan, 2),
         "output": str(output),
-        "files": left,
+        "files": files_in(output),
     }
 
 

@@ -20,13 +20,18 @@ _PAGE: Final = re.compile(r"/v1/prices/(\d{4})-(\d{4})")
 
 
 class Sources(ThreadingHTTPServer):
-    """Serves prices by pages of years; the rates have moved away for good."""
+    """Serves prices by pages of years; the rates have moved away for good.
+
+    Args:
+        latency: Seconds that an answer takes.
+    """
 
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self) -> None:
+    def __init__(self, latency: float) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        self.latency = latency
         self._lock = threading.Lock()
         self._has_failed = False
 
@@ -61,7 +66,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: Sources
 
     def do_GET(self) -> None:
-        time.sleep(LATENCY)
+        time.sleep(self.server.latency)
         status, value = self.server.answer(self.path)
         body = json.dumps(value).encode()
         self.send_response(status)
@@ -75,9 +80,13 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving() -> Iterator[Sources]:
-    """Run the sources beside the body."""
-    server = Sources()
+def serving(latency: float | None = None) -> Iterator[Sources]:
+    """Run the sources beside the body.
+
+    Args:
+        latency: Seconds that an answer takes; `None` for what is usual.
+    """
+    server = Sources(LATENCY if latency is None else latency)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:

@@ -1,0 +1,1 @@
+"""Critics without a model: rules, counts and schemas."""

@@ -1,0 +1,211 @@
+"""Questions to people: whether one has to be asked, what it says, and what its answer is valid for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from pydantic_core import from_json
+
+from dagrun.graph.approval import Ask
+from dagrun.graph.node import Node
+from dagrun.model.condition import Condition, ConditionMismatch, holds
+from dagrun.model.outcome import Outcome, Recovery, State
+from dagrun.model.policy import Policy
+from dagrun.model.question import Answer, Asked, Question
+from dagrun.model.reference import Reference
+from dagrun.model.value import dig, store_text
+
+# A yes to these is good for every attempt of the same call; one to any other question for that question alone.
+_LASTING: Final = frozenset((Asked.APPROVAL, Asked.PAUSE))
+# What nobody has said, no passing of time can say.
+_NO_DEFAULT: Final = frozenset((Asked.EFFECT, Asked.INPUT))
+
+
+class Questions:
+    """Words the questions of one run.
+
+    Args:
+        run_id: The run.
+        policy: How long people have, and what counts when they do not answer.
+    """
+
+    def __init__(self, run_id: str, policy: Policy) -> None:
+        self._run_id = run_id
+        self._policy = policy
+
+    def for_call(self, node: Node, asks: Sequence[Ask], arguments: bytes, at: float) -> Question:
+        """May this very call be made? *asks* are the reasons that hold."""
+        rules = [ask.rule for ask in asks if ask.rule is not None]
+        return self._make(
+            Asked.APPROVAL,
+            f"May step {node.id} call {node.tool.name}?",
+            node,
+            at=at,
+            arguments=arguments,
+            silence=silence_of(asks, self._policy),
+            why="; ".join(ask.why for ask in asks),
+            checklist=tuple(dict.fromkeys(point for rule in rules for point in rule.checklist)),
+        )
+
+    def for_pause(self, node: Node, at: float) -> Question:
+        """May the run go on here?"""
+        when = "before what depends on it" if node.state.is_settled else "before it starts"
+        return self._make(Asked.PAUSE, f"Step {node.id} pauses {when}. Go on?", node, at=at, why=f"pause: {when}")
+
+    def for_failure(self, node: Node, outcome: Outcome, at: float) -> Question:
+        """What a person has to say before a step whose attempt has failed can go on."""
+        failure, last = outcome.failure, node.attempts[-1].tool
+        why = failure.message if failure is not None else ""
+        if outcome.state is State.UNKNOWN:
+            text = f"Did the call of {last} by step {node.id} take effect?"
+            return self._make(Asked.EFFECT, text, node, at=at, why=why)
+        name = failure.missing_input if failure is not None else None
+        if name is not None:
+            schema = dict(node.tool.arguments.property_schema(name))
+            return self._make(
+                Asked.INPUT, f"Step {node.id} needs {name}.", node, at=at, why=why, name=name, schema=schema
+            )
+        text = f"Step {node.id} was not allowed to call {last}. Try again?"
+        return self._make(Asked.PERMISSION, text, node, at=at, why=why)
+
+    def for_value(self, node: Node, text: str, schema: Mapping[str, Any] | None, about: bytes, at: float) -> Question:
+        """What a tool asks in the middle of its work; *about* is JSON text, or nothing."""
+        return self._make(Asked.INPUT, text, node, at=at, arguments=about, schema=schema)
+
+    def for_patch(self, text: str, diff: tuple[str, ...], revision: int, at: float) -> Question:
+        """May the plan, which is at *revision*, be changed like this?"""
+        return self._make(Asked.PATCH, text, None, at=at, valid_for=f"{revision}\n" + "\n".join(diff), diff=diff)
+
+    def for_output(self, arguments: bytes, at: float) -> Question:
+        """May the run hand out its answer?"""
+        return self._make(Asked.OUTPUT, "May the run hand out its answer?", None, at=at, arguments=arguments)
+
+    def _make(
+        self,
+        kind: Asked,
+        text: str,
+        node: Node | None,
+        *,
+        at: float,
+        arguments: bytes = b"",
+        silence: tuple[float | None, str] | None = None,
+        valid_for: str = "",
+        **facts: Any,
+    ) -> Question:
+        within, choice = silence or (self._policy.answer_within, self._policy.default_answer)
+        return Question(
+            id=self._id(kind, text, node, arguments.decode() or valid_for),
+            kind=kind,
+            text=text,
+            step="" if node is None else node.id,
+            tool="" if node is None else node.tool.name,
+            effect="" if node is None else str(node.tool.effect),
+            # The arguments of a call are an object, and kept as they are; what else is shown may be of any type.
+            arguments=arguments if kind is Asked.APPROVAL else store_text(arguments) if arguments else None,
+            asked_at=at,
+            deadline=None if within is None else at + within,
+            default=None if within is None else _default_of(kind, choice),
+            **facts,
+        )
+
+    def _id(self, kind: Asked, text: str, node: Node | None, valid_for: str) -> str:
+        """A hash of all that an answer is valid for; whatever changes, it is another question."""
+        place = definition = tool = ""
+        if node is not None:
+            asked = node.extra.asked if node.extra is not None else 0
+            # Else a second click on "it did not take effect" would answer the next question, too.
+            place = node.id if kind in _LASTING else f"{node.id} {asked}"
+            definition = node.plan.step.model_dump_json(exclude_unset=True, by_alias=True)
+            tool = f"{node.tool.name} {node.tool.version}"
+        facts = [self._run_id, str(kind), place, definition, tool, valid_for, text]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+
+
+def reasons_to_ask(asks: Iterable[Ask], arguments: bytes) -> list[Ask]:
+    """Those of the reasons that hold for a call with these arguments.
+
+    A rule that cannot be applied to them, because a field is missing, say, counts as one that holds.
+    """
+    decoded: Any = None
+    found = []
+    for ask in asks:
+        if ask.rule is not None and ask.rule.when is not None:
+            decoded = from_json(arguments) if decoded is None else decoded
+            if not _holds(ask.rule.when, decoded):
+                continue
+        found.append(ask)
+    return found
+
+
+def _holds(condition: Condition, arguments: Any) -> bool:
+    def look_up(reference: Reference) -> Any:
+        return dig(arguments, reference.path)
+
+    try:
+        return holds(condition, look_up)
+    except ConditionMismatch:
+        return True
+
+
+def silence_of(asks: Iterable[Ask], policy: Policy) -> tuple[float | None, str]:
+    """Say what nobody's answer means to a call that these are the reasons to ask about.
+
+    Each reason has its own time and default. One that says no ends the matter, so the first of those counts; a yes
+    needs all of them. A checklist that nobody has ticked is no yes.
+
+    Returns:
+        The seconds until then, `None` for never; and ``approve`` or ``deny``.
+    """
+    found = []
+    for ask in asks:
+        rule = ask.rule
+        within = policy.answer_within if rule is None or rule.answer_within is None else rule.answer_within
+        choice = policy.default_answer if rule is None or rule.default_answer is None else rule.default_answer
+        found.append((within, "deny" if rule is not None and rule.checklist else choice))
+    refusals = [within for within, choice in found if choice == "deny" and within is not None]
+    if refusals:
+        return min(refusals), "deny"
+    times = [within for within, _ in found if within is not None]
+    if len(times) < len(found) or any(choice == "deny" for _, choice in found):
+        return None, "deny"
+    return max(times, default=None), "approve"
+
+
+def _default_of(kind: Asked, choice: str) -> Answer | None:
+    return None if kind in _NO_DEFAULT else Answer("approve" if choice == "approve" else "deny")
+
+
+def may_help(node: Node, outcome: Outcome, most: int) -> bool:
+    """Whether a person can still mend how the last attempt of *node* has ended.
+
+    Nobody is asked about the same failure for ever, lest an approver that always says yes keeps a run from ending; and
+    what is missing must be an argument of the tool.
+
+    Args:
+        node: The step.
+        outcome: Of its last attempt.
+        most: How often a person is asked about the same failure.
+    """
+    failure = outcome.failure
+    missing = failure.missing_input if failure is not None else None
+    if missing is not None and missing not in node.tool.arguments.names:
+        return False
+    same = [
+        attempt
+        for attempt in node.attempts[:-1]
+        if attempt.decision is not None
+        and attempt.decision.recovery is Recovery.ASK
+        and attempt.outcome is not None
+        and _is_alike(attempt.outcome, outcome)
+    ]
+    return len(same) < most
+
+
+def _is_alike(one: Outcome, other: Outcome) -> bool:
+    if State.UNKNOWN in (one.state, other.state):
+        return one.state is other.state
+    facts = [(f.kind, f.missing_input) for f in (one.failure, other.failure) if f is not None]
+    return len(facts) == 2 and facts[0] == facts[1]

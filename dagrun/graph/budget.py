@@ -1,0 +1,197 @@
+"""Budgets: ceilings on what calls of tools may use, of one run or of many."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from dagrun.errors import ContractError
+from dagrun.model.effect import Effect
+from dagrun.model.toolbox import AnyTool
+
+# Costs are counted in whole units of this size: sums of floats drift, and 0.1 is none of them.
+COST_UNITS: Final = 10**9
+
+
+class Kind(Enum):
+    """What a ceiling counts."""
+
+    CALLS = "calls"
+    TOKENS = "tokens"
+    COST = "cost"
+
+
+class Account:
+    """One ceiling, in whole units: nothing is ever rounded in its favour.
+
+    Attributes:
+        name: For people: ``attempts``, ``calls of load``, ``tokens``, ``cost``.
+        kind: What it counts.
+        limit: Never to be exceeded by *spent* and *reserved* together.
+        spent: What was used.
+        reserved: What calls that run may use at most.
+    """
+
+    __slots__ = ("kind", "limit", "name", "reserved", "spent")
+
+    def __init__(self, name: str, kind: Kind, limit: int) -> None:
+        self.name = name
+        self.kind = kind
+        self.limit = limit
+        self.spent = 0
+        self.reserved = 0
+
+    @property
+    def left(self) -> int:
+        """What nobody has used or reserved."""
+        return max(0, self.limit - self.spent - self.reserved)
+
+    def shown(self, units: int) -> float:
+        """A number of units as people count them."""
+        return units / COST_UNITS if self.kind is Kind.COST else units
+
+
+class Claim(NamedTuple):
+    """What a call takes of one account.
+
+    Attributes:
+        account: The account.
+        need: What must be left of it for the call to begin; 0 if the call cannot use any of it.
+        worst: The most that the call will use; 0 if nobody knows.
+    """
+
+    account: Account
+    need: int
+    worst: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is room for it now."""
+        account = self.account
+        return not self.need or account.spent + account.reserved + self.need <= account.limit
+
+    @property
+    def room(self) -> float:
+        """How many of it fit now beside each other; infinitely many if nobody knows what they will use."""
+        if not self.fits:
+            return 0
+        return self.account.left // self.worst if self.need and self.worst else math.inf
+
+    @property
+    def may_fit_later(self) -> bool:
+        """Whether there would be room for it, if all that is reserved were given back."""
+        return not self.need or self.account.spent + self.need <= self.account.limit
+
+
+class Ceilings:
+    """The accounts of a run, or of all runs that share a budget.
+
+    Args:
+        attempts: Calls of tools.
+        tokens: Tokens of models.
+        cost: Cost, in the currency that tools report.
+        calls: Calls of single tools, by name.
+        whose: Said after the name of each.
+
+    Attributes:
+        accounts: Those that are set, in this order.
+    """
+
+    __slots__ = ("_attempts", "_calls", "_cost", "_tokens", "accounts")
+
+    def __init__(
+        self, *, attempts: int | None, tokens: int | None, cost: float | None, calls: Mapping[str, int], whose: str = ""
+    ) -> None:
+        self._attempts = None if attempts is None else Account(f"attempts{whose}", Kind.CALLS, attempts)
+        self._calls = {name: Account(f"calls of {name}{whose}", Kind.CALLS, most) for name, most in calls.items()}
+        self._tokens = None if tokens is None else Account(f"tokens{whose}", Kind.TOKENS, tokens)
+        self._cost = None if cost is None else Account(f"cost{whose}", Kind.COST, cost_units(cost, ROUND_FLOOR))
+        found = (self._attempts, *self._calls.values(), self._tokens, self._cost)
+        self.accounts = tuple(account for account in found if account is not None)
+
+    def claims(self, tool: AnyTool) -> Iterator[Claim]:
+        """What a call of *tool* takes of each account."""
+        for account in (self._attempts, self._calls.get(tool.name)):
+            if account is not None:
+                yield Claim(account, 1, 1)
+        # What names no bound must find something left. What is pure calls no model: it is not held back.
+        least = 0 if tool.effect is Effect.PURE else 1
+        if self._tokens is not None:
+            worst = math.ceil(tool.max_tokens or 0)
+            yield Claim(self._tokens, worst or least, worst)
+        if self._cost is not None:
+            worst = cost_units(tool.max_cost or 0)
+            yield Claim(self._cost, worst or least, worst)
+
+
+class Budget:
+    """Ceilings that hold for all runs together which are given it; they must be on one event loop.
+
+    Args:
+        max_attempts: Calls of tools.
+        max_tokens: Tokens of models.
+        max_cost: Cost, in the currency that tools report.
+        max_calls_by_tool: Calls of single tools, by name.
+
+    Attributes:
+        ceilings: The same, with what is used of them.
+        open: Calls that run.
+        waiting: The runs that wait for room, in the order of asking, and how to tell them.
+
+    Raises:
+        ContractError: A ceiling is no positive number, or there is none.
+    """
+
+    __slots__ = ("ceilings", "open", "waiting")
+
+    def __init__(
+        self,
+        *,
+        max_attempts: int | None = None,
+        max_tokens: int | None = None,
+        max_cost: float | None = None,
+        max_calls_by_tool: Mapping[str, int] | None = None,
+    ) -> None:
+        calls = dict(max_calls_by_tool or {})
+        counts = {"max_attempts": max_attempts, "max_tokens": max_tokens}
+        for name, count in {
+            **counts,
+            **{f"max_calls_by_tool of {name}": count for name, count in calls.items()},
+        }.items():
+            if count is not None and (type(count) is not int or count < 1):
+                raise ContractError(f"{name} must be a whole number of at least 1, got {count!r}")
+        if max_cost is not None and not 0 < max_cost < math.inf:
+            raise ContractError(f"max_cost must be positive and finite, got {max_cost!r}")
+        self.ceilings = Ceilings(
+            attempts=max_attempts, tokens=max_tokens, cost=max_cost, calls=calls, whose=" of all runs"
+        )
+        if not self.ceilings.accounts:
+            raise ContractError("a budget has at least one ceiling")
+        self.open = 0
+        self.waiting: dict[Hashable, Callable[[], None]] = {}
+
+    def tell(self) -> None:
+        """Tell the runs that wait, in the order of asking, that a call has ended; who still wants room asks again."""
+        waiting, self.waiting = self.waiting, {}
+        for on_room in waiting.values():
+            on_room()
+
+    def used(self) -> dict[str, float]:
+        """What is spent of each ceiling, by name."""
+        return {account.name: account.shown(account.spent) for account in self.ceilings.accounts}
+
+    def left(self) -> dict[str, float]:
+        """What is neither spent nor reserved of each ceiling, by name."""
+        return {account.name: account.shown(account.left) for account in self.ceilings.accounts}
+
+
+def cost_units(cost: Any, rounding: str = ROUND_CEILING) -> int:
+    """Turn a cost into whole units, rounded up by default.
+
+    Fifteen digits are looked at: further ones are noise of floats, such as that of 0.1 + 0.2.
+    """
+    exact = Decimal(cost) if isinstance(cost, int) else Decimal(f"{float(cost):.15g}")
+    return int((exact * COST_UNITS).to_integral_value(rounding))

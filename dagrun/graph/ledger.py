@@ -1,0 +1,306 @@
+"""The ledger of a run: what it may use is reserved at its worst before a call, and settled after it.
+
+The same instant that finds room takes it, so runs and branches that go on at the same time cannot overspend together.
+Attempts and calls are spent by being made; of tokens and cost, what a call did not use is given back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, Final, NamedTuple
+
+from dagrun.errors import shorten
+from dagrun.graph.budget import Account, Budget, Ceilings, Claim, Kind, cost_units
+from dagrun.model.policy import Policy
+from dagrun.model.toolbox import AnyTool
+
+_MAX_FIGURE: Final = 10**15  # a report beyond that is a fault of the tool, and no figure
+
+
+@dataclass(slots=True, eq=False)
+class Reservation:
+    """Room for one call.
+
+    Attributes:
+        tool: What is called.
+        claims: What is reserved for it.
+    """
+
+    tool: AnyTool
+    claims: tuple[Claim, ...]
+
+
+class Near(NamedTuple):
+    """A ceiling of which much is spent."""
+
+    ceiling: str
+    used: float
+    limit: float
+
+
+class Ledger:
+    """What a run has used and may still use. It is cheap to make, and every run has one, for its planner.
+
+    Args:
+        policy: The ceilings of the run.
+        shared: Ceilings that it shares with other runs; what does not fit there does not fit.
+        on_room: Called when it was refused for a shared ceiling, and a call of any of those runs has ended since.
+
+    Attributes:
+        binds_attempts: Whether there is any ceiling on calls, tokens or cost; if not, nobody needs to reserve.
+    """
+
+    __slots__ = ("_accounts", "_claims", "_on_room", "_open", "_own", "_planner", "_replans", "_shared")
+
+    def __init__(self, policy: Policy, shared: Budget | None = None, on_room: Callable[[], None] | None = None) -> None:
+        self._own = Ceilings(
+            attempts=policy.max_attempts,
+            tokens=policy.max_tokens,
+            cost=policy.max_cost,
+            calls=policy.max_calls_by_tool,
+        )
+        self._shared = shared
+        self._on_room = on_room
+        self._accounts = self._own.accounts + (shared.ceilings.accounts if shared is not None else ())
+        self._claims: dict[str, tuple[Claim, ...]] = {}
+        self._open: set[Reservation] = set()
+        self._replans = Account("replans", Kind.CALLS, policy.max_replans)
+        limit = policy.max_planner_calls
+        self._planner = None if limit is None else Account("planner calls", Kind.CALLS, limit)
+
+    @property
+    def binds_attempts(self) -> bool:
+        """Whether there is any ceiling on calls, tokens or cost; if not, nobody needs to reserve."""
+        return bool(self._accounts)
+
+    # Calls of tools ---------------------------------------------------------------------------------------
+
+    def reserve(self, tool: AnyTool) -> Reservation | None:
+        """Take room for a call of *tool* at its worst: all of it, or nothing and `None` if it does not fit now."""
+        claims = self._claims_of(tool)
+        if not all(claim.fits for claim in claims):
+            self._wait(claim for claim in claims if not claim.fits)
+            return None
+        for account, _, worst in claims:
+            if account.kind is Kind.CALLS:
+                account.spent += 1
+            else:
+                account.reserved += worst
+        reservation = Reservation(tool, claims)
+        self._open.add(reservation)
+        if self._shared is not None:
+            self._shared.open += 1
+        return reservation
+
+    def room(self, tool: AnyTool, wanted: int) -> int:
+        """How many of the *wanted* calls of *tool* fit now beside each other.
+
+        If it is a shared ceiling that not all of them do, this run is told when that may have changed.
+        """
+        claims = self._claims_of(tool)
+        fewest = min((claim.room for claim in claims), default=wanted)
+        if fewest < wanted:
+            self._wait(claim for claim in claims if claim.room < wanted)
+        return int(min(fewest, wanted))
+
+    def settle(
+        self, reservation: Reservation, tokens: int = 0, cost: float | None = None, *, is_reported: bool
+    ) -> tuple[str, ...]:
+        """Charge what a call has used, and give back the rest; a second time, that changes nothing.
+
+        What nobody knows is charged at its worst: all of it if nothing was reported, else what cannot be true, a cost
+        that was not told, and a zero beside a figure that is none. What is above the worst is charged as it is.
+
+        Args:
+            reservation: Of the call.
+            tokens: Tokens that it reported.
+            cost: Cost that it reported; `None` if none was.
+            is_reported: Whether it reported anything.
+
+        Returns:
+            Where the tool has broken its word, a sentence each.
+        """
+        if reservation not in self._open:
+            return ()
+        usage = _usage(reservation.tool, tokens, cost) if is_reported else _UNKNOWN
+        for account, _, worst in reservation.claims:
+            if account.kind is Kind.CALLS:
+                continue
+            used = usage.tokens if account.kind is Kind.TOKENS else usage.cost
+            account.reserved -= worst
+            account.spent += worst if used is None else used
+        self._close(reservation)
+        return usage.faults
+
+    def withdraw(self, reservation: Reservation) -> None:
+        """Give back all that was reserved, as no call was made."""
+        if reservation not in self._open:
+            return
+        for account, _, worst in reservation.claims:
+            if account.kind is Kind.CALLS:
+                account.spent -= 1
+            else:
+                account.reserved -= worst
+        self._close(reservation)
+
+    def leave(self) -> None:
+        """End: charge what has not ended at its worst, and wait for nothing any more."""
+        if self._shared is not None:
+            self._shared.waiting.pop(self, None)
+        for reservation in list(self._open):
+            self.settle(reservation, is_reported=False)
+
+    @property
+    def has_open(self) -> bool:
+        """Whether a call is going on, of this run or of one that shares its budget."""
+        return bool(self._open) or (self._shared is not None and self._shared.open > 0)
+
+    def may_fit_later(self, tool: AnyTool) -> bool:
+        """Whether a call that does not fit now is worth waiting for.
+
+        It is while calls of this run go on: they end, and their results count. Those of other runs are waited for
+        only if they may give back enough.
+        """
+        return bool(self._open) or all(claim.may_fit_later for claim in self._claims_of(tool))
+
+    def why_not(self, tool: AnyTool, ready: int) -> str:
+        """The ceiling that keeps a call of *tool* from being made, in a sentence; empty if it fits.
+
+        Args:
+            tool: What would be called.
+            ready: How many steps wait for their turn.
+        """
+        claim = next((claim for claim in self._claims_of(tool) if not claim.fits), None)
+        if claim is None:
+            return ""
+        account = claim.account
+        facts = [f"{_number(account, account.spent)} used", f"{ready} still ready"]
+        if account.reserved:
+            facts.insert(1, f"{_number(account, account.reserved)} reserved")
+        fault = "is spent"
+        if account.spent < account.limit:
+            wanted = f"may use {_number(account, claim.worst)}" if claim.worst else "names no bound"
+            fault = f"has no room for {tool.name}, which {wanted}"
+        return f"{_ceiling(account)} {fault}: {', '.join(facts)}"
+
+    def _claims_of(self, tool: AnyTool) -> tuple[Claim, ...]:
+        found = self._claims.get(tool.name)
+        if found is None:
+            shared = self._shared.ceilings.claims(tool) if self._shared is not None else ()
+            found = self._claims[tool.name] = (*self._own.claims(tool), *shared)
+        return found
+
+    def _wait(self, lacking: Iterable[Claim]) -> None:
+        """Stand in line, if it is a shared ceiling under which there is no room."""
+        if self._shared is None or self._on_room is None:
+            return
+        shared = self._shared.ceilings.accounts
+        if any(claim.account in shared for claim in lacking):
+            self._shared.waiting.setdefault(self, self._on_room)
+
+    def _close(self, reservation: Reservation) -> None:
+        self._open.remove(reservation)
+        if self._shared is not None:
+            self._shared.open -= 1
+            self._shared.tell()  # last: who is told may ask at once
+
+    # The planner ------------------------------------------------------------------------------------------
+
+    def take_replan(self) -> bool:
+        """Count one more request to the planner, if there may be one."""
+        return _take(self._replans)
+
+    def take_planner_call(self) -> bool:
+        """Count one more call of the planner, if there may be one."""
+        return self._planner is None or _take(self._planner)
+
+    def why_no_planner(self) -> str:
+        """The ceiling that keeps the planner from being asked again, in a sentence; empty if there is none."""
+        # Calls first: a request that was granted as the last one may still run out of calls.
+        spent = next((a for a in (self._planner, self._replans) if a is not None and a.spent >= a.limit), None)
+        return "" if spent is None else f"{_ceiling(spent)} is spent: {spent.spent} used"
+
+    # Figures ----------------------------------------------------------------------------------------------
+
+    def near(self, warn_at: float | None) -> Near | None:
+        """The first ceiling of which at least the part *warn_at* is spent; `None` if none is, or nobody asked.
+
+        What is only reserved does not count: it may be given back, and a warning cannot be. Replans and calls of the
+        planner do not count either, as nothing is won by dropping steps.
+        """
+        if warn_at is None:
+            return None
+        for account in self._accounts:
+            spent, limit = account.spent, account.limit
+            if spent >= limit or spent / limit >= warn_at:  # a product could be above the figure that is meant
+                return Near(account.name, account.shown(spent), account.shown(limit))
+        return None
+
+    def used(self) -> dict[str, float]:
+        """What is spent of every ceiling that is set, by name."""
+        return {account.name: account.shown(account.spent) for account in self._all()}
+
+    def left(self) -> dict[str, float]:
+        """What is neither spent nor reserved of every ceiling that is set, by name."""
+        return {account.name: account.shown(account.left) for account in self._all()}
+
+    def _all(self) -> tuple[Account, ...]:
+        return (*self._accounts, self._replans, *((self._planner,) if self._planner is not None else ()))
+
+
+def _take(account: Account) -> bool:
+    if account.spent >= account.limit:
+        return False
+    account.spent += 1
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Usage:
+    """What a call has used, in whole units; `None` where nobody knows."""
+
+    tokens: int | None = None
+    cost: int | None = None
+    faults: tuple[str, ...] = ()
+
+
+_UNKNOWN = _Usage()
+
+
+def _usage(tool: AnyTool, tokens: Any, cost: Any) -> _Usage:
+    """What a report can be believed of."""
+    faults = [
+        f"{tool.name} reported {shorten(repr(figure), 40)} as its {name}, which cannot be; its worst case is charged"
+        for name, figure in (("tokens", tokens), ("cost", cost))
+        if figure is not None and not _is_figure(figure)
+    ]
+    used_tokens = math.ceil(tokens) if _is_figure(tokens) else None
+    used_cost = cost_units(cost) if _is_figure(cost) else None
+    if tool.max_tokens is not None and (used_tokens or 0) > tool.max_tokens:
+        faults.append(f"{tool.name} used {used_tokens} tokens, and its max_tokens is {tool.max_tokens}")
+    if tool.max_cost is not None and (used_cost or 0) > cost_units(tool.max_cost):
+        faults.append(f"{tool.name} cost {cost:g}, and its max_cost is {tool.max_cost:g}")
+    # No call of a model costs money and no tokens, or tokens and no money, where its tool says that it costs any.
+    return _Usage(
+        None if used_tokens == 0 and used_cost else used_tokens,
+        None if used_cost == 0 and used_tokens else used_cost,
+        tuple(faults),
+    )
+
+
+def _is_figure(figure: Any) -> bool:
+    """Whether *figure* can be an amount: a number, not negative, and not beyond all bounds."""
+    return issubclass(type(figure), Real) and type(figure) is not bool and bool(0 <= figure <= _MAX_FIGURE)
+
+
+def _ceiling(account: Account) -> str:
+    if account.kind is Kind.COST:
+        return f"ceiling of {_number(account, account.limit)} in {account.name}"
+    return f"ceiling of {account.limit} {account.name}"
+
+
+def _number(account: Account, units: int) -> str:
+    return f"{account.shown(units):.15g}" if account.kind is Kind.COST else str(units)

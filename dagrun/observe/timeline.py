@@ -1,0 +1,262 @@
+"""What ran when: read off the events of a run, and drawn as lines of text with a time axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dagrun.model.event import AttemptEnded, AttemptStarted, Event, ReplanEnded, ReplanStarted, RunEnded, Spliced
+from dagrun.model.outcome import State
+
+_STOPPED: Final = frozenset((State.CANCELLED, State.SUPERSEDED, State.ABANDONED))
+
+MAX_ROWS: Final = 40
+PLANNER: Final = "(planner)"  # the row of who is asked for a new plan; no step can be called so
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One attempt, or one request to the planner. Times are in seconds from the start of the run.
+
+    Attributes:
+        row: The id of the step, or `PLANNER`.
+        started: When it began.
+        ended: When it ended.
+        is_good: Whether what it gave could be used; also of one that has not ended.
+        was_stopped: Whether it was told to stop before it had ended.
+    """
+
+    row: str
+    started: float
+    ended: float
+    is_good: bool
+    was_stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A splice, and what went on around it. Times are in seconds from the start of the run.
+
+    Attributes:
+        at: When the plan was changed.
+        asked_at: When the planner was asked for that; the same as *at* if it was not.
+        text: What was changed, in words.
+        reason: Why, in a sentence.
+        ran_on: Steps that ran all the time from *asked_at* to *at*, and after it, in one attempt that nobody stopped.
+        started: Steps that began an attempt meanwhile.
+        ended: Steps that succeeded meanwhile.
+    """
+
+    at: float
+    asked_at: float
+    text: str
+    reason: str
+    ran_on: tuple[str, ...]
+    started: tuple[str, ...]
+    ended: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The change as plain JSON."""
+        return {
+            "at": round(self.at, 3),
+            "asked_at": round(self.asked_at, 3),
+            "change": self.text,
+            "reason": self.reason,
+            "ran_on": list(self.ran_on),
+            "started_meanwhile": list(self.started),
+            "ended_meanwhile": list(self.ended),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """What ran when.
+
+    Attributes:
+        bars: In the order of their starts.
+        changes: Of the plan, in order.
+        length: Of the run, in seconds.
+    """
+
+    bars: tuple[Bar, ...]
+    changes: tuple[Change, ...]
+    length: float
+
+
+def read_timeline(events: Iterable[Event]) -> Timeline:
+    """Read off the events of a run what ran when.
+
+    Args:
+        events: All of them, or those of the beginning: what has no end yet goes on to the last event.
+    """
+    seen = list(events)
+    length = max((event.at for event in seen), default=0.0)
+    bars = sorted(_bars(seen, length), key=lambda bar: bar.started)
+    return Timeline(tuple(bars), tuple(_changes(seen, bars)), length)
+
+
+def _bars(events: Sequence[Event], length: float) -> Iterable[Bar]:
+    running: dict[str, float] = {}
+    for event in events:
+        match event:
+            case AttemptStarted():
+                running[event.step] = event.at
+            case AttemptEnded():
+                began, state = running.pop(event.step, event.at), event.outcome.state
+                yield Bar(event.step, began, event.at, event.state is State.SUCCEEDED, state in _STOPPED)
+            case ReplanStarted():
+                running[PLANNER] = event.at
+            case ReplanEnded() if PLANNER in running:
+                yield Bar(PLANNER, running.pop(PLANNER), event.at, event.result == "applied")
+            case RunEnded():
+                break
+    yield from (Bar(row, since, length, is_good=True) for row, since in running.items())
+
+
+def _changes(events: Sequence[Event], bars: Sequence[Bar]) -> Iterable[Change]:
+    asked_at: float | None = None
+    steps = [bar for bar in bars if bar.row != PLANNER]
+    for event in events:
+        match event:
+            case ReplanStarted():
+                asked_at = event.at
+            case Spliced():
+                since = event.at if asked_at is None or event.origin != "planner" else asked_at
+                yield Change(
+                    at=event.at,
+                    asked_at=since,
+                    text=str(event.consequence),
+                    reason=event.reason,
+                    ran_on=_rows(
+                        bar for bar in steps if bar.started <= since and event.at < bar.ended and not bar.was_stopped
+                    ),
+                    started=_rows(bar for bar in steps if since < bar.started < event.at),
+                    ended=_rows(bar for bar in steps if bar.is_good and since < bar.ended <= event.at),
+                )
+
+
+def _rows(bars: Iterable[Bar]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(bar.row for bar in bars))
+
+
+# Drawing --------------------------------------------------------------------------------------------------------------
+
+_SIGNS: Final[Mapping[str, str]] = {
+    "bar": "━",
+    "planner": "┄",
+    "failed": "✗",
+    "change": "┊",
+    "across": "╋",
+    "from": "┣",
+    "to": "┫",
+    "mark": "▼",
+}
+_ASCII_SIGNS: Final[Mapping[str, str]] = {
+    "bar": "=",
+    "planner": "-",
+    "failed": "x",
+    "change": ":",
+    "across": "+",
+    "from": "=",
+    "to": "=",
+    "mark": "v",
+}
+
+
+def draw_timeline(
+    timeline: Timeline, width: int = 80, *, is_ascii: bool = False, max_rows: int = MAX_ROWS
+) -> list[str]:
+    """Draw a row for each step, and through all of them a line where the plan was changed.
+
+    Args:
+        timeline: What ran when.
+        width: Of a line, in characters; at least 40.
+        is_ascii: Whether to do without box-drawing characters.
+        max_rows: Steps that get a row; a last line says how many did not.
+    """
+    rows = _rows(timeline.bars)
+    label = min(max(map(len, (*rows, "plan changed"))), max(12, width // 4))
+    picture = _Picture(timeline, max(40, width) - label - 2, _ASCII_SIGNS if is_ascii else _SIGNS)
+    by_row: dict[str, list[Bar]] = {row: [] for row in rows[:max_rows]}
+    for bar in timeline.bars:
+        if bar.row in by_row:
+            by_row[bar.row].append(bar)
+    lines = [("", picture.axis()), *([("plan changed", picture.marks())] if timeline.changes else [])]
+    lines += [(row, picture.row(bars)) for row, bars in by_row.items()]
+    drawn = [f"{_cut(name, label, is_ascii=is_ascii):<{label}}  {line}".rstrip() for name, line in lines]
+    return drawn + [f"and {len(rows) - max_rows} more"] * (len(rows) > max_rows)
+
+
+class _Picture:
+    """The part of the drawing right of the names, column by column."""
+
+    def __init__(self, timeline: Timeline, columns: int, signs: Mapping[str, str]) -> None:
+        self._columns = columns
+        self._signs = signs
+        self._seconds = max(timeline.length, 1e-9) / columns  # of one column
+        self._changes = [change.at for change in timeline.changes]
+
+    def axis(self) -> str:
+        """Round figures of time, each beginning where its instant is."""
+        step = _round_step(self._seconds * self._columns, most=max(2, self._columns // 7))
+        line = ""
+        for number in range(self._columns):
+            at = self._column(number * step)
+            figure = f"{number * step:g} s" if number == 0 else f"{number * step:g}"
+            if number * step > self._seconds * self._columns or at + len(figure) > self._columns:
+                break
+            line = f"{line:<{at}}{figure}"
+        return line
+
+    def marks(self) -> str:
+        """Where the plan was changed."""
+        cells = [" "] * self._columns
+        for at in self._changes:
+            cells[self._column(at)] = self._signs["mark"]
+        return "".join(cells)
+
+    def row(self, bars: Sequence[Bar]) -> str:
+        """The attempts of one step."""
+        cells = [" "] * self._columns
+        for bar, first, last in self._spans(bars):
+            cells[first : last + 1] = [self._signs["planner" if bar.row == PLANNER else "bar"]] * (last + 1 - first)
+        for at in self._changes:
+            cells[self._column(at)] = self._signs[self._crossing(bars, at)]
+        # Last, as an end in the column of a change must not look like something that goes on.
+        for bar, _, last in self._spans(bars):
+            if not bar.is_good:
+                cells[last] = self._signs["failed"]
+        return "".join(cells)
+
+    def _crossing(self, bars: Sequence[Bar], at: float) -> str:
+        column = self._column(at)
+        spans = list(self._spans(bars))
+        if any(bar.started < at < bar.ended for bar in bars if bar.row != PLANNER):
+            return "across"
+        if any(first == column and bar.started >= at for bar, first, _ in spans):
+            return "from"
+        return "to" if any(last == column for _, _, last in spans) else "change"
+
+    def _spans(self, bars: Sequence[Bar]) -> Iterator[tuple[Bar, int, int]]:
+        """The columns of each bar of a row; one that begins in the column where another one failed gets the next."""
+        free = 0
+        for bar in bars:
+            first = min(max(self._column(bar.started), free), self._columns - 1)
+            last = min(max(first, math.ceil(bar.ended / self._seconds) - 1), self._columns - 1)
+            free = first if bar.is_good else last + 1
+            yield bar, first, last
+
+    def _column(self, at: float) -> int:
+        return min(self._columns - 1, int(at / self._seconds))
+
+
+def _round_step(length: float, most: int) -> float:
+    """The least of 1, 2, 5, 10, … (or 0.1, 0.2, …) of which at most *most* go into *length*."""
+    power = 10.0 ** math.floor(math.log10(max(length / most, 1e-6)))
+    return next(power * factor for factor in (1, 2, 5, 10, 20) if power * factor * most >= length)
+
+
+def _cut(name: str, width: int, *, is_ascii: bool) -> str:
+    return name if len(name) <= width else name[: width - 1] + ("." if is_ascii else "…")

@@ -1,0 +1,202 @@
+"""A planner for a few sorts of task: each has its template, and a rule says which one it is."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from dagrun.errors import ContractError, NoRoute
+from dagrun.model.brief import Brief, Revision
+from dagrun.model.callables import refuse_async
+from dagrun.model.outcome import TriggerKind
+from dagrun.model.plan import Plan
+from dagrun.planners.static import Patches, StaticPlanner, keep, with_goal
+
+Matches: TypeAlias = Sequence[str] | Callable[[str, Any], bool]
+
+# How well a route fits a goal: the number of words that it recognises, 0 for not at all.
+_Fit: TypeAlias = Callable[[str, Any], float]
+
+# A function knows more than words do: it comes before them.
+_SURE: Final = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One sort of task, and its plan.
+
+    Attributes:
+        name: For messages; no two routes of a router have the same.
+        matches: Words or phrases that stand in the goal, as whole words, in upper or lower case; for what words
+            cannot say (also for languages that put no spaces between them), a plain function of the goal and the
+            inputs.
+        plan: The template, whose arguments use the inputs of the run as ``${input.region}``; or a plain function of
+            the goal and the inputs that gives the plan.
+        patches: What to do when the plan has to change, as for `StaticPlanner`.
+
+    Raises:
+        ContractError: One of them is something else.
+
+    Functions get `None` for the inputs when they are called because a running plan has to change: what a planner is
+    shown of the inputs then may be nothing but their shape.
+    """
+
+    name: str
+    matches: Matches
+    plan: Plan | Callable[[str, Any], Plan]
+    patches: Patches = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.matches, Sequence):
+            # A list that the caller changes later must not change the route.
+            object.__setattr__(self, "matches", _checked_words(self.name, self.matches))
+        else:
+            refuse_async(self.matches, f"route {self.name}: matches is a list of words or a function; it")
+        if not isinstance(self.plan, Plan):
+            refuse_async(self.plan, f"route {self.name}: plan is a Plan or a function; it")
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words and phrases that it looks for; none if a function decides."""
+        return tuple(self.matches) if isinstance(self.matches, Sequence) else ()
+
+    def fill(self, goal: str, inputs: Any = None) -> Plan:
+        """Give the plan for *goal*.
+
+        Raises:
+            ContractError: The function of the route gave something else.
+        """
+        plan = self.plan if isinstance(self.plan, Plan) else self.plan(goal, inputs)
+        if not isinstance(plan, Plan):
+            raise ContractError(f"route {self.name}: its function gave {type(plan).__name__} in place of a Plan")
+        return with_goal(plan, goal)
+
+
+class RouterPlanner:
+    """Takes the plan of the route that fits the goal: the lightest pattern that works.
+
+    A function that says yes comes before words. Among words, the route that recognises the most different ones wins;
+    a phrase counts as many as it has, all of them in a row. What is still equal goes by the order of the routes.
+
+    Args:
+        routes: The sorts of task.
+        default: For goals that none of them fits; its own `matches` is not asked.
+
+    Raises:
+        ContractError: There is no route at all, or two have the same name.
+
+    Example:
+        >>> from dagrun import Plan, Route, RouterPlanner, Step
+        >>> sales = Plan(steps=[Step(id="load", tool="load_sales", args={"region": "${input.region}"})])
+        >>> router = RouterPlanner([Route("sales", ["sales", "revenue by region"], sales)])
+        >>> router.plan("Show the sales of May").goal
+        'Show the sales of May'
+    """
+
+    __slots__ = ("_default", "_fits", "_given", "_patches")
+
+    def __init__(self, routes: Sequence[Route], default: Route | None = None) -> None:
+        self._default = default
+        self._fits = [(route, _fit(route)) for route in routes]
+        known = [*routes, *([default] if default is not None and not any(r is default for r in routes) else [])]
+        if not known:
+            raise ContractError("a RouterPlanner needs a route, or a default")
+        self._patches = {route.name: StaticPlanner(patches=route.patches) for route in known}
+        if len(self._patches) < len(known):
+            raise ContractError(f"two routes have the same name: {', '.join(route.name for route in known)}")
+        # By the goal of the plan that was given: a brief shows that goal, and not the inputs that chose the route.
+        # By its hash, as goals may be long.
+        self._given: dict[int, Route] = {}
+
+    def choose(self, goal: str, inputs: Any = None) -> Route:
+        """Find the route for *goal*.
+
+        Raises:
+            NoRoute: None fits, and there is no default.
+        """
+        best, most = self._default, 0.0
+        for route, fit in self._fits:
+            found = fit(goal, inputs)
+            if found > most:
+                best, most = route, found
+        if best is None:
+            raise NoRoute(goal, {route.name: route.words for route, _ in self._fits})
+        return best
+
+    def plan(self, goal: str, inputs: Any = None) -> Plan:
+        """Give the plan for *goal*, with the goal in it if the template has none of its own.
+
+        Raises:
+            NoRoute: No route fits, and there is no default.
+        """
+        route = self.choose(goal, inputs)
+        plan = route.fill(goal, inputs)
+        keep(self._given, hash(plan.goal), route)
+        return plan
+
+    async def revise(self, brief: Brief) -> Revision:
+        """Give the whole plan of a changed goal; for any other trigger, the next patch of the route.
+
+        Raises:
+            NoRoute: No route fits the changed goal.
+        """
+        if any(trigger.kind == TriggerKind.GOAL_CHANGED for trigger in brief.triggers):
+            route = self.choose(brief.goal)
+            keep(self._given, hash(brief.goal), route)
+            return route.fill(brief.goal)
+        known = self._route_of(brief.goal)
+        return None if known is None else await self._patches[known.name].revise(brief)
+
+    def _route_of(self, goal: str) -> Route | None:
+        known = self._given.get(hash(goal))
+        if known is not None:
+            return known
+        try:
+            return self.choose(goal)
+        except NoRoute:  # the plan is somebody else's
+            return None
+
+
+def _checked_words(name: str, words: Sequence[object]) -> tuple[str, ...]:
+    if isinstance(words, str):
+        raise ContractError(f"route {name}: matches must be a list of words or phrases, got one text")
+    checked: list[str] = []
+    for word in words:
+        if not isinstance(word, str) or not word.strip():
+            raise ContractError(f"route {name}: matches has {word!r}, which is no word or phrase")
+        checked.append(word)
+    return tuple(checked)
+
+
+def _fit(route: Route) -> _Fit:
+    matches = route.matches
+    if isinstance(matches, Sequence):
+        return _fit_of_words(matches)
+    return lambda goal, inputs: _SURE if matches(goal, inputs) else 0
+
+
+def _fit_of_words(phrases: Sequence[str]) -> _Fit:
+    patterns = [_pattern(_folded(phrase).split()) for phrase in phrases]
+
+    def count(goal: str, inputs: Any) -> float:
+        text = _folded(goal)
+        # A goal may be long: to look for the first word as it is costs a tenth of looking for a pattern.
+        found = [words for pattern, words in patterns if words[0] in text and pattern.search(text)]
+        # A set: "sales" and "sales report" recognise two words, not three.
+        return len({word for words in found for word in words})
+
+    return count
+
+
+def _pattern(words: list[str]) -> tuple[re.Pattern[str], list[str]]:
+    in_a_row = r"\s+".join(re.escape(word) for word in words)
+    return re.compile(rf"(?<!\w){in_a_row}(?!\w)"), words
+
+
+def _folded(text: str) -> str:
+    """Make texts equal that look the same: upper and lower case, accents in one character or two."""
+    return unicodedata.normalize("NFKC", text).casefold()

@@ -1,0 +1,297 @@
+"""Broken parts of splice, coordinator, people and ledger: one plausible bug each, and the proofs must notice all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from broken_ledgers import ChecksThenActs, ReservesAnEstimate
+from dagrun.decide import governor
+from dagrun.decide.questions import Questions
+from dagrun.graph import overlay, patch, patch_rules, precedence, splicing
+from dagrun.graph.frontier import Frontier
+from dagrun.graph.labels import Cycle, Labels
+from dagrun.graph.ledger import Ledger
+from dagrun.graph.live import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.graph.patch import CheckedPatch, Splicer
+from dagrun.model import rename
+from dagrun.model.event import Event, GoalChanged
+from dagrun.model.outcome import Outcome, State
+from dagrun.model.patch import Rewire
+from dagrun.model.plan import Step
+from dagrun.model.question import Asked
+from dagrun.runtime.coordinator import Coordinator
+from dagrun.runtime.record import Record
+from dagrun.runtime.scheduler import Scheduler
+from dagrun.runtime.slot import Slot
+from dagrun.runtime.workers import Workers
+
+# As they are; while a mutant is in place, its name leads to the mutant.
+_is_editable, _waiting_after = patch_rules.is_editable, overlay.waiting_after
+_use_instead = rename.use_instead
+_define, _hand_over, _take_out = splicing._define, splicing._hand_over, splicing._take_out
+
+# Checking a patch -----------------------------------------------------------------------------------------------------
+
+
+def nothing(*_: Any, **__: Any) -> None:
+    """A rule that nobody keeps."""
+
+
+def any_edit(edit: Any, node: Node, number: int, findings: Any) -> bool:
+    """A step that has started may be rewired like one that has not."""
+    if isinstance(edit, Rewire) and not node.state.is_settled and node.parent is None:
+        return True
+    return _is_editable(edit, node, number, findings)
+
+
+class LooksAtNoCycle(Labels):
+    """What waits for itself finds its place as well."""
+
+    def place(self, needs: Mapping[str, Iterable[str]], new: Iterable[str]) -> None:
+        fresh = list(new)
+        try:
+            super().place(needs, fresh)
+        except Cycle:
+            self.changed |= {id_: 0.0 for id_ in fresh if id_ not in self.changed}
+
+
+class LabelsInPlace(Labels):
+    """Notes down what it has only tried."""
+
+    def __init__(self, old: Mapping[str, float], after: Callable[[str], Iterable[str]]) -> None:
+        super().__init__(old, after)
+        assert isinstance(old, dict)
+        self.changed = old
+
+
+class LeavesBehind(patch._Trial):
+    """Nobody looks whether something still waits for a step that is dropped."""
+
+    def _check_left_behind(self) -> None:
+        pass
+
+
+class KnowsNoTime(Splicer):
+    """Takes every author for one who has looked just now."""
+
+    def check(self, patch: Any, origin: Any = "host", known: Collection[str] | None = None) -> Any:
+        return super().check(patch, origin)
+
+
+def old_inputs(step: Step, use: Mapping[str, str]) -> Step:
+    """Waits for the new step and takes its input from the old one."""
+    changed = _use_instead(step, use)
+    return changed.model_copy(update={"args": step.args}) if "args" in step.model_fields_set else changed
+
+
+def after_without_lists(
+    graph: LiveGraph, needs: Mapping[str, Iterable[str]], leaving: frozenset[str]
+) -> Callable[[str], Iterator[str]]:
+    """Forgets that a for_each waits for its elements."""
+    after = _waiting_after(graph, {id_: n for id_, n in needs.items() if not _is_list(graph, id_)}, leaving)
+    return lambda id_: (next_ for next_ in after(id_) if not _is_list(graph, next_))
+
+
+def _is_list(graph: LiveGraph, id_: str) -> bool:
+    return id_ in graph.nodes and graph.nodes[id_].children is not None
+
+
+# Applying it ----------------------------------------------------------------------------------------------------------
+
+
+class LeavesInTheQueue(Frontier):
+    """A step that is rewired while it waits for its turn keeps its old place as well."""
+
+    def withdraw(self, nodes: Collection[Node]) -> None:
+        pass
+
+
+class ForgetsWhatIsOnTheWay(Workers):
+    """A step that was taken and has not begun is not taken back."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._frontier.elsewhere.clear()
+        self._on_the_way = _Everything()
+
+
+class _Everything(list[Node]):
+    def __contains__(self, node: object) -> bool:
+        return True
+
+    def remove(self, node: Node) -> None:
+        pass
+
+
+class IgnoresTheFirstLimit(Frontier):
+    """A plan that began without limits stays without."""
+
+    def rank(self, priorities: dict[str, float]) -> None:
+        pass
+
+
+class CountsNothingAnew(LiveGraph):
+    """A rewired step goes on waiting for as many as before."""
+
+    def reassess(self, node: Node) -> None:
+        was, state = node.missing, node.state
+        super().reassess(node)
+        if state is State.WAITING and node.state is State.WAITING:
+            node.missing = was
+
+
+class WaitsForWhatIsOver(LiveGraph):
+    """A new edge counts, whether its first step has settled or not."""
+
+    def reassess(self, node: Node) -> None:
+        super().reassess(node)
+        if node.state is State.READY and node.plan.depends_on:
+            self.frontier.withdraw([node])
+            node.state, node.missing = State.WAITING, len(node.plan.depends_on)
+
+
+class ForgetsTheFreeze(LiveGraph):
+    """After a change of the goal everything goes on as before."""
+
+    def apply(self, event: Event) -> None:
+        super().apply(event)
+        if isinstance(event, GoalChanged):
+            self.is_frozen = False
+            for node in self.nodes.values():
+                if node.state is State.BLOCKED and not node.attempts and node.parent is None:
+                    self.reassess(node)
+
+
+class TakesSurprisesLightly(LiveGraph):
+    """What depends on a surprise does not wait until the planner has looked at it."""
+
+    def blocks(self, node: Node, after: Node) -> bool:
+        return node.state is not State.SUCCEEDED and super().blocks(node, after)
+
+
+class NeverLetsGo(LiveGraph):
+    """What has waited for the planner waits for ever."""
+
+    def let_go(self, node: Node, why: str) -> None:
+        pass
+
+
+def hand_over_alone(graph: LiveGraph, old: Node, new: Node) -> None:
+    """The for_each does not wait for the substitute of its element."""
+    _hand_over(graph, old, new)
+    if new.parent is not None:
+        new.parent.missing -= 1
+
+
+def take_out_half(graph: LiveGraph, node: Node, event: Any) -> None:
+    """What is dropped in the middle of its work stays in the plan."""
+    _take_out(graph, node, event)
+    if node.state is State.RUNNING:
+        node.make_extra().is_gone = False
+
+
+def define_and_keep(graph: LiveGraph, patch: CheckedPatch) -> list[Node]:
+    """A rewired step keeps what a person has agreed to."""
+    kept = {id_: node.extra.approved for id_ in patch.steps if (node := graph.nodes.get(id_)) and node.extra}
+    new = _define(graph, patch)
+    for id_, approved in kept.items():
+        graph.nodes[id_].make_extra().approved = approved
+    return new
+
+
+class DeliversWhatWasSuperseded(Scheduler):
+    """A dropped step that comes home with a value has succeeded."""
+
+    def _conclude(self, slot: Slot, outcome: Outcome | None) -> None:
+        if slot.asked is State.SUPERSEDED and outcome is not None and outcome.state is State.SUCCEEDED:
+            slot.asked = None
+        super()._conclude(slot, outcome)
+
+
+class StopsNothing(Scheduler):
+    """What is dropped while it runs is not told."""
+
+    def _tell_to_stop(self, slot: Slot, asked: State, reason: str) -> None:
+        if asked is not State.SUPERSEDED:
+            super()._tell_to_stop(slot, asked, reason)
+
+
+class SplicesInPassing(Scheduler):
+    """A run that is being stopped takes new steps, which never start and never end."""
+
+    is_stopping = False
+
+
+class WaitsForSkippedElements(Record):
+    """A for_each whose last element is skipped does not end."""
+
+    def _join(self, parent: Node | None) -> None:
+        if parent is None or not any(child.state is State.SKIPPED for child in parent.children or ()):
+            super()._join(parent)
+
+
+# People and planner ---------------------------------------------------------------------------------------------------
+
+
+class AsksAboutTheToolAlone(Questions):
+    """A yes is good for every call of the step, whatever becomes of its arguments."""
+
+    def _id(self, kind: Asked, text: str, node: Node | None, valid_for: str) -> str:
+        return super()._id(kind, text, node, valid_for) if node is None else f"{kind} {node.id} {text}"
+
+
+class AsksTwiceAtOnce(Coordinator):
+    """Every reason is a request of its own, at once."""
+
+    def wake(self) -> None:
+        self._is_busy = False
+        super().wake()
+
+
+def is_never_seen(fingerprint: str, past: Iterable[Any]) -> bool:
+    """The planner is asked about the very same failure again."""
+    return False
+
+
+class GrantsEveryRequest(Ledger):
+    """Counts requests to the planner, and refuses none."""
+
+    def why_no_planner(self) -> str:
+        return ""
+
+
+SPLICE_MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
+    "a stale splice is accepted": {patch_rules.check_staleness: nothing},
+    "a reused id is accepted": {patch_rules.check_new_ids: nothing},
+    "a repeated call in doubt is accepted": {patch_rules.check_frozen_call: nothing},
+    "a step that runs is redefined": {patch_rules.is_editable: any_edit},
+    "no cycle is looked for": {Labels: LooksAtNoCycle},
+    "a cycle through a for_each is not seen": {overlay.waiting_after: after_without_lists},
+    "a refused patch leaves a trace": {Labels: LabelsInPlace},
+    "dependents of a dropped step are lost": {patch._Trial: LeavesBehind},
+    "an edit that comes too late is carried out": {Splicer: KnowsNoTime},
+    "dependents of a replaced step keep the old input": {rename.use_instead: old_inputs},
+    "a rewired step is in the queue twice": {Frontier: LeavesInTheQueue},
+    "a rewired step on its way to a worker starts twice": {Workers: ForgetsWhatIsOnTheWay},
+    "the first limit that a patch brings is ignored": {Frontier: IgnoresTheFirstLimit},
+    "priorities are those of the old plan": {precedence.set_priorities: nothing},
+    "what a rewired step misses is not counted anew": {LiveGraph: CountsNothingAnew},
+    "an edge to a settled step counts as open": {LiveGraph: WaitsForWhatIsOver},
+    "the freeze of a changed goal is forgotten": {LiveGraph: ForgetsTheFreeze},
+    "a surprise does not hold back what depends on it": {LiveGraph: TakesSurprisesLightly},
+    "a replan never ends the hold": {LiveGraph: NeverLetsGo},
+    "a for_each does not wait for a substitute": {splicing._hand_over: hand_over_alone},
+    "a dropped step that runs stays in the plan": {splicing._take_out: take_out_half},
+    "the result of a superseded step is delivered": {Scheduler: DeliversWhatWasSuperseded},
+    "a dropped step goes on running": {Scheduler: StopsNothing},
+    "a run that is being stopped takes patches": {Scheduler: SplicesInPassing},
+    "a for_each waits for a skipped substitute": {Record: WaitsForSkippedElements},
+    "two requests to the planner at once": {Coordinator: AsksTwiceAtOnce},
+    "the planner is asked about the same failure again": {governor.is_seen: is_never_seen},
+    "the planner is asked more often than the policy says": {Ledger: GrantsEveryRequest},
+    "an approval outlives a rewire": {Questions: AsksAboutTheToolAlone, splicing._define: define_and_keep},
+    "the budget is checked and then spent": {Ledger: ChecksThenActs},
+    "the budget reserves an estimate": {Ledger: ReservesAnEstimate},
+}

@@ -1,0 +1,129 @@
+"""The proofs of splice are worth what they catch: each broken part of `splice_mutants.py`, and not the real ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from dagrun.api import check, start
+from dagrun.model.event import AttemptStarted, Event, StepResumed
+from dagrun.model.outcome import State
+from dagrun.model.patch import Patch, Rewire
+from dagrun.model.plan import Plan, Step
+from dagrun.model.policy import ApprovalRule, Policy
+from dagrun.model.tool import tool
+from fuzz import run_case
+from graphs import work
+from simulation import replaced, simulate
+from splice_cases import make_splice_case
+from splice_mutants import SPLICE_MUTANTS
+
+Parts = Mapping[Any, Any]
+Proof = Callable[[Parts], Iterator[str]]
+
+SEEDS: Final = 300
+
+
+def splices(parts: Parts) -> Iterator[str]:
+    """Random patches at random instants."""
+    for seed in range(SEEDS):
+        for problem in run_case(make_splice_case(seed), parts).broken:
+            yield f"seed {seed}: {problem}"
+
+
+@tool(effect="effectful", needs_approval=False)
+async def send(amount: int) -> int:
+    """Changes the world."""
+    await anyio.sleep(1)
+    return amount
+
+
+def on_their_way(parts: Parts) -> Iterator[str]:
+    """A step may be rewired after a worker has taken it, and before the fresh task that it needs has begun."""
+    first = [Step(id=f"a{i}", tool="work", args={"seconds": 1}) for i in range(4)]
+    then = [Step(id=f"b{i}", tool="send", args={"amount": i}, depends_on=[f"a{i}"]) for i in range(4)]
+    plan = check(Plan(steps=[*first, *then]), [work, send])
+    seen: list[Event] = []
+
+    async def main() -> None:
+        with anyio.move_on_after(100):
+            async with start(plan, on_event=seen.append) as run:
+                await anyio.sleep(1)
+                for _ in range(20):
+                    ready = [id_ for id_, state in run.states.items() if state is State.READY]
+                    if ready:
+                        await run.splice(Patch(edits=[Rewire(id=id_, args={"amount": 9}) for id_ in ready]))
+                    await checkpoint()
+
+    for seed in range(12):
+        seen.clear()
+        with replaced(parts):
+            simulate(main, seed)
+        starts = Counter(event.step for event in seen if isinstance(event, AttemptStarted))
+        if set(starts.values()) != {1} or any(isinstance(event, StepResumed) for event in seen):
+            yield f"seed {seed}: {starts}, and something was resumed"
+
+
+def agreed_calls(parts: Parts) -> Iterator[str]:
+    """A person agrees to a call, which has to wait for its turn and is rewired meanwhile: it must be asked for anew."""
+    pay = Step(id="pay", tool="send", args={"amount": 1}, estimate=9)
+    plan = Plan(steps=[pay, Step(id="long", tool="work", args={"seconds": 5}, estimate=1)])
+    policy = Policy(max_running=1, approve=[ApprovalRule(tool="send")])
+    sent: list[Event] = []
+
+    async def main() -> str:
+        checked = check(plan, [work, send], policy=policy)
+        with anyio.move_on_after(100):
+            async with start(checked, attended=True, on_event=sent.append) as run:
+                await anyio.sleep(1)
+                await run.answer(run.pending, True)
+                await anyio.sleep(1)
+                await run.splice(Patch(edits=[Rewire(id="pay", args={"amount": 1000})]))
+                await anyio.sleep(4)
+                state = run.states["pay"]
+                run.cancel()
+            return state
+        return "still running"
+
+    with replaced(parts):
+        state = simulate(main, 0)
+    if state != "held" or any(isinstance(event, AttemptStarted) and event.step == "pay" for event in sent):
+        yield f"pay is {state}, and nobody has agreed to 1000"
+
+
+NAMED: Final[tuple[Proof, ...]] = (on_their_way, agreed_calls)
+
+
+def caught_by(parts: Parts) -> str | None:
+    """The first proof that notices that *parts* are broken, and what it says."""
+    for proof in (*NAMED, splices):
+        try:
+            problem = next(proof(parts), None)
+        except Exception as error:  # noqa: BLE001  (a broken runtime may let anything out)
+            problem = repr(error)
+        if problem is not None:
+            return f"{proof.__name__}: {problem}"
+    return None
+
+
+@pytest.mark.parametrize("proof", NAMED, ids=lambda proof: proof.__name__)
+def test_the_real_parts_pass_the_named_checks(proof: Proof) -> None:
+    """They are laws of their own, and quick."""
+    assert not list(proof({}))
+
+
+@pytest.mark.rigs
+@pytest.mark.filterwarnings("ignore")
+def test_every_mutant_is_caught() -> None:
+    """A bug of each of these kinds cannot come back unnoticed. That the real parts pass, the rig of the fuzzer says."""
+    table = {name: caught_by(parts) for name, parts in SPLICE_MUTANTS.items()}
+    width = max(map(len, table))
+    for name, catch in table.items():
+        print(f"{name:{width}}  {'SURVIVED' if catch is None else catch[:110]}")
+    assert len(table) >= 14
+    assert not [name for name, catch in table.items() if catch is None]
