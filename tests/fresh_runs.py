@@ -11,9 +11,9 @@ from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import Policy
 from dagrun.model.value import decode
 from dagrun.runtime.result import RunResult
-from rules import WatchedGraph
 from simulation import simulate
-from splice_model import as_json, needs_of
+from splice_book import as_json, needs_of
+from watched import WatchedGraph
 
 
 def differences(graph: WatchedGraph, seed: int) -> Iterator[str]:

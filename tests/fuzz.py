@@ -21,9 +21,10 @@ from fresh_runs import differences
 from histories import count, judge, trace_of
 from oracle import disagreements
 from random_cases import Case
-from rules import Watch, WatchedGraph, unfinished
+from rules import unfinished
 from simulation import replaced, simulate, tasks_alive
 from splice_actors import RandomApprover, RandomPlanner, splice_late, try_patches
+from watched import Watch, WatchedGraph
 
 FOR_EVER: Final = 100_000.0  # virtual seconds; no case needs a thousand
 LATE: Final = 4  # one in so many patches of the host is handed in later than it was made
@@ -38,15 +39,20 @@ class Report:
         case: To do it again.
         broken: Every rule that was broken.
         counts: What was exercised.
-        trace: A hash over every event and its time.
+        seen: What the observers of its runs saw.
         resumed: How often trio resumed a task.
     """
 
     case: Case
     broken: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
-    trace: str = ""
+    seen: list[list[Event]] = field(default_factory=list)
     resumed: int = 0
+
+    @property
+    def trace(self) -> str:
+        """A hash over every event and its time."""
+        return hashlib.sha256("\n".join(map(trace_of, self.seen)).encode()).hexdigest()
 
 
 def run_case(case: Case, replacements: Mapping[Any, Any] | None = None) -> Report:
@@ -68,7 +74,7 @@ def run_case(case: Case, replacements: Mapping[Any, Any] | None = None) -> Repor
         report.counts["cancels"] += actor.cancels
     report.counts.update(watch.counts)
     report.resumed = beat.resumed
-    report.trace = hashlib.sha256("\n".join(trace_of(actor.seen) for actor in actors).encode()).hexdigest()
+    report.seen = [actor.seen for actor in actors]
     return report
 
 

@@ -25,7 +25,7 @@ from dagrun.model.event import (
 from dagrun.model.outcome import ErrorKind, State
 from dagrun.model.policy import Policy
 from dagrun.model.value import decode
-from rules import WatchedGraph
+from watched import WatchedGraph
 
 
 def trace_of(events: Sequence[Event]) -> str:

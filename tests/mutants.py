@@ -14,6 +14,7 @@ from dagrun.model.event import AttemptStarted, Event
 from dagrun.model.outcome import Decision, ErrorKind, Outcome, Recovery, State
 from dagrun.runtime.alarms import Alarms
 from dagrun.runtime.attempt import Attempts
+from dagrun.runtime.judging import Judge
 from dagrun.runtime.record import Record
 from dagrun.runtime.scheduler import Scheduler
 from dagrun.runtime.slot import Slot
@@ -202,11 +203,11 @@ class BelievesCancelledCaught(Scheduler):
         super()._conclude(slot, outcome)
 
 
-class CountsNoAttempts(Scheduler):
+class CountsNoAttempts(Judge):
     """Every attempt is the first one."""
 
-    def _situation(self, slot: Slot) -> Situation:
-        found = super()._situation(slot)
+    def situation(self, slot: Slot) -> Situation:
+        found = super().situation(slot)
         return Situation(effect=found.effect, attempt=1, rule=found.rule, on_failure=found.on_failure)
 
 
@@ -295,7 +296,7 @@ MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "state is changed without an event": {Scheduler: ChangesBehindTheRecord},
     "a late value is used": {Scheduler: TakesLateValues},
     "cancelled_caught instead of cancel_called": {Scheduler: BelievesCancelledCaught},
-    "attempts are not counted": {Scheduler: CountsNoAttempts},
+    "attempts are not counted": {Judge: CountsNoAttempts},
     "an old alarm stops a new attempt": {Scheduler: StopsTheNextAttempt},
     "a stubborn step is waited for": {Scheduler: NeverAbandons},
     "an effect in doubt is repeated": {decide: retries_in_doubt},

@@ -83,15 +83,15 @@ def make_case(seed: int) -> Case:
     return with_changes(case, more, is_calm=is_calm) if more.random() < CHANGED else case
 
 
-def with_changes(case: Case, rng: random.Random, *, most: int = 3, is_calm: bool) -> Case:
-    """Let the plan of *case* be changed while it runs: by the host, and in half of the cases by a planner as well."""
+def with_changes(case: Case, rng: random.Random, *, most: int = 3, planned: float = 0.5, is_calm: bool) -> Case:
+    """Let the plan of *case* be changed while it runs: by the host, and in the part *planned* by a planner as well."""
     patches = [(rng.choice((0, 1, 1, 2, 3, 4, 6)) * GRID, rng.randrange(10**6)) for _ in range(rng.randint(1, most))]
     at = [(rng.randint(1, 25), rng.randrange(10**6)) for _ in range(rng.choice((0, 0, 1, 2)))]
-    planner = rng.randrange(10**6) if rng.random() < 0.5 else None
+    planner = rng.randrange(10**6) if rng.random() < planned else None
     policy = case.policy.model_copy(
         update={
-            "max_replans": rng.randint(0, 4),
-            "max_planner_calls": _maybe(rng, 0.2, 1, 4),
+            "max_replans": rng.choice((0, 1, 2, 5, 9)),
+            "max_planner_calls": _maybe(rng, 0.2, 1, 9),
             "planner_timeout": 4 * GRID + OFF_GRID,
             "max_edits": 8 if rng.random() < 0.3 else 1_000,
             "max_steps": _maybe(rng, 0.2, 70, 90),

@@ -15,11 +15,11 @@ from dagrun.model.plan import Plan, Step
 from dagrun.model.question import Asked, Question
 from dagrun.runtime.run import Run
 from random_cases import GRID
-from rules import Watch, WatchedGraph
 from splice_cases import Maker
 from splice_faults import Spoiler, spoil_whole
 from splice_model import change_of
 from splice_rules import portrait
+from watched import Watch, WatchedGraph
 
 SPOILT: Final = 0.5  # of the patches of the host are tried with a fault in them first
 
@@ -74,9 +74,7 @@ async def splice_late(run: Run, seed: int, watch: Watch) -> None:
     except SpliceRefused:
         watch.counts["late patches refused"] += 1
     else:
-        watch.counts[
-            "late patches spliced" if revision == patch.base else "late patches spliced onto another plan"
-        ] += 1
+        watch.counts["late patches" if revision == patch.base else "late patches on a changed plan"] += 1
 
 
 def _refused(run: Run, patch: Patch, name: str, codes: str, watch: Watch) -> None:

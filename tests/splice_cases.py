@@ -17,8 +17,7 @@ from dagrun.model.outcome import State
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
 from dagrun.model.plan import Step
 from random_cases import Case, Definition, make_case, make_step, with_changes
-from rules import WatchedGraph
-from splice_model import (
+from splice_book import (
     as_json,
     doubted_call,
     is_fixed,
@@ -29,6 +28,7 @@ from splice_model import (
     renamed,
     used_by,
 )
+from watched import WatchedGraph
 
 MOST_EDITS: Final = 4
 MOST_REWIRED: Final = 3  # a drop that would change more is no likely patch
@@ -47,7 +47,7 @@ def make_splice_case(seed: int) -> Case:
     bare = Case(seed, plan, case.policy, case.shared, case.cancels, case.cancels_at)
     if rng.random() < 0.2:
         bare = _without_limits(bare)  # then a patch may bring the first one
-    return with_changes(bare, rng, most=7, is_calm=bare.is_calm)
+    return with_changes(bare, rng, most=7, planned=0.75, is_calm=bare.is_calm)
 
 
 def _without_limits(case: Case) -> Case:

@@ -12,9 +12,9 @@ from dagrun.graph.node import Node
 from dagrun.model.outcome import State
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
 from dagrun.model.plan import Step
-from rules import WatchedGraph
+from splice_book import is_fixed, may_have_applied, needs_of
 from splice_cases import Maker
-from splice_model import is_fixed, may_have_applied, needs_of
+from watched import WatchedGraph
 
 ACT: Final = {"does": "succeeds", "seconds": 0.5, "gives": 1}
 
@@ -249,14 +249,14 @@ def edited_twice(it: Spoiler) -> list[AnyEdit] | None:
 
 
 def element_and_parent(it: Spoiler) -> list[AnyEdit] | None:
-    node = it.pick(n for n in it.elements() if not n.state.is_settled and n.parent and not it.maker.after(n.parent.id))
-    if node is None or node.parent is None or it.maker.is_answered(node.parent.id):
+    node = it.pick(n for n in it.elements() if not n.state.is_settled)
+    if node is None or node.parent is None:
         return None
-    edits: list[AnyEdit] = [Drop(id=node.id, cancel=True), Drop(id=node.parent.id, cancel=True)]
+    one: AnyEdit = Drop(id=node.id, cancel=True)
     if it.rng.random() < 0.5 and not may_have_applied(it.graph, node):
-        edits[0] = Replace(id=node.id, step=simple(it.id), cancel=True)
-    it.rng.shuffle(edits)
-    return edits
+        one = Replace(id=node.id, step=simple(it.id), cancel=True)
+    whole = Replace(id=node.parent.id, step=simple(f"{it.id}-all", **_shape_of(node.parent)), cancel=True)
+    return it.rng.sample([one, whole], 2)
 
 
 # Tools, arguments, sizes ----------------------------------------------------------------------------------------------

@@ -1,15 +1,14 @@
 """What a patch may do and what it does: the rules once more, slowly, from definitions as JSON and from plain facts.
 
-Nothing here knows how the product checks or applies a patch. The model keeps a book of the plan by itself; of the live
-graph it only looks at what is a fact about steps: their states, their calls, the elements of a for_each.
+Nothing here knows how the product checks or applies a patch. Of the live graph it only looks at what is a fact about
+steps: their states, their calls, the elements of a for_each.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import networkx as nx
 
@@ -18,159 +17,29 @@ from dagrun.graph.node import Node
 from dagrun.model.effect import Effect
 from dagrun.model.outcome import State
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
-from dagrun.model.plan import Plan, Step
+from dagrun.model.plan import Step
 from random_cases import Definition
+from splice_book import (
+    RESERVED,
+    Book,
+    Change,
+    as_json,
+    doubted_call,
+    is_called,
+    is_fixed,
+    may_have_applied,
+    needs_of,
+    parts_of,
+    references,
+    renamed,
+    renamed_output,
+    used_by,
+    waits,
+)
 
 PARTS: Final = ("value", "rows", "trail")  # of what every tool gives
 ARGUMENTS: Final = frozenset(("acts", "item", "feed"))  # of every tool
-_HOLE: Final = re.compile(r"\$\{([A-Za-z0-9_-]+)(?:\.([A-Za-z]+))?\}")
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,48}")
-_RESERVED: Final = ("input", "item")
-
-
-def as_json(step: Step) -> Definition:
-    """A step as it was written."""
-    written: Definition = step.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    return written
-
-
-# What a definition says -----------------------------------------------------------------------------------------------
-
-
-def references(value: Any) -> Iterator[tuple[str, str]]:
-    """Every step that a JSON value refers to, with the part of its output, or an empty text for all of it."""
-    match value:
-        case str():
-            yield from _HOLE.findall(value)
-        case {"$step": str(step)}:
-            yield step, value.get("path", "")
-        case dict():
-            for part in value.values():
-                yield from references(part)
-        case list() | tuple():
-            for part in value:
-                yield from references(part)
-
-
-def used_by(definition: Definition) -> list[tuple[str, str]]:
-    """The outputs of other steps that a step uses."""
-    args = definition.get("args", {})  # of these, the acts are long and refer to nothing
-    found = [*references([args[name] for name in args if name != "acts"]), *references(definition.get("for_each"))]
-    if definition.get("when") is not None:
-        step, _, part = definition["when"]["ref"].partition(".")
-        found.append((step, part))
-    return [(step, part) for step, part in found if step not in _RESERVED]
-
-
-def needs_of(definition: Definition) -> list[str]:
-    """The steps that a step waits for, each once."""
-    return list(dict.fromkeys([*definition.get("depends_on", ()), *(step for step, _ in used_by(definition))]))
-
-
-def renamed(definition: Definition, use: Mapping[str, str]) -> Definition:
-    """A step with other steps in place of some of those that it waits for."""
-
-    def rename(value: Any) -> Any:
-        match value:
-            case str():
-                return _HOLE.sub(lambda match: match[0].replace(match[1], use.get(match[1], match[1]), 1), value)
-            case {"$step": str(step)}:
-                return value | {"$step": use.get(step, step)}
-            case dict():
-                return {key: rename(part) for key, part in value.items()}
-            case list():
-                return [rename(part) for part in value]
-            case _:
-                return value
-
-    changed = {key: rename(value) if key in ("args", "for_each") else value for key, value in definition.items()}
-    if "depends_on" in changed:
-        changed["depends_on"] = list(dict.fromkeys(use.get(id_, id_) for id_ in changed["depends_on"]))
-    if changed.get("when") is not None:
-        step, _, part = changed["when"]["ref"].partition(".")
-        changed["when"] = changed["when"] | {"ref": f"{use.get(step, step)}.{part}"}
-    return changed
-
-
-def renamed_output(output: Any, use: Mapping[str, str]) -> Any:
-    """The same for what a plan answers."""
-    return renamed({"args": output}, use)["args"]
-
-
-# The plan -------------------------------------------------------------------------------------------------------------
-
-
-class Book:
-    """The plan of one run as it should stand, kept by what its patches say.
-
-    Attributes:
-        steps: Every step that ever was in the plan, by id, as it is defined now or was when it left.
-        parents: For each substitute of an element of a for_each, that for_each.
-        gone: The ids that have left.
-        frozen: For each substitute, the step whose call nothing but the same call may follow, if there is one.
-        touched: For each revision, the steps that it has changed or taken out.
-        output: What the plan answers.
-    """
-
-    def __init__(self, plan: Plan) -> None:
-        self.steps: dict[str, Definition] = {step.id: as_json(step) for step in plan.steps}
-        self.parents: dict[str, str] = {}
-        self.gone: set[str] = set()
-        self.frozen: dict[str, str] = {}
-        self.touched: list[set[str]] = []
-        self.output: Any = plan.output
-
-    def planned(self) -> dict[str, Definition]:
-        """The plan as it stands, without elements of for_each."""
-        return {id_: step for id_, step in self.steps.items() if id_ not in self.gone and id_ not in self.parents}
-
-    def definition(self, node: Node) -> Definition:
-        """How a step is defined; an element, unless it is a substitute, like its for_each."""
-        return self.steps[node.id if node.id in self.steps or node.parent is None else node.parent.id]
-
-    def turn(self, change: Change) -> None:
-        """Carry out a patch."""
-        self.steps.update(change.new)
-        self.steps.update(change.changed)
-        self.parents.update(change.elements)
-        self.frozen.update(change.frozen)
-        self.gone.update(change.leaving, (id_ for id_, parent in self.parents.items() if parent in change.leaving))
-        self.touched.append({*change.leaving, *change.changed})
-        self.output = change.output
-
-
-@dataclass
-class Change:
-    """What a patch is to do, and why it must not.
-
-    Attributes:
-        faults: The code of every fault that the model sees; it need not see all of them.
-        new: The steps that come.
-        elements: Those of them that stand in for an element of a for_each, with that for_each.
-        changed: The steps that keep their id and get another definition.
-        frozen: For each substitute, as in `Book`.
-        dropped: The ids that leave without a substitute.
-        replaced: The ids that leave, with their substitutes.
-        fallen: The ids whose edits come too late.
-        cancelled: The ids that are told to stop.
-        output: What the plan answers from then on.
-    """
-
-    faults: set[str] = field(default_factory=set)
-    new: dict[str, Definition] = field(default_factory=dict)
-    elements: dict[str, str] = field(default_factory=dict)
-    changed: dict[str, Definition] = field(default_factory=dict)
-    frozen: dict[str, str] = field(default_factory=dict)
-    dropped: list[str] = field(default_factory=list)
-    replaced: dict[str, str] = field(default_factory=dict)
-    fallen: list[str] = field(default_factory=list)
-    cancelled: list[str] = field(default_factory=list)
-    output: Any = None
-
-    @property
-    def leaving(self) -> list[str]:
-        """Every id that leaves."""
-        return [*self.dropped, *self.replaced]
 
 
 def change_of(graph: LiveGraph, book: Book, patch: Patch, origin: str, known: Collection[str] | None) -> Change:
@@ -313,7 +182,7 @@ class _Reader:
     def _wrong_ids(self) -> Iterator[str]:
         used = {id_.lower() for id_ in self.nodes}
         for id_ in self.change.new:
-            if not _ID.fullmatch(id_) or id_ in _RESERVED:
+            if not _ID.fullmatch(id_) or id_ in RESERVED:
                 yield "DR101"
             if id_.lower() in used:
                 yield "DR402"
@@ -406,42 +275,6 @@ class _Reader:
             yield "DR408"
 
 
-# Facts about steps ----------------------------------------------------------------------------------------------------
-
-
-def parts_of(node: Node) -> list[Node]:
-    """A step, or the elements of a for_each."""
-    return [node] if node.children is None else node.children
-
-
-def is_called(node: Node) -> bool:
-    """Whether a call of it runs now."""
-    return not node.state.is_settled and bool(node.attempts) and node.attempts[-1].outcome is None
-
-
-def is_fixed(node: Node) -> bool:
-    """Whether its definition stands for good: it has settled, was called, or has got its list."""
-    return node.state.is_settled or bool(node.attempts) or node.children is not None
-
-
-def may_have_applied(graph: LiveGraph, node: Node) -> bool:
-    """Whether one of its calls may have changed the world."""
-    for attempt in node.attempts:
-        failure = attempt.outcome.failure if attempt.outcome is not None else None
-        vouched = failure is not None and failure.nothing_happened
-        if not graph.plan.toolbox[attempt.tool].effect.is_free and not vouched:
-            return True
-    return False
-
-
-def doubted_call(graph: LiveGraph, book: Book, node: Node) -> str | None:
-    """The step whose call may have taken effect: this one, an element of it, or one whose place it has taken."""
-    for part in parts_of(node):
-        if may_have_applied(graph, part) or (part is not node and doubted_call(graph, book, part)):
-            return node.id
-    return book.frozen.get(node.id)
-
-
 def _not_editable(graph: LiveGraph, edit: Drop | Replace | Rewire, node: Node) -> Iterator[str]:
     if node.state is State.SUCCEEDED or (
         node.parent is not None and (node.parent.state.is_settled or node.parent.is_gone)
@@ -454,19 +287,3 @@ def _not_editable(graph: LiveGraph, edit: Drop | Replace | Rewire, node: Node) -
             yield "DR404"
     elif not edit.cancel and any(may_have_applied(graph, p) and not p.state.is_settled for p in parts_of(node)):
         yield "DR405"
-
-
-def waits(graph: LiveGraph, book: Book, change: Change | None = None) -> nx.DiGraph[str]:
-    """Who waits for whom, of those that have not settled; a for_each waits for its elements."""
-    change = change or Change()
-    steps = {id_: step for id_, step in book.steps.items() if id_ not in book.gone and id_ not in change.leaving}
-    steps |= change.changed | change.new
-    settled = {id_ for id_ in steps if id_ in graph.nodes and graph.nodes[id_].state.is_settled}
-    found: nx.DiGraph[str] = nx.DiGraph()
-    found.add_nodes_from(id_ for id_ in steps if id_ not in settled)
-    for id_ in list(found):
-        found.add_edges_from((need, id_) for need in needs_of(steps[id_]) if need in found and need not in settled)
-        parent = {**book.parents, **change.elements}.get(id_)
-        if parent is not None:
-            found.add_edge(id_, parent)
-    return found

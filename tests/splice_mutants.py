@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from broken_ledgers import ChecksThenActs, ReservesAnEstimate
 from dagrun.decide import governor
 from dagrun.decide.questions import Questions
-from dagrun.graph import overlay, patch, patch_rules, precedence, splicing
+from dagrun.graph import patch, patch_rules, precedence, splicing
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.labels import Cycle, Labels
 from dagrun.graph.ledger import Ledger
@@ -28,7 +28,7 @@ from dagrun.runtime.slot import Slot
 from dagrun.runtime.workers import Workers
 
 # As they are; while a mutant is in place, its name leads to the mutant.
-_is_editable, _waiting_after = patch_rules.is_editable, overlay.waiting_after
+_is_editable = patch_rules.is_editable
 _use_instead = rename.use_instead
 _define, _hand_over, _take_out = splicing._define, splicing._hand_over, splicing._take_out
 
@@ -86,16 +86,15 @@ def old_inputs(step: Step, use: Mapping[str, str]) -> Step:
     return changed.model_copy(update={"args": step.args}) if "args" in step.model_fields_set else changed
 
 
-def after_without_lists(
-    graph: LiveGraph, needs: Mapping[str, Iterable[str]], leaving: frozenset[str]
-) -> Callable[[str], Iterator[str]]:
-    """Forgets that a for_each waits for its elements."""
-    after = _waiting_after(graph, {id_: n for id_, n in needs.items() if not _is_list(graph, id_)}, leaving)
-    return lambda id_: (next_ for next_ in after(id_) if not _is_list(graph, next_))
+class ForgetsLists(patch._Trial):
+    """Nobody thinks of it that a for_each waits for its elements."""
 
-
-def _is_list(graph: LiveGraph, id_: str) -> bool:
-    return id_ in graph.nodes and graph.nodes[id_].children is not None
+    def _place(self, *args: Any) -> Any:
+        kept, self.edits.elements = self.edits.elements, {}
+        try:
+            return super()._place(*args)
+        finally:
+            self.edits.elements = kept
 
 
 # Applying it ----------------------------------------------------------------------------------------------------------
@@ -268,7 +267,7 @@ SPLICE_MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "a repeated call in doubt is accepted": {patch_rules.check_frozen_call: nothing},
     "a step that runs is redefined": {patch_rules.is_editable: any_edit},
     "no cycle is looked for": {Labels: LooksAtNoCycle},
-    "a cycle through a for_each is not seen": {overlay.waiting_after: after_without_lists},
+    "a cycle through a for_each is not seen": {patch._Trial: ForgetsLists},
     "a refused patch leaves a trace": {Labels: LabelsInPlace},
     "dependents of a dropped step are lost": {patch._Trial: LeavesBehind},
     "an edit that comes too late is carried out": {Splicer: KnowsNoTime},

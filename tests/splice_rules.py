@@ -15,20 +15,11 @@ from dagrun.graph.patch import CheckedPatch, Origin, Splicer
 from dagrun.model.event import Spliced
 from dagrun.model.outcome import State
 from dagrun.model.patch import Consequence, Patch
-from splice_model import (
-    Change,
-    as_json,
-    change_of,
-    is_called,
-    is_fixed,
-    may_have_applied,
-    needs_of,
-    used_by,
-    waits,
-)
+from splice_book import Change, as_json, is_called, is_fixed, may_have_applied, needs_of, used_by, waits
+from splice_model import change_of
 
 if TYPE_CHECKING:
-    from rules import Watch, WatchedGraph
+    from watched import Watch, WatchedGraph
 
 
 @dataclass

@@ -340,6 +340,7 @@ async def test_rule_14_what_each_step_stands_under_is_its_run() -> None:
             seen["planner"] = WHO.get()
             WHO.set("planner")
             await anyio.sleep(1)
+            assert WHO.get() == "planner"
             return instead("bad", Step(id="good", tool="look", args={"value": "good"}))
 
     def step(id_: str, *after: str) -> Step:

@@ -333,3 +333,14 @@ async def test_questions_after_an_attempt_wait_for_room_like_others() -> None:
 
     assert (most, len(tool.calls)) == (4, 99)
     assert states(result) == {f"s{i}": "succeeded" for i in range(49)} | {"s49": "cancelled"}
+
+
+async def test_what_a_person_gives_is_approved_as_well() -> None:
+    """The yes was for a call without it: with another argument, it is another call."""
+    tool = report(MISSING, "done", effect="effectful", needs_approval=True)
+    person = Person(lambda question: value("north") if question.kind is Asked.INPUT else True)
+
+    result = await run(_step(), tools=(tool,), approver=person)
+
+    shown = [question.as_dict()["arguments"] for question in person.asked if question.kind is Asked.APPROVAL]
+    assert (shown, result.status) == ([{}, {"region": "north"}], Status.SUCCEEDED)

@@ -55,14 +55,14 @@ async def test_a_whole_plan_becomes_a_patch() -> None:
 async def test_the_plan_that_is_carried_out_already_changes_nothing() -> None:
     """After a changed goal it is the answer that the plan serves that one too."""
     steps = [nap("a", 2.0), nap("b", 1.0, "a")]
-    events: list[Event] = []
+    planner, events = Thinker(Plan(steps=steps)), list[Event]()
 
-    async with start(steps, Thinker(Plan(steps=steps)), on_event=events.append) as handle:
+    async with start(steps, planner, on_event=events.append) as handle:
         await anyio.sleep(1)
         await handle.change_goal("nearly the same")
         result = await handle.result()
 
-    assert endings(events) == [("unchanged", ("",))]
+    assert (endings(events), len(planner.briefs)) == ([("unchanged", ("",))], 1)
     assert (result.status, result.makespan) == (Status.SUCCEEDED, near(3))
 
 

@@ -213,6 +213,22 @@ async def test_a_patch_is_checked_again_after_the_answer() -> None:
     assert len(person.asked) == 2
 
 
+async def test_a_patch_that_had_become_stale_is_not_taken_for_one_that_was_tried() -> None:
+    """It was agreed to and not applied; for the next failure it may be just right."""
+    person = Person(True, True, seconds=5)
+    same = patch(Add(step=nap("x", 1.0)), Rewire(id="late", depends_on=["x"]))
+    steps = [*STEPS, nap("late", 1.0, "other"), nap("wait", 10.0), fails("worse", "wait")]
+    planner = Thinker(same, None, same)
+
+    async with start(steps, planner, approver=person, approve_patches="always") as handle:
+        await anyio.sleep(1)
+        await handle.splice(patch(Rewire(id="late", depends_on=["other", "wait"])))
+        result = await handle.result()
+
+    assert [p.code for p in planner.briefs[1].refused[0].problems] == ["DR408"]
+    assert (planner.steps, states(result)["x"]) == ([["bad"], ["bad"], ["worse"]], "succeeded")
+
+
 async def test_what_succeeded_while_people_thought_stays() -> None:
     person = Person(True, seconds=30)
     planner = Thinker(patch(Replace(id="bad", step=nap("good", 1.0)), Drop(id="other")))

@@ -6,13 +6,17 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 from dagrun import (
     Add,
     Answer,
+    Brief,
     CountCritic,
     Drop,
     Event,
+    PatchRefused,
+    Question,
     ReplanEnded,
     ReplanStarted,
     RunEnded,
@@ -202,21 +206,40 @@ async def test_cancelling_the_run_cancels_the_planner() -> None:
     assert [(type(e), e.number) for e in asked] == [(ReplanStarted, 1), (ReplanEnded, 1)]
 
 
-async def test_an_answer_in_the_very_instant_of_the_end_changes_nothing() -> None:
-    """The planner itself stops the run, and answers: there is no plan any more that could be changed."""
-    handles: list[Any] = []
-
-    def stops(brief: Any) -> Any:
-        handles[0].cancel()
-        return instead("bad", nap("good", 1.0))
-
+@pytest.mark.parametrize("turns", range(5))
+@pytest.mark.parametrize("is_asked", [False, True])
+async def test_an_answer_in_the_very_instant_of_the_end_changes_nothing(turns: int, is_asked: bool) -> None:
+    """Whether the planner, or the person who agrees, is a turn of the loop ahead of the end of the run, or behind."""
+    go = anyio.Event()
     events: list[Event] = []
-    async with start([fails("bad"), nap("slow", 50.0)], Thinker(stops, seconds=2), on_event=events.append) as handle:
-        handles.append(handle)
+
+    class Waits:
+        async def revise(self, brief: Brief) -> Any:
+            if not is_asked:
+                await go.wait()
+            return instead("bad", nap("good", 1.0))
+
+    async def approver(question: Question) -> bool:
+        await go.wait()
+        return True
+
+    policy = {"approve_patches": "always" if is_asked else "never"}
+    async with start(
+        [fails("bad"), nap("slow", 50.0)], Waits(), on_event=events.append, approver=approver, **policy
+    ) as handle:
+        await anyio.sleep(2)
+        go.set()
+        for _ in range(turns):
+            await checkpoint()
+        handle.cancel()
         result = await handle.result()
 
-    assert (states(result), anyio.current_time()) == ({"bad": "failed", "slow": "cancelled"}, near(2))
+    applied = states(result).pop("good", None)
+    assert states(result) | {"good": applied} == {"bad": "failed", "slow": "cancelled", "good": applied}
+    assert applied in (None, "cancelled")
     assert isinstance(events[-1], RunEnded)
+    asked = [type(e) for e in events if isinstance(e, ReplanStarted | ReplanEnded | PatchRefused)]
+    assert asked == [ReplanStarted, ReplanEnded]
 
 
 async def test_a_step_that_says_stop_ends_the_planner_too() -> None:

@@ -15,6 +15,7 @@ from dagrun import (
     PatchRefused,
     Replace,
     ReplanEnded,
+    RetryRule,
     Rewire,
     Status,
     Step,
@@ -155,16 +156,18 @@ async def test_a_patch_that_is_wrong_twice_is_refused() -> None:
         ([Add(step=nap("x", 1.0, "y")), Add(step=nap("y", 1.0, "x"))], "DR106"),
         ([Add(step=nap("x", 1.0, "nowhere"))], "DR104"),
         ([Drop(id="late")], "DR406"),
+        ([Add(step=fails("x", retry=RetryRule(max_attempts=9)))], "DR412"),
+        ([Replace(id="last", step=nap("x", 1.0, "late"))], "DR411"),
         ([], "DR414"),
     ],
 )
 async def test_a_planner_is_held_to_the_rules_of_patches(edits: list[Any], code: str) -> None:
     """The plan is as it was."""
     box = Toolbox(*toolset(scripted("closed", 1)), allow=["nap", "fail"])
-    steps = [nap("a", 1.0), fails("bad", "a"), nap("late", 3.0, "a"), nap("last", 1.0, "late")]
+    steps = [nap("a", 1.0), fails("bad", "a"), nap("late", 3.0, "a"), nap("last", 1.0, "late", pause="before")]
     planner = Thinker(patch(*edits))
 
-    result = await run(steps, planner, toolbox=box)
+    result = await run(steps, planner, toolbox=box, answer_within=1, default_answer="approve")
 
     assert [p.code for p in planner.briefs[1].refused[0].problems] == [code]
     assert (states(result), result.plan.revision) == (

@@ -288,6 +288,37 @@ async def test_a_tolerated_failure_that_a_running_step_has_waited_for_can_be_dro
     assert (result.status, result.reason, result.output) == (Status.SUCCEEDED, "1 succeeded", "x")
 
 
+async def test_a_step_that_a_person_has_let_through_pauses_again_when_it_is_another_one() -> None:
+    """The yes was for what it was then, and it has not started."""
+    steps = [nap("a", 3.0, estimate=9.0), nap("x", 1.0, pause="before")]
+
+    async with start(steps, None, attended=True, max_running=1) as run:
+        await anyio.sleep(3.5)
+        await run.splice(patch(Add(step=nap("b", 3.0, estimate=9.0))))
+        await run.answer(run.pending[0], True)
+        assert run.states["x"] in ("ready", "running")
+        await run.splice(patch(Rewire(id="x", depends_on=["b"])))
+        await anyio.sleep(4)
+        assert [question.step for question in run.pending] == ["x"]
+        await run.answer(run.pending[0], True)
+        result = await run.result()
+
+    assert result.makespan == near(8.5)
+
+
+async def test_the_retry_of_a_step_that_was_rewired_waits_for_its_time() -> None:
+    """Nothing of it is left in the line where it stood before."""
+    flaky = scripted("flaky", ToolError("busy", retryable=True, retry_after=5), "well")
+    steps = [nap("a", 1.0, estimate=9.0), Step(id="x", tool="flaky"), nap("b", 9.0, estimate=0.0)]
+
+    async with start(steps, None, flaky, max_running=1) as run:
+        await anyio.sleep(0.5)
+        await run.splice(patch(Rewire(id="x", args={"value": 1})))
+        result = await run.result()
+
+    assert [attempt.started for attempt in result.steps["x"].attempts] == near([1, 10])
+
+
 async def test_a_ready_step_that_is_rewired_starts_exactly_once() -> None:
     """Under a cap it stands in line; taken out of the line and put back, it must not stand there twice."""
     steps = [nap("a", 2.0, estimate=9.0), *(nap(f"r{n}", 1.0) for n in range(4))]

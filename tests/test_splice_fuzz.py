@@ -15,26 +15,26 @@ from splice_faults import FAULTS, WHOLE
 
 # What a hundred seeds must exercise at least; about half of what they do. Below that the fuzzer has gone blind.
 LEAST: Final = {
-    "spliced by the host": 180,
-    "spliced by the planner": 15,
-    "valid add": 110,
-    "valid drop": 75,
-    "valid replace": 100,
-    "valid rewire": 120,
-    "superseded": 22,
-    "late patches": 20,
-    "late patches on a changed plan": 2,
-    "late patches refused": 18,
-    "fallen edits": 0.7,
-    "fresh runs": 32,
-    "replan applied": 15,
-    "replan stopped": 11,
-    "replan failed": 2,
-    "replan refused": 0.8,
-    "replan repaired": 0.4,
-    "replan unchanged": 1.5,
-    "ask": 2,
-    "expansions": 55,
+    "spliced by the host": 200,
+    "spliced by the planner": 25,
+    "valid add": 120,
+    "valid drop": 85,
+    "valid replace": 105,
+    "valid rewire": 135,
+    "expansions": 60,
+    "superseded": 28,
+    "late patches": 18,
+    "late patches on a changed plan": 3,
+    "late patches refused": 20,
+    "fallen edits": 0.9,
+    "fresh runs": 35,
+    "replan applied": 25,
+    "replan failed": 3,
+    "replan refused": 1,
+    "replan repaired": 1,
+    "replan stopped": 18,
+    "replan unchanged": 2,
+    "ask": 0.9,
 }
 MOST_DISCARDED: Final = 0.05  # of the patches that are meant to be valid; more, and the generator has lost its guide
 LEAST_SPLICED: Final = 2_000
@@ -58,7 +58,7 @@ def spliced(done: Counter[str]) -> int:
 
 def test_some_patches_keep_all_rules() -> None:
     """What breaks often is seen without waiting for the rig."""
-    done = fuzz(range(40))
+    done = fuzz(range(25))
 
     assert spliced(done) > 80
     assert sum(count for name, count in done.items() if name.startswith(SPOILT)) > 30

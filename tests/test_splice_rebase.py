@@ -54,16 +54,31 @@ def _chains() -> Played:
     [
         Rewire(id="b", depends_on=[]),
         Drop(id="a", cancel=True),
-        Rewire(id="c", depends_on=["d"]),
+        Rewire(id="a", args={"seconds": 2.0}),
+        Replace(id="a", step=nap("x", 1.0)),
+        Rewire(id="c", args={"value": 1}),
+        Drop(id="z", cancel=True),
         Add(step=uses("x", "b")),
         Add(step=nap("x", 1.0, "b")),
         Rewire(id="e", depends_on=["b"]),
     ],
-    ids=["the step", "what it waits for", "what waits for it", "a use", "a new dependency", "a new neighbour"],
+    ids=[
+        "the step",
+        "dropped before it",
+        "rewired before it",
+        "replaced before it",
+        "rewired behind it",
+        "dropped behind it",
+        "a use",
+        "a new dependency",
+        "a new neighbour",
+    ],
 )
 def test_a_patch_is_stale_if_a_later_splice_has_changed_what_it_touches(edit: AnyEdit) -> None:
     chains = _chains()
-    more: list[AnyEdit] = [Rewire(id="b", args={"value": 1}), Drop(id="new")] if isinstance(edit, Drop) else []
+    more: list[AnyEdit] = []
+    if isinstance(edit, Drop):  # and what waits for it
+        more = [Rewire(id="b", args={"value": 1}), Drop(id="new")] if edit.id == "a" else [Drop(id="c")]
 
     told = chains.refusal(edit, *more, base=1)
 

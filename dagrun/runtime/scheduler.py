@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from random import Random
 from typing import Final
 
 import anyio
 
-from dagrun.decide.recovery import GOES_ON, PROCEED, Situation, decide, settled_state
+from dagrun.decide.recovery import PROCEED, settled_state
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.live import LiveGraph
 from dagrun.graph.node import Node
@@ -23,6 +22,7 @@ from dagrun.runtime.attempt import Attempts
 from dagrun.runtime.backend import is_being_cancelled, leave_leaked_scopes
 from dagrun.runtime.finish import Finish
 from dagrun.runtime.inside import Inside
+from dagrun.runtime.judging import Judge
 from dagrun.runtime.people import People
 from dagrun.runtime.record import Record
 from dagrun.runtime.reviews import Reviews, judged
@@ -87,7 +87,14 @@ class Scheduler:
         self._accounts = accounts
         self._reviews = reviews
         self._policy = policy
-        self._random = random
+        self._judge = Judge(
+            record=record,
+            policy=policy,
+            people=people,
+            starting=starting,
+            random=random,
+            is_stopping=lambda: self.is_stopping,
+        )
         self._now = now
         self._nudge = on_ready
         self._running: dict[str, Slot] = {}
@@ -230,7 +237,7 @@ class Scheduler:
         if outcome.state is _SUCCEEDED and not outcome.surprise:
             decision, state = PROCEED, _SUCCEEDED
         else:
-            decision = self._decide(slot, outcome)
+            decision = self._judge.decide(slot, outcome)
             state = settled_state(outcome, decision, in_doubt=node.is_in_doubt)
         if slot.rare is None:
             record = self._record
@@ -257,17 +264,6 @@ class Scheduler:
         else:
             self._frontier.withdraw((node,))  # it may have stood in line for a place to go on
         self._accounts.settle(slot)
-
-    def _decide(self, slot: Slot, outcome: Outcome) -> Decision:
-        situation = self._situation(slot)
-        if situation.can_ask and not self._people.may_help(slot.node, outcome):
-            situation = replace(situation, can_ask=False)
-        decision = decide(outcome, situation)
-        if self._finish.stopped is not None and decision.recovery in GOES_ON:
-            return Decision(Recovery.GIVE_UP, "the run is being stopped")
-        if slot.node.is_gone and decision.recovery in GOES_ON:
-            return Decision(Recovery.GIVE_UP, "a later revision of the plan does without it")
-        return decision
 
     def _follow(self, node: Node, outcome: Outcome, decision: Decision, call: bytes) -> None:
         """Do what was decided about an attempt that has been recorded."""
@@ -304,27 +300,6 @@ class Scheduler:
         self._nudge()  # this worker waits now, and its tool may never have
         rare.verdicts = await reviews.review(node.plan.step, outcome, critics)
         return judged(outcome, rare.verdicts)
-
-    def _situation(self, slot: Slot) -> Situation:
-        node, step = slot.node, slot.node.plan.step
-        fallback = node.plan.fallback
-        strays = ErrorKind.STRAY_CANCELLATION
-        forgiven = node.extra.forgiven if node.extra is not None else 0
-        mine = [a for a in node.attempts[forgiven:] if a.tool == slot.tool.name]
-        spoilt = sum(1 for a in mine if a.outcome and a.outcome.failure and a.outcome.failure.kind is strays)
-        return Situation(
-            effect=slot.tool.effect,
-            attempt=max(1, len(mine) - spoilt),
-            rule=step.retry or self._policy.retry,
-            fallback=fallback.name if fallback is not None and not node.on_fallback else None,
-            on_failure=step.on_failure,
-            seconds_left=self._starting.seconds_left(node),
-            draw=self._random.random(),
-            replan_on=self._record.replan_on,
-            can_ask=self._people.can_ask,
-            last_resort="skip" if step.optional else self._policy.last_resort,
-            in_doubt=node.is_in_doubt,
-        )
 
     def _arm(self, slot: Slot) -> None:
         """Let an alarm ring at the deadline of an attempt."""

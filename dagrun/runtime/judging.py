@@ -1,0 +1,79 @@
+"""From how an attempt ended to what is done about it: the facts of the run that the recovery table looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+from dagrun.decide.recovery import GOES_ON, Situation, decide
+from dagrun.model.outcome import Decision, ErrorKind, Outcome, Recovery
+from dagrun.model.policy import Policy
+from dagrun.runtime.people import People
+from dagrun.runtime.record import Record
+from dagrun.runtime.slot import Slot
+from dagrun.runtime.starting import Starting
+
+
+class Judge:
+    """Asks the recovery table on behalf of one run.
+
+    Args:
+        record: What the planner may be asked about.
+        policy: What holds where a step says nothing.
+        people: Whether there is anybody to ask.
+        starting: How much time a step has left.
+        random: For the jitter of retry delays.
+        is_stopping: Whether the run is being ended early.
+    """
+
+    def __init__(
+        self,
+        *,
+        record: Record,
+        policy: Policy,
+        people: People,
+        starting: Starting,
+        random: Random,
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        self._record = record
+        self._policy = policy
+        self._people = people
+        self._starting = starting
+        self._random = random
+        self._is_stopping = is_stopping
+
+    def decide(self, slot: Slot, outcome: Outcome) -> Decision:
+        """Say what to do about *outcome*, the end of the attempt of *slot*."""
+        situation = self.situation(slot)
+        if situation.can_ask and not self._people.may_help(slot.node, outcome):
+            situation = replace(situation, can_ask=False)
+        decision = decide(outcome, situation)
+        if decision.recovery in GOES_ON and self._is_stopping():
+            return Decision(Recovery.GIVE_UP, "the run is being stopped")
+        if decision.recovery in GOES_ON and slot.node.is_gone:
+            return Decision(Recovery.GIVE_UP, "a later revision of the plan does without it")
+        return decision
+
+    def situation(self, slot: Slot) -> Situation:
+        """What the recovery table looks at besides the outcome."""
+        node, step = slot.node, slot.node.plan.step
+        fallback = node.plan.fallback
+        strays = ErrorKind.STRAY_CANCELLATION
+        forgiven = node.extra.forgiven if node.extra is not None else 0
+        mine = [a for a in node.attempts[forgiven:] if a.tool == slot.tool.name]
+        spoilt = sum(1 for a in mine if a.outcome and a.outcome.failure and a.outcome.failure.kind is strays)
+        return Situation(
+            effect=slot.tool.effect,
+            attempt=max(1, len(mine) - spoilt),
+            rule=step.retry or self._policy.retry,
+            fallback=fallback.name if fallback is not None and not node.on_fallback else None,
+            on_failure=step.on_failure,
+            seconds_left=self._starting.seconds_left(node),
+            draw=self._random.random(),
+            replan_on=self._record.replan_on,
+            can_ask=self._people.can_ask,
+            last_resort="skip" if step.optional else self._policy.last_resort,
+            in_doubt=node.is_in_doubt,
+        )
