@@ -15,6 +15,7 @@ from dagrun.model.plan import Plan, Step
 from dagrun.model.question import Asked, Question
 from dagrun.runtime.run import Run
 from random_cases import GRID
+from splice_book import renamed
 from splice_cases import Maker
 from splice_faults import Spoiler, spoil_whole
 from splice_model import change_of
@@ -192,7 +193,12 @@ class RandomPlanner:
         return patch if found is None else found[0]
 
     def _whole_plan(self, brief: Brief, rng: random.Random) -> Plan:
-        """The plan as it would be after a patch, written out, with the new steps under the ids of the old ones."""
+        """The plan as it would be after a patch, written out; what is replaced keeps its id, as people would write."""
         maker = self._maker(rng)
         maker.make([trigger.step for trigger in brief.triggers if trigger.step])
-        return Plan(steps=[Step.model_validate(step) for step in maker.plan.values()], output=maker.output)
+        old = {new: id_ for id_, new in maker.replaced.items() if rng.random() < 0.8}
+        steps = [renamed(step, old) | {"id": old.get(id_, id_)} for id_, step in maker.plan.items()]
+        for step in steps:
+            if step["id"] in maker.replaced:
+                step.pop("success", None)  # it speaks of the new id
+        return Plan(steps=list(map(Step.model_validate, steps)), output=renamed({"args": maker.output}, old)["args"])

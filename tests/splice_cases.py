@@ -73,6 +73,7 @@ class Maker:
         named: The steps that they name.
         plan: What a step may wait for, once they are carried out.
         output: What the plan then answers.
+        replaced: The substitute of each step that gets one.
         order: Who then waits for whom, what has settled and what stands in for elements of a for_each included.
     """
 
@@ -85,7 +86,7 @@ class Maker:
         self.plan = graph.book.planned()
         self.output = graph.book.output
         self._changes_output = False
-        self._replaced: dict[str, str] = {}
+        self.replaced: dict[str, str] = {}
         self._new: set[str] = set()
         self.order: nx.DiGraph[str] = nx.DiGraph()
         self.order.add_nodes_from(self.plan)
@@ -297,7 +298,7 @@ class Maker:
             return
         self._come(step)
         self.plan.pop(id_, None)
-        self._replaced[id_] = step.id
+        self.replaced[id_] = step.id
         for next_ in after:
             definition = self.plan.get(next_) or self.graph.book.steps[next_]
             self._change(next_, renamed(definition, {id_: step.id}))
@@ -330,7 +331,7 @@ class Maker:
                 self._rewire(edit)
 
     def _rewire(self, edit: Rewire) -> None:
-        definition = renamed(self.graph.book.steps[edit.id], {**self._replaced, **edit.use})
+        definition = renamed(self.graph.book.steps[edit.id], {**self.replaced, **edit.use})
         if edit.depends_on is not None:
             definition["depends_on"] = list(edit.depends_on)
         if edit.args is not None:

@@ -82,6 +82,18 @@ async def test_after_a_surprise_what_depends_on_it_runs_with_a_warning(how: str)
     assert result.as_dict()["warnings"] == [warning]
 
 
+async def test_in_doubt_the_reason_says_why_nobody_has_settled_it() -> None:
+    pay = scripted("pay", ValueError("no answer"), effect="effectful", needs_approval=False)
+
+    result = await run([Step(id="pay", tool="pay")], Thinker(ValueError("no idea")), pay)
+
+    assert (result.status, result.reason) == (
+        Status.UNKNOWN,
+        "it is not known whether these took effect: pay; the plan was not changed: "
+        "the planner gave no answer: it raised ValueError: no idea",
+    )
+
+
 async def test_a_surprise_that_nobody_is_asked_about_is_a_warning_too() -> None:
     critic = CountCritic("rows", expected=5, factor=9, steps=["load"])
     load = Step(id="load", tool="echo", args={"value": 50})
@@ -121,6 +133,18 @@ async def test_a_changed_goal_may_be_served_by_the_plan_as_it_is() -> None:
         result = await handle.result()
 
     assert (result.status, result.steps["b"].started, result.plan.goal) == (Status.SUCCEEDED, near(4), "something else")
+
+
+async def test_a_reason_that_has_nothing_to_do_with_a_failure_is_not_given_for_it() -> None:
+    """The planner has let the plan serve another goal; a failure after that is another matter."""
+    steps = [nap("a", 5.0), fails("b", "a", on_failure="skip")]
+
+    async with start(steps, Thinker(None)) as handle:
+        await anyio.sleep(1)
+        await handle.change_goal("something else")
+        result = await handle.result()
+
+    assert (result.status, result.reason) == (Status.FAILED, "b failed: no")
 
 
 # Escalation -------------------------------------------------------------------------------------------------

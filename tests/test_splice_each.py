@@ -202,10 +202,10 @@ async def test_a_substitute_counts_with_its_siblings_and_under_the_limit_of_its_
 async def test_a_patch_may_bring_the_first_limit_of_a_run() -> None:
     """Until then nobody has counted anything."""
     async with start([nap("a", 1.0), nap("b", 1.0, "a")], None) as run:
-        await run.splice(patch(Add(step=_each([1.0, 1.0, 1.0, 1.0], max_parallel=2))))
+        await run.splice(patch(Add(step=_each([3.0, 3.0, 3.0, 3.0], max_parallel=2))))
         result = await run.result()
 
-    assert (result.makespan, result.steps["b"].ended) == (near(2), near(2))
+    assert (result.makespan, result.steps["b"].ended) == (near(6), near(2))
 
 
 async def test_a_substitute_has_conditions_and_a_deadline_of_its_own() -> None:

@@ -91,5 +91,5 @@ ONLY_BY_PLANNERS: Final = frozenset(("more attempts than the policy allows",))
 
 def test_a_seed_gives_the_same_trace_again() -> None:
     """A failing seed is worth something only if it fails again."""
-    for seed in range(100, 112):
+    for seed in range(100, 106):
         assert run_case(make_splice_case(seed)).trace == run_case(make_splice_case(seed)).trace, seed

@@ -115,7 +115,7 @@ async def test_steps_that_wait_for_others_now_leave_their_urgency_behind() -> No
 
 
 async def test_urgency_goes_all_the_way_up() -> None:
-    """Also to steps that are not ready themselves, and to ready elements of a for_each."""
+    """Also over steps that are not ready themselves, to a for_each that has not begun."""
     steps = [
         nap("a", 1.0, estimate=3.0),
         Step(id="each", tool="nap", args={"seconds": 1.0}, for_each=[1, 2], estimate=1.0),
@@ -127,6 +127,21 @@ async def test_urgency_goes_all_the_way_up() -> None:
     assert await _order(Add(step=nap("tail", 1.0, "last", estimate=9.0)), steps=steps) == [
         "each[0]", "each[1]", "mid", "last", "tail", "a",
     ]  # fmt: skip
+
+
+async def test_ready_elements_are_as_urgent_as_their_for_each() -> None:
+    """They stand in line already when their for_each becomes less urgent than another step, and more urgent again."""
+    each = Step(id="each", tool="nap", args={"seconds": 1.0}, for_each=[1, 2, 3], estimate=10.0)
+
+    async with start([each, nap("a", 1.0, estimate=5.0)], None, max_running=1) as run:
+        await anyio.sleep(0.5)
+        await run.splice(patch(Add(step=nap("x", 1.0, "a", estimate=20.0))))
+        await run.splice(patch(Add(step=nap("y", 1.0, "each", estimate=100.0))))
+        result = await run.result()
+
+    assert [result.steps[id_].started for id_ in ("each[0]", "each[1]", "each[2]", "y", "a", "x")] == near(
+        [0, 1, 2, 3, 4, 5]
+    )
 
 
 async def test_a_step_that_waits_at_the_limit_of_its_tool_is_ranked_anew() -> None:

@@ -13,7 +13,7 @@ from anyio.lowlevel import checkpoint
 from dagrun.api import check, start
 from dagrun.model.event import AttemptStarted, Event, StepResumed
 from dagrun.model.outcome import State
-from dagrun.model.patch import Patch, Rewire
+from dagrun.model.patch import Add, Patch, Rewire
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import ApprovalRule, Policy
 from dagrun.model.tool import tool
@@ -96,7 +96,29 @@ def agreed_calls(parts: Parts) -> Iterator[str]:
         yield f"pay is {state}, and nobody has agreed to 1000"
 
 
-NAMED: Final[tuple[Proof, ...]] = (on_their_way, agreed_calls)
+def agreed_answers(parts: Parts) -> Iterator[str]:
+    """While a person looks at the answer of a run, a splice makes it another one: that must be asked about, too."""
+    plan = Plan(steps=[Step(id="one", tool="work", args={"seconds": 1})])
+
+    async def main() -> list[Any]:
+        asked: list[Any] = []
+        with anyio.move_on_after(100):
+            async with start(check(plan, [work], policy=Policy(approve_output=True)), attended=True) as run:
+                for _ in range(4):
+                    await anyio.sleep(2)
+                    asked += [question.as_dict()["arguments"] for question in run.pending]
+                    if len(asked) == 1:
+                        await run.splice(Patch(edits=[Add(step=Step(id="two", tool="work", args={"seconds": 1}))]))
+                    await run.answer(run.pending, True)
+        return asked
+
+    with replaced(parts):
+        asked = simulate(main, 0)
+    if asked != [1, {"one": 1, "two": 1}]:
+        yield f"a person was asked about {asked}"
+
+
+NAMED: Final[tuple[Proof, ...]] = (on_their_way, agreed_calls, agreed_answers)
 
 
 def caught_by(parts: Parts) -> str | None:

@@ -47,12 +47,17 @@ def replan_ended(graph: LiveGraph, event: ReplanEnded) -> None:
             graph.warnings.append(
                 f"{step} was surprising ({trigger.reason}), and the plan was not changed: {event.reason}"
             )
-        elif not changed:
+        elif not changed and _is_unrepaired(graph, step, event.result):
             graph.why_unchanged = event.reason
         if step == GOAL:
             _thaw(graph)
         else:
             graph.let_go(graph.nodes[step], "replan")
+
+
+def _is_unrepaired(graph: LiveGraph, step: str, result: str) -> bool:
+    """Whether a request that has changed nothing leaves its cause as it was."""
+    return result != "unchanged" if step == GOAL else not graph.nodes[step].is_gone
 
 
 def _thaw(graph: LiveGraph) -> None:

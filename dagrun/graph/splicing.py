@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dagrun.graph.history import Revision
 from dagrun.graph.node import Node
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dagrun.graph.patch import CheckedPatch
 
 # Up to so many are searched for one by one, which costs less than to build the list anew.
-_FEW = 8
+_FEW: Final = 8
 
 
 def splice(graph: LiveGraph, event: Spliced) -> None:

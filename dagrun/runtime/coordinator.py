@@ -245,9 +245,7 @@ class Coordinator:
 
     def _look_around(self, request: Request) -> None:
         """After a wait: see that the answer still matters."""
-        if self.is_over:
-            raise Over("stopped", "the run ends")
-        if not self._still_open(request):
+        if not self._still_open(request):  # if the run has ended, nothing is
             raise Over("unchanged", "the goal has changed once more meanwhile")
         if all(step != GOAL and self._graph.nodes[step].is_gone for step in request.steps):
             raise Over("unchanged", "a splice of the host has repaired it meanwhile")

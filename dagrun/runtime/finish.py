@@ -53,7 +53,7 @@ class Finish:
         self._stop_running = stop_running
         self._on_stop = on_stop
         self._on_end = on_end
-        self._has_asked = False
+        self._asked_about: bytes | None = None
 
     def stop(self, status: Status, reason: str) -> None:
         """End the run early: cancel what runs, settle what has not started. The first reason counts."""
@@ -90,18 +90,24 @@ class Finish:
         count = sum(1 for _ in graph.planned()) if graph.revisions else len(graph.plan.steps)
         status, reason = status_of(self._record.unsuccessful(), count, self.stopped)
         if self.stopped is None:
-            if status is Status.SUCCEEDED and self._policy.approve_output and not self._has_asked:
-                self._has_asked = True
-                self._people.ask_for_output(_shown(graph))
+            if status is Status.SUCCEEDED and self._policy.approve_output:
+                self._ask_for_output()
                 if graph.questions:
                     return
             if graph.withheld is not None:
                 status, reason = graph.withheld
-            elif graph.why_unchanged and status is Status.FAILED:
+            elif graph.why_unchanged and status in (Status.FAILED, Status.UNKNOWN):
                 reason = f"{reason}; the plan was not changed: {graph.why_unchanged}"
         self.has_ended = True
         self._record.end_run(status, reason)
         self._on_end()
+
+    def _ask_for_output(self) -> None:
+        """Ask whether the answer may be handed out, unless that was asked of this very answer."""
+        shown = _shown(self._graph)
+        if shown != self._asked_about:  # while a person looks at the answer, a splice may make it another one
+            self._asked_about = shown
+            self._people.ask_for_output(shown)
 
 
 def _shown(graph: LiveGraph) -> bytes:

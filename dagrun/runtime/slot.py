@@ -130,16 +130,15 @@ def stopped_outcome(slot: Slot, asked: State, outcome: Outcome | None) -> Outcom
     vouched = outcome is not None and outcome.failure is not None and outcome.failure.nothing_happened
     still_running = outcome is not None and outcome.state is State.ABANDONED
     # If it was its review that was stopped, the tool itself had ended: what it did is not in doubt, but it was done.
-    reviewed = slot.node.attempts[-1].outcome if slot.rare is not None and slot.rare.verdicts is not None else None
-    is_known = vouched or reviewed is not None
+    is_known = vouched or (slot.rare is not None and slot.rare.verdicts is not None)
     state = state_after_stop(slot.tool.effect, asked, is_known=is_known, still_running=still_running)
     timed_out = asked is State.TIMED_OUT
     kind = ErrorKind.TIMEOUT if timed_out else ErrorKind.CANCELLED
     reason = f"{slot.reason}; it would not stop" if still_running else slot.reason
     # What would not stop would not stop the next time either.
     failure = Failure(kind, reason, is_transient=timed_out and not still_running, nothing_happened=vouched)
-    late = outcome or reviewed  # what it gave is kept, and never used
-    return Outcome(state, late.value if late is not None else None, failure, slot.tokens, slot.cost)
+    late = outcome.value if outcome is not None else None  # kept, and never used
+    return Outcome(state, late, failure, slot.tokens, slot.cost)
 
 
 def leaked_outcome(slot: Slot) -> Outcome:
