@@ -144,8 +144,8 @@ def _may_end(node: Node, event: AttemptEnded, grace: float) -> Iterator[str]:
         outcome.failure is None and (recovery is Recovery.PROCEED or is_surprise)
     ):
         yield "an outcome is taken for a success or the other way round"
-    if node.is_gone and event.state in (State.SUCCEEDED, State.READY):
-        yield "it has left the plan, and goes on"
+    if node.is_gone and recovery is not Recovery.GIVE_UP:
+        yield f"it has left the plan, and {recovery} follows"
     limit = node.plan.timeout
     if limit is not None and event.at - last.started > limit + 1e-6 and outcome.state is State.SUCCEEDED:
         yield "a value came after its deadline, and was used"

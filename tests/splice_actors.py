@@ -31,10 +31,15 @@ def graph_of(run: Run) -> WatchedGraph:
     return run._graph
 
 
+def is_ending(run: Run) -> bool:
+    """Whether the run is over, or is being stopped."""
+    return run.has_ended or run._scheduler._finish.stopped is not None
+
+
 def try_patches(run: Run, seed: int, watch: Watch) -> None:
     """Make a valid patch; in half of the cases put one fault into it and see it refused; then have the valid one."""
     graph, rng = graph_of(run), random.Random(f"patch {seed} {len(graph_of(run).applied)}")
-    if run.has_ended or run._scheduler._finish.stopped is not None:
+    if is_ending(run):
         _refused(run, Patch(edits=[Drop(id="s0")]), "run that ends", "DR417", watch)
         return
     maker = Maker(graph, rng)
@@ -47,8 +52,8 @@ def try_patches(run: Run, seed: int, watch: Watch) -> None:
         position = len(graph.applied)
         if found is not None:
             _refused(run, *found, watch)
-        if len(graph.applied) > position + 1:
-            return  # an observer has changed the plan meanwhile
+        if len(graph.applied) > position + 1 or is_ending(run):
+            return  # an observer has changed the plan meanwhile, or stopped the run
     consequence = run.check(patch) if rng.random() < 0.2 else None
     try:
         done = _finish(run.splice(patch))

@@ -14,6 +14,7 @@ import networkx as nx
 
 from dagrun.graph.live import LiveGraph
 from dagrun.graph.node import Node
+from dagrun.model.outcome import State
 from dagrun.model.plan import Plan, Step
 from random_cases import Definition
 
@@ -214,16 +215,22 @@ def doubted_call(graph: LiveGraph, book: Book, node: Node) -> str | None:
 
 
 def waits(graph: LiveGraph, book: Book, change: Change | None = None) -> nx.DiGraph[str]:
-    """Who waits for whom, of those that have not settled; a for_each waits for its elements."""
+    """Who waits for whom, of those that have not succeeded; a for_each waits for its elements while it runs.
+
+    A step that was skipped early waits for nothing any more, but it stands in the plan, which must not have a cycle.
+    """
     change = change or Change()
     steps = {id_: step for id_, step in book.steps.items() if id_ not in book.gone and id_ not in change.leaving}
     steps |= change.changed | change.new
-    settled = {id_ for id_ in steps if id_ in graph.nodes and graph.nodes[id_].state.is_settled}
+    parents = book.parents | change.elements
     found: nx.DiGraph[str] = nx.DiGraph()
-    found.add_nodes_from(id_ for id_ in steps if id_ not in settled)
+    found.add_nodes_from(id_ for id_ in steps if not _is_over(graph.nodes.get(id_)))
     for id_ in list(found):
-        found.add_edges_from((need, id_) for need in needs_of(steps[id_]) if need in found and need not in settled)
-        parent = {**book.parents, **change.elements}.get(id_)
-        if parent is not None:
-            found.add_edge(id_, parent)
+        found.add_edges_from((need, id_) for need in needs_of(steps[id_]) if need in found)
+        if id_ in parents and not graph.nodes[parents[id_]].state.is_settled:
+            found.add_edge(id_, parents[id_])
     return found
+
+
+def _is_over(node: Node | None) -> bool:
+    return node is not None and (node.state is State.SUCCEEDED or (node.parent is not None and node.state.is_settled))

@@ -44,7 +44,9 @@ def make_splice_case(seed: int) -> Case:
     if rng.random() < 0.3:
         output = {step.id: f"${{{step.id}}}" for step in rng.sample(list(plan.steps), min(3, len(plan.steps)))}
         plan = plan.model_copy(update={"output": output})
-    bare = Case(seed, plan, case.policy, case.shared, case.cancels, case.cancels_at)
+    nobody = {"approve": (), "answer_within": None, "max_pending": 100, "max_tokens": None}
+    policy = case.policy.model_copy(update=nobody)
+    bare = Case(seed, plan, policy, case.shared, case.cancels, case.cancels_at)
     if rng.random() < 0.2:
         bare = _without_limits(bare)  # then a patch may bring the first one
     return with_changes(bare, rng, most=7, planned=0.75, is_calm=bare.is_calm)
@@ -183,13 +185,20 @@ class Maker:
                 return id_
 
     def define(
-        self, id_: str, needs: Sequence[Definition], *, is_list: bool | None = None, element: bool = False
+        self,
+        id_: str,
+        needs: Sequence[Definition],
+        *,
+        besides: Collection[str] = (),
+        is_list: bool | None = None,
+        element: bool = False,
     ) -> Step:
         """Make a step.
 
         Args:
             id_: What it is called.
-            needs: What it waits for.
+            needs: What it waits for; and maybe for one more, which was left out by order of the plan.
+            besides: What that must not be.
             is_list: Whether it must be a for_each, or must not.
             element: Whether it stands in for an element of one.
         """
@@ -206,9 +215,8 @@ class Maker:
             made.pop("when", None)
         if self.origin == "planner" and "retry" in made:
             made["retry"]["max_attempts"] = min(2, made["retry"]["max_attempts"])
-        left_out = [
-            i for i in self.plan if self.is_bad(i) and (node := self._node(i)) is not None and node.is_tolerated
-        ]
+        bad = [node for id_ in self.plan if id_ not in besides and self.is_bad(id_) and (node := self._node(id_))]
+        left_out = [node.id for node in bad if node.is_tolerated]
         if left_out and self.rng.random() < 0.3:
             made["depends_on"] = [*made["depends_on"], self.rng.choice(left_out)]
         return Step.model_validate(made)
@@ -284,7 +292,8 @@ class Maker:
         is_element = node.parent is not None
         needs = self._some(self.usable({id_, *self.behind(id_)}))
         shape = self.is_list(id_) if not is_element and (after or self.is_answered(id_)) else None
-        step = self.define(self.fresh_id(), needs, is_list=shape, element=is_element)
+        behind = self.behind(id_)
+        step = self.define(self.fresh_id(), needs, besides=behind, is_list=shape, element=is_element)
         if self.origin == "planner" and not is_element and self.rng.random() < 0.4:
             step = self._same_again(node, step)
         doubted = doubted_call(self.graph, self.graph.book, node)

@@ -46,6 +46,15 @@ class WatchedSplicer(Splicer):
     def check(
         self, patch: Patch, origin: Origin = "host", known: Collection[str] | None = None
     ) -> tuple[CheckedPatch | None, tuple[Problem, ...]]:
+        try:
+            return self._check(patch, origin, known)
+        except Exception as error:  # the coordinator takes it for a failed replan, and the run goes on
+            self.watch.broken.append(f"a check has failed: {error!r}, of {patch.model_dump_json(exclude_unset=True)}")
+            raise
+
+    def _check(
+        self, patch: Patch, origin: Origin, known: Collection[str] | None
+    ) -> tuple[CheckedPatch | None, tuple[Problem, ...]]:
         graph = self.graph
         change, before = change_of(graph, graph.book, patch, origin, known), portrait(graph)
         checked, problems = super().check(patch, origin, known)
@@ -242,6 +251,7 @@ def _wrong_priorities(graph: WatchedGraph) -> Iterator[str]:
     longest: dict[str, float] = {}
     order = waits(graph, graph.book)
     order.remove_nodes_from(list(graph.book.parents))  # elements take the place of their for_each in the queue
+    order.remove_nodes_from([id_ for id_ in order if graph.nodes[id_].state.is_settled])
     for id_ in reversed(list(nx.topological_sort(order))):
         own = graph.nodes[id_].plan.step.estimate
         longest[id_] = (usual if own is None else own) + max(

@@ -13,6 +13,8 @@ import dagrun
 from ceilings import NONSENSE, NOTHING, TOOLS, Book, limits_of, random_plan, random_policy, step
 from dagrun import (
     CeilingNear,
+    Condition,
+    Drop,
     Event,
     Patch,
     Plan,
@@ -141,6 +143,33 @@ async def test_a_person_is_waited_for_only_if_that_helps(limits: dict[str, Any],
     assert result.status is Status.OVER_BUDGET
     assert result.steps["careful"].state is (State.SUCCEEDED if asked else State.CANCELLED)
     assert result.makespan == near(600 if asked else 0)
+
+
+async def test_what_needs_no_call_still_happens() -> None:
+    """An empty list, or a condition that does not hold, needs nothing that could be spent."""
+    no = Condition(ref="a", op="==", value="something else")
+    result, _ = await _run(
+        step("a"), step("b", "think", "a"), step("each", "think", "a", for_each=[]), step("no", "think", "a", when=no),
+        max_attempts=1,
+    )  # fmt: skip
+    assert states(result) == {"a": "succeeded", "b": "cancelled", "each": "succeeded", "no": "skipped"}
+
+
+class _Thinks:
+    """A planner that takes its time, and then does without what cannot be paid for."""
+
+    async def plan(self, goal: str = "", inputs: Any = None) -> Plan:
+        raise NotImplementedError
+
+    async def revise(self, brief: Any) -> Patch:
+        await anyio.sleep(10)
+        return Patch(edits=[Drop(id="big"), Replace(id="bad", step=step("good", "ask"))])
+
+
+async def test_a_planner_is_waited_for() -> None:
+    """It may find another way while nothing can go on."""
+    result, _ = await _run(step("big"), step("bad", "ask", fails="always"), planner=_Thinks(), max_tokens=50)
+    assert (result.status, result.makespan) == (Status.SUCCEEDED, near(12))
 
 
 async def test_a_thousand_steps_wait_without_being_looked_at_each_time() -> None:

@@ -94,6 +94,23 @@ async def test_a_call_that_goes_through_at_last_settles_it() -> None:
     assert (result.status, result.output) == (Status.SUCCEEDED, 7)
 
 
+async def test_a_surprise_after_a_lost_call_is_no_doubt() -> None:
+    """It has gone through; that its result is odd is another matter, which the planner may look at."""
+
+    async def put(context: ToolContext) -> int:
+        if context.attempt == 1:
+            raise GONE
+        context.surprise("it was there already")
+        return 7
+
+    planner = Thinker(None)
+    tool = make_tool(put, effect="idempotent")
+
+    result = await run([Step(id="put", tool="put", retry=AT_ONCE)], planner, tool)
+
+    assert (planner.kinds, result.status, result.output) == ([["surprise"]], Status.SUCCEEDED, 7)
+
+
 async def test_the_planner_is_told_of_the_doubt() -> None:
     planner = Thinker(instead("put", nap("look", 1.0)))
 

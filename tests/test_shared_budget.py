@@ -11,7 +11,7 @@ import pytest
 
 import dagrun
 from ceilings import TOOLS, Book, random_plan, random_policy, step
-from dagrun import Budget, Engine, Plan, Policy, RetryRule, RunResult, Status
+from dagrun import Budget, Drop, Engine, Patch, Plan, Policy, Replace, RetryRule, RunResult, Status
 from dagrun.testing import run_virtual
 from persons import Person
 from small_tools import near, states
@@ -165,6 +165,20 @@ async def test_a_run_is_not_ended_amid_a_change_of_another() -> None:
             assert all(found.state.is_settled for found in result.steps.values())
 
 
+async def test_a_run_that_is_about_to_ask_its_planner_is_not_at_its_end() -> None:
+    """Its last call ends, the runs that wait are told so, itself among them, and only then it asks."""
+
+    class Thinks:
+        async def revise(self, brief: Any) -> Patch:
+            return Patch(edits=[Drop(id="big"), Replace(id="bad", step=step("good", "ask"))])
+
+    shop = Shop(max_tokens=199)
+    plan = Plan(steps=[step("bad", fails="always"), step("big", seconds=2.0)])
+    await shop.run_all({"plan": plan, "planner": Thinks(), "policy": Policy(max_running=2)})
+
+    assert (shop.statuses, states(shop.results[0])["good"]) == (["succeeded"], "succeeded")
+
+
 async def _random(seed: int) -> tuple[list[str], list[RunResult]]:
     rng = Random(seed)
     limits: dict[str, Any] = {
@@ -176,7 +190,7 @@ async def _random(seed: int) -> tuple[list[str], list[RunResult]]:
     kept = {name: limit for name, limit in limits.items() if rng.random() < 0.6} or {"max_tokens": 300}
     shop, runs = Shop(**kept), []
     for _ in range(rng.randint(2, 4)):
-        options: dict[str, Any] = {"plan": random_plan(rng, rng.randint(1, 7)), "policy": random_policy(rng)}
+        options: dict[str, Any] = {"plan": random_plan(rng, rng.randint(1, 5)), "policy": random_policy(rng)}
         options["after"] = rng.choice((0.0, 0.0, 1.5))
         if rng.random() < 0.2:
             options["cancel_after"] = rng.choice((0.0, 1.0, 2.5))

@@ -71,7 +71,7 @@ def test_many_patches_keep_all_rules() -> None:
     Every verdict is that of the model, a refusal leaves no trace, and each step gives in the end what it gives in a
     fresh run of the last plan. Accepted patches are counted: a rig whose patches are all refused proves nothing.
     """
-    seeds = choose_seeds(1_000, 30_000)
+    seeds = choose_seeds(1_300, 30_000)
     done = fuzz(seeds)
     print(", ".join(f"{count} {what}" for what, count in done.most_common()))
     if ONE_SEED is not None:

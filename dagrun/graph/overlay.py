@@ -6,13 +6,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from dagrun.graph.live import LiveGraph
 from dagrun.graph.node import Node
+from dagrun.model.outcome import State
 from dagrun.model.plan import Step
+
+
+def is_over(node: Node) -> bool:
+    """Whether a step cannot be on a cycle any more: it has succeeded, or has left the plan.
+
+    One that was skipped long before its turn still stands between others in the plan, which must stay one that can
+    be checked and run. Elements of a for_each do not stand in it.
+    """
+    if node.parent is not None:
+        return node.state.is_settled
+    return node.state is State.SUCCEEDED or node.is_gone
 
 
 def waiting_after(
     graph: LiveGraph, needs: Mapping[str, Iterable[str]], leaving: frozenset[str]
 ) -> Callable[[str], Iterator[str]]:
-    """Who would wait for whom, as far as it has not settled: the graph with the patch on top of it."""
+    """Who would wait for whom, as far as that may still matter: the graph with the patch on top of it."""
     added: dict[str, list[str]] = {}
     for id_, before in needs.items():
         for need in before:
@@ -24,7 +36,7 @@ def waiting_after(
         if node is None or id_ in leaving:
             return
         for next_ in node.successors:
-            if next_.id not in needs and next_.id not in leaving and not next_.state.is_settled:
+            if next_.id not in needs and next_.id not in leaving and not is_over(next_):
                 yield next_.id
         parent = node.parent  # a for_each waits for its elements
         if parent is not None and parent.id not in leaving and not parent.state.is_settled:

@@ -18,7 +18,7 @@ from dagrun.graph.findings import WHOLE_PLAN, Findings
 from dagrun.graph.labels import Cycle, Labels
 from dagrun.graph.live import LiveGraph
 from dagrun.graph.node import Node
-from dagrun.graph.overlay import Definitions, KnownIds, waiting_after
+from dagrun.graph.overlay import Definitions, KnownIds, is_over, waiting_after
 from dagrun.graph.scope import Scope, ToolFacts, facts_of
 from dagrun.graph.sources import Sources
 from dagrun.graph.topology import name_cycle
@@ -273,8 +273,8 @@ class _Trial:
         return labels.changed
 
     def _is_open(self, id_: str) -> bool:
-        """Whether a step is there that has not settled."""
-        return id_ in self.edits.new or not self.graph.nodes[id_].state.is_settled
+        """Whether an edge from a step could close a cycle."""
+        return id_ in self.edits.new or not is_over(self.graph.nodes[id_])
 
     # The whole --------------------------------------------------------------------------------------------
 

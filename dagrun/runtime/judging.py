@@ -52,7 +52,7 @@ class Judge:
         decision = decide(outcome, situation)
         if decision.recovery in GOES_ON and self._is_stopping():
             return Decision(Recovery.GIVE_UP, "the run is being stopped")
-        if decision.recovery in GOES_ON and slot.node.is_gone:
+        if decision.recovery is not Recovery.PROCEED and slot.node.is_gone:  # nor does it end the run, say
             return Decision(Recovery.GIVE_UP, "a later revision of the plan does without it")
         return decision
 
