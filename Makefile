@@ -9,18 +9,18 @@ READY := $(VENV)/.ready
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help env test rigs night check lint format types floors bench demo clean
+.PHONY: help env test rigs night check lint format types floors bench demo demo-model clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 env: $(READY) ## make .venv with dagrun and all that its development needs
 
 test: $(READY) ## run the tests (at most 2 minutes)
 	$(BIN)/pytest -q -n $(WORKERS) --maxprocesses 4 --dist worksteal
 
-rigs: $(READY) ## run the long proofs, one after another
-	$(BIN)/pytest -m rigs --timeout 600 --durations 10
+rigs: $(READY) ## run the long proofs
+	$(BIN)/pytest -m rigs -n $(WORKERS) --maxprocesses 4 --dist worksteal --timeout 900 --durations 10
 
 night: $(READY) ## run the long proofs with big numbers
 	DAGRUN_NIGHT=1 $(BIN)/pytest -m rigs --timeout 0 --durations 0
@@ -50,7 +50,10 @@ bench: $(READY) ## measure what dagrun costs per step, and how long whole plans 
 demo: $(READY) ## watch a real plan run on real data; its report is then in dagrun-demo/
 	$(BIN)/dagrun demo
 
-clean: ## remove all that make has made, .venv included
+demo-model: $(READY) ## run `dagrun do` with a small language model on this machine, set up in .model/ (12 CPU minutes, once)
+	PYTHONPATH=benchmarks $(BIN)/python -m real_model.demo $(if $(GOAL),"$$GOAL")
+
+clean: ## remove all that make has made, .venv included, but not the model in .model/
 	rm -rf $(VENV) dist build dagrun-demo .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

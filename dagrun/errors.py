@@ -25,6 +25,7 @@ SENTENCES: Mapping[str, str] = {
     "DR011": "the field {field} is missing",
     "DR012": "{reason}, got {found}",
     "DR013": "the text holds {reason}, which cannot be stored",
+    "DR014": "its author refuses to plan: {reason}",
     # Structure: steps and what they wait for.
     "DR101": "{id} is not a step id: use 1 to 48 of the letters A-Z, a-z, digits, '_' and '-'",
     "DR102": "the id {id} is taken by {first}",
@@ -80,6 +81,8 @@ SENTENCES: Mapping[str, str] = {
     "DR418": "{old} may have taken effect, so {step} must be the very same call of {tool}, or one that only looks",
     "DR419": "the same patch was tried before",
     "DR420": "the planner's answer is no patch: {reason}",
+    "DR421": "the answer broke off: {reason}",
+    "DR422": "the planner gives its plan a confidence of {confidence}, and at least {least} is wanted",
     # Advice: the plan runs, but look.
     "DR901": "step {step} depends on {dependency} but uses nothing of it",
     "DR902": "steps {steps} make the same call of {tool}; one would do",
@@ -210,6 +213,52 @@ class NoRoute(DagrunError, LookupError):
         for name, words in self.routes.items():
             lines.append(shorten(f"{name}: {', '.join(words) or 'decided by a function'}"))
         return join_lines(lines)
+
+
+class CannotPlan(DagrunError):
+    """A planner says that it cannot go on; raise it in a planner rather than to invent steps.
+
+    Attributes:
+        reason: Why, in a sentence.
+        kind: ``cannot`` (the run has failed), ``person`` (people must take over), or ``ceiling`` (a limit of the
+            planner itself is reached).
+    """
+
+    def __init__(self, reason: str, kind: str = "cannot") -> None:
+        super().__init__(reason, kind)
+        self.reason = reason
+        self.kind = kind
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class OverCeiling(DagrunError):
+    """A call of a model does not fit under a ceiling of the run; it was not made."""
+
+
+class ModelError(DagrunError):
+    """A language model gave no answer that can be used.
+
+    Attributes:
+        message: Why, in a sentence.
+        status: The status of the HTTP answer, if there was one.
+        is_transient: Whether the same call may work later.
+        retry_after: Seconds before which another attempt makes no sense.
+    """
+
+    def __init__(
+        self, message: str, *, status: int | None = None, is_transient: bool = False, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.is_transient = is_transient
+        self.retry_after = retry_after
+
+
+class AgentStopped(DagrunError):
+    """An agent tool ended without an answer after it had begun to change the world; its outcome is unknown."""
 
 
 class SpliceRefused(PlanRefused):

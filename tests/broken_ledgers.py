@@ -36,7 +36,7 @@ class SettlesTwice(Ledger):
     """Gives back again what was given back before."""
 
     def settle(
-        self, reservation: Reservation, tokens: int = 0, cost: float | None = None, *, is_reported: bool
+        self, reservation: Reservation, tokens: int | None = 0, cost: float | None = None, *, is_reported: bool
     ) -> tuple[str, ...]:
         if reservation not in self._open:
             for account, _, worst in reservation.claims:
@@ -58,10 +58,12 @@ class BelievesAnything(Ledger):
     """A report of -5 tokens wins room for 5 more."""
 
     def settle(
-        self, reservation: Reservation, tokens: int = 0, cost: float | None = None, *, is_reported: bool
+        self, reservation: Reservation, tokens: int | None = 0, cost: float | None = None, *, is_reported: bool
     ) -> tuple[str, ...]:
-        for account, _, _ in reservation.claims if reservation in self._open and -10 < tokens < 0 else ():
-            account.spent += tokens if account.kind is Kind.TOKENS else 0
+        for account, _, _ in (
+            reservation.claims if tokens is not None and reservation in self._open and -10 < tokens < 0 else ()
+        ):
+            account.spent += (tokens or 0) if account.kind is Kind.TOKENS else 0
         return super().settle(reservation, tokens, cost, is_reported=is_reported)
 
 
@@ -69,7 +71,7 @@ class ForgivesSilence(Ledger):
     """What was not reported was not used."""
 
     def settle(
-        self, reservation: Reservation, tokens: int = 0, cost: float | None = None, *, is_reported: bool
+        self, reservation: Reservation, tokens: int | None = 0, cost: float | None = None, *, is_reported: bool
     ) -> tuple[str, ...]:
         return super().settle(reservation, tokens, cost if is_reported else 0.0, is_reported=True)
 

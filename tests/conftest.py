@@ -34,7 +34,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Choose what is a rig, and watch the tasks of every async test."""
     for item in items:
-        # Of tests that start processes, the variant on trio is a rig: each start costs half a second of CPU.
+        # Of tests that start processes or servers, the variant on trio is a rig: what they cost adds up.
         if item.get_closest_marker("costly") is not None and "trio" in item.name:
             item.add_marker(pytest.mark.rigs)
         if isinstance(item, pytest.Function) and _is_watched(item):

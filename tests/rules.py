@@ -181,6 +181,12 @@ def miscounted(graph: WatchedGraph) -> Iterator[str]:
         yield f"{twice} wait twice for their turn"
 
 
+def _may_start_early(graph: WatchedGraph, node: Node) -> bool:
+    """Whether nothing that a step may call needs a plan that has ended."""
+    tools = [tool for tool in (node.plan.tool, node.plan.fallback) if tool is not None]
+    return all(t.effect.is_free or t.stream_safe or t.name in graph.plan.policy.stream_safe for t in tools)
+
+
 def _misplaced(graph: WatchedGraph, node: Node) -> Iterator[str]:
     needs = [graph.nodes[id_] for id_ in node.plan.depends_on]
     # An element that was replaced while it ran has to end, too.
@@ -196,7 +202,8 @@ def _misplaced(graph: WatchedGraph, node: Node) -> Iterator[str]:
             and (not need.is_tolerated or need.id in node.plan.value_sources)
         )
     ]
-    held_back = bool(bad) or (graph.is_frozen and not node.missing and not node.attempts)
+    is_held = graph.is_frozen or (graph.is_drafting and not _may_start_early(graph, node))
+    held_back = bool(bad) or (is_held and not node.missing and not node.attempts)
     if node.state is State.WAITING and (bad or not node.missing):
         yield f"{node} waits for nothing, or in vain"
     if node.state is State.READY and node.missing:

@@ -199,6 +199,8 @@ class _Reader:
             retry = definition.get("retry")
             if self.origin == "planner" and is_new and retry and retry["max_attempts"] > policy.retry.max_attempts:
                 yield "DR412"
+            if self.origin == "planner" and (self.graph.is_drafting or not self.graph.has_plan):
+                continue  # it writes what it would have written before, whatever has failed since
             before = () if is_new else needs_of(self.book.steps[id_])
             used = {step for step, _ in used_by(definition)}
             for need in needs_of(definition):

@@ -28,14 +28,13 @@ def test_each_source_outranks_the_next(shell: Shell, user_file: Path) -> None:
 
     found = configure({"max_running": 4, "mode": None, "tools": ()}, environment)
 
-    assert found.settings.model_dump() == {
+    assert found.settings.model_dump(exclude_unset=True) == {
         "tools": ["user"],
-        "policy": None,
         "max_running": 4,
         "mode": "waves",
         "output": "from-project",
     }
-    assert {name: origin.name for name, origin in found.origins.items()} == {
+    assert {name: found.origins[name].name for name in ("tools", "policy", "max_running", "mode", "output")} == {
         "tools": str(user_file),
         "policy": "default",
         "max_running": "command line",

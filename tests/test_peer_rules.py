@@ -256,9 +256,9 @@ async def test_rule_10_a_checked_plan_keeps_its_tools_and_its_policy() -> None:
     """What was checked with other tools, or another policy, is not run with these without a word."""
     checked = dagrun.check(Plan(steps=[nap("a", 1.0)]), tools=toolset())
 
-    with pytest.raises(ContractError, match="a checked plan has its tools and its policy"):
+    with pytest.raises(ContractError, match="a checked plan has its tools, its policy"):
         dagrun.check(checked, tools=toolset(scripted("more", 1)))
-    with pytest.raises(ContractError, match="a checked plan has its tools and its policy"):
+    with pytest.raises(ContractError, match="a checked plan has its tools, its policy"):
         dagrun.check(checked, policy=Policy(max_running=1))
 
 

@@ -26,7 +26,7 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.real_time
 def test_the_first_example_runs_and_prints_what_it_says(blocks: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """It is the first thing that a newcomer tries."""
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     assert len([line for line in blocks[0].splitlines() if line.strip()]) <= 20
 
     _run(blocks[0])
@@ -36,10 +36,19 @@ def test_the_first_example_runs_and_prints_what_it_says(blocks: list[str], capsy
 
 
 @pytest.mark.real_time
-def test_the_example_of_a_splice_runs_and_prints_what_it_says(
+def test_the_example_of_a_goal_runs_and_prints_what_it_says(
     blocks: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     _run(blocks[1])
+
+    assert f"It prints `{capsys.readouterr().out.strip()}`" in README
+
+
+@pytest.mark.real_time
+def test_the_example_of_a_splice_runs_and_prints_what_it_says(
+    blocks: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _run(blocks[2])
 
     status, output, *difference = capsys.readouterr().out.strip().splitlines()
     assert f"It prints `{status}`, then `{output}`, then the difference" in README

@@ -10,15 +10,29 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from checking import TOOLBOX, TOOLS, errors
+from checking import TOOLBOX, TOOLS, errors, refusal
 from dagrun.errors import PlanRefused
+from dagrun.graph.answer_text import read_answer
 from dagrun.graph.check import check_plan
+from dagrun.graph.next_step import read_next
 from dagrun.graph.reading import read_plan
-from dagrun.graph.schema import plan_schema, toolset_schema
+from dagrun.graph.schema import next_step_schema, patch_schema, plan_schema, toolset_schema
 from dagrun.model.toolbox import Toolbox
 
 PLAN = plan_schema()
 STRICT = toolset_schema(TOOLBOX)
+PATCH = patch_schema(TOOLBOX)
+NEXT = next_step_schema(TOOLBOX)
+EMPTY = Toolbox()
+SCHEMAS = {
+    "plan": PLAN,
+    "toolset": STRICT,
+    "patch": PATCH,
+    "next": NEXT,
+    "no tools": toolset_schema(EMPTY),
+    "no tools to patch with": patch_schema(EMPTY),
+    "no tools for the next step": next_step_schema(EMPTY),
+}
 
 
 def accepts(schema: dict[str, Any], value: Any) -> bool:
@@ -35,13 +49,14 @@ def step(tool: str, args: dict[str, Any], **fields: Any) -> dict[str, Any]:
         "for_each": None,
         "success": None,
         "on_failure": None,
+        "confidence": None,
     }
     return {"id": "a", "tool": tool, "args": args, **empty, **fields}
 
 
 def plan(*steps: dict[str, Any], **fields: Any) -> dict[str, Any]:
     """A plan in the strict form."""
-    return {"goal": "", "steps": list(steps), "output": None, **fields}
+    return {"goal": "", "refusal": None, "steps": list(steps), "output": None, "confidence": None, **fields}
 
 
 def objects(schema: Any) -> Iterator[dict[str, Any]]:
@@ -56,9 +71,10 @@ def objects(schema: Any) -> Iterator[dict[str, Any]]:
             yield from objects(part)
 
 
-@pytest.mark.parametrize("schema", [PLAN, STRICT, toolset_schema(Toolbox())], ids=["plan", "toolset", "no tools"])
-def test_schemas_are_schemas(schema: dict[str, Any]) -> None:
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_schemas_are_schemas(name: str) -> None:
     """Of the draft that they name, without an address of their own, and plain JSON."""
+    schema = SCHEMAS[name]
     Draft202012Validator.check_schema(schema)
 
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
@@ -188,17 +204,18 @@ def test_conditions_and_lists_are_in_the_toolset_schema() -> None:
     assert not accepts(STRICT, plan({**full, "on_failure": "default"}))
 
 
-def test_every_object_of_a_toolset_schema_is_closed_and_complete() -> None:
+@pytest.mark.parametrize("schema", [STRICT, PATCH, NEXT], ids=["toolset", "patch", "next"])
+def test_every_object_that_a_model_writes_is_closed_and_complete(schema: dict[str, Any]) -> None:
     """What the strict output modes of models demand, in the tools' own types too; open objects of a tool excepted."""
-    closed = [part for part in objects(STRICT) if "properties" in part]
+    closed = [part for part in objects(schema) if "properties" in part]
 
     assert len(closed) > 20
     for part in closed:
         assert part["additionalProperties"] is False
         assert sorted(part["required"]) == sorted(part["properties"])
-    assert STRICT["type"] == "object"
-    assert not re_find(STRICT, "default")
-    assert not re_find(STRICT, "oneOf")
+    assert schema["type"] == "object"
+    assert not re_find(schema, "default")
+    assert not re_find(schema, "oneOf")
 
 
 def re_find(schema: Any, key: str) -> bool:
@@ -226,3 +243,89 @@ def test_definitions_of_two_tools_do_not_mix() -> None:
 def test_a_toolset_schema_is_the_same_each_time(tmp_path: Path) -> None:
     """Providers cache by it."""
     assert json.dumps(STRICT) == json.dumps(toolset_schema(Toolbox(*reversed(TOOLS))))
+
+
+def edit(op: str, **fields: Any) -> dict[str, Any]:
+    """A patch of one edit in the strict form."""
+    return {"reason": "", "refusal": None, "edits": [{"op": op, **fields}], "output": None, "confidence": None}
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        edit("add", step=step("add", {"a": 1, "b": None}, confidence=0.5)),
+        edit("replace", id="x", step=step("clean", {"rows": "${b}", "options": None}), cancel=False),
+        edit("drop", id="x[3]", cancel=True),
+        edit("rewire", id="x", use=[{"old": "a", "new": "b"}], depends_on=None, args=None),
+        edit("rewire", id="x", use=[], depends_on=["b"], args={"a": "${b}", "b": None}),
+        edit("drop", id="x", cancel=False) | {"output": "b.rows", "confidence": 1, "reason": "why"},
+        edit("drop", id="x", cancel=False) | {"edits": []},
+    ],
+)
+def test_the_patch_schema_accepts_patches_that_can_be_read(patch: dict[str, Any]) -> None:
+    """Whatever a model writes by it is a patch."""
+    assert accepts(PATCH, patch)
+    assert len(read_answer(json.dumps(patch), TOOLBOX).edits) == len(patch["edits"])  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        edit("add", step=step("add", {"a": "1", "b": None})),
+        edit("add", step=step("nope", {})),
+        edit("add", id="x", step=step("add", {"a": 1, "b": None})),
+        edit("explode", id="x"),
+        edit("drop", id="x"),
+        edit("rewire", id="x", use={"a": "b"}, depends_on=None, args=None),
+        edit("rewire", id="x", use=[], depends_on=None, args={"mode": "x"}),
+        {"edits": []},
+    ],
+)
+def test_the_patch_schema_refuses_what_it_has_no_words_for(patch: dict[str, Any]) -> None:
+    """Unknown edits, tools and arguments; and fields that are left out."""
+    assert not accepts(PATCH, patch)
+
+
+def test_without_tools_a_patch_can_only_take_away() -> None:
+    """There is nothing that a new step could call."""
+    schema = patch_schema(EMPTY)
+
+    assert accepts(schema, edit("drop", id="x", cancel=False))
+    assert accepts(schema, edit("rewire", id="x", use=[], depends_on=None, args=None))
+    assert not accepts(schema, edit("add", step=step("add", {"a": 1, "b": None})))
+
+
+def following(**fields: Any) -> dict[str, Any]:
+    """An answer to the question for the next step in the strict form."""
+    empty = dict.fromkeys(("step", "stop", "output", "reason", "confidence"))
+    return {"thought": "", **empty, **fields}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"step": step("add", {"a": 1, "b": None}), "confidence": 0.5},
+        {"stop": "goal_met", "output": "a.rows"},
+        {"stop": "needs_person", "reason": "the key is missing"},
+    ],
+)
+def test_the_schema_of_the_next_step_accepts_what_can_be_read(fields: dict[str, Any]) -> None:
+    """A step, or a reason to stop."""
+    value = following(**fields)
+
+    assert accepts(NEXT, value)
+    assert read_next(json.dumps(value), TOOLBOX).stop == fields.get("stop")
+    assert not accepts(NEXT, {**value, "stop": "bored"})
+    assert not accepts(NEXT, {**value, "more": 1})
+
+
+def test_a_model_can_refuse_and_say_how_sure_it_is() -> None:
+    """In every form of a plan or a patch; a null of each is nothing."""
+    sure = plan(step("add", {"a": 1, "b": None}, confidence=0.25), confidence=0.5)
+    made = read_plan(json.dumps(sure), toolbox=TOOLBOX)
+
+    assert accepts(STRICT, sure)
+    assert (made.confidence, made.steps[0].confidence) == (0.5, 0.25)
+    assert accepts(STRICT, plan(refusal="No tool can do that."))
+    assert accepts(PATCH, edit("drop", id="x", cancel=False) | {"edits": [], "refusal": "No tool can do that."})
+    assert "DR014" in str(refusal(json.dumps(plan(refusal="No tool can do that.")), toolbox=TOOLBOX))

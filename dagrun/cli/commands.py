@@ -9,10 +9,13 @@ from dagrun.cli.lazy import PluginGroup
 
 # name: (module:attribute, help line). A command may return its exit code; None is 0.
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "do": ("dagrun.cli.do:do", "Plan what a goal needs, and run it meanwhile."),
+    "plan": ("dagrun.cli.plan:plan", "Make a plan for a goal, and run nothing."),
     "run": ("dagrun.cli.run:run", "Check a plan and run it."),
     "check": ("dagrun.cli.check:check", "List everything that is wrong with a plan."),
     "show": ("dagrun.cli.show:show", "Draw a plan as a tree, Mermaid, DOT or JSON."),
     "tools": ("dagrun.cli.tools:tools", "Say which tools there are, and what they take and give."),
+    "prompt": ("dagrun.cli.prompt:prompt", "Print what a planner tells its model."),
     "schema": ("dagrun.cli.schema:schema", "Print the JSON Schema of plans."),
     "bench": ("dagrun.cli.bench:bench", "Measure what running in parallel gains."),
     "config": ("dagrun.cli.config:config", "Say which settings hold, and where they come from."),
@@ -27,6 +30,7 @@ EPILOG: Final = """
 Examples:
   dagrun check plan.json --tools my_tools
   dagrun run plan.json --tools my_tools
+  dagrun do "what is wanted, in words" --tools my_tools --model NAME
 """
 
 
@@ -54,7 +58,7 @@ def _change_directory(context: click.Context, parameter: click.Parameter, folder
 )
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def cli() -> None:
-    """Check plans of tool calls, and run them in parallel."""
+    """Make plans of tool calls, check them, and run them in parallel."""
 
 
 for _name, (_target, _help_line) in COMMANDS.items():

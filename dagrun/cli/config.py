@@ -20,7 +20,7 @@ Example:
 \b
 A setting is taken from the first of these that has it:
   the command line
-  the environment (DAGRUN_TOOLS=one,two and so on)
+  the environment (DAGRUN_TOOLS=one,two and so on; OPENAI_BASE_URL or ANTHROPIC_BASE_URL)
   dagrun.toml, or [tool.dagrun] in pyproject.toml, of the project; or the file that DAGRUN_CONFIG names
   config.toml in the user's folder for settings of dagrun
 """

@@ -14,8 +14,8 @@ import anyio
 
 from dagrun.cli.guard import guarded
 from dagrun.cli.terminal import is_drawable
-from dagrun.graph.checked import CheckedPlan
-from dagrun.model.event import Event
+from dagrun.errors import shorten
+from dagrun.model.event import AttemptStarted, Event, PlannerCalled, RunEnded
 from dagrun.observe.progress import ProgressTable
 
 if TYPE_CHECKING:
@@ -26,20 +26,23 @@ MAX_HELD: Final = 1_000  # lines that wait while a person is asked something
 
 
 class Display:
-    """Shows a run on the standard error. Without a terminal, that is only what tools print and log.
+    """Shows a run on the standard error. Without a terminal, that is what tools print and log, and faults of planners.
 
     Args:
         live: The table, or none.
         log_level: The least level of log records that are shown.
+        tells_faults: Whether a line says so when a call of the planner gave no answer.
 
     Attributes:
         stream: The standard error, as it was before tools could print.
     """
 
-    def __init__(self, live: LiveTable | None, log_level: int) -> None:
+    def __init__(self, live: LiveTable | None, log_level: int, *, tells_faults: bool = True) -> None:
         self._live = live
+        self._tells_faults = tells_faults
         self._log_level = log_level
         self.stream: TextIO | None = sys.stderr
+        self._fault: PlannerCalled | None = None  # not told yet
         self._stack = ExitStack()
         self._lock = threading.RLock()  # what is thrown away while a line is written may print
         self._held: deque[str] | None = None  # lines that wait; none while nobody is asked anything
@@ -65,6 +68,33 @@ class Display:
         """Take note of an event."""
         if self._live is not None:
             self._live.table.on_event(event)
+        if self._tells_faults:
+            self._note_fault(event)
+
+    def _note_fault(self, event: Event) -> None:
+        """Tell why a call of the planner gave no answer, if the run goes on; how it ends is told in the end."""
+        match event:
+            case PlannerCalled():
+                self._tell_fault()
+                if event.fault:
+                    self._fault = event
+            case AttemptStarted():
+                self._tell_fault()
+            case RunEnded():
+                fault = self._fault.fault.partition(": ") if self._fault is not None else ("", "", "")
+                if (fault[2] or fault[0]) in event.reason:
+                    self._fault = None
+                self._tell_fault()
+
+    def _tell_fault(self) -> None:
+        event, self._fault = self._fault, None
+        if event is not None:
+            self.line(f"planner, call {event.number}, after {event.seconds:.1f} s: {shorten(event.fault, 1_000)}")
+
+    def step_written(self) -> None:
+        """Take note of a step that the planner has written, and that is not in the run yet."""
+        if self._live is not None:
+            self._live.table.step_written()
 
     def line(self, text: str) -> None:
         """Write a line, or keep it back while a person is asked something; in any thread."""
@@ -114,19 +144,19 @@ class Display:
         """Draw the table anew, again and again."""
         while self._live is not None and self._live.is_open:
             await anyio.sleep(SECONDS)
+            self._tell_fault()
             self._live.refresh()
 
 
-def make_display(plan: CheckedPlan, *, is_shown: bool, log_level: int) -> Display:
+def make_display(*, is_shown: bool, log_level: int) -> Display:
     """Make what fits the standard error.
 
     Args:
-        plan: What will be run.
-        is_shown: Whether a table may be drawn at all.
+        is_shown: Whether a table may be drawn at all, and faults be told.
         log_level: The least level of log records that are shown.
     """
     if not (is_shown and is_drawable(sys.stderr)):
-        return Display(None, log_level)
+        return Display(None, log_level, tells_faults=is_shown)
     from dagrun.cli.live import LiveTable
 
     return Display(LiveTable(ProgressTable()), log_level)

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -16,16 +16,21 @@ from typing import Any, Final
 import anyio
 
 from dagrun.api import start
+from dagrun.api.options import RunOptions
 from dagrun.cli import interrupts
 from dagrun.cli.asking import make_approver
 from dagrun.cli.display import Display, make_display
 from dagrun.cli.interrupts import Interrupts
+from dagrun.cli.problems import REFUSED
 from dagrun.cli.settings import Mode
+from dagrun.errors import DagrunError
 from dagrun.graph.checked import CheckedPlan
 from dagrun.graph.waves import in_waves
 from dagrun.model.brief import Planner
 from dagrun.model.event import Event
-from dagrun.model.outcome import State
+from dagrun.model.outcome import State, Status
+from dagrun.model.policy import Policy
+from dagrun.model.toolbox import Toolbox
 from dagrun.model.verdict import Critic
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
@@ -48,11 +53,26 @@ def scheduled(plan: CheckedPlan, mode: Mode) -> CheckedPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Goal:
+    """What a run is for that has no plan yet.
+
+    Attributes:
+        text: In words.
+        toolbox: What its plan may call.
+        policy: The limits.
+    """
+
+    text: str
+    toolbox: Toolbox
+    policy: Policy
+
+
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """A run that is to be carried out.
 
     Attributes:
-        plan: What is run.
+        plan: What is run: a plan; or a goal, for which the planner writes one.
         inputs: What ``${input…}`` stands for.
         artifacts: The folder for the files of tools, or none for a temporary one.
         is_shown: Whether a live table may be drawn on the standard error.
@@ -63,7 +83,7 @@ class Job:
         on_result: Called once with the result, before anything that would not stop is left behind.
     """
 
-    plan: CheckedPlan
+    plan: CheckedPlan | Goal
     inputs: Mapping[str, Any] = field(default_factory=dict)
     artifacts: Path | None = None
     is_shown: bool = True
@@ -84,7 +104,8 @@ def execute(job: Job) -> int:
     with _artifacts(job.artifacts) as folder, Interrupts() as signals:
         ending = _Ending(job, folder, signals)
         try:
-            anyio.run(_execute, job, ending)
+            with unwrapped():
+                anyio.run(_execute, job, ending)
         finally:
             ending.leave()
         if _has_stuck_threads(threads):
@@ -106,7 +127,7 @@ class _Ending:
 
     def deliver(self, result: RunResult) -> None:
         """Hand the result on. From now on, time is limited."""
-        self.code = self.signals.exit_code(result.status.exit_code)
+        self.code = self.signals.exit_code(exit_code_of(result))
         self._job.on_result(result)
         if any(a.outcome and a.outcome.state is State.ABANDONED for s in result.steps.values() for a in s.attempts):
             self.exit_hard()
@@ -126,18 +147,18 @@ class _Ending:
 
 
 async def _execute(job: Job, ending: _Ending) -> None:
-    with make_display(job.plan, is_shown=job.is_shown, log_level=job.log_level) as display:
+    with make_display(is_shown=job.is_shown, log_level=job.log_level) as display:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(display.keep_fresh)
-            async with start(
-                job.plan,
-                inputs=job.inputs,
-                artifacts=ending.folder,
-                planner=job.planner,
-                critics=job.critics,
-                approver=make_approver(display),
-                on_event=_both(display.on_event, job.on_event),
-            ) as run:
+            options: RunOptions = {
+                "inputs": job.inputs,
+                "artifacts": ending.folder,
+                "planner": job.planner,
+                "critics": job.critics,
+                "approver": make_approver(display),
+                "on_event": both(display.on_event, job.on_event),
+            }
+            async with _started(job.plan, options) as run:
                 ending.signals.on_first(_stopper(run, display))
                 result = await run.result()
                 display.close()
@@ -145,7 +166,21 @@ async def _execute(job: Job, ending: _Ending) -> None:
             tasks.cancel_scope.cancel()
 
 
-def _both(first: OnEvent, second: OnEvent | None) -> OnEvent:
+def exit_code_of(result: RunResult) -> int:
+    """The exit code of a run; of one that has come to nothing because no plan was valid, that of a refused plan."""
+    is_refused = result.problems and result.status in (Status.FAILED, Status.OVER_BUDGET)
+    return REFUSED if is_refused else result.status.exit_code
+
+
+def _started(plan: CheckedPlan | Goal, options: RunOptions) -> AbstractAsyncContextManager[Run]:
+    if isinstance(plan, Goal):
+        options |= {"goal": plan.text, "tools": plan.toolbox, "policy": plan.policy}
+        return start(**options)
+    return start(plan, **options)
+
+
+def both(first: OnEvent, second: OnEvent | None) -> OnEvent:
+    """Give what hands each event to two observers."""
     if second is None:
         return first
 
@@ -165,6 +200,20 @@ def _stopper(run: Run, display: Display) -> Callable[[int], object]:
             display.line("Stopping. Once more to stop at once.")
 
     return lambda number: loop.call_soon_threadsafe(cancel, number)
+
+
+@contextmanager
+def unwrapped() -> Iterator[None]:
+    """Raise an error that is meant for the user as it was, without the groups that task groups put around it."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        if isinstance(error, DagrunError):
+            raise error from None
+        raise
 
 
 @contextmanager

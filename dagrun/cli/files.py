@@ -41,15 +41,44 @@ class RunFolder:
         """
         if self.path is None:
             return
-        handle, draft = tempfile.mkstemp(dir=self.path, prefix=".draft-")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(to_json(record, indent=2) + "\n")
-            os.chmod(draft, 0o644)
-            os.replace(draft, self.path / "run.json")
-        except BaseException:
-            Path(draft).unlink(missing_ok=True)
-            raise
+        write_whole(self.path / "run.json", to_json(record, indent=2) + "\n")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file, all of it or nothing: who reads it meanwhile finds the old one. Devices are written to directly.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    if path.exists() and not path.is_file():  # to put a file in the place of /dev/stdout would do harm
+        path.write_text(text, encoding="utf-8")
+        return
+    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=".draft-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(draft, 0o644)
+        os.replace(draft, path)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise
+
+
+def writable(name: str | None, option: str) -> Path | None:
+    """Where the file *name* goes, made absolute; `None` for none. Looked at before anything is spent.
+
+    Raises:
+        BadInput: It cannot be written there.
+    """
+    if name is None:
+        return None
+    path = Path(name).absolute()
+    if path.is_dir():
+        raise BadInput(f"{option} {name}: it is a folder")
+    if not os.access(path.parent, os.W_OK):
+        reason = "may not be written to" if path.parent.is_dir() else "does not exist"
+        raise BadInput(f"{option} {name}: the folder {path.parent} {reason}")
+    return path
 
 
 @contextmanager

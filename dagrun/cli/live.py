@@ -141,17 +141,36 @@ class LiveTable:
     def _summary(self) -> Text:
         # Room for the "^C" of a terminal: if that went to the next line, the table would be drawn one line too low.
         table, width = self.table, self.console.width - 3
-        facts = [f"{table.settled}/{table.steps}", f"{table.elapsed:.1f} s"]
-        if table.status is None:
-            facts.append(f"{table.running} running")
-        facts += [f"{table.retries} retried"] * bool(table.retries)
-        text = f" {' '.join(facts)}"
+        text = f" {' '.join(self._facts())}"
         bar = min(40, width - cell_len(text))
         done = round(bar * table.settled / table.steps) if table.steps else 0
         full, empty = ("#", "-") if self._is_ascii else ("━", "─")
         style = "red" if table.status not in (None, Status.SUCCEEDED) else "green"
-        parts = ((full * done, style), (empty * (bar - done), "dim")) if bar >= 5 else ()
+        # As long as the plan is being written, nobody knows what is the whole.
+        is_drawn = bar >= 5 and not table.is_drafting
+        parts = ((full * done, style), (empty * (bar - done), "dim")) if is_drawn else ()
         return Text.assemble(*parts, self._cut(text, min(width, cell_len(text))), no_wrap=True)
+
+    def _facts(self) -> Iterator[str]:
+        table = self.table
+        if table.is_drafting:
+            written = f" {table.written} step{'s' * (table.written != 1)} so far," if table.written else ""
+            yield f"planning{'...' if self._is_ascii else '…'}{written}"
+            if table.running:
+                yield f"{table.running} running,"
+            if table.settled:
+                yield f"{table.settled} ended,"
+            yield f"{table.elapsed:.1f} s"
+        else:
+            yield f"{table.settled}/{table.steps} {table.elapsed:.1f} s"
+            if table.status is None:
+                yield f"{table.running} running"
+        if table.is_replanning:
+            yield "the planner is asked"
+        if table.retries:
+            yield f"{table.retries} retried"
+        if words := table.spent.words():
+            yield ", ".join(words)
 
 
 def _seconds(row: Row) -> str:

@@ -56,8 +56,9 @@ max_running: Final = click.option(
 )
 planner: Final = click.option(
     "--planner",
-    metavar="MODULE:NAME",
-    help="Who is asked when a step fails or surprises: an object with a method revise, or what makes one.",
+    metavar="NAME",
+    help="Who writes plans, and is asked when a step fails or surprises: openai, anthropic, stepwise, ensemble, or"
+    " MODULE:NAME of an object with a method revise.",
 )
 critics: Final = click.option(
     "--critic",
@@ -75,7 +76,73 @@ output: Final = click.option(
     " there, and then in the current directory.",
 )
 as_json: Final = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+events: Final = click.option(
+    "--events", type=click.Choice(["jsonl"]), help="Print each event as it happens, then the result."
+)
+verbose: Final = click.option("-v", "--verbose", count=True, help="Show what tools log; -vv for everything.")
+quiet: Final = click.option("-q", "--quiet", is_flag=True, help="No progress and no summary.")
 plan: Final = click.argument("plan", type=click.Path(allow_dash=True))
+
+
+goal: Final = click.argument("goal")
+
+
+def _refuse_key(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    """Say where keys go: everybody on the machine can read a command line, and shells keep it."""
+    if value is not None:
+        raise click.UsageError(
+            "keys are never given on the command line, where others can read them: set OPENAI_API_KEY or"
+            " ANTHROPIC_API_KEY in the environment; and change a key that you have given so",
+            ctx=context,
+        )
+
+
+def model_options(function: F) -> F:
+    """Put the options onto a command that say which language model is asked, and how."""
+    for option in reversed(_MODEL):
+        function = option(function)
+    return function
+
+
+dialect: Final = click.option(
+    "--dialect",
+    type=click.Choice(["json", "compiler"]),
+    help="How the model writes plans: as JSON, or as numbered calls, which small models find easier.  [default: json]",
+)
+_MODEL: Final = (
+    click.option("--model", metavar="NAME", help="The language model; or set DAGRUN_MODEL."),
+    click.option("--fast-model", metavar="NAME", help="With the planner ensemble: the model that is asked first."),
+    click.option(
+        "--base-url",
+        metavar="URL",
+        help="Another server than the provider's, such as http://127.0.0.1:8000/v1; or set OPENAI_BASE_URL or"
+        " ANTHROPIC_BASE_URL. Keys come from OPENAI_API_KEY or ANTHROPIC_API_KEY, and from nowhere else.",
+    ),
+    click.option(
+        "--api",
+        type=click.Choice(["auto", "responses", "chat"]),
+        help="Which interface of OpenAI the server has.  [default: auto]",
+    ),
+    click.option(
+        "--structure",
+        type=click.Choice(["auto", "schema", "tool", "json"]),
+        help="How the model is made to answer in JSON: by a schema, by a call of a tool, or by its word alone."
+        "  [default: auto]",
+    ),
+    dialect,
+    click.option("--max-output-tokens", type=click.IntRange(min=1), metavar="N", help="The longest answer."),
+    click.option(
+        "--api-key",
+        "--apikey",
+        "--key",
+        hidden=True,
+        is_eager=True,
+        expose_value=False,
+        is_flag=False,
+        flag_value="",
+        callback=_refuse_key,
+    ),
+)
 
 
 def combined(*options: Callable[[F], F]) -> Callable[[F], F]:

@@ -10,7 +10,7 @@ import click
 
 from dagrun.cli.data import Data
 from dagrun.cli.text import SCHEMA_VERSION, bounded, printable
-from dagrun.errors import DagrunError, PlanRefused, Problem
+from dagrun.errors import DagrunError, PlanRefused, Problem, RunFailed
 
 USAGE: Final = 2
 REFUSED: Final = 3
@@ -41,6 +41,8 @@ def report(error: Exception, *, as_json: bool = False) -> int:
     match error:
         case PlanRefused():
             code, lines = _refusal_code(error.problems), _refusal_lines(error.problems)
+        case RunFailed():
+            code, lines = _code_of(error.status), [error.reason]
         case BadInput():
             code, lines = error.exit_code, list(error.lines)
         case click.UsageError() if error.ctx is not None:
@@ -51,16 +53,31 @@ def report(error: Exception, *, as_json: bool = False) -> int:
         case _:
             code, lines = USAGE, [str(error)]
     lines = [printable(line) for line in lines]
-    shown = bounded(lines, MAX_LINES, lambda more: f"… and {more} more (--json has them all)")
+    shown = bounded(lines, MAX_LINES, _more)
     _say([f"Error: {shown[0]}", *(f"  {line}" for line in shown[1:])])
     if as_json:
         Data(sys.stdout).json(_as_json(error, code, lines))
     return code
 
 
+def problem_lines(problems: Sequence[Problem]) -> list[str]:
+    """What is wrong with a plan, a line each, and not too many."""
+    return bounded([printable(str(problem)) for problem in problems], MAX_LINES, _more)
+
+
 def _refusal_code(problems: Sequence[Problem]) -> int:
     """A plan that could not even be opened is a mistake of the command line, and no fault of the plan."""
     return USAGE if all(problem.code == "DR001" for problem in problems) else REFUSED
+
+
+def _more(count: int) -> str:
+    return f"… and {count} more (--json has them all)"
+
+
+def _code_of(status: str) -> int:
+    from dagrun.model.outcome import Status  # only where there was a run, so it is loaded
+
+    return Status(status).exit_code
 
 
 def _refusal_lines(problems: Sequence[Problem]) -> list[str]:
@@ -71,9 +88,10 @@ def _refusal_lines(problems: Sequence[Problem]) -> list[str]:
 
 def _as_json(error: Exception, code: int, lines: Sequence[str]) -> dict[str, Any]:
     problems = error.problems if isinstance(error, PlanRefused) else ()
+    status = error.status if isinstance(error, RunFailed) else "refused" if code == REFUSED else "usage"
     return {
         "schema_version": SCHEMA_VERSION,
-        "status": "refused" if code == REFUSED else "usage",
+        "status": status,
         "exit_code": code,
         "error": lines[0],
         "details": list(lines[1:]) if not problems else [],

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
 
 import click
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from dagrun.cli.problems import BadInput
 from dagrun.cli.toml_files import check_fields, read_toml
+from dagrun.llm.prices import Price
 from dagrun.model.policy import Policy
 
 Mode = Literal["parallel", "waves", "sequential"]
+Api = Literal["auto", "responses", "chat"]
+Structure = Literal["auto", "schema", "tool", "json"]
+Dialect = Literal["json", "compiler"]
 
 
 class Settings(BaseModel):
@@ -27,6 +32,15 @@ class Settings(BaseModel):
         max_running: Steps that run at once; with a policy, the lower limit holds.
         mode: How steps are scheduled.
         output: The folder for what a run leaves.
+        planner: Who writes plans: openai, anthropic, stepwise, ensemble, or ``module:name``.
+        model: The language model that the planner asks; of an ensemble, the strong one.
+        fast_model: The model that an ensemble asks first.
+        base_url: The address of its server, if that is not the provider's own.
+        api: Which interface of the server is used.
+        structure: How the model is made to answer in the form that is wanted.
+        dialect: How it writes plans.
+        max_output_tokens: The longest answer.
+        prices: What models cost, by their names.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -36,6 +50,26 @@ class Settings(BaseModel):
     max_running: Annotated[int, Field(ge=1)] | None = None
     mode: Mode = "parallel"
     output: str | None = None
+    planner: str | None = None
+    model: str | None = None
+    fast_model: str | None = None
+    base_url: str | None = None
+    api: Api = "auto"
+    structure: Structure = "auto"
+    dialect: Dialect = "json"
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    prices: dict[str, Price] = Field(default_factory=dict)
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_plain_address(cls, url: str | None) -> str | None:
+        """An address is shown by ``config show`` and in errors, so nothing secret may stand in it."""
+        parts = urlsplit(url or "http://none")
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError("it must be an address that begins with http:// or https://")
+        if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+            raise ValueError("it must be an address and no more: keys and passwords go into the environment")
+        return url
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +87,17 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The settings that hold, and where each of them comes from."""
+    """The settings that hold, and where each of them comes from.
+
+    Attributes:
+        settings: The settings.
+        origins: Where each of them comes from.
+        address_for: The planner that is named where ``base_url`` is; `None` if none is named there.
+    """
 
     settings: Settings
     origins: Mapping[str, Origin]
+    address_for: str | None = None
 
     def path(self, name: str) -> Path | None:
         """A setting that names a file or folder, relative to where it was set; `None` if it is not set."""
@@ -106,7 +147,20 @@ _PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "max_running": lambda text: int(text) if text.strip().isdecimal() else text,
     "mode": str,
     "output": str,
+    "planner": str,
+    "model": str,
+    "fast_model": str,
+    "base_url": str,
+    "api": str,
+    "structure": str,
+    "dialect": str,
+    "max_output_tokens": lambda text: int(text) if text.strip().isdecimal() else text,
 }
+
+ANTHROPIC: Final = "anthropic"
+
+# The variables in which the libraries of providers look for the address of a server; by planner, the first for others.
+PROVIDERS: Final[Mapping[str, str]] = {"": "OPENAI_BASE_URL", ANTHROPIC: "ANTHROPIC_BASE_URL"}
 
 
 def configure(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Configuration:
@@ -129,13 +183,17 @@ def configure(flags: Mapping[str, Any], environment: Mapping[str, str] | None = 
         (Origin("environment", here), _from_environment(environment)),
         *_files(here, environment),
     ]
+    layers.insert(2, _from_provider(layers, here, environment))
     values: dict[str, Any] = {}
+    address_for: str | None = None
     origins = dict.fromkeys(Settings.model_fields, Origin(_DEFAULT, here))
     for origin, fields in layers:
         settings = check_fields(Settings, fields, origin.name)
+        if "base_url" in fields and "base_url" not in values:
+            address_for = settings.planner
         for name in fields.keys() - values.keys():
             values[name], origins[name] = getattr(settings, name), _named(origin, name)
-    return Configuration(Settings(**values), origins)
+    return Configuration(Settings(**values), origins, address_for)
 
 
 def _named(origin: Origin, name: str) -> Origin:
@@ -149,6 +207,15 @@ def variable(name: str) -> str:
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     return {name: parse(text) for name, parse in _PARSERS.items() if (text := environment.get(variable(name)))}
+
+
+def _from_provider(
+    layers: Sequence[tuple[Origin, Mapping[str, Any]]], here: Path, environment: Mapping[str, str]
+) -> tuple[Origin, dict[str, Any]]:
+    """The address that the environment names for the provider whose planner is asked."""
+    planner = next((fields["planner"] for _, fields in layers if fields.get("planner")), "")
+    name = PROVIDERS.get(str(planner), PROVIDERS[""])
+    return Origin(name, here), {"base_url": url} if (url := environment.get(name)) else {}
 
 
 def _files(here: Path, environment: Mapping[str, str]) -> list[tuple[Origin, dict[str, Any]]]:

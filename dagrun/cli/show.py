@@ -8,7 +8,7 @@ import click
 
 from dagrun.cli import options
 from dagrun.cli.data import data_output
-from dagrun.cli.plans import load_plan
+from dagrun.cli.plans import as_written, load_plan
 from dagrun.cli.settings import configure
 from dagrun.cli.tools_source import load_toolbox
 from dagrun.graph.draw import draw_dot, draw_mermaid, draw_tree
@@ -45,6 +45,6 @@ def show(*, plan: str, form: str, **flags: Any) -> None:
         toolbox = load_toolbox(configuration) if configuration.settings.tools else None
         read = load_plan(plan, toolbox)
         if form == "json":
-            data.json(read.model_dump(mode="json", by_alias=True, exclude_unset=True))
+            data.json(as_written(read))
         else:
             data.text(_DRAW[form](read))

@@ -64,11 +64,16 @@ def load_toolbox(configuration: Configuration, *, or_installed: bool = False) ->
     sources = configuration.settings.tools
     if not sources and not or_installed:
         raise BadInput(_NO_TOOLS)
-    for folder in (str(configuration.origins["tools"].folder), str(Path.cwd())):
-        if sys.path[:1] != [folder]:
-            sys.path.insert(0, folder)
+    look_in(configuration.origins["tools"].folder)
     with redirect_stdout(sys.stderr):  # a module may print while it is imported
         return _toolbox(sources) if sources else _installed()
+
+
+def look_in(folder: Path) -> None:
+    """Look for modules in the current directory first, and then in *folder*."""
+    for name in (str(folder), str(Path.cwd())):
+        if sys.path[:1] != [name]:
+            sys.path.insert(0, name)
 
 
 def _toolbox(sources: Sequence[str]) -> Toolbox:

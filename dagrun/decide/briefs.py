@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from dagrun.decide.views import excerpt_of, shape_of
+from dagrun.graph.answers import GOAL
 from dagrun.graph.live import LiveGraph
 from dagrun.model.brief import Brief, Refusal, StepView, Trigger
-from dagrun.model.outcome import ErrorKind, State, TriggerKind
+from dagrun.model.outcome import ErrorKind, State
 from dagrun.model.policy import Policy
 from dagrun.model.value import Stored
 
@@ -48,6 +49,8 @@ def make_brief(
         left=dict(left),
         refused=tuple(refused),
         number=graph.replans,
+        past=tuple(past.result for past in graph.replanned),
+        toolbox=toolbox,
     )
 
 
@@ -64,7 +67,7 @@ def _shown(trigger: Trigger, graph: LiveGraph) -> Trigger:
 
 def _own_words(trigger: Trigger, graph: LiveGraph) -> str:
     """The reason, as far as it comes from the host or the plan: what a tool says may be meant for the planner."""
-    if trigger.kind is TriggerKind.GOAL_CHANGED or trigger.error_kind is ErrorKind.SUCCESS_CONDITION:
+    if trigger.step == GOAL or trigger.error_kind is ErrorKind.SUCCESS_CONDITION:
         return trigger.reason
     extra = graph.nodes[trigger.step].extra
     critics = [verdict.critic for verdict in extra.verdicts if verdict.result != "pass"] if extra is not None else []

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from dagrun.errors import StepCancelled, ToolError, ValueRefused, shorten
+from dagrun.errors import ModelError, OverCeiling, StepCancelled, ToolError, ValueRefused, shorten
 from dagrun.model.outcome import ErrorKind, Failure
 from dagrun.model.protocols import CallFailed, ResultRefused, StillRunning, WorkerDied
 from dagrun.model.signature import explain
@@ -73,6 +73,10 @@ def classify(error: BaseException, tool: Tool[..., Any]) -> Failure:
             return _from_tool(error)
         case ValueRefused() | ResultRefused():
             return _failure(error, ErrorKind.BAD_OUTPUT, f"{tool.name}: {_text(error)}")
+        case ModelError():
+            return _from_model(error)
+        case OverCeiling():
+            return _failure(error, ErrorKind.CEILING)
         case WorkerDied():
             return _failure(error, ErrorKind.WORKER_DIED)
         case StillRunning():
@@ -109,6 +113,16 @@ def _from_tool(error: ToolError) -> Failure:
         retry_after=_seconds(error.retry_after),
         missing_input=None if error.missing_input is None else shorten(str(error.missing_input)),
     )
+
+
+def _from_model(error: ModelError) -> Failure:
+    # What called the model knows best whether to try again; the status tells what sort of failure it was. Nobody
+    # vouches for what else the tool has done.
+    if type(error.status) is int and 400 <= error.status <= 599:
+        failure = _from_status(error, error.status)
+    else:
+        failure = _failure(error, ErrorKind.CONNECTION if error.is_transient else ErrorKind.EXCEPTION)
+    return replace(failure, is_transient=bool(error.is_transient), retry_after=_seconds(error.retry_after))
 
 
 def _from_class(error: BaseException, tool: Tool[..., Any]) -> Failure:

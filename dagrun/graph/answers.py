@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dagrun.graph.drafts import thaw
 from dagrun.graph.history import PastReplan
 from dagrun.model.event import (
+    PatchRefused,
+    PlannerCalled,
     QuestionAnswered,
     QuestionAsked,
     ReplanEnded,
@@ -38,7 +41,6 @@ def replan_started(graph: LiveGraph, event: ReplanStarted) -> None:
 def replan_ended(graph: LiveGraph, event: ReplanEnded) -> None:
     """The planner was asked, or could not be; what waited only for that goes on."""
     graph.asking = 0
-    graph.planner_calls += event.calls
     graph.replanned.append(PastReplan(event.result, event.fingerprints, event.signature))
     changed = event.result in ("applied", "repaired")
     for step in event.steps:
@@ -50,7 +52,10 @@ def replan_ended(graph: LiveGraph, event: ReplanEnded) -> None:
         elif not changed and _is_unrepaired(graph, step, event.result):
             graph.why_unchanged = event.reason
         if step == GOAL:
-            _thaw(graph)
+            graph.wants_more = event.more
+            if changed or event.result == "unchanged":
+                graph.problems, graph.has_plan = (), True
+            thaw(graph)
         else:
             graph.let_go(graph.nodes[step], "replan")
 
@@ -60,13 +65,16 @@ def _is_unrepaired(graph: LiveGraph, step: str, result: str) -> bool:
     return result != "unchanged" if step == GOAL else not graph.nodes[step].is_gone
 
 
-def _thaw(graph: LiveGraph) -> None:
-    graph.is_frozen = False
-    for node in list(graph.nodes.values()):
-        if node.state is State.BLOCKED and node.is_defined_by_parent:
-            graph.release(node)  # it waits for nothing but its turn
-        elif node.state is State.BLOCKED:
-            graph.reassess(node)
+def patch_refused(graph: LiveGraph, event: PatchRefused) -> None:
+    """A patch came to nothing; if it was to be the first plan, there still is none."""
+    goal = graph.triggers.get(GOAL)
+    if goal is not None and goal.kind is TriggerKind.GOAL_GIVEN and event.origin == "planner":
+        graph.problems = event.problems
+
+
+def planner_called(graph: LiveGraph, event: PlannerCalled) -> None:
+    """The planner was called once more, and its models have used something."""
+    graph.models.add(event.tokens, event.cost)
 
 
 def question_asked(graph: LiveGraph, event: QuestionAsked) -> None:

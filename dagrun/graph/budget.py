@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from dagrun.errors import ContractError
 from dagrun.model.effect import Effect
@@ -86,6 +86,22 @@ class Claim(NamedTuple):
         return not self.need or self.account.spent + self.need <= self.account.limit
 
 
+class Billed(Protocol):
+    """Something whose calls cost: a tool, or a model."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The most tokens that a call can use; `None` if there is no bound."""
+
+    @property
+    def max_cost(self) -> float | None:
+        """The most that a call can cost; `None` if there is no bound."""
+
+
 class Ceilings:
     """The accounts of a run, or of all runs that share a budget.
 
@@ -117,13 +133,16 @@ class Ceilings:
         for account in (self._attempts, self._calls.get(tool.name)):
             if account is not None:
                 yield Claim(account, 1, 1)
-        # What names no bound must find something left. What is pure calls no model: it is not held back.
-        least = 0 if tool.effect is Effect.PURE else 1
+        # What is pure calls no model: it is not held back.
+        yield from self.claims_of_use(tool, 0 if tool.effect is Effect.PURE else 1)
+
+    def claims_of_use(self, call: Billed, least: int = 1) -> Iterator[Claim]:
+        """What a call takes of tokens and cost; one that names no bound must find *least* units left."""
         if self._tokens is not None:
-            worst = math.ceil(tool.max_tokens or 0)
+            worst = math.ceil(call.max_tokens or 0)
             yield Claim(self._tokens, worst or least, worst)
         if self._cost is not None:
-            worst = cost_units(tool.max_cost or 0)
+            worst = cost_units(call.max_cost or 0)
             yield Claim(self._cost, worst or least, worst)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from dagrun.errors import PlanRefused, Problem
@@ -25,6 +25,7 @@ def check_plan(
     *,
     inputs: Mapping[str, Any] | None = None,
     strict: bool = False,
+    executors: Collection[str] = (),
 ) -> CheckedPlan:
     """Check *plan*, and settle all that can be settled before it runs.
 
@@ -34,6 +35,7 @@ def check_plan(
         policy: The limits that it must keep; none but the defaults if left out.
         inputs: The inputs of the run, for references to them; `None` if they are not known yet.
         strict: Whether advice is refused like an error.
+        executors: The names of the executors of the host that steps may name, besides those that there always are.
 
     Returns:
         The plan as the runtime wants it; it can be run any number of times.
@@ -41,7 +43,7 @@ def check_plan(
     Raises:
         PlanRefused: The plan has problems; the error holds all of them, in the order of the plan.
     """
-    problems, checked = find_problems(plan, toolbox, policy, inputs=inputs, strict=strict)
+    problems, checked = find_problems(plan, toolbox, policy, inputs=inputs, strict=strict, executors=executors)
     if checked is None:
         raise PlanRefused(p for p in problems if strict or not p.is_advice)
     return checked
@@ -54,6 +56,7 @@ def find_problems(
     *,
     inputs: Mapping[str, Any] | None = None,
     strict: bool = False,
+    executors: Collection[str] = (),
 ) -> tuple[tuple[Problem, ...], CheckedPlan | None]:
     """Check *plan* as `check_plan` does, and give what was found instead of raising it.
 
@@ -69,7 +72,7 @@ def find_problems(
         # The rest is not looked at: a plan that is far too long must be written anew anyway.
         findings.add("DR108", WHOLE_PLAN, "steps", count=count, limit=policy.max_steps)
         return findings.problems(), None
-    scope = scope_of(plan, toolbox, policy, inputs, findings)
+    scope = scope_of(plan, toolbox, policy, findings, inputs=inputs, executors=frozenset(executors))
     steps, is_ordered = _check_steps(scope, plan)
     output = check_output(scope, plan.output) if plan.output is not None else None
     advise(steps, scope)
@@ -85,6 +88,7 @@ def find_problems(
         output=output,
         advice=problems,
         is_ordered=is_ordered,
+        executors=scope.executors,
     )
     return problems, checked
 

@@ -47,7 +47,7 @@ def check_step(scope: Scope, index: int, step: Step) -> tuple[CheckedStep | None
             references.success(step.success, waits_for)
     if facts is None:
         return None, waits_for
-    executor = facts.executor
+    executor: str = facts.executor
     if executor == "process" or step.executor is not None:
         executor = check_executor(scope, index, step, facts)
     fallback = None

@@ -7,7 +7,6 @@ from dagrun.graph.findings import Findings
 from dagrun.graph.scope import Scope, ToolFacts
 from dagrun.model.plan import Step
 from dagrun.model.reference import Template
-from dagrun.model.tool import ExecutorName
 
 _EXECUTORS = ("coroutine", "thread", "process")
 
@@ -23,9 +22,9 @@ def check_tool(scope: Scope, index: int, step: Step) -> ToolFacts | None:
     return facts
 
 
-def check_executor(scope: Scope, index: int, step: Step, facts: ToolFacts) -> ExecutorName:
+def check_executor(scope: Scope, index: int, step: Step, facts: ToolFacts) -> str:
     """Find out where the tool runs: the step's word, else the tool's."""
-    chosen: ExecutorName = facts.executor
+    chosen: str = facts.executor
     if step.executor is not None:
         reason = ""
         match step.executor:
@@ -37,9 +36,13 @@ def check_executor(scope: Scope, index: int, step: Step, facts: ToolFacts) -> Ex
                 reason = f"{step.tool} is a plain function, which runs in a thread or a process"
             case "thread":
                 reason = f"{step.tool} is async, which runs as a coroutine or in a process"
+            case name if name in scope.executors:
+                chosen = name
             case _:
-                hint = scope.findings.hint(step.executor, _EXECUTORS)
-                reason = f"executor is coroutine, thread or process, not {step.executor[:60]!r}{hint}"
+                known = (*_EXECUTORS, *sorted(scope.executors))
+                hint = scope.findings.hint(step.executor, known)
+                names = f"{', '.join(known[:-1])} or {known[-1]}"
+                reason = f"executor is {names}, not {step.executor[:60]!r}{hint}"
         if reason:
             scope.findings.add("DR112", index, "executor", step=step.id, reason=reason)
     if chosen == "process":

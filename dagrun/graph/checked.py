@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from dagrun.errors import Problem
@@ -11,7 +11,6 @@ from dagrun.model.condition import Condition
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import Policy
 from dagrun.model.reference import Template
-from dagrun.model.tool import ExecutorName
 from dagrun.model.toolbox import AnyTool, Toolbox
 
 
@@ -44,7 +43,7 @@ class CheckedStep:
     step: Step
     tool: AnyTool
     fallback: AnyTool | None
-    executor: ExecutorName
+    executor: str
     pool: str | None
     args: Template
     items: Template | None
@@ -86,6 +85,7 @@ class CheckedPlan:
         output: What the run answers, ready to be filled; `None` for the outputs of the sinks.
         advice: What is not wrong, but worth a look.
         is_ordered: Whether every step stands after all that it waits for.
+        executors: The names of the executors of the host that steps may name, those of patches too.
     """
 
     plan: Plan
@@ -96,3 +96,18 @@ class CheckedPlan:
     output: Template | None
     advice: tuple[Problem, ...] = field(default=())
     is_ordered: bool = False
+    executors: frozenset[str] = frozenset()
+
+
+def empty_plan(goal: str, toolbox: Toolbox, policy: Policy, executors: Collection[str] = ()) -> CheckedPlan:
+    """A plan without steps, for a run that begins with nothing but a goal."""
+    return CheckedPlan(
+        plan=Plan(steps=(), goal=goal),
+        toolbox=toolbox,
+        policy=policy,
+        steps={},
+        successors={},
+        output=None,
+        is_ordered=True,
+        executors=frozenset(executors),
+    )

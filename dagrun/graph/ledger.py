@@ -13,7 +13,7 @@ from numbers import Real
 from typing import Any, Final, NamedTuple
 
 from dagrun.errors import shorten
-from dagrun.graph.budget import Account, Budget, Ceilings, Claim, Kind, cost_units
+from dagrun.graph.budget import Account, Billed, Budget, Ceilings, Claim, Kind, cost_units
 from dagrun.model.policy import Policy
 from dagrun.model.toolbox import AnyTool
 
@@ -25,12 +25,27 @@ class Reservation:
     """Room for one call.
 
     Attributes:
-        tool: What is called.
+        called: What is called.
         claims: What is reserved for it.
     """
 
-    tool: AnyTool
+    called: Billed
     claims: tuple[Claim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """One call of a model that no tool makes.
+
+    Attributes:
+        name: Of the model.
+        max_tokens: The most that it can use; `None` if there is no bound.
+        max_cost: The most that it can cost; `None` if nobody knows.
+    """
+
+    name: str
+    max_tokens: int | None
+    max_cost: float | None
 
 
 class Near(NamedTuple):
@@ -53,7 +68,7 @@ class Ledger:
         binds_attempts: Whether there is any ceiling on calls, tokens or cost; if not, nobody needs to reserve.
     """
 
-    __slots__ = ("_accounts", "_claims", "_on_room", "_open", "_own", "_planner", "_replans", "_shared")
+    __slots__ = ("_accounts", "_claims", "_has_left", "_on_room", "_open", "_own", "_planner", "_replans", "_shared")
 
     def __init__(self, policy: Policy, shared: Budget | None = None, on_room: Callable[[], None] | None = None) -> None:
         self._own = Ceilings(
@@ -67,6 +82,7 @@ class Ledger:
         self._accounts = self._own.accounts + (shared.ceilings.accounts if shared is not None else ())
         self._claims: dict[str, tuple[Claim, ...]] = {}
         self._open: set[Reservation] = set()
+        self._has_left = False
         self._replans = Account("replans", Kind.CALLS, policy.max_replans)
         limit = policy.max_planner_calls
         self._planner = None if limit is None else Account("planner calls", Kind.CALLS, limit)
@@ -84,12 +100,20 @@ class Ledger:
         if not all(claim.fits for claim in claims):
             self._wait(claim for claim in claims if not claim.fits)
             return None
+        return self._take_room(tool, claims)
+
+    def reserve_model(self, call: ModelCall) -> Reservation | None:
+        """Take room for a call of a model: all of it, or nothing and `None`. Nobody waits for such room."""
+        claims = self._claims_of_model(call)
+        return self._take_room(call, claims) if not self._has_left and all(claim.fits for claim in claims) else None
+
+    def _take_room(self, called: Billed, claims: tuple[Claim, ...]) -> Reservation:
         for account, _, worst in claims:
             if account.kind is Kind.CALLS:
                 account.spent += 1
             else:
                 account.reserved += worst
-        reservation = Reservation(tool, claims)
+        reservation = Reservation(called, claims)
         self._open.add(reservation)
         if self._shared is not None:
             self._shared.open += 1
@@ -107,7 +131,7 @@ class Ledger:
         return int(min(fewest, wanted))
 
     def settle(
-        self, reservation: Reservation, tokens: int = 0, cost: float | None = None, *, is_reported: bool
+        self, reservation: Reservation, tokens: int | None = 0, cost: float | None = None, *, is_reported: bool
     ) -> tuple[str, ...]:
         """Charge what a call has used, and give back the rest; a second time, that changes nothing.
 
@@ -116,7 +140,7 @@ class Ledger:
 
         Args:
             reservation: Of the call.
-            tokens: Tokens that it reported.
+            tokens: Tokens that it reported; `None` if none were.
             cost: Cost that it reported; `None` if none was.
             is_reported: Whether it reported anything.
 
@@ -125,7 +149,7 @@ class Ledger:
         """
         if reservation not in self._open:
             return ()
-        usage = _usage(reservation.tool, tokens, cost) if is_reported else _UNKNOWN
+        usage = _usage(reservation.called, tokens, cost) if is_reported else _UNKNOWN
         for account, _, worst in reservation.claims:
             if account.kind is Kind.CALLS:
                 continue
@@ -147,7 +171,8 @@ class Ledger:
         self._close(reservation)
 
     def leave(self) -> None:
-        """End: charge what has not ended at its worst, and wait for nothing any more."""
+        """End: charge what has not ended at its worst, wait for nothing any more, and let no model be called."""
+        self._has_left = True
         if self._shared is not None:
             self._shared.waiting.pop(self, None)
         for reservation in list(self._open):
@@ -173,18 +198,11 @@ class Ledger:
             tool: What would be called.
             ready: How many steps wait for their turn.
         """
-        claim = next((claim for claim in self._claims_of(tool) if not claim.fits), None)
-        if claim is None:
-            return ""
-        account = claim.account
-        facts = [f"{_number(account, account.spent)} used", f"{ready} still ready"]
-        if account.reserved:
-            facts.insert(1, f"{_number(account, account.reserved)} reserved")
-        fault = "is spent"
-        if account.spent < account.limit:
-            wanted = f"may use {_number(account, claim.worst)}" if claim.worst else "names no bound"
-            fault = f"has no room for {tool.name}, which {wanted}"
-        return f"{_ceiling(account)} {fault}: {', '.join(facts)}"
+        return _why_not(tool, self._claims_of(tool), f"{ready} still ready")
+
+    def why_no_model(self, call: ModelCall) -> str:
+        """The ceiling that keeps a model from being called, in a sentence; empty if the call fits."""
+        return "the run has ended" if self._has_left else _why_not(call, self._claims_of_model(call))
 
     def _claims_of(self, tool: AnyTool) -> tuple[Claim, ...]:
         found = self._claims.get(tool.name)
@@ -192,6 +210,10 @@ class Ledger:
             shared = self._shared.ceilings.claims(tool) if self._shared is not None else ()
             found = self._claims[tool.name] = (*self._own.claims(tool), *shared)
         return found
+
+    def _claims_of_model(self, call: ModelCall) -> tuple[Claim, ...]:
+        shared = self._shared.ceilings.claims_of_use(call) if self._shared is not None else ()
+        return (*self._own.claims_of_use(call), *shared)
 
     def _wait(self, lacking: Iterable[Claim]) -> None:
         """Stand in line, if it is a shared ceiling under which there is no room."""
@@ -270,7 +292,23 @@ class _Usage:
 _UNKNOWN = _Usage()
 
 
-def _usage(tool: AnyTool, tokens: Any, cost: Any) -> _Usage:
+def _why_not(called: Billed, claims: Iterable[Claim], *more: str) -> str:
+    """The first ceiling under which a call does not fit, in a sentence; empty if it fits everywhere."""
+    claim = next((claim for claim in claims if not claim.fits), None)
+    if claim is None:
+        return ""
+    account = claim.account
+    facts = [f"{_number(account, account.spent)} used", *more]
+    if account.reserved:
+        facts.insert(1, f"{_number(account, account.reserved)} reserved")
+    fault = "is spent"
+    if account.spent < account.limit:
+        wanted = f"may use {_number(account, claim.worst)}" if claim.worst else "names no bound"
+        fault = f"has no room for {called.name}, which {wanted}"
+    return f"{_ceiling(account)} {fault}: {', '.join(facts)}"
+
+
+def _usage(tool: Billed, tokens: Any, cost: Any) -> _Usage:
     """What a report can be believed of."""
     faults = [
         f"{tool.name} reported {shorten(repr(figure), 40)} as its {name}, which cannot be; its worst case is charged"

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
 
-from dagrun.graph import answers, splicing
+from dagrun.errors import Problem
+from dagrun.graph import answers, drafts, splicing
 from dagrun.graph.checked import CheckedPlan, CheckedStep
 from dagrun.graph.critical import topological_order, usual_seconds
 from dagrun.graph.frontier import Cap, Frontier
-from dagrun.graph.history import PastReplan, Revision
+from dagrun.graph.history import ModelUse, PastReplan, Revision
 from dagrun.graph.node import Node
 from dagrun.model import event as events
 from dagrun.model.brief import Trigger
@@ -59,8 +60,12 @@ class LiveGraph:
         why_unchanged: Why the plan was not changed after a failure, the last time that it was not.
         warnings: What was surprising and led to no change of the plan.
         withheld: How the run ends if its answer is not handed out, once that is so.
-        planner_calls: Calls of the planner so far.
+        models: What the models of the planner and of the critics have used so far.
         is_frozen: Whether nothing may start that has not started: the goal has changed, and the plan has not yet.
+        is_drafting: Whether the planner still writes the first plan: what has an effect waits until it is ended.
+        has_plan: Whether there is a plan, or the planner has still to find one.
+        wants_more: Whether the planner is to be asked again once everything in the plan has ended.
+        problems: What is wrong with the first plan, as long as there is none that could be run.
     """
 
     def __init__(
@@ -85,12 +90,16 @@ class LiveGraph:
         self.questions: dict[str, Question] = {}
         self.replanned: list[PastReplan] = []
         self.replans = 0
+        self.models = ModelUse()
         self.asking = 0
         self.why_unchanged = ""
         self.warnings: list[str] = []
         self.withheld: tuple[Status, str] | None = None
-        self.planner_calls = 0
         self.is_frozen = False
+        self.is_drafting = False
+        self.wants_more = False
+        self.has_plan = bool(plan.steps)
+        self.problems: tuple[Problem, ...] = ()
         self._labels: dict[str, float] | None = None
         self.nodes = nodes = {
             id_: Node(id_, step, order, len(step.depends_on)) for order, (id_, step) in enumerate(plan.steps.items())
@@ -170,6 +179,8 @@ class LiveGraph:
     def _reviewed(self, event: events.Reviewed) -> None:
         node = self.nodes[event.step]
         node.make_extra().verdicts = event.verdicts
+        for verdict in event.verdicts:
+            self.models.add(verdict.tokens, verdict.cost)
         attempt = node.attempts[-1]
         attempt.outcome, attempt.decision = event.outcome, event.decision
         self._decided(node, event)
@@ -215,7 +226,7 @@ class LiveGraph:
         if node.parent is not None:
             node.parent.missing -= 1
         keeps_back = node.state is not _SUCCEEDED or (bool(self.kept) and node.id in self.kept)
-        is_frozen, push = self.is_frozen, self.frontier.push
+        is_held, push = self.is_frozen or self.is_drafting, self.frontier.push
         for after in node.successors:
             after.missing = missing = after.missing - 1
             if missing and not keeps_back:
@@ -224,12 +235,11 @@ class LiveGraph:
                 continue
             if keeps_back and self.blocks(node, after):
                 after.state = _BLOCKED
+            elif not missing and is_held:
+                self.release(after)
             elif not missing:
-                after.state = (
-                    _BLOCKED if is_frozen else _READY
-                )  # as `release` does, of which a call costs too much here
-                if not is_frozen:
-                    push(after)
+                after.state = _READY  # as `release` does, of which a call costs too much here
+                push(after)
 
     def blocks(self, node: Node, after: Node) -> bool:
         """Whether *after* cannot run, for now or for ever, because of how *node* has settled."""
@@ -245,7 +255,7 @@ class LiveGraph:
 
     def release(self, node: Node) -> None:
         """Let a step start that waits for nothing any more."""
-        if self.is_frozen and not node.attempts:
+        if not node.attempts and (self.is_frozen or (self.is_drafting and not drafts.may_start_early(self, node.plan))):
             node.state = _BLOCKED
             return
         node.state = _READY
@@ -355,6 +365,9 @@ _APPLY: Final[Mapping[type[Event], Callable[[LiveGraph, Any], None]]] = {
     events.QuestionAsked: answers.question_asked,
     events.QuestionAnswered: answers.question_answered,
     events.StepResumed: answers.step_resumed,
-    events.PatchRefused: lambda graph, event: None,
+    events.PatchRefused: answers.patch_refused,
+    events.DraftStarted: drafts.draft_started,
+    events.DraftEnded: drafts.draft_ended,
+    events.PlannerCalled: answers.planner_called,
     events.CeilingNear: lambda graph, event: None,
 }

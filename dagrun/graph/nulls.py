@@ -10,7 +10,7 @@ from typing import Any
 
 from dagrun.graph.json_types import types_of
 from dagrun.model.signature import Arguments
-from dagrun.model.toolbox import Toolbox
+from dagrun.model.toolbox import AnyTool, Toolbox
 
 
 def drop_nulls(tree: dict[str, Any], toolbox: Toolbox) -> None:
@@ -24,6 +24,22 @@ def drop_nulls(tree: dict[str, Any], toolbox: Toolbox) -> None:
             arguments = toolbox[name].arguments
             args = step["args"]
             step["args"] = {key: args[key] for key in args if args[key] is not None or not _is_surplus(key, arguments)}
+
+
+def drop_surplus(args: dict[str, Any], toolbox: Toolbox) -> dict[str, Any]:
+    """The same for arguments of which nobody says what tool they are for.
+
+    A null is left out if every tool that takes exactly these arguments would leave it out: who must give all of them
+    writes a null for each that is not meant.
+    """
+    fitting = [toolbox[name].arguments for name in toolbox.allowed if args.keys() == _properties(toolbox[name])]
+    if not fitting:
+        return args
+    return {key: args[key] for key in args if args[key] is not None or not all(_is_surplus(key, a) for a in fitting)}
+
+
+def _properties(tool: AnyTool) -> set[str]:
+    return set(tool.arguments.schema.get("properties", ()))
 
 
 def _is_surplus(name: str, arguments: Arguments) -> bool:

@@ -195,7 +195,8 @@ class _Trial:
         own = {id_: step for id_, (_, step) in {**new, **self._changed}.items()}
         definitions = Definitions(nodes, index, own)
         sources = Sources(definitions, dict(self.graph.plan.toolbox), self.splicer.inputs)
-        return Scope(self.graph.plan.policy, self.findings, index, self.splicer.facts, sources)
+        plan = self.graph.plan
+        return Scope(plan.policy, self.findings, index, self.splicer.facts, sources, executors=plan.executors)
 
     def _check_steps(self, scope: Scope, own: Mapping[str, int]) -> dict[str, CheckedStep]:
         """Check every step that comes or changes, as if it stood in a plan; *own* are the places of the new ones."""
@@ -241,6 +242,8 @@ class _Trial:
 
     def _check_dependencies(self, checked: CheckedStep, place: int, before: frozenset[str]) -> None:
         """Refuse to wait for what gives nothing any more, where nobody has waited for it before."""
+        if self.origin == "planner" and (self.graph.is_drafting or not self.graph.has_plan):
+            return  # it writes the plan, perhaps a better one, as it would have been from the beginning
         for need in checked.depends_on:
             node = self.graph.nodes.get(need)
             if node is None or need in before or need in self.edits.new or need in checked.gates:

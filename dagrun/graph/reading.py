@@ -1,12 +1,14 @@
-"""Reading plans: from a file or a text, in JSON or YAML, in either dialect, to a `Plan`."""
+"""Reading plans: from a file or a text, in JSON, YAML or lines of calls, in any dialect, to a `Plan`."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from dagrun.errors import PlanRefused, Problem
+from dagrun.errors import CannotPlan, PlanRefused, Problem, shorten
+from dagrun.graph.compiler_text import CompilerText, is_compiler_text
 from dagrun.graph.dialects import from_numbered, is_numbered
 from dagrun.graph.findings import PLAN_OUTPUT, WHOLE_PLAN
 from dagrun.graph.nulls import drop_nulls
@@ -18,13 +20,14 @@ from dagrun.model.plan import Plan
 from dagrun.model.policy import PlanLimits
 from dagrun.model.toolbox import Toolbox
 
-Syntax = Literal["json", "yaml"]
+Syntax = Literal["json", "yaml", "compiler"]
 
 _BOM: Final = b"\xef\xbb\xbf"
 _OTHER_MARKS: Final = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 _STEP: Final = re.compile(r"steps\[(\d+)\]")
 _OUTPUT: Final = re.compile(r"output\b")
 _TEXT: Final = "the plan"
+_SUFFIXES: Final[Mapping[str, Syntax]] = {".json": "json", ".yaml": "yaml", ".yml": "yaml"}
 
 
 def read_plan(
@@ -44,7 +47,8 @@ def read_plan(
             arguments that it leaves to be understood; and a null that a tool does not take, for an argument that
             may be left out, is taken for that.
         limits: Ceilings of size; the defaults are for plans that strangers wrote.
-        syntax: ``json`` or ``yaml``; by default what the file's suffix says, and JSON for a text.
+        syntax: ``json``, ``yaml``, or ``compiler`` for lines of calls (see `dagrun.graph.compiler_text`); by default
+            what the file's suffix says. Where it says nothing, and for a text: JSON, unless there are such lines.
 
     Returns:
         The plan. It is well-formed, but not checked against tools: that is what `check_plan` does.
@@ -56,19 +60,102 @@ def read_plan(
     name = _TEXT
     if isinstance(source, Path):
         name = str(source)
-        syntax = syntax or ("yaml" if source.suffix.lower() in (".yaml", ".yml") else "json")
+        syntax = syntax or _SUFFIXES.get(source.suffix.lower())
     text = _decode(_load(source, name, limits.max_bytes), name)
-    tree, problems = _parse(text, syntax or "json", min(limits.max_depth, MAX_READ_DEPTH))
-    if not isinstance(tree, dict):
-        raise PlanRefused([*problems, wrong_type("", "an object with steps", tree)])
-    _check_count(tree.get("steps"), limits.max_steps)
-    problems += take_out_marks(tree)
-    tree.pop("$schema", None)
-    plan, found = _normalise(tree, toolbox, limits)
+    tree, problems = parse_plan(text, syntax, toolbox, limits)
+    plan, found = make_plan(tree, toolbox, limits)
     problems += found
     if problems or plan is None:
-        raise PlanRefused(sorted(problems, key=_place))
+        raise PlanRefused(in_order(problems))
     return plan
+
+
+def parse_plan(
+    text: str, syntax: Syntax | None, toolbox: Toolbox | None, limits: PlanLimits
+) -> tuple[Any, list[Problem]]:
+    """Parse the text of a plan.
+
+    Returns:
+        Plain JSON with marks, as from `parse_json`; and problems.
+
+    Raises:
+        PlanRefused: The text is not what *syntax* says, or nested too deep.
+    """
+    if syntax is None:
+        syntax = "compiler" if is_compiler_text(text) else "json"
+    max_depth = depth_of(limits)
+    match syntax:
+        case "yaml":
+            return parse_yaml(text, max_depth)
+        case "compiler":
+            reader = CompilerText(toolbox, limits)
+            for line in text.split("\n"):
+                reader.take(line)
+            return reader.tree(), reader.problems
+        case "json":
+            return parse_json(text, max_depth), []
+
+
+def make_plan(
+    tree: Any, toolbox: Toolbox | None, limits: PlanLimits, *, may_refuse: bool = False, numbered: bool | None = None
+) -> tuple[Plan | None, list[Problem]]:
+    """Make a plan of parsed JSON, in either dialect.
+
+    Args:
+        tree: As from `parse_plan`; it is changed.
+        toolbox: As for `read_plan`.
+        limits: As for `read_plan`.
+        may_refuse: Whether its author may refuse to plan. If not, a refusal is a problem.
+        numbered: Whether it is in the dialect of step_number and action; `None` to find out.
+
+    Returns:
+        The plan, if it has the shape of one; and the problems, in which case it is not to be used.
+
+    Raises:
+        PlanRefused: There are too many steps to look at.
+        CannotPlan: Its author refuses.
+    """
+    if not isinstance(tree, dict):
+        return None, [wrong_type("", "an object with steps", tree)]
+    _check_count(tree.get("steps"), limits.max_steps)
+    problems = take_out_marks(tree)
+    tree.pop("$schema", None)
+    problems += take_refusal(tree, raises=may_refuse and not problems and not tree.get("steps"))
+    problems += _count_dependencies(tree.get("steps"), limits.max_dependencies)
+    if is_numbered(tree) if numbered is None else numbered:
+        tree, found = from_numbered(tree, toolbox)
+        if found:
+            return None, [*problems, *found]
+    elif toolbox is not None:
+        drop_nulls(tree, toolbox)
+    plan, found = validate(tree)
+    return plan, [*problems, *found]
+
+
+def take_refusal(tree: dict[str, Any], *, raises: bool) -> list[Problem]:
+    """Take the refusal out of an answer, where the strict output modes of models demand one; mostly it is null.
+
+    Raises:
+        CannotPlan: There is one, and *raises* is true.
+    """
+    found = tree.pop("refusal", None)
+    if found is None or (isinstance(found, str) and not found.strip()):
+        return []
+    if not isinstance(found, str):
+        return [wrong_type("refusal", "a text or null", found)]
+    if raises:
+        raise CannotPlan(shorten(found.strip(), 500))
+    return [Problem("DR014", "refusal", {"reason": found.strip()})]
+
+
+def depth_of(limits: PlanLimits) -> int:
+    """How deep a plan may be nested."""
+    return min(limits.max_depth, MAX_READ_DEPTH)
+
+
+def in_order(problems: Iterable[Problem]) -> list[Problem]:
+    """Problems in the order of the plan."""
+    return sorted(problems, key=_place)
 
 
 def _load(source: Path | str | bytes, name: str, limit: int) -> bytes:
@@ -76,7 +163,7 @@ def _load(source: Path | str | bytes, name: str, limit: int) -> bytes:
     if isinstance(source, bytes):
         data = source
     elif isinstance(source, str):
-        if source.endswith((".json", ".yaml", ".yml")) and not {"{", ":", "\n"} & set(source[-200:]):
+        if source.endswith((".json", ".yaml", ".yml", ".txt")) and not {"{", ":", "\n"} & set(source[-200:]):
             reason = "a text was given, which is taken for the plan itself; for a file, give a pathlib.Path"
             raise PlanRefused([Problem("DR001", "", {"file": source, "reason": reason})])
         _check_size(len(source), limit)  # a character takes a byte at least: encoding can wait
@@ -111,28 +198,10 @@ def _decode(data: bytes, name: str) -> str:
         raise PlanRefused([Problem("DR002", "", {"file": name, "reason": reason})]) from None
 
 
-def _parse(text: str, syntax: Syntax, max_depth: int) -> tuple[Any, list[Problem]]:
-    if syntax == "yaml":
-        return parse_yaml(text, max_depth)
-    return parse_json(text, max_depth), []
-
-
 def _check_count(steps: object, limit: int) -> None:
     # Before anything is looked at: a million steps are not checked one by one only to be refused.
     if isinstance(steps, list) and len(steps) > limit:
         raise PlanRefused([Problem("DR108", "steps", {"count": str(len(steps)), "limit": str(limit)})])
-
-
-def _normalise(tree: dict[str, Any], toolbox: Toolbox | None, limits: PlanLimits) -> tuple[Plan | None, list[Problem]]:
-    problems = _count_dependencies(tree.get("steps"), limits.max_dependencies)
-    if is_numbered(tree):
-        tree, found = from_numbered(tree, toolbox)
-        if found:
-            return None, [*problems, *found]
-    elif toolbox is not None:
-        drop_nulls(tree, toolbox)
-    plan, found = validate(tree)
-    return plan, [*problems, *found]
 
 
 def _count_dependencies(steps: object, limit: int) -> list[Problem]:

@@ -1,4 +1,4 @@
-"""JSON Schemas of plans: one for editors, and one per toolset for planners."""
+"""JSON Schemas: of plans, for editors; and, per toolset, of what planners answer."""
 
 from __future__ import annotations
 
@@ -33,6 +33,15 @@ _SCALARS: Final = [{"type": name} for name in ("string", "number", "boolean", "n
 _REFERENCES: Final = [{"$ref": "#/$defs/reference_text"}, {"$ref": "#/$defs/reference_object"}]
 # Strict modes want a type everywhere, so "anything" is what a plan can say without another level of nesting.
 _ANYTHING: Final = [*_SCALARS, {"type": "array", "items": {"anyOf": [*_SCALARS, *_REFERENCES]}}]
+_PLAIN: Final = [*_SCALARS, {"type": "array", "items": {"anyOf": _SCALARS}}]  # where there are no references
+
+_NULL: Final = {"type": "null"}
+_OUTPUT: Final = {"anyOf": [{"type": "string"}, _NULL], "description": 'The answer: "step_id.path".'}
+_CONFIDENCE: Final = {"anyOf": [{"type": "number"}, _NULL], "description": "How sure you are, from 0 to 1."}
+_REFUSAL: Final = {
+    "anyOf": [{"type": "string"}, _NULL],
+    "description": "Why this cannot be planned with these tools; null where it can.",
+}
 
 
 def plan_schema() -> dict[str, Any]:
@@ -50,18 +59,105 @@ def toolset_schema(toolbox: Toolbox) -> dict[str, Any]:
     may be left out nullable (`read_plan` with the toolbox takes such a null for "left out"). A tool that takes an
     object with any fields has no such form; that part is left as it is.
     """
-    definitions: dict[str, Any] = _shared_definitions()
-    steps = []
-    for name in sorted(toolbox.allowed):
-        steps.append(_step(toolbox[name]))
-        for key, definition in toolbox[name].arguments.schema.get("$defs", {}).items():
-            definitions[f"{name}.{key}"] = _strict(definition, name)
+    steps = [_step(toolbox[name], _arguments(toolbox[name])) for name in sorted(toolbox.allowed)]
     properties = {
         "goal": {"type": "string", "description": "What the plan is for."},
+        "refusal": _REFUSAL,
         "steps": {"type": "array", "items": {"anyOf": steps}} if steps else {"type": "array", "maxItems": 0},
-        "output": {"anyOf": [{"type": "string"}, {"type": "null"}], "description": 'The answer: "step_id.path".'},
+        "output": _OUTPUT,
+        "confidence": _CONFIDENCE,
     }
-    return {"$schema": DRAFT, **_closed(properties), "$defs": definitions}
+    return _whole(properties, toolbox)
+
+
+def patch_schema(toolbox: Toolbox) -> dict[str, Any]:
+    """The JSON Schema of a patch whose steps call nothing but the tools that *toolbox* allows; see `toolset_schema`.
+
+    An object with any keys has no place in that form, so ``use`` of a ``rewire`` is a list of pairs; `read_answer`
+    takes both. Its ``args`` are those of one of the tools: a schema cannot say which, for the step is not in it.
+    """
+    names = sorted(toolbox.allowed)
+    # No name of a tool begins with "-", so these are in the way of none of its own definitions.
+    definitions: dict[str, Any] = {f"-args.{name}": _arguments(toolbox[name]) for name in names}
+    steps = [_step(toolbox[name], {"$ref": f"#/$defs/-args.{name}"}) for name in names]
+    ids = {"type": "array", "items": {"$ref": "#/$defs/id"}}
+    old = {"type": "string", "description": "The id of the step."}
+    pair = _closed({"old": {"$ref": "#/$defs/id"}, "new": {"$ref": "#/$defs/id"}})
+    edits = [
+        _edit("drop", id=old, cancel={"type": "boolean"}),
+        _edit(
+            "rewire",
+            id=old,
+            use={"type": "array", "items": pair, "description": "Steps to use in place of others."},
+            depends_on={"anyOf": [ids, _NULL]},
+            args={"anyOf": [*({"$ref": f"#/$defs/{name}"} for name in definitions), _NULL]},
+        ),
+    ]
+    if steps:
+        definitions["-step"] = {"anyOf": steps}
+        step = {"$ref": "#/$defs/-step"}
+        edits += [_edit("add", step=step), _edit("replace", id=old, step=step, cancel={"type": "boolean"})]
+    properties = {
+        "reason": {"type": "string", "description": "Why, in a sentence."},
+        "refusal": _REFUSAL,
+        "edits": {"type": "array", "items": {"anyOf": edits}},
+        "output": _OUTPUT,
+        "confidence": _CONFIDENCE,
+    }
+    return _whole(properties, toolbox, definitions)
+
+
+def next_step_schema(toolbox: Toolbox) -> dict[str, Any]:
+    """The JSON Schema of one step, or of the end, for planners that think step by step; see `read_next`."""
+    steps = [_step(toolbox[name], _arguments(toolbox[name])) for name in sorted(toolbox.allowed)]
+    properties = {
+        "thought": {"type": "string"},
+        "step": {"anyOf": [*steps, _NULL], "description": "The next step; null to stop."},
+        "stop": {"anyOf": [_enum("goal_met", "cannot", "needs_person"), _NULL]},
+        "output": _OUTPUT,
+        "reason": {"anyOf": [{"type": "string"}, _NULL], "description": "Why there is no next step."},
+        "confidence": _CONFIDENCE,
+    }
+    return _whole(properties, toolbox)
+
+
+def _whole(properties: dict[str, Any], toolbox: Toolbox, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A whole schema, with the definitions that steps need."""
+    definitions = _shared_definitions()
+    for name in sorted(toolbox.allowed):
+        for key, definition in toolbox[name].arguments.schema.get("$defs", {}).items():
+            definitions[f"{name}.{key}"] = _strict(definition, name)
+    return {"$schema": DRAFT, **_closed(properties), "$defs": {**definitions, **(more or {})}}
+
+
+def _edit(op: str, **properties: Any) -> dict[str, Any]:
+    return _closed({"op": {"type": "string", "const": op}, **properties})
+
+
+def strict_schema(schema: Mapping[str, Any], prefix: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Rewrite a JSON Schema into the form that strict output modes ask for; there are no references in it to steps.
+
+    Args:
+        schema: With its ``$defs``.
+        prefix: What the names of its definitions begin with from now on.
+
+    Returns:
+        The schema without its definitions; and these, by name.
+    """
+    whole = {key: value for key, value in schema.items() if key != "$defs"}
+    definitions = {f"{prefix}.{key}": _strict(d, prefix, _PLAIN) for key, d in schema.get("$defs", {}).items()}
+    return _strict(whole, prefix, _PLAIN), definitions
+
+
+def call_schema(tool: AnyTool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The shape of a call of *tool* with its arguments themselves, and its definitions; see `strict_schema`."""
+    made, definitions = strict_schema(tool.arguments.schema, tool.name)
+    properties = made.get("properties", {})
+    for name in properties:
+        if tool.arguments.names.get(name, name) not in tool.arguments.required:
+            properties[name] = {"anyOf": [properties[name], {"type": "null"}]}
+    call = _closed({"tool": {"type": "string", "const": tool.name}, "args": _closed(properties)})
+    return {"description": tool.description or tool.name, **call}, definitions
 
 
 def _shared_definitions() -> dict[str, Any]:
@@ -88,20 +184,20 @@ def _shared_definitions() -> dict[str, Any]:
     }
 
 
-def _step(tool: AnyTool) -> dict[str, Any]:
-    """The shape of a step that calls *tool*."""
-    none = {"type": "null"}
-    condition = {"anyOf": [{"$ref": "#/$defs/condition"}, none]}
+def _step(tool: AnyTool, args: dict[str, Any]) -> dict[str, Any]:
+    """The shape of a step that calls *tool* with *args*."""
+    condition = {"anyOf": [{"$ref": "#/$defs/condition"}, _NULL]}
     properties = {
         "id": {"$ref": "#/$defs/id"},
         "description": {"type": "string"},
         "tool": {"type": "string", "const": tool.name},
-        "args": _arguments(tool),
+        "args": args,
         "depends_on": {"type": "array", "items": {"$ref": "#/$defs/id"}},
         "when": condition,
-        "for_each": {"anyOf": [*_REFERENCES, {"type": "array", "items": {"anyOf": _SCALARS}}, none]},
+        "for_each": {"anyOf": [*_REFERENCES, {"type": "array", "items": {"anyOf": _SCALARS}}, _NULL]},
         "success": condition,
-        "on_failure": {"anyOf": [_enum("replan", "skip", "stop"), none]},
+        "on_failure": {"anyOf": [_enum("replan", "skip", "stop"), _NULL]},
+        "confidence": _CONFIDENCE,
     }
     return {"description": tool.description or tool.name, **_closed(properties)}
 
@@ -118,29 +214,29 @@ def _arguments(tool: AnyTool) -> dict[str, Any]:
     return _closed(properties)
 
 
-def _strict(schema: Any, tool: str) -> Any:
+def _strict(schema: Any, tool: str, anything: list[Any] = _ANYTHING) -> Any:
     """Rewrite a schema of an argument: closed, no defaults, and with definitions that no other tool shares."""
     if not isinstance(schema, Mapping):
-        return {"anyOf": _ANYTHING} if schema is True else schema
-    made = dict(_strict_part(key, value, tool) for key, value in schema.items() if key not in _LEFT_OUT)
+        return {"anyOf": anything} if schema is True else schema
+    made = dict(_strict_part(key, value, tool, anything) for key, value in schema.items() if key not in _LEFT_OUT)
     if made.keys() <= {"description"}:
-        made["anyOf"] = _ANYTHING
+        made["anyOf"] = anything
     if "properties" in made and not made.get("additionalProperties"):
         # A field that may be left out has to be given: strict modes know no other way, and the tool takes it gladly.
         made |= {"required": list(made["properties"]), "additionalProperties": False}
     return made
 
 
-def _strict_part(key: str, value: Any, tool: str) -> tuple[str, Any]:
+def _strict_part(key: str, value: Any, tool: str, anything: list[Any]) -> tuple[str, Any]:
     match key:
         case "$ref":
             return key, str(value).replace("#/$defs/", f"#/$defs/{tool}.")
         case "anyOf" | "oneOf" | "allOf" | "prefixItems":
-            return "anyOf" if key == "oneOf" else key, [_strict(part, tool) for part in value]
+            return "anyOf" if key == "oneOf" else key, [_strict(part, tool, anything) for part in value]
         case "properties":
-            return key, {name: _strict(part, tool) for name, part in value.items()}
+            return key, {name: _strict(part, tool, anything) for name, part in value.items()}
         case "items" | "additionalProperties" if not isinstance(value, bool):
-            return key, _strict(value, tool)
+            return key, _strict(value, tool, anything)
         case _:
             return key, value
 

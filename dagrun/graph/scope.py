@@ -69,6 +69,7 @@ class Scope:
         tools: What is known of each tool, by name.
         sources: What stands behind references.
         ids: The same ids as a set, which large sets compare with quickly; `None` where few are asked for.
+        executors: The names of the executors of the host that they may name.
     """
 
     policy: Policy
@@ -77,6 +78,7 @@ class Scope:
     tools: Mapping[str, ToolFacts]
     sources: Sources
     ids: frozenset[str] | None = None
+    executors: frozenset[str] = frozenset()
 
     def knows(self, ids: set[str]) -> bool:
         """Whether a step may wait for all of *ids*."""
@@ -84,12 +86,18 @@ class Scope:
 
 
 def scope_of(
-    plan: Plan, toolbox: Toolbox, policy: Policy, inputs: Mapping[str, Any] | None, findings: Findings
+    plan: Plan,
+    toolbox: Toolbox,
+    policy: Policy,
+    findings: Findings,
+    *,
+    inputs: Mapping[str, Any] | None,
+    executors: frozenset[str],
 ) -> Scope:
     """The scope of a whole plan; its ids are checked."""
     index = check_ids(plan.steps, findings)
     sources = Sources({id_: plan.steps[place] for id_, place in index.items()}, dict(toolbox), inputs)
-    return Scope(policy, findings, index, facts_of(toolbox, policy), sources, frozenset(index))
+    return Scope(policy, findings, index, facts_of(toolbox, policy), sources, frozenset(index), executors)
 
 
 def facts_of(toolbox: Toolbox, policy: Policy) -> dict[str, ToolFacts]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from dagrun.errors import Problem, shorten
 from dagrun.model.condition import Condition
@@ -40,9 +41,14 @@ def validate(tree: Any) -> tuple[Plan | None, list[Problem]]:
     try:
         return Plan.model_validate(tree), []
     except ValidationError as error:
-        faults = error.errors(include_url=False, include_input=False)
-        found = (_problem(fault["type"], fault["loc"], fault["msg"], fault.get("ctx", {}), tree) for fault in faults)
-        return None, list({(p.path, p.code, p.facts.get("field")): p for p in found}.values())
+        return None, faults_of(error, tree)
+
+
+def faults_of(error: ValidationError, tree: Any, model: type[BaseModel] = Plan) -> list[Problem]:
+    """What is wrong with the shape of *tree*, which should have been a *model*."""
+    faults = error.errors(include_url=False, include_input=False)
+    found = (_problem(fault, tree, model) for fault in faults)
+    return list({(p.path, p.code, p.facts.get("field")): p for p in found}.values())
 
 
 def unknown_fields(found: Iterable[str], known: Iterable[str], place: str) -> list[Problem]:
@@ -67,13 +73,14 @@ def wrong_type(place: str, expected: str, value: object) -> Problem:
     return Problem("DR009", place, {"expected": expected, "found": describe(value)})
 
 
-def _problem(kind: str, location: Path, message: str, context: Mapping[str, Any], tree: Any) -> Problem:
+def _problem(fault: ErrorDetails, tree: Any, model: type[BaseModel]) -> Problem:
+    kind, location, context = fault["type"], fault["loc"], fault.get("ctx", {})
     if kind in ("extra_forbidden", "missing"):
         place = path_text(location[:-1]).removeprefix(".")
         name = str(location[-1])
         if kind == "missing":
             return missing_field(name, place)
-        return unknown_field(name, _fields_at(location[:-1]), place)
+        return unknown_field(name, _fields_at(location[:-1], model), place)
     location, union = _without_branches(location)
     place, value = path_text(location).removeprefix("."), _at(tree, location)
     if union:
@@ -82,7 +89,7 @@ def _problem(kind: str, location: Path, message: str, context: Mapping[str, Any]
         return wrong_type(place, _EXPECTED[kind], value)
     if kind == "literal_error":
         return wrong_type(place, str(context.get("expected")), value)
-    reason = message.removeprefix("Value error, ").replace("Input should be", "it must be", 1)
+    reason = fault["msg"].removeprefix("Value error, ").replace("Input should be", "it must be", 1)
     return Problem("DR012", place, {"reason": reason, "found": _shown(value)})
 
 
@@ -94,12 +101,11 @@ def _without_branches(location: Path) -> tuple[Path, str]:
     return location, ""
 
 
-def _fields_at(location: Path) -> list[str]:
-    model: type[BaseModel] = Condition
-    if len(location) <= 2:
-        model = Step if location else Plan
-    elif location[-1] == "retry":
-        model = RetryRule
+def _fields_at(location: Path, model: type[BaseModel]) -> list[str]:
+    if len(location) > 2:
+        model = RetryRule if location[-1] == "retry" else Condition
+    elif location:
+        model = Step
     return [field.alias or name for name, field in model.model_fields.items()]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from dagrun.graph.drafts import freeze
 from dagrun.graph.history import Revision
 from dagrun.graph.node import Node
 from dagrun.graph.precedence import set_priorities
@@ -67,11 +68,7 @@ def _note(graph: LiveGraph, event: Spliced) -> None:
 def change_goal(graph: LiveGraph, event: GoalChanged) -> None:
     """Take a new goal, and let nothing start that has not started yet."""
     graph.goal = event.goal
-    graph.is_frozen = True
-    waiting = [node for node in graph.nodes.values() if node.state is State.READY and not node.attempts]
-    graph.frontier.withdraw(waiting)
-    for node in waiting:
-        node.state = State.BLOCKED
+    freeze(graph)
     last = graph.revisions[-1].output if graph.revisions else graph.plan.plan.output
     number = graph.revision + 1
     reason = "the goal was changed"

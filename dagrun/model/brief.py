@@ -10,6 +10,7 @@ from dagrun.errors import Problem
 from dagrun.model.outcome import ErrorKind, State, TriggerKind
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
 from dagrun.model.plan import Plan, Step
+from dagrun.model.toolbox import Toolbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,8 @@ class Brief:
         left: What is left of every ceiling that is set, by name.
         refused: What was refused before, newest last.
         number: 1 for the first request of the run.
+        past: How each earlier request ended: ``applied``, ``refused``, and so on (see `ReplanEnded`).
+        toolbox: The tools themselves, for planners that check what they write; of them only the allowed ones count.
     """
 
     run_id: str
@@ -100,6 +103,18 @@ class Brief:
     left: Mapping[str, float] = field(default_factory=dict)
     refused: tuple[Refusal, ...] = ()
     number: int = 1
+    past: tuple[str, ...] = ()
+    toolbox: Toolbox | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether there is no plan yet: what is wanted is the whole of it."""
+        return any(trigger.kind is TriggerKind.GOAL_GIVEN for trigger in self.triggers)
+
+    @property
+    def is_next(self) -> bool:
+        """Whether everything in the plan has ended, and the planner wanted to see what comes of it."""
+        return any(trigger.kind is TriggerKind.NEXT for trigger in self.triggers)
 
     def as_dict(self) -> dict[str, Any]:
         """The brief as plain JSON, as a model would read it."""
@@ -129,12 +144,22 @@ class Brief:
 
 # A patch; a whole plan, from which the patch is made by difference; nothing, for "leave it as it is".
 Revision: TypeAlias = Patch | Plan | None
-RevisedBy: TypeAlias = "Awaitable[Revision] | AsyncIterator[Add | Drop | Replace | Rewire]"
+RevisedBy: TypeAlias = "Awaitable[Revision] | AsyncIterator[Add | Drop | Replace | Rewire | Patch]"
 
 
 class Planner(Protocol):
     """Proposes changes. It never calls a tool, and what it proposes is checked like any plan."""
 
     def revise(self, brief: Brief) -> RevisedBy:
-        """Answer *brief*: an ``async def`` that returns, or an async generator that yields one edit after another."""
+        """Answer *brief*: an ``async def`` that returns, or an async generator that yields one edit after another.
+
+        A generator may also yield a `Patch`: its edits count like others, and what it says of the whole (output,
+        confidence, reason, more) holds for the whole answer. If ``brief.is_first``, a step may start as soon as its
+        `Add` has been yielded.
+
+        Raises:
+            PlanRefused: What it was about to answer is no plan; the problems go back to it once, in the brief.
+            CannotPlan: It cannot go on, and the run ends, if there is nothing else to do.
+            ModelError: Its model gave no answer; it is asked again later if that may help.
+        """
         ...

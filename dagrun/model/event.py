@@ -156,6 +156,58 @@ class GoalChanged(Event):
 
 
 @dataclass(slots=True)
+class DraftStarted(Event):
+    """There is a goal and no plan: the planner writes one, and its steps come one by one, each as a splice.
+
+    Attributes:
+        goal: What the plan is for.
+        is_held: Whether nothing may start before the plan is ended, whatever its effect.
+    """
+
+    goal: str
+    is_held: bool
+
+
+@dataclass(slots=True)
+class DraftEnded(Event):
+    """The planner has ended its first plan.
+
+    Attributes:
+        result: ``applied`` (it is valid, and all of it may run), ``refused`` (what has not started waits for a better
+            one), ``denied``, ``failed`` or ``stopped``.
+        reason: In a sentence.
+        calls: How often the planner was called.
+        problems: What is wrong with the plan.
+        more: Whether the planner wants to be asked again once everything in the plan has ended.
+    """
+
+    result: str
+    reason: str
+    calls: int = 0
+    problems: tuple[Problem, ...] = ()
+    more: bool = False
+
+
+@dataclass(slots=True)
+class PlannerCalled(Event):
+    """One call of the planner has ended.
+
+    Attributes:
+        number: 1 for the first of the run.
+        seconds: How long it took.
+        tokens: What its models have used, as far as they said so.
+        cost: The same in money; `None` if nobody knows.
+        fault: Why it gave no answer, or empty.
+    """
+
+    number: int
+    seconds: float
+    tokens: int
+    cost: float | None
+    fault: str = ""
+
+
+@dataclass(slots=True)
 class ReplanRequested(Event):
     """There is a reason to ask the planner; what depends on its step waits for the answer."""
 
@@ -188,6 +240,7 @@ class ReplanEnded(Event):
         calls: How often the planner was called.
         fingerprints: Of the failures; see `Trigger`.
         signature: Of the patch that came of it, whatever its new steps are called; empty if there was none.
+        more: Whether the planner wants to be asked again once everything in the plan has ended.
     """
 
     number: int
@@ -197,6 +250,7 @@ class ReplanEnded(Event):
     calls: int = 0
     fingerprints: tuple[str, ...] = ()
     signature: str = ""
+    more: bool = False
 
 
 @dataclass(slots=True)

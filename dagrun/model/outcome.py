@@ -151,7 +151,9 @@ class TriggerKind(StrEnum):
     SURPRISE = "surprise"  # it succeeded, and the result is not what anybody expected
     FAILED_TWICE = "failed_twice"  # trying again has not helped
     UNREACHABLE = "unreachable"  # what the step needs cannot be reached any more
+    GOAL_GIVEN = "goal_given"  # the run has a goal, and no plan yet
     GOAL_CHANGED = "goal_changed"  # the host wants something else now
+    NEXT = "next"  # all that was planned has ended, and the planner wanted to see what comes of it
     FAILED = "failed"  # any other failure that trying again would not mend
     UNKNOWN_EFFECT = "unknown_effect"  # it may or may not have taken effect
 

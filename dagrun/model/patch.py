@@ -93,6 +93,9 @@ class Patch(BaseModel):
         default=None, description="What the run answers from now on, as in a plan; left out, that stays as it is."
     )
     confidence: float | None = Field(default=None, ge=0, le=1, description="How sure the planner is of the whole.")
+    more: bool = Field(
+        default=False, description="Whether its author wants to be asked again once everything in the plan has ended."
+    )
 
     @property
     def changes_output(self) -> bool:

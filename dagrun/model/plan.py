@@ -63,7 +63,9 @@ class Step(BaseModel):
     default: Any = Field(default=None, description='The value that stands in for the output with on_failure "default".')
     optional: bool = Field(default=False, description="The run succeeds without it; dropped first when money is short.")
     confidence: float | None = Field(default=None, ge=0, le=1, description="How sure the planner is of this step.")
-    executor: str | None = Field(default=None, description="Where the tool runs: coroutine, thread or process.")
+    executor: str | None = Field(
+        default=None, description="Where the tool runs: coroutine, thread, process, or by a name that the host gave."
+    )
     pool: str | None = Field(default=None, description="The pool whose limit counts this step.")
     estimate: float | None = Field(default=None, ge=0, allow_inf_nan=False, description="Expected seconds.")
     pause: Literal["before", "after"] | None = Field(default=None, description="Wait for a person there.")

@@ -93,7 +93,9 @@ class Policy(BaseModel):
         brief: Whether a planner sees only the shape of results (``structural``), or what they say (``full``).
         max_brief_bytes: Of one result in a full brief.
         approve: Calls that a person must agree to, besides those whose tool says so.
-        min_confidence: A step with an effect, and less confidence than this, needs a person.
+        min_confidence: A step with an effect, and less confidence than this, needs a person; so does a plan or a patch
+            of a planner that is less sure of it than this.
+        stream_safe: Tools that may be called before the planner has ended its plan, in spite of their effects.
         approve_patches: Whether a person must agree to patches: ``never``, if they bring ``effects``, or ``always``.
         approve_output: Whether a person must agree before the run hands out its answer.
         answer_within: Until the default answer counts.
@@ -133,6 +135,7 @@ class Policy(BaseModel):
     max_brief_bytes: Count = 2_000
     approve: Rules = ()
     min_confidence: float = Field(default=0.6, ge=0, le=1)
+    stream_safe: Names = ()
     approve_patches: Literal["never", "effects", "always"] = "never"
     approve_output: bool = False
     answer_within: Seconds | None = None

@@ -67,13 +67,20 @@ class ToolCall:
 
 
 class Executor(Protocol):
-    """Carries calls out, in this thread, another one, or another process."""
+    """Carries calls out: in this thread, another one, another process, or wherever it likes.
+
+    Those of the host (``dagrun.start(…, executors={"sql": …})``) are named by steps (``executor: sql``). What they
+    raise, return too late, or hang in, is the failure of that one step. They belong to the host: dagrun never closes
+    them, so they may serve many runs; the host closes them when its last run has ended.
+    """
 
     def call(self, call: ToolCall) -> Coroutine[Any, Any, object]:
-        """Give the coroutine that makes the call and returns what the tool returned, or an `Encoded`.
+        """Give the coroutine that makes the call and returns what the tool returned; or an `Encoded`.
+
+        The executor vouches for it that what is `Encoded` is of the type that the tool returns.
 
         It must end soon after it is cancelled, or raise `StillRunning` when it cannot end what it has begun.
         """
 
     async def aclose(self) -> None:
-        """Let go of everything; called once, after the last call has ended."""
+        """Let go of everything; called once, after the last call has ended, by whoever has made the executor."""

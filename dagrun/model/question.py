@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias
 
+from dagrun.errors import ContractError
 from dagrun.model.value import Stored, decode
 
 
@@ -111,6 +112,19 @@ class Answer:
             "note": self.note,
             "ticked": list(self.ticked),
         }
+
+
+def answer_from(answer: Answer | bool) -> Answer:
+    """The answer that *answer* stands for.
+
+    Raises:
+        ContractError: It is none.
+    """
+    if isinstance(answer, bool):
+        return Answer("approve" if answer else "deny")
+    if not isinstance(answer, Answer):
+        raise ContractError(f"an answer is True, False or a dagrun.Answer, not {type(answer).__name__}")
+    return answer
 
 
 # Yes or no; an answer; or nothing, for "I will not say".

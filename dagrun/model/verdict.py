@@ -23,13 +23,17 @@ class Verdict:
             count on it).
         score: From 0 to 1; `None` if the critic does not count.
         reason: In a sentence.
-        critic: The name of the critic; filled in by the run.
+        critic: The name of the critic; filled in by the run, like what follows.
+        tokens: What the models of the critic have used, as far as they have said so.
+        cost: The same in money; `None` if nobody knows.
     """
 
     result: Result
     score: float | None = None
     reason: str = ""
     critic: str = ""
+    tokens: int = 0
+    cost: float | None = None
 
     def __post_init__(self) -> None:
         if self.result not in ("pass", "fail", "surprising"):
@@ -40,7 +44,8 @@ class Verdict:
 
     def as_dict(self) -> dict[str, Any]:
         """The verdict as plain JSON."""
-        return {"critic": self.critic, "result": self.result, "score": self.score, "reason": self.reason}
+        said = {"critic": self.critic, "result": self.result, "score": self.score, "reason": self.reason}
+        return {**said, "tokens": self.tokens, "cost": self.cost} if self.tokens else said
 
 
 @runtime_checkable

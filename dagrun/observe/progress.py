@@ -14,7 +14,10 @@ from dagrun.errors import shorten
 from dagrun.model.event import (
     AttemptEnded,
     AttemptStarted,
+    DraftEnded,
+    DraftStarted,
     Event,
+    PlannerCalled,
     Progress,
     QuestionAnswered,
     QuestionAsked,
@@ -29,6 +32,7 @@ from dagrun.model.event import (
     StepSettled,
 )
 from dagrun.model.outcome import Recovery, State, Status
+from dagrun.observe.spending import Spending
 
 KEEP: Final = 15  # ended steps; nobody sees more of them
 MAX_NOTE: Final = 120
@@ -76,6 +80,9 @@ class ProgressTable:
         fallbacks: Steps that went over to their fallback.
         replans: How often the planner was asked to change the plan.
         is_replanning: Whether it is being asked now.
+        is_drafting: Whether the planner writes the first plan now, so that nobody knows how many steps there will be.
+        written: Steps of that plan so far.
+        spent: What models and tools have used so far, as far as they have said so.
         status: How the run ended; `None` while it goes on.
         reason: Why it ended so.
     """
@@ -88,6 +95,9 @@ class ProgressTable:
         self.fallbacks = 0
         self.replans = 0
         self.is_replanning = False
+        self.is_drafting = False
+        self.written = 0
+        self.spent = Spending()
         self.status: Status | None = None
         self.reason = ""
         self._now = now
@@ -141,6 +151,7 @@ class ProgressTable:
         self._running[event.step] = Row(event.step, event.tool, State.RUNNING, event.attempt, event.at)
 
     def _attempt_ended(self, event: AttemptEnded) -> None:
+        self.spent.add(event.outcome.tokens, event.outcome.cost)
         if event.decision.recovery is Recovery.REVIEW:
             self._note(event.step, "critics look at it")
             return
@@ -180,6 +191,8 @@ class ProgressTable:
     def _spliced(self, event: Spliced) -> None:
         did = event.consequence
         self.steps += len(did.added)
+        if self.is_drafting:
+            self.written = max(self.written, self.steps)
         for step in did.superseded:
             row = self._delayed.pop(step, None) or Row(step, "", State.SUPERSEDED, 0, event.at)
             row.state, row.note = State.SUPERSEDED, "a later plan does without it"
@@ -187,6 +200,19 @@ class ProgressTable:
         for row in self._unsuccessful:
             if row.step in did.replaced:
                 row.note = shorten(f"replaced by {did.replaced[row.step]}: {row.note}", MAX_NOTE)
+
+    def step_written(self) -> None:
+        """Count a step of a plan of which nothing starts before its end, so that no event tells of it."""
+        self.written += 1
+
+    def _draft_started(self, event: DraftStarted) -> None:
+        self.is_drafting = True
+
+    def _draft_ended(self, event: DraftEnded) -> None:
+        self.is_drafting = False
+
+    def _planner_called(self, event: PlannerCalled) -> None:
+        self.spent.add(event.tokens, event.cost)
 
     def _replan_started(self, event: ReplanStarted) -> None:
         self.replans += 1
@@ -240,6 +266,9 @@ _HANDLERS: Final[Mapping[type[Event], Callable[[ProgressTable, Any], None]]] = M
         StepExpanded: ProgressTable._step_expanded,
         Progress: ProgressTable._progress,
         Reviewed: ProgressTable._ended_as,
+        DraftStarted: ProgressTable._draft_started,
+        DraftEnded: ProgressTable._draft_ended,
+        PlannerCalled: ProgressTable._planner_called,
         Spliced: ProgressTable._spliced,
         ReplanStarted: ProgressTable._replan_started,
         ReplanEnded: ProgressTable._replan_ended,

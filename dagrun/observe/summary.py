@@ -1,10 +1,15 @@
-"""A run in one line, when it is over."""
+"""A run in one line, when it is over; and what has to be said besides."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from dagrun.errors import shorten
 from dagrun.model.outcome import Recovery, Status
+from dagrun.observe.spending import Spending
 from dagrun.runtime.result import RunResult
+
+MAX_WARNINGS: Final = 20
 
 
 def summarise(result: RunResult) -> str:
@@ -17,8 +22,22 @@ def summarise(result: RunResult) -> str:
     if result.status is Status.SUCCEEDED:
         facts.append(f"{result.parallelism:.1f} at once on average")
         facts.append(f"critical path {result.critical_path:.2f} s")
-    reason = shorten(result.reason, 1_000)
+    facts += Spending(result.tokens, result.cost, result.unpriced).words()
+    problems = len(result.problems)
+    # The reason has room for the first few of them; who shows them shows them all.
+    reason = f"the plan has {problems} problem{'s' * (problems != 1)}" if problems else shorten(result.reason, 1_000)
     return f"{result.status}: {reason} ({', '.join(facts)})"
+
+
+def warnings_of(result: RunResult) -> list[str]:
+    """What was surprising in a run and changed nothing, a line each without control characters; the first ones.
+
+    Args:
+        result: Of the run.
+    """
+    lines = [shorten(warning, 1_000) for warning in result.warnings[:MAX_WARNINGS]]
+    more = len(result.warnings) - len(lines)
+    return lines + [f"… and {more} more"] * bool(more)
 
 
 def count_recoveries(result: RunResult) -> tuple[int, int]:

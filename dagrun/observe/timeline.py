@@ -7,13 +7,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dagrun.model.event import AttemptEnded, AttemptStarted, Event, ReplanEnded, ReplanStarted, RunEnded, Spliced
+from dagrun.model.event import (
+    AttemptEnded,
+    AttemptStarted,
+    DraftEnded,
+    DraftStarted,
+    Event,
+    ReplanEnded,
+    ReplanStarted,
+    RunEnded,
+    Spliced,
+)
 from dagrun.model.outcome import State
 
 _STOPPED: Final = frozenset((State.CANCELLED, State.SUPERSEDED, State.ABANDONED))
 
 MAX_ROWS: Final = 40
-PLANNER: Final = "(planner)"  # the row of who is asked for a new plan; no step can be called so
+PLANNER: Final = "(planner)"  # the row of who writes the plan, and is asked for another; no step can be called so
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +116,9 @@ def _bars(events: Sequence[Event], length: float) -> Iterable[Bar]:
             case AttemptEnded():
                 began, state = running.pop(event.step, event.at), event.outcome.state
                 yield Bar(event.step, began, event.at, event.state is State.SUCCEEDED, state in _STOPPED)
-            case ReplanStarted():
+            case DraftStarted() | ReplanStarted():
                 running[PLANNER] = event.at
-            case ReplanEnded() if PLANNER in running:
+            case DraftEnded() | ReplanEnded() if PLANNER in running:
                 yield Bar(PLANNER, running.pop(PLANNER), event.at, event.result == "applied")
             case RunEnded():
                 break
@@ -117,12 +127,15 @@ def _bars(events: Sequence[Event], length: float) -> Iterable[Bar]:
 
 def _changes(events: Sequence[Event], bars: Sequence[Bar]) -> Iterable[Change]:
     asked_at: float | None = None
+    is_drafting = False
     steps = [bar for bar in bars if bar.row != PLANNER]
     for event in events:
         match event:
+            case DraftStarted() | DraftEnded():
+                is_drafting = isinstance(event, DraftStarted)
             case ReplanStarted():
                 asked_at = event.at
-            case Spliced():
+            case Spliced() if not is_drafting or event.origin != "planner":  # the first plan itself is no change
                 since = event.at if asked_at is None or event.origin != "planner" else asked_at
                 yield Change(
                     at=event.at,

@@ -1,1 +1,1 @@
-"""Planners without a model: plans and patches that are given, and templates that are chosen by rule."""
+"""Planners: with plans and patches that are given, with templates chosen by rule, and with language models."""

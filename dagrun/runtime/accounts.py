@@ -75,6 +75,10 @@ class Accounts:
         for fault in faults:
             _LOG.warning("step %s: %s", slot.node.id, fault)
         rare.reservation = None
+        self.look()
+
+    def look(self) -> None:
+        """Something was charged: save, if a ceiling is near; let those try again for which there is room now."""
         near = self._ledger.near(self._policy.warn_at)
         if near is not None:
             self.save(*near)
@@ -101,7 +105,7 @@ class Accounts:
         """The ceiling by which the run can go no further, if it cannot; to be asked when no call of it runs."""
         graph = self._graph
         starved = [node for line in self._starved.values() for node in line if node.state is _READY]
-        if not starved or graph.triggers or not graph.frontier.is_empty:
+        if not starved or graph.triggers or graph.is_drafting or not graph.frontier.is_empty:
             return ""
         if any(self._ledger.may_fit_later(line[0].tool) for line in self._starved.values() if line):
             return ""
@@ -121,8 +125,8 @@ class Accounts:
 
     def save(self, ceiling: str, used: float, limit: float) -> None:
         """Drop what is optional and has not started, because a ceiling is nearly spent; once."""
-        if self._is_saving or self.is_closed:
-            return
+        if self._is_saving or self.is_closed or self._graph.status is not None:
+            return  # a model that would not stop may be charged after the end
         self._is_saving = True
         record = self._record
         record.emit(CeilingNear(record.next_seq(), record.at(), ceiling, used, limit))

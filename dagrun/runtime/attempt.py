@@ -144,7 +144,10 @@ class Attempts:
                 slot.was_interrupted = rest.was_interrupted
             return self._conclude(slot, result)
         except StillRunning as error:
-            return self._failed(slot, State.ABANDONED, Failure(ErrorKind.TIMEOUT, str(error)))
+            # If nobody has told it to stop, an executor has given it up by itself: what it does is anybody's guess.
+            is_known = slot.asked is not None or slot.tool.effect.is_free
+            state = State.ABANDONED if is_known else State.UNKNOWN
+            return self._failed(slot, state, Failure(ErrorKind.TIMEOUT, str(error)))
         except BaseException as error:
             if is_cancellation(error):
                 # The other backend's would not be taken for a cancellation out there.

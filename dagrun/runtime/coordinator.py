@@ -7,89 +7,61 @@ from collections.abc import Callable, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from random import Random
+from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
 
 from dagrun.decide.briefs import make_brief
 from dagrun.decide.governor import is_seen, signature_of
-from dagrun.decide.proposals import diff_of, needs_person
+from dagrun.decide.proposals import as_in_plan, diff_of, is_doubtful, needs_person
 from dagrun.errors import Problem, shorten
 from dagrun.graph.answers import GOAL
 from dagrun.graph.difference import patch_of
 from dagrun.graph.ledger import Ledger, Near
 from dagrun.graph.live import LiveGraph
-from dagrun.graph.patch import CheckedPatch, Origin, Splicer
+from dagrun.graph.patch import CheckedPatch, Splicer
 from dagrun.model.brief import Brief, Planner, Refusal, Trigger
-from dagrun.model.outcome import State, Status
-from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
+from dagrun.model.outcome import State, Status, TriggerKind
+from dagrun.model.patch import Patch
 from dagrun.model.plan import Plan
+from dagrun.runtime.drafting import Drafting, Request
 from dagrun.runtime.people import People
-from dagrun.runtime.plugin import PluginFailed, call_plugin
+from dagrun.runtime.planner_calls import Over, PlannerCalls, Refused
 from dagrun.runtime.record import Record
+from dagrun.runtime.scheduler import Scheduler
 
-MAX_CALLS: Final = 2  # a patch that is refused goes back once, with its problems
 _LOG: Final = logging.getLogger("dagrun.run")
-_EDITS: Final = (Add, Drop, Replace, Rewire)
+
+# What is no change of a plan, but its beginning or its continuation: it does not count as a replan.
+_WANTS_PLAN: Final = frozenset((TriggerKind.GOAL_GIVEN, TriggerKind.NEXT))
 
 
 @dataclass(slots=True)
-class Request:
-    """One request to the planner.
+class _Told:
+    """What a planner was told, and what had succeeded then."""
 
-    Attributes:
-        number: 1 for the first of the run.
-        triggers: What it is about.
-        calls: Calls of the planner so far.
-        refused: Patches of this request that were refused.
-        signature: Of the last patch.
-    """
-
-    number: int
-    triggers: tuple[Trigger, ...]
-    calls: int = 0
-    refused: list[Refusal] = field(default_factory=list)
-    signature: str = ""
-
-    @property
-    def steps(self) -> tuple[str, ...]:
-        """The steps that it is about."""
-        return tuple(trigger.step for trigger in self.triggers)
-
-
-class Over(Exception):
-    """A request is over without a patch; the result is one of those of `ReplanEnded`."""
-
-    def __init__(self, result: str, reason: str) -> None:
-        super().__init__(result, reason)
-        self.result = result
-        self.reason = reason
-
-
-class Refused(Exception):
-    """An answer is refused before there is a patch of it."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
-        self.problem = problem
+    brief: Brief = field(init=False)
+    known: frozenset[str] = frozenset()
 
 
 class Coordinator:
     """Turns reasons to replan into patches, one request at a time.
 
     Args:
-        planner: Who is asked.
         run_id: Of the run.
         record: Makes the changes.
         splicer: Checks patches.
-        splice: Applies a checked patch, and stops what it takes out.
-        ledger: Counts requests and calls.
+        scheduler: Applies checked patches, ends the run, and wakes workers after a change.
+        planner: Who is asked.
+        ledger: Counts requests and calls, and what they use.
         people: Who may have to agree to a patch.
         context: The context variables that the planner starts from.
+        random: For the jitter of delays.
         now: The clock of the loop.
-        stop: Ends the run.
-        settle_down: Called after each change: wakes workers, ends the run if nothing is left.
+        on_charge: Called when the planner's models have used something.
+        is_plan_only: Whether nothing is to run, whatever the planner says.
     """
 
     def __init__(
@@ -99,27 +71,49 @@ class Coordinator:
         run_id: str,
         record: Record,
         splicer: Splicer,
-        splice: Callable[[CheckedPatch, Origin, str], None],
+        scheduler: Scheduler,
         ledger: Ledger,
         people: People,
         context: Context,
+        random: Random,
         now: Callable[[], float],
-        stop: Callable[[Status, str], None],
-        settle_down: Callable[[], None],
+        on_charge: Callable[[], None],
+        is_plan_only: bool,
     ) -> None:
-        self._planner = planner
         self._run_id = run_id
         self._record = record
         self._graph: LiveGraph = record.graph
         self._policy = record.graph.plan.policy
+        self._calls = PlannerCalls(
+            planner=planner,
+            record=record,
+            ledger=ledger,
+            policy=self._policy,
+            context=context,
+            random=random,
+            now=now,
+            on_charge=on_charge,
+        )
         self._splicer = splicer
-        self._splice = splice
+        self._splice = scheduler.splice
         self._ledger = ledger
         self._people = people
-        self._context = context
-        self._now = now
-        self._stop = stop
-        self._settle_down = settle_down
+        self._stop = scheduler.stop
+        self._settle_down = scheduler.settle_down
+        self._draft: Drafting | None = None
+        if record.graph.goal and not record.graph.nodes:
+            self._draft = Drafting(
+                record=record,
+                splicer=splicer,
+                splice=scheduler.splice,
+                calls=self._calls,
+                people=people,
+                brief=self._brief,
+                stop=scheduler.stop,
+                is_plan_only=is_plan_only,
+            )
+        self._repair: Request | None = None
+        self._is_plan_only = is_plan_only
         self._is_busy = False
         self._scope: anyio.CancelScope | None = None
         self._tasks: TaskGroup
@@ -128,9 +122,25 @@ class Coordinator:
     def open(self, tasks: TaskGroup) -> None:
         """Take what exists only inside the task group of the run."""
         self._tasks = tasks
+        self._calls.open(tasks)
+
+    def begin(self) -> None:
+        """Ask for the first plan, if the run has none."""
+        if self._draft is not None:
+            self._draft.begin()
+            self.wake()
+
+    def go_on(self) -> bool:
+        """Everything has ended, and the planner wanted to see what comes of it: ask; say whether that can be."""
+        if self.is_over:
+            return False
+        self._record.want_plan(TriggerKind.NEXT, "everything in the plan has ended")
+        return True
 
     def wake(self) -> None:
         """There is a reason to ask: do so soon, unless the planner is being asked already."""
+        if self._draft is not None and self._graph.is_drafting and GOAL in self._graph.triggers:
+            self._draft.leave_off()
         if not self._is_busy and not self.is_over:
             self._is_busy = True
             self._tasks.start_soon(self._work, name="dagrun replan")
@@ -144,6 +154,9 @@ class Coordinator:
     async def _work(self) -> None:
         try:
             with anyio.CancelScope() as self._scope:
+                if self._graph.is_drafting and self._draft is not None:
+                    self._repair = await self._draft.work()
+                    self._settle_down()
                 while self._graph.triggers and not self.is_over:
                     await self._next()
                     self._settle_down()
@@ -155,6 +168,9 @@ class Coordinator:
         """Deal with every reason that is open now: ask, or say why not."""
         graph, record = self._graph, self._record
         triggers = tuple(graph.triggers.values())
+        if GOAL in graph.triggers and graph.triggers[GOAL].kind in _WANTS_PLAN:
+            await self._plan_first(graph.triggers[GOAL])
+            return
         repaired = [t.step for t in triggers if t.step != GOAL and graph.nodes[t.step].is_gone]
         if repaired:
             record.end_replan(0, "repaired", "a splice has taken it out of the plan", repaired)
@@ -170,6 +186,15 @@ class Coordinator:
         self._ledger.take_replan()
         await self._replan(Request(graph.replans + 1, triggers))
 
+    async def _plan_first(self, trigger: Trigger) -> None:
+        """Ask for a plan that can be run, or for what comes next; all other requests wait for that."""
+        request, self._repair = self._repair, None
+        if request is None or request.triggers != (trigger,):
+            request = Request(0, (trigger,))
+        await self._replan(request)
+        if self._draft is not None and trigger.kind is TriggerKind.GOAL_GIVEN and not self.is_over:
+            self._draft.leave_if_plan_only()
+
     def _ceiling_near(self) -> str:
         warn_at, seconds, now = self._policy.warn_at, self._policy.max_seconds, self._record.at()
         near = self._ledger.near(warn_at)
@@ -182,19 +207,30 @@ class Coordinator:
     # One request ------------------------------------------------------------------------------------------
 
     async def _replan(self, request: Request) -> None:
-        self._record.start_replan(request.steps)
+        if request.number:
+            self._record.start_replan(request.steps)
         self._record.deliver()
         try:
-            checked, reason = await self._find_patch(request)
+            checked, patch = await self._find_patch(request)
         except Over as over:
-            self._end(request, over.result, over.reason)
+            self._end(request, over.result, over.reason, status=over.status)
             return
+        reason = shorten(patch.reason)
         self._splice(checked, "planner", reason)
-        self._end(request, "applied", reason or str(checked.consequence))
+        if self._draft is not None and not self.is_over:
+            self._draft.skip_in_vain(checked.consequence.added)
+        self._end(request, "applied", reason or str(checked.consequence), more=patch.more)
 
-    def _end(self, request: Request, result: str, reason: str) -> None:
+    def _end(
+        self, request: Request, result: str, reason: str, *, status: Status = Status.FAILED, more: bool = False
+    ) -> None:
         if self.is_over:
             return  # whoever ended the run has closed what was open
+        wanted = request.triggers[0].kind if request.triggers[0].kind in _WANTS_PLAN else None
+        if wanted is not None and result not in ("applied", "unchanged") and self._still_open(request):
+            what = "there is no plan" if wanted is TriggerKind.GOAL_GIVEN else "the planner could not go on"
+            self._stop(status, f"{what}: {reason}")
+            return
         over = self._still_open(request)
         self._record.end_replan(
             request.number,
@@ -204,6 +240,7 @@ class Coordinator:
             calls=request.calls,
             fingerprints=tuple(trigger.fingerprint for trigger in over if trigger.fingerprint),
             signature=request.signature,
+            more=more,
         )
         failed = [trigger.step for trigger in over if self._is_unrepaired(trigger.step, result)]
         if failed and result != "applied" and self._policy.last_resort == "escalate":
@@ -221,27 +258,35 @@ class Coordinator:
         node = self._graph.nodes[step]
         return not node.is_gone and node.state is not State.SUCCEEDED and not node.plan.step.optional
 
-    async def _find_patch(self, request: Request) -> tuple[CheckedPatch, str]:
+    async def _find_patch(self, request: Request) -> tuple[CheckedPatch, Patch]:
         """Ask until there is a patch that can be applied at this instant."""
         while True:
-            if not self._ledger.take_planner_call():
-                raise Over("stopped", self._ledger.why_no_planner())
-            request.calls += 1
-            brief = self._brief(request)
-            known = frozenset(id_ for id_, node in self._graph.nodes.items() if node.state is State.SUCCEEDED)
-            said = await self._ask(brief)
+            told = _Told()
+            said: object = None
+            refused: tuple[Problem, ...] = ()
+            try:
+                said = await self._calls.ask(partial(self._tell, request, told))
+            except Refused as error:
+                refused = error.problems
             self._look_around(request)
-            patch, checked, problems = self._examine(request, said, brief, known)
-            if patch is not None and checked is not None and needs_person(self._graph, checked):
-                await self._ask_person(checked, patch.reason)
+            patch, checked, problems = None, None, refused
+            if not refused:
+                patch, checked, problems = self._examine(request, said, told)
+            if patch is not None and checked is not None and self._needs_person(patch, checked):
+                await self._ask_person(checked, patch)
                 self._look_around(request)
-                patch, checked, problems = self._examine(request, patch, brief, known)  # the graph has moved
+                patch, checked, problems = self._examine(request, patch, told)  # the graph has moved
             if patch is None or checked is None:
                 self._refuse(request, patch, problems)
             elif not checked.edits and not checked.changes_output:
                 raise Over("unchanged", "what was to be changed has succeeded meanwhile")
             else:
-                return checked, shorten(patch.reason)
+                return checked, patch
+
+    def _needs_person(self, patch: Patch, checked: CheckedPatch) -> bool:
+        if self._is_plan_only:
+            return False  # nothing will come of it
+        return is_doubtful(patch, self._policy) or needs_person(self._graph, checked)
 
     def _look_around(self, request: Request) -> None:
         """After a wait: see that the answer still matters."""
@@ -249,6 +294,13 @@ class Coordinator:
             raise Over("unchanged", "the goal has changed once more meanwhile")
         if all(step != GOAL and self._graph.nodes[step].is_gone for step in request.steps):
             raise Over("unchanged", "a splice of the host has repaired it meanwhile")
+
+    def _tell(self, request: Request, told: _Told) -> Brief:
+        """Make the brief for a call of the planner, and keep what it says of the graph, which moves meanwhile."""
+        request.calls += 1
+        told.brief = self._brief(request)
+        told.known = frozenset(id_ for id_, node in self._graph.nodes.items() if node.state is State.SUCCEEDED)
+        return told.brief
 
     def _brief(self, request: Request) -> Brief:
         left = self._ledger.left()
@@ -258,47 +310,41 @@ class Coordinator:
             left["steps"] = max(0, self._policy.max_steps - len(self._graph.nodes))
         return make_brief(self._graph, self._run_id, request.triggers, request.refused, left)
 
-    async def _ask(self, brief: Brief) -> object:
-        try:
-            return await call_plugin(
-                partial(_answer, self._planner, brief, self._policy.max_edits),
-                tasks=self._tasks,
-                name="dagrun planner",
-                context=self._context,
-                seconds=self._policy.planner_timeout,
-                grace=self._policy.grace,
-                now=self._now,
-            )
-        except PluginFailed as error:
-            raise Over("failed", f"the planner gave no answer: {error}") from error
-
     # Answers ----------------------------------------------------------------------------------------------
 
     def _examine(
-        self, request: Request, said: object, brief: Brief, known: frozenset[str]
+        self, request: Request, said: object, told: _Told
     ) -> tuple[Patch | None, CheckedPatch | None, tuple[Problem, ...]]:
         """Turn an answer into a patch, and check that; whatever it is, looking at it cannot hurt the run."""
         try:
-            patch = self._patch_from(said, brief, known)
-            return patch, *self._check(request, patch, known)
+            patch = self._patch_from(said, told)
+            checked, problems = self._check(request, patch, told.known)
+            if isinstance(said, Plan):
+                problems = tuple(as_in_plan(problems, patch, said))
+            return patch, checked, problems
         except Over:
             raise
         except Refused as refused:
-            return None, None, (refused.problem,)
+            return None, None, refused.problems
         except Exception as error:
             # Data that no check has thought of; or a fault of ours, so the trace is kept.
             _LOG.exception("the answer of the planner could not be checked")
             raise Over("failed", f"the planner's answer cannot be checked: {type(error).__name__}") from error
 
-    def _patch_from(self, said: object, brief: Brief, known: frozenset[str]) -> Patch:
+    def _patch_from(self, said: object, told: _Told) -> Patch:
+        brief = told.brief
         match said:
+            case None if brief.is_first:
+                raise Over("failed", "the planner has none")
             case None:
                 raise Over("unchanged", "the planner leaves the plan as it is")
+            case Patch(edits=(), more=False) if brief.is_next and not said.changes_output:
+                raise Over("unchanged", said.reason or "the planner has nothing to add")
             case Plan():
                 count, limit = len(said.steps), self._policy.max_edits
                 if count > limit + len(self._graph.nodes):
                     raise Refused(Problem("DR409", "steps", {"count": str(count), "limit": str(limit)}))
-                patch = patch_of(self._graph, said, brief.revision, known)
+                patch = patch_of(self._graph, said, brief.revision, told.known)
                 if not patch.edits and not patch.changes_output:
                     raise Over("unchanged", "the planner's plan is the one that is carried out already")
                 return patch
@@ -313,11 +359,19 @@ class Coordinator:
         checked, problems = self._splicer.check(patch, "planner", known)
         if checked is None:
             return None, problems
+        if request.is_first and not checked.consequence.added and not self._stays(checked):
+            return None, (Problem("DR111", "steps"),)
         roots = {id_: node.root for id_, node in self._graph.nodes.items() if node.extra is not None}
         request.signature = signature_of(patch, roots)
-        if any(past.signature == request.signature for past in self._graph.replanned):
+        # The next step of a plan may well be the one before once more: to look whether it is done, say.
+        if request.number and any(past.signature == request.signature for past in self._graph.replanned):
             return None, (Problem("DR419", "edits"),)
         return checked, problems
+
+    def _stays(self, checked: CheckedPatch) -> bool:
+        """Whether anything of the plan is left after a patch."""
+        leaving = frozenset(checked.leaving)
+        return any(node.id not in leaving for node in self._graph.planned())
 
     def _refuse(self, request: Request, patch: Patch | None, problems: tuple[Problem, ...]) -> None:
         problems = tuple(problem for problem in problems if not problem.is_advice)
@@ -325,32 +379,16 @@ class Coordinator:
         self._record.refuse_patch("planner", problems)
         self._record.deliver()
         request.refused.append(Refusal(patch, problems))
-        if len(request.refused) >= MAX_CALLS:
+        request.tries -= 1
+        if not request.tries:
             raise Over("refused", shorten("; ".join(str(problem) for problem in problems), 500))
 
-    async def _ask_person(self, checked: CheckedPatch, reason: str) -> None:
-        text = f"May the plan be changed? {shorten(reason)}".strip()
+    async def _ask_person(self, checked: CheckedPatch, patch: Patch) -> None:
+        doubt = f" (its planner gives it a confidence of {patch.confidence:g})" if patch.confidence is not None else ""
+        text = f"May the plan be changed? {shorten(patch.reason)}".strip() + doubt
         answer = await self._people.ask_for_patch(text, diff_of(self._graph, checked))
         if answer is None:
             raise Over("denied", "nobody agreed to the patch")
         if answer.choice != "approve":
             by = f" by {shorten(answer.by)}" if answer.by else ""
             raise Over("denied", f"the patch was denied{by}{f': {shorten(answer.note)}' if answer.note else ''}")
-
-
-async def _answer(planner: Planner, brief: Brief, max_edits: int) -> object:
-    said: Any = planner.revise(brief)
-    if not hasattr(said, "__aiter__"):
-        return await said
-    found: list[Any] = []
-    try:
-        async for edit in said:
-            if not isinstance(edit, _EDITS):
-                raise TypeError(f"the planner streams edits, not a {type(edit).__name__}")
-            found.append(edit)
-            if len(found) > max_edits:
-                break  # the check refuses so many
-    finally:
-        if hasattr(said, "aclose"):
-            await said.aclose()  # a generator that is not at its end would be closed by nobody
-    return Patch(edits=tuple(found))

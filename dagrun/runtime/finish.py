@@ -26,6 +26,7 @@ class Finish:
         policy: Whether they have to.
         stop_running: Tells every running step to stop, with a reason, and gives their ids.
         on_stop: Called once, if the run is ended early.
+        on_more: Called when all has ended and the planner wants to be asked again; says whether it is.
         on_end: Called once, when every step has settled.
 
     Attributes:
@@ -42,6 +43,7 @@ class Finish:
         policy: Policy,
         stop_running: Callable[[str], Collection[str]],
         on_stop: Callable[[], None],
+        on_more: Callable[[], bool],
         on_end: Callable[[], None],
     ) -> None:
         self.stopped: tuple[Status, str] | None = None
@@ -52,6 +54,7 @@ class Finish:
         self._policy = policy
         self._stop_running = stop_running
         self._on_stop = on_stop
+        self._on_more = on_more
         self._on_end = on_end
         self._asked_about: bytes | None = None
 
@@ -66,6 +69,8 @@ class Finish:
         for node in list(graph.nodes.values()):
             if not node.state.is_settled and node.id not in running and node.children is None:
                 record.settle(node, State.CANCELLED, reason)
+        if graph.is_drafting:
+            record.end_draft("stopped", reason)
         if graph.triggers:
             record.end_replan(graph.asking, "stopped", reason, tuple(graph.triggers))
         for question in list(graph.questions.values()):
@@ -86,6 +91,8 @@ class Finish:
         """End the run, if every step has settled and nothing is left to be decided."""
         graph = self._graph
         if graph.unsettled or graph.triggers or graph.questions or self.has_ended:
+            return
+        if self.stopped is None and (graph.is_drafting or (graph.wants_more and self._on_more())):
             return
         count = sum(1 for _ in graph.planned()) if graph.revisions else len(graph.plan.steps)
         status, reason = status_of(self._record.unsuccessful(), count, self.stopped)

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import anyio
 from anyio.abc import TaskGroup
 
-from dagrun.errors import DagrunError, shorten
+from dagrun.errors import DagrunError, ModelError, shorten
 from dagrun.model.protocols import StillRunning
 from dagrun.runtime.backend import (
     is_being_cancelled,
@@ -38,6 +38,7 @@ async def call_plugin(
     seconds: float | None,
     grace: float,
     now: Callable[[], float],
+    is_alone: bool = False,
 ) -> T:
     """Make *call* in a task of its own, and wait for what it gives, if that comes in time.
 
@@ -51,6 +52,8 @@ async def call_plugin(
         seconds: How long it may take; `None` for ever.
         grace: Seconds that it gets to end when it was told to stop; then it is dropped.
         now: The clock of the loop.
+        is_alone: Whether the next call of its kind must not begin before this one has ended: who is cancelled while
+            waiting then waits for that, too, as long as *grace*.
 
     Raises:
         PluginFailed: It raised, cancelled itself, or took too long; what it gives after that is not used.
@@ -70,6 +73,12 @@ async def call_plugin(
         if made.fault:
             raise PluginFailed(made.fault) from made.error
         return made.value
+    except anyio.get_cancelled_exc_class():
+        made.scope.cancel()
+        if is_alone:
+            with anyio.move_on_after(grace, shield=True):
+                await made.over.wait()
+        raise
     finally:
         made.scope.cancel()
 
@@ -161,5 +170,7 @@ def _describe(error: BaseException) -> str:
         text = str(error)
     except BaseException:  # noqa: BLE001  (its own method raises that, whatever it is; nothing is awaited here)
         text = ""
+    if isinstance(error, ModelError) and text:
+        return shorten(text, MAX_TEXT)  # a sentence already
     name = type(error).__name__
     return shorten(f"it raised {name}: {text}" if text else f"it raised {name}", MAX_TEXT)

@@ -68,6 +68,11 @@ class Record:
         """Seconds since the start of the run."""
         return self._now() - self.zero
 
+    @property
+    def makespan(self) -> float:
+        """Seconds from the start of the run to its end, or to now."""
+        return (self._now() if self.ended_at is None else self.ended_at) - self.zero
+
     def emit(self, event: Event) -> None:
         """Apply *event* to the state, and keep it for the observers."""
         self.graph.apply(event)
@@ -241,6 +246,18 @@ class Record:
         self.emit(events.ReplanRequested(self.next_seq(), self.at(), trigger))
         self.on_trigger()
 
+    def start_draft(self, *, is_held: bool) -> None:
+        """Note that the planner writes the first plan."""
+        self.emit(events.DraftStarted(self.next_seq(), self.at(), self.graph.goal, is_held))
+
+    def end_draft(self, result: str, reason: str, **facts: Any) -> None:
+        """Note that the planner has ended it."""
+        self.emit(events.DraftEnded(self.next_seq(), self.at(), result, reason, **facts))
+
+    def want_plan(self, kind: TriggerKind, reason: str) -> None:
+        """Note that the run needs a plan, or more of one."""
+        self._trigger(Trigger(kind, GOAL, reason))
+
     def start_replan(self, steps: tuple[str, ...]) -> None:
         """Note that the planner is asked."""
         self.emit(events.ReplanStarted(self.next_seq(), self.at(), self.graph.replans + 1, steps))
@@ -249,7 +266,7 @@ class Record:
         """Note that a request is over: what it was about goes on, or is skipped."""
         over = tuple(steps)
         if GOAL in over and result not in ("applied", "unchanged"):
-            self._skip_unstarted(f"there is no plan for the changed goal: {reason}")
+            self._skip_unstarted(f"there is no plan for the goal: {reason}")
         self.emit(events.ReplanEnded(self.next_seq(), self.at(), number, result, reason, over, **facts))
         for id_ in over:
             if id_ != GOAL:

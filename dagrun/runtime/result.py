@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagrun.errors import RunFailed
+from dagrun.errors import Problem, RunFailed
 from dagrun.graph.critical import remaining_paths, topological_order
 from dagrun.graph.history import PlanHistory
 from dagrun.graph.live import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.artifact import ArtifactStore
-from dagrun.model.outcome import Attempt, Failure, Recovery, State, Status
+from dagrun.model.outcome import Attempt, Failure, Outcome, Recovery, State, Status
 from dagrun.model.value import Stored, decode
 from dagrun.model.verdict import Verdict
 from dagrun.runtime.answer import answer_of
@@ -128,6 +128,16 @@ class RunResult:
         return PlanHistory(self._graph.plan.plan, self._graph.revisions)
 
     @property
+    def has_plan(self) -> bool:
+        """Whether there was a plan at all, or the planner of a run with nothing but a goal has found one."""
+        return self._graph.has_plan
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What is wrong with the planner's plan, if there was none that could be run."""
+        return self._graph.problems
+
+    @property
     def replans(self) -> int:
         """How often the planner was asked to change the plan."""
         return self._graph.replans
@@ -205,13 +215,21 @@ class RunResult:
 
     @property
     def tokens(self) -> int:
-        """Tokens that all attempts reported."""
-        return sum(a.outcome.tokens for n in self._graph.nodes.values() for a in n.attempts if a.outcome)
+        """Tokens that all attempts reported, and the models of the planner and the critics."""
+        return self._graph.models.tokens + sum(outcome.tokens for outcome in self._outcomes())
 
     @property
     def cost(self) -> float:
-        """Cost that all attempts reported."""
-        return sum(a.outcome.cost or 0.0 for n in self._graph.nodes.values() for a in n.attempts if a.outcome)
+        """Cost that they reported; without that of `unpriced` tokens, which nobody knows."""
+        return self._graph.models.cost + sum(outcome.cost or 0.0 for outcome in self._outcomes())
+
+    @property
+    def unpriced(self) -> int:
+        """Tokens of which nobody knows what they cost."""
+        return self._graph.models.unpriced + sum(o.tokens for o in self._outcomes() if o.cost is None)
+
+    def _outcomes(self) -> Iterator[Outcome]:
+        return (a.outcome for node in self._graph.nodes.values() for a in node.attempts if a.outcome)
 
     def raise_for_status(self) -> RunResult:
         """Give the result itself, if the run succeeded.
@@ -236,9 +254,11 @@ class RunResult:
             "parallelism": self.parallelism,
             "tokens": self.tokens,
             "cost": self.cost,
+            "unpriced": self.unpriced,
             "goal": self._graph.goal,
             "revisions": len(self._graph.revisions),
             "replans": self.replans,
+            "problems": [problem.as_dict() for problem in self.problems],
             "warnings": list(self.warnings),
             "handoff": self.handoff,
             "steps": {id_: _as_dict(result) for id_, result in self.steps.items()},

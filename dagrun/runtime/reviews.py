@@ -14,7 +14,9 @@ from dagrun.errors import shorten
 from dagrun.model.outcome import ErrorKind, Failure, Outcome, State
 from dagrun.model.plan import Step
 from dagrun.model.policy import Policy
+from dagrun.model.usage import METER
 from dagrun.model.verdict import Critic, Verdict
+from dagrun.runtime.metering import RunMeter
 from dagrun.runtime.plugin import PluginFailed, call_plugin
 
 MAX_NAME = 60
@@ -28,13 +30,22 @@ class Reviews:
         policy: How long each of them may take.
         context: The context variables that they start from.
         now: The clock of the loop.
+        meter: Makes what charges the models of one review.
     """
 
-    def __init__(self, critics: Sequence[Critic], policy: Policy, context: Context, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        critics: Sequence[Critic],
+        policy: Policy,
+        context: Context,
+        now: Callable[[], float],
+        meter: Callable[[], RunMeter],
+    ) -> None:
         self._critics = tuple(critics)
         self._policy = policy
         self._context = context
         self._now = now
+        self._meter = meter
         self._tasks: TaskGroup
 
     def open(self, tasks: TaskGroup) -> None:
@@ -58,23 +69,25 @@ class Reviews:
         return tuple(verdict for verdict in verdicts if verdict is not None)
 
     async def _verdict(self, critic: Critic, step: Step, outcome: Outcome) -> Verdict:
-        name = _name(critic)
+        name, meter = _name(critic), self._meter()
+        context = self._context.copy()
+        context.run(METER.set, meter)
         try:
             said: object = await call_plugin(
                 partial(_review, critic, step, replace(outcome)),
                 tasks=self._tasks,
                 name="dagrun critic",
-                context=self._context,
+                context=context,
                 seconds=self._policy.critic_timeout,
                 grace=self._policy.grace,
                 now=self._now,
             )
         except PluginFailed as error:
             # What nobody has judged must not flow on as if it had been passed.
-            return Verdict("fail", None, f"the critic failed: {error}", name)
+            return Verdict("fail", None, f"the critic failed: {error}", name, meter.tokens, meter.cost)
         if not isinstance(said, Verdict):
             return Verdict("fail", None, f"the critic failed: it gave a {type(said).__name__}, not a Verdict", name)
-        return replace(said, critic=name)
+        return replace(said, critic=name, tokens=meter.tokens, cost=meter.cost)
 
 
 async def _review(critic: Critic, step: Step, outcome: Outcome) -> Verdict:

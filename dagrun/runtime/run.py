@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import Context
+from functools import partial
 from random import Random
 
 import anyio
@@ -25,7 +26,7 @@ from dagrun.model.event import RunStarted
 from dagrun.model.outcome import State, Status, TriggerKind
 from dagrun.model.patch import Consequence, Patch
 from dagrun.model.protocols import Executor
-from dagrun.model.question import Answer, Approver, Question
+from dagrun.model.question import Answer, Approver, Question, answer_from
 from dagrun.model.toolbox import hint
 from dagrun.model.value import Stored
 from dagrun.model.verdict import Critic
@@ -35,6 +36,7 @@ from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.attempt import Attempts
 from dagrun.runtime.backend import clock
 from dagrun.runtime.coordinator import Coordinator
+from dagrun.runtime.metering import RunMeter
 from dagrun.runtime.observers import DEFAULT_BUFFER, Observer, Subscription
 from dagrun.runtime.people import People
 from dagrun.runtime.record import Record
@@ -62,6 +64,7 @@ class Run:
         critics: Who looks at what steps give.
         approver: Who answers questions, or nobody.
         attended: Whether the host answers them, through `pending` and `answer`.
+        is_plan_only: Whether nothing runs: the planner's plan is all that is wanted.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class Run:
         critics: Sequence[Critic] = (),
         approver: Approver | None = None,
         attended: bool = False,
+        is_plan_only: bool = False,
     ) -> None:
         self.id = run_id
         self.artifacts = artifacts
@@ -108,7 +112,8 @@ class Run:
         record.on_void = self._people.forget
         record.on_pause = self._people.hold_at_pause
         self._accounts = Accounts(self._graph, record, plan.policy, ledger)
-        self._reviews = Reviews(critics, plan.policy, context, now) if critics else None
+        meter = partial(RunMeter, ledger, self._on_charge)
+        self._reviews = Reviews(critics, plan.policy, context, now, meter) if critics else None
         self._scheduler = Scheduler(
             graph=self._graph,
             record=record,
@@ -122,25 +127,29 @@ class Run:
             now=now,
             on_ready=self._nudge,
             on_stop=self._on_stop,
+            on_more=lambda: self._coordinator is not None and self._coordinator.go_on(),
             on_end=self._end,
         )
-        self._coordinator = self._make_coordinator(planner) if planner is not None else None
+        self._coordinator = self._coordinator_for(planner, random, is_plan_only=is_plan_only)
         self._alarms: Alarms
         self._workers: Workers
 
-    def _make_coordinator(self, planner: Planner) -> Coordinator:
+    def _coordinator_for(self, planner: Planner | None, random: Random, *, is_plan_only: bool) -> Coordinator | None:
+        if planner is None:
+            return None
         coordinator = Coordinator(
             planner=planner,
             run_id=self.id,
             record=self._record,
             splicer=self._splicer,
-            splice=self._scheduler.splice,
+            scheduler=self._scheduler,
             ledger=self._ledger,
             people=self._people,
             context=self._context,
+            random=random,
             now=self._now,
-            stop=self._stop,
-            settle_down=self._settle_down,
+            on_charge=self._on_charge,
+            is_plan_only=is_plan_only,
         )
         self._record.replan_on = frozenset(self._plan.policy.replan_on)
         self._record.on_trigger = coordinator.wake
@@ -188,10 +197,7 @@ class Run:
             StepNotFound: There is no such step.
         """
         # Before anything has changed: half a cancellation would leave a step that nobody ever wakes.
-        if threading.get_ident() != self._thread and not self.has_ended:
-            raise ContractError(
-                "a run is cancelled in its loop; in a thread, use anyio.from_thread.run_sync(run.cancel)"
-            )
+        self._must_be_in_loop("cancelled", "run_sync(run.cancel)")
         if step is not None and step not in self._graph.nodes:
             raise StepNotFound(f"the run has no step {step!r}{hint(step, self._graph.nodes)}")
         if step is None:
@@ -288,25 +294,18 @@ class Run:
         """
         self._must_be_in_loop()
         several = [question] if isinstance(question, str | Question) else list(question)
-        if isinstance(answer, bool):
-            answer = Answer("approve" if answer else "deny")
-        if not isinstance(answer, Answer):
-            raise ContractError(f"an answer is True, False or a dagrun.Answer, not {type(answer).__name__}")
-        self._people.answer([q.id if isinstance(q, Question) else q for q in several], answer)
+        self._people.answer([q.id if isinstance(q, Question) else q for q in several], answer_from(answer))
 
-    def _must_be_in_loop(self) -> None:
+    def _must_be_in_loop(self, done: str = "changed", how: str = "run(run.splice, …)") -> None:
         if threading.get_ident() != self._thread and not self.has_ended:
-            raise ContractError("a run is changed in its loop; in a thread, use anyio.from_thread.run(run.splice, …)")
+            raise ContractError(f"a run is {done} in its loop; in a thread, use anyio.from_thread.{how}")
 
     async def result(self) -> RunResult:
         """Wait for the run to end, and give its result. A step that would not stop does not hold it up."""
         await self._ended.wait()
-        graph, record = self._graph, self._record
+        graph, seconds = self._graph, self._record.makespan
         assert graph.status is not None
-        assert record.ended_at is not None
-        steps = StepResults(graph.nodes)
-        makespan = record.ended_at - record.zero
-        return RunResult(self.id, graph.status, graph.reason, steps, self.artifacts, makespan, graph)
+        return RunResult(self.id, graph.status, graph.reason, StepResults(graph.nodes), self.artifacts, seconds, graph)
 
     # For the one who opens it -----------------------------------------------------------------------------
 
@@ -336,6 +335,8 @@ class Run:
         self._scheduler.open(self._alarms, attempts)
         goal = self._plan.plan.goal
         record.begin_run(RunStarted(record.next_seq(), record.at(), self.id, len(self._graph.nodes), goal, time.time()))
+        if self._coordinator is not None:
+            self._coordinator.begin()
         self._scheduler.finish_if_settled()
         record.deliver()
         self._nudge()
@@ -362,7 +363,7 @@ class Run:
         self._record.deliver()
         self._workers.suspended()
 
-    def _stop(self, status: Status, reason: str) -> None:
+    def _stop(self, status: Status, reason: str) -> None:  # the scheduler is made after those who call it
         self._scheduler.stop(status, reason)
 
     def _settle_down(self) -> None:
@@ -373,6 +374,10 @@ class Run:
         if self._accounts.feed():
             self._alarms.at(self._now(), self._settle_down)  # not at once: either run may be amid a change
         self._nudge()
+
+    def _on_charge(self) -> None:
+        self._accounts.look()
+        self._settle_down()
 
     def _on_stop(self) -> None:
         self._accounts.is_closed = True

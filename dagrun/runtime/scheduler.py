@@ -56,6 +56,7 @@ class Scheduler:
         now: The clock of the loop.
         on_ready: Called when something has become ready by itself, to wake a worker.
         on_stop: Called once, if the run is ended early.
+        on_more: Called when all has ended and the planner wants to be asked again; says whether it is.
         on_end: Called once, when every step has settled.
 
     Attributes:
@@ -77,6 +78,7 @@ class Scheduler:
         now: Callable[[], float],
         on_ready: Callable[[], None],
         on_stop: Callable[[], None],
+        on_more: Callable[[], bool],
         on_end: Callable[[], None],
     ) -> None:
         self._graph = graph
@@ -106,6 +108,7 @@ class Scheduler:
             policy=policy,
             stop_running=self._stop_running,
             on_stop=on_stop,
+            on_more=on_more,
             on_end=on_end,
         )
         # The class of the running backend: made through anyio.CancelScope, each would look the backend up again.

@@ -1,13 +1,8 @@
-"""For testing pipelines: a virtual clock, and stand-ins that keep the contract of the tools they replace.
-
-On the virtual clock a timeout of an hour costs nothing and a makespan is exact. Threads, processes and sockets live
-in real time: test those on a real loop.
-"""
+"""A virtual clock: a timeout of an hour costs nothing, and a makespan is exact."""
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import selectors
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
@@ -15,7 +10,6 @@ from typing import Any, TypeVar
 import anyio
 
 from dagrun.errors import ContractError
-from dagrun.model.toolbox import AnyTool
 
 T = TypeVar("T")
 
@@ -95,53 +89,3 @@ def run_virtual(function: Callable[..., Awaitable[T]], *args: Any, backend: str 
     """
     name, options = virtual_backend(backend)
     return anyio.run(function, *args, backend=name, backend_options=options)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Takes:
-    """An act of a stand-in: it lasts some time, and then returns or raises.
-
-    Attributes:
-        seconds: How long.
-        then: What it returns; an exception is raised.
-    """
-
-    seconds: float
-    then: Any = None
-
-
-class StandIn:
-    """Plays a tool: the same name, arguments, output type and effect, but a script in place of the function.
-
-    Args:
-        tool: The tool to play.
-        acts: One for each call; the last one goes on for ever. A value is returned, an exception raised, `Takes`
-            lasts, and a function is called with the arguments.
-
-    Attributes:
-        tool: What goes into the toolbox.
-        calls: The arguments of each call so far.
-
-    Example:
-        >>> from dagrun import tool
-        >>> @tool(effect="read")
-        ... def load(path: str) -> int: ...
-        >>> flaky = StandIn(load, TimeoutError(), Takes(2, 7))
-    """
-
-    def __init__(self, tool: AnyTool, *acts: Any) -> None:
-        if not acts:
-            raise ContractError(f"the stand-in for {tool.name} has no act")
-        self._acts = acts
-        self.calls: list[dict[str, Any]] = []
-        self.tool: AnyTool = dataclasses.replace(tool, function=self._play, executor="coroutine")
-
-    async def _play(self, **arguments: Any) -> Any:
-        act = self._acts[min(len(self.calls), len(self._acts) - 1)]
-        self.calls.append(arguments)
-        if isinstance(act, Takes):
-            await anyio.sleep(act.seconds)
-            act = act.then
-        if isinstance(act, BaseException):
-            raise act
-        return act(**arguments) if callable(act) else act

@@ -1,0 +1,161 @@
+"""Engines: what many runs share, and how a run is opened and closed."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from contextvars import Context, ContextVar, copy_context
+from random import Random
+from types import TracebackType
+from typing import Self, Unpack
+
+import anyio
+
+from dagrun.api.checking import AnyPlan, Inputs, check
+from dagrun.api.options import Options, RunOptions
+from dagrun.errors import ContractError, PlanRefused, RunFailed, ValueRefused
+from dagrun.executors.pool import Executors
+from dagrun.graph.budget import Budget
+from dagrun.graph.checked import CheckedPlan
+from dagrun.graph.frontier import Cap
+from dagrun.model.policy import Policy
+from dagrun.model.protocols import Executor
+from dagrun.model.value import Stored, encode
+from dagrun.runtime.artifacts import ArtifactFolder
+from dagrun.runtime.observers import Callback
+from dagrun.runtime.result import RunResult
+from dagrun.runtime.run import Run
+
+# The engines that the running code is a tool of: the one that called it, and those around that one.
+_ENGINES: ContextVar[frozenset[Engine]] = ContextVar("dagrun engines", default=frozenset())
+
+
+class Engine:
+    """What many runs share: worker threads and processes, and, if asked, one limit on running steps.
+
+    Use it with ``async with``, for the life of a service.
+
+    Args:
+        max_running: Steps that run at once in all runs together; `None` for no limit. A tool cannot start another
+            run in an engine that has this limit and runs the tool: each could wait for a place that the other holds.
+        policy: The limits of each run, and the sizes of the shared pools.
+        budget: Ceilings on what all runs together may use.
+        executors: As for `dagrun.start`, for every run; a run may bring more of its own.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_running: int | None = None,
+        policy: Policy | None = None,
+        budget: Budget | None = None,
+        executors: Mapping[str, Executor] | None = None,
+    ) -> None:
+        if max_running is not None and max_running < 1:
+            raise ContractError(f"max_running must be at least 1, got {max_running}")
+        self.policy = policy
+        self._budget = budget
+        self._shared = Cap(max_running) if max_running is not None else None
+        self._executors = Executors(executors)
+        self._is_open = False
+
+    async def __aenter__(self) -> Self:
+        self._is_open = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_open = False
+        await self._executors.aclose()
+
+    @asynccontextmanager
+    async def start(self, plan: AnyPlan | None = None, **options: Unpack[RunOptions]) -> AsyncIterator[Run]:
+        """Run a plan in this engine; see `dagrun.start`."""
+        async with self._open(plan, Options(**options)) as running:
+            yield running
+
+    async def run(self, plan: AnyPlan | None = None, **options: Unpack[RunOptions]) -> RunResult:
+        """Run a plan in this engine to its end; see `dagrun.run`."""
+        async with self._open(plan, Options(**options)) as running:
+            return await running.result()
+
+    async def draft(self, **options: Unpack[RunOptions]) -> CheckedPlan:
+        """Get the plan for a goal in this engine; see `dagrun.draft`."""
+        made = Options(**options)
+        known = made.plan_of(None, self.policy, self._executors.named(made.executors))
+        if known.steps:
+            return known
+        async with self._open(None, made, is_plan_only=True) as running:
+            result = await running.result()
+        if result.problems:
+            raise PlanRefused(result.problems)
+        if not result.has_plan:
+            raise RunFailed(str(result.status), result.reason)
+        drafted = result.plan.current
+        return check(drafted, known.toolbox, policy=known.policy, inputs=made.inputs or {}, executors=known.executors)
+
+    @asynccontextmanager
+    async def _open(self, plan: AnyPlan | None, options: Options, *, is_plan_only: bool = False) -> AsyncIterator[Run]:
+        if not self._is_open:
+            raise ContractError("the engine is not open; use it with 'async with'")
+        context = self._context()
+        named = self._executors.named(options.executors)
+        checked = options.plan_of(plan, self.policy, named)
+        running = Run(
+            checked,
+            inputs=_stored(options.inputs or {}),
+            run_id=options.run_id or uuid.uuid4().hex,
+            executors=self._executors.of(checked, named),
+            artifacts=ArtifactFolder(options.artifacts),
+            context=context,
+            random=Random(options.seed),
+            shared=self._shared,
+            budget=self._budget,
+            planner=options.planner,
+            critics=options.critics,
+            approver=options.approver,
+            attended=options.attended,
+            is_plan_only=is_plan_only,
+        )
+        failure: BaseException | None = None
+        try:
+            async with anyio.create_task_group() as tasks:
+                if options.on_event is not None:
+                    running.watch(Callback(options.on_event))
+                running.open(tasks)
+                try:
+                    yield running
+                    await running.wait_until_ended()
+                except BaseException as error:
+                    failure = error
+                    running.interrupt(f"the code around the run ended with {type(error).__name__}")
+                    raise
+        except BaseExceptionGroup as group:
+            # The task group wraps what the body raised; callers expect their own exception back. Compared by count,
+            # not identity: trio hands out a copy of an exception that is itself a group. And by type: a fault of our
+            # own cancels the body, which is then not what went wrong.
+            if failure is not None and len(group.exceptions) == 1 and type(group.exceptions[0]) is type(failure):
+                raise failure from None
+            raise
+        finally:
+            running.close()
+
+    def _context(self) -> Context:
+        """The context variables for a new run; refused to a tool that would make this engine wait for itself."""
+        if self._shared is not None and self in _ENGINES.get():
+            raise ContractError(
+                "a tool cannot start a run in the engine that it runs in, because max_running could make the two wait "
+                "for each other; use dagrun.run, or an engine of its own"
+            )
+        context = copy_context()
+        context.run(_ENGINES.set, _ENGINES.get() | {self})
+        return context
+
+
+def _stored(inputs: Inputs) -> Stored:
+    try:
+        return encode(dict(inputs))
+    except ValueRefused as error:
+        raise ValueRefused(f"inputs: {error}") from error

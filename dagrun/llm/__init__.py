@@ -1,0 +1,1 @@
+"""Language models: one small protocol, and the only place that knows the libraries of their providers."""

@@ -1,0 +1,178 @@
+"""What can go wrong with a call of a model, whichever library reports it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from email.utils import mktime_tz, parsedate_tz
+from typing import Any, Final
+
+from dagrun.errors import ModelError, shorten
+
+# What providers call errors that pass by themselves, and those of an empty purse, which come with status 429 as well.
+_PASSING: Final = frozenset(
+    (
+        "api_error",
+        "internal_error",
+        "internal_server_error",
+        "overloaded_error",
+        "rate_limit_error",
+        "rate_limit_exceeded",
+        "server_error",
+        "server_overloaded",
+        "timeout_error",
+    )
+)
+_EMPTY_PURSE: Final = ("insufficient_quota", "billing_hard_limit_reached", "billing_error", "credit balance")
+_TRANSIENT: Final = frozenset((408, 409, 425, 429))
+_NEVER: Final = frozenset((501, 505))
+_UNREACHED: Final = frozenset(("ConnectError", "ConnectTimeout", "PoolTimeout"))
+_TURNED_AWAY: Final = frozenset((501, 503, 529))
+
+
+class Fault(Exception):
+    """A call that gave no answer, before anybody has decided what to do about it.
+
+    Attributes:
+        reason: What happened, in a few words.
+        status: Of the HTTP answer, if there was one.
+        code: What the provider calls it; empty if it has no name.
+        text: All that the server said about it; for looking only, it may hold secrets.
+        retry_after: Seconds.
+        is_transient: Whether the same call may work later.
+        is_foreign: The answer is not of the form that this API has: the server does not speak it.
+        is_free: The model has surely not worked: the call did not reach it, or was turned away.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        status: int | None = None,
+        code: str = "",
+        text: str = "",
+        retry_after: float | None = None,
+        is_transient: bool = False,
+        is_foreign: bool = False,
+        is_free: bool = False,
+    ) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.status = status
+        self.code = code
+        self.text = text
+        self.retry_after = retry_after
+        self.is_transient = is_transient
+        self.is_foreign = is_foreign
+        self.is_free = is_free
+
+    def error(self, model: str, secret: str) -> ModelError:
+        """The error for callers, without *secret* in it."""
+        # The secret first: a text that was shortened may hold half of it.
+        text = self.reason.replace(secret, "***") if secret else self.reason
+        return ModelError(
+            f"{shorten(model, 60)}: {shorten(text)}",
+            status=self.status,
+            is_transient=self.is_transient,
+            retry_after=self.retry_after,
+        )
+
+
+def broke_off(what: str) -> Fault:
+    """The answer has begun and does not come to its end."""
+    return Fault(f"the answer broke off: {what}", is_transient=True)
+
+
+def reported(error: Any) -> Fault:
+    """An error that the server has reported in the middle of its answer, as an object or a text."""
+    code, message = _said(error)
+    text = f"{code} {message}"
+    status = int(code) if code.isdecimal() and 400 <= int(code[:4]) <= 599 else None
+    is_transient = _is_transient(status, text) if status is not None else code in _PASSING
+    return Fault(f"the server reports {_quote(code, message)}", code=code, text=text, is_transient=is_transient)
+
+
+def fault_of(error: Exception) -> Fault:
+    """What *error*, which the library of a provider or its HTTP client has raised, means."""
+    status = getattr(error, "status_code", None)
+    response = getattr(error, "response", None)
+    if isinstance(status, int) and response is not None:
+        return _from_status(status, getattr(error, "body", None), response.headers)
+    names = {kind.__name__ for kind in type(error).__mro__}
+    cause = _root(error)
+    is_free = type(error.__cause__).__name__ in _UNREACHED
+    if "CERTIFICATE_VERIFY_FAILED" in str(cause) or names & {"UnsupportedProtocol", "InvalidURL", "LocalProtocolError"}:
+        return Fault(f"the server cannot be asked: {_sentence(cause)}")
+    if names & {"APITimeoutError", "TimeoutException"}:
+        return Fault("the server did not say anything in time", is_transient=True, is_free=is_free)
+    if names & {"APIConnectionError", "RequestError", "SSLError", "EndOfStream"}:
+        return Fault(f"no connection to the server: {_sentence(cause)}", is_transient=True, is_free=is_free)
+    return Fault(f"the call failed with {_sentence(error)}")
+
+
+def _from_status(status: int, body: Any, headers: Mapping[str, str]) -> Fault:
+    code, message = _said(body)
+    text = f"{code} {body}"[:10_000]
+    if 300 <= status < 400:
+        message = "it sends us to another address, which we do not follow"
+    elif status in {404, 405} and "model" not in message:
+        message = f"{message or 'no such path'} (is the address of the server right?)"
+    return Fault(
+        f"status {status}: {_quote(code, message)}",
+        status=status,
+        code=code,
+        text=text,
+        retry_after=_retry_after(headers),
+        is_transient=_is_transient(status, text),
+        is_free=status < 500 or status in _TURNED_AWAY,
+    )
+
+
+def _said(body: Any) -> tuple[str, str]:
+    """The code and the message of an error, in the many forms that servers have for it."""
+    if isinstance(body, Mapping) and isinstance(body.get("error"), Mapping | str):
+        body = body["error"]
+    if not isinstance(body, Mapping):
+        return "", body[:10_000] if isinstance(body, str) else ""
+    code = next((body[key] for key in ("code", "type") if isinstance(body.get(key), str | int)), "")
+    message = next((body[key] for key in ("message", "detail") if body.get(key)), "")
+    return str(code)[:100], str(message)[:10_000]
+
+
+def _quote(code: str, message: str) -> str:
+    return ": ".join(part for part in (code, message) if part) or "an error without words"
+
+
+def _is_transient(status: int, text: str) -> bool:
+    if any(word in text for word in _EMPTY_PURSE):
+        return False
+    return status in _TRANSIENT or (status >= 500 and status not in _NEVER)
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers.get(name, "")) * scale
+        except ValueError:
+            continue
+        if math.isfinite(seconds) and seconds >= 0:
+            return seconds
+    date = parsedate_tz(headers.get("retry-after", ""))
+    try:
+        return None if date is None else max(0.0, mktime_tz(date) - time.time())
+    except (OverflowError, ValueError):
+        return None
+
+
+def _root(error: BaseException) -> BaseException:
+    for _ in range(10):
+        cause = error.__cause__ or error.__context__
+        if cause is None or not str(cause):
+            break
+        error = cause
+    return error
+
+
+def _sentence(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,0 +1,290 @@
+"""Example goals with their plans, as prompts show them.
+
+Their tools are declared like any others, so tests check the examples as the checker checks every plan. They are never
+called; and in a prompt their names begin with something that no tool of the user's begins with.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from dagrun.model.tool import tool
+from dagrun.model.toolbox import AnyTool
+
+Dialect = Literal["json", "compiler"]
+
+# What the names of the tools of the examples begin with, unless a tool of the user's does.
+PREFIX: Final = "ex_"
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """What `ex_tickets` gives a list of."""
+
+    id: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What `ex_digest` gives."""
+
+    text: str
+    urgent: int
+
+
+@tool(effect="read")
+async def ex_weather(city: str, month: str) -> str:
+    """Describe the weather that a city usually has in a month."""
+    raise NotImplementedError
+
+
+@tool(effect="read")
+async def ex_hotel_price(city: str, month: str) -> float:
+    """Look up the price of an ordinary room, in dollars."""
+    raise NotImplementedError
+
+
+@tool(effect="pure")
+async def ex_write(task: str, notes: list[str]) -> str:
+    """Write a short text from notes."""
+    raise NotImplementedError
+
+
+@tool(effect="read")
+async def ex_tickets(count: int) -> list[Ticket]:
+    """Read the newest tickets."""
+    raise NotImplementedError
+
+
+@tool(effect="read")
+async def ex_archived_tickets(count: int) -> list[Ticket]:
+    """Read the newest tickets from last night's copy."""
+    raise NotImplementedError
+
+
+@tool(effect="read")
+async def ex_backlog(days: int) -> int:
+    """Count the tickets that are older than some days."""
+    raise NotImplementedError
+
+
+@tool(effect="pure")
+async def ex_summary(text: str) -> str:
+    """Summarise a text in a sentence."""
+    raise NotImplementedError
+
+
+@tool(effect="pure")
+async def ex_digest(summaries: list[str]) -> Digest:
+    """Put summaries in order, and count the urgent ones."""
+    raise NotImplementedError
+
+
+@tool(effect="effectful")
+async def ex_mail(to: str, body: str) -> str:
+    """Send a mail, and give its id."""
+    raise NotImplementedError
+
+
+_CITIES: Final = ("Oslo", "Lima", "Quito")
+TRIP_TOOLS: Final[tuple[AnyTool, ...]] = (ex_weather, ex_hotel_price, ex_write)
+TICKET_TOOLS: Final[tuple[AnyTool, ...]] = (ex_tickets, ex_backlog, ex_summary, ex_digest, ex_mail)
+PATCH_TOOLS: Final[tuple[AnyTool, ...]] = (*TICKET_TOOLS, ex_archived_tickets)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A goal, and a good answer.
+
+    Attributes:
+        goal: The goal.
+        tools: All the tools that there are for it.
+        lesson: What is to be seen in it, in a sentence.
+        answers: The answer in each dialect that can say it.
+    """
+
+    goal: str
+    tools: tuple[AnyTool, ...]
+    lesson: str
+    answers: Mapping[Dialect, str]
+
+
+def _lines(steps: list[dict[str, Any]], **fields: Any) -> str:
+    """A plan as JSON, a step a line."""
+    shown = ",\n  ".join(_json(step) for step in steps)
+    others = "".join(f", {_json(name)}: {_json(value)}" for name, value in fields.items())
+    return f'{{"steps": [\n  {shown}\n]{others}}}'
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _trip() -> str:
+    look_ups = [
+        {"id": f"{what}_{city.lower()}", "tool": f"ex_{tool_}", "args": {"city": city, "month": "May"}}
+        for what, tool_ in (("hotel", "hotel_price"), ("weather", "weather"))
+        for city in _CITIES
+    ]
+    notes = [f"{city}: ${{weather_{city.lower()}}} A room costs ${{hotel_{city.lower()}}} USD." for city in _CITIES]
+    advice = {"id": "advice", "tool": "ex_write", "args": {"task": "Recommend one of the cities.", "notes": notes}}
+    return _lines([*look_ups, advice], output="advice", confidence=0.9)
+
+
+def _tickets() -> str:
+    steps = [
+        {"id": "tickets", "tool": "ex_tickets", "args": {"count": 5}},
+        {"id": "backlog", "tool": "ex_backlog", "args": {"days": 30}},
+        {
+            "id": "summaries",
+            "tool": "ex_summary",
+            "args": {"text": "${item.text}"},
+            "for_each": {"$step": "tickets", "path": ""},
+        },
+        {"id": "digest", "tool": "ex_digest", "args": {"summaries": "${summaries}"}},
+        {
+            "id": "mail",
+            "tool": "ex_mail",
+            "args": {
+                "to": "ops@example.com",
+                "body": "${digest.text}\n${backlog} are older than a month. Up to $100 can be refunded at once.",
+            },
+            "when": {"ref": "digest.urgent", "op": ">", "value": 0},
+        },
+    ]
+    return _lines(steps, output="digest.text", confidence=0.8)
+
+
+_REFUSAL: Final = _json({"refusal": "no tool can book a table, and the address of the office is not known"})
+
+EXAMPLES: Final[tuple[Example, ...]] = (
+    Example(
+        goal="Where should we meet in May: Oslo, Lima or Quito? Weather and prices count.",
+        tools=TRIP_TOOLS,
+        lesson="Six look-ups at once, and one step that joins them. In a row, they would take three times as long.",
+        answers={
+            "json": _trip(),
+            "compiler": """\
+1. ex_hotel_price("Oslo", "May")
+2. ex_hotel_price("Lima", "May")
+3. ex_hotel_price("Quito", "May")
+4. ex_weather("Oslo", "May")
+5. ex_weather("Lima", "May")
+6. ex_weather("Quito", "May")
+7. ex_write("Recommend one of the cities.", ["Oslo: $4 A room costs $1 USD.", "Lima: $5 A room costs $2 USD.", \
+"Quito: $6 A room costs $3 USD."])
+8. join($7)""",
+        },
+    ),
+    Example(
+        goal="Summarise the five newest tickets. If any is urgent, mail the digest to ops@example.com, with the number "
+        "of tickets older than a month, and say that up to $100 can be refunded at once.",
+        tools=TICKET_TOOLS,
+        lesson="The backlog is counted beside everything else; the summaries are one step with for_each; the mail is "
+        "sent only because the goal asks for it, and only if the condition holds; $100 is plain text.",
+        answers={"json": _tickets()},
+    ),
+    Example(
+        goal="Book a table for four, tonight, near the office.",
+        tools=TRIP_TOOLS,
+        lesson="No tool books tables, and nobody has said where the office is.",
+        answers={
+            "json": _REFUSAL,
+            "compiler": _REFUSAL,
+        },
+    ),
+)
+
+# What has gone wrong here: the tickets cannot be read, and neither can the backlog be counted.
+PATCH: Final = _json(
+    {
+        "edits": [
+            {
+                "op": "replace",
+                "id": "tickets",
+                "step": {"id": "tickets2", "tool": "ex_archived_tickets", "args": {"count": 5}},
+            },
+            {"op": "drop", "id": "backlog"},
+            {
+                "op": "rewire",
+                "id": "mail",
+                "args": {"to": "ops@example.com", "body": "${digest.text}\nUp to $100 can be refunded at once."},
+            },
+        ],
+        "reason": "the copy has the same tickets, and the mail is useful without the backlog",
+        "confidence": 0.7,
+    }
+)
+PATCH_EXAMPLE: Final = f"""\
+The plan: tickets (ex_tickets) and backlog (ex_backlog) side by side; summaries for each of "${{tickets}}"; digest of \
+"${{summaries}}"; mail with "${{digest.text}}" and "${{backlog}}" in its body.
+What has happened: tickets failed (unreachable) and backlog failed twice. There is a tool ex_archived_tickets.
+Answer:
+{PATCH}
+Note: summaries gets the output of tickets2 by itself, so it is not touched, and digest neither. Nothing else \
+can count the backlog, so it is dropped, and mail does without."""
+
+
+def signature_of(tool: AnyTool) -> str:
+    """A contract in a line, as examples show it."""
+    properties = tool.arguments.schema.get("properties", {})
+    takes = ", ".join(f"{name}: {_type(schema, tool.arguments.schema)}" for name, schema in properties.items())
+    gives = _type(tool.output.schema, tool.output.schema)
+    return f"{tool.name}({takes}) -> {gives} [{tool.effect}] {tool.description}"
+
+
+def _type(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
+    match schema:
+        case {"$ref": str(name)}:
+            return _type(root["$defs"][name.rpartition("/")[2]], root)
+        case {"type": "array", "items": items}:
+            return f"list of {_type(items, root)}"
+        case {"type": "object", "properties": fields}:
+            return "{" + ", ".join(f"{name}: {_type(part, root)}" for name, part in fields.items()) + "}"
+        case _:
+            return str(schema.get("type", "anything"))
+
+
+def renamed(text: str, taken: Sequence[str]) -> str:
+    """Give the tools of examples other names in *text*, if the user has tools that are called in the same way."""
+    prefix = PREFIX
+    while any(name.startswith(prefix) for name in taken):
+        prefix = f"e{prefix}"
+    return text if prefix == PREFIX else re.sub(rf"\b{PREFIX}", prefix, text)
+
+
+# The goal here: how many tickets are older than a month, by mail to ops@example.com.
+NEXT_STEPS: Final = (
+    _json(
+        {
+            "thought": "The number is known; it only has to be sent.",
+            "step": {"id": "mail", "tool": "ex_mail", "args": {"to": "ops@example.com", "body": "Old: ${backlog}."}},
+            "stop": None,
+            "output": None,
+            "reason": None,
+            "confidence": 0.9,
+        }
+    ),
+    _json(
+        {
+            "thought": "The mail is out.",
+            "step": None,
+            "stop": "goal_met",
+            "output": "backlog",
+            "reason": "the number was counted and sent",
+            "confidence": 0.9,
+        }
+    ),
+)
+NEXT_EXAMPLE: Final = f"""\
+Goal: Mail to ops@example.com how many tickets are older than a month.
+Steps so far: backlog (ex_backlog) has succeeded.
+Answer:
+{NEXT_STEPS[0]}
+And when mail has succeeded as well:
+{NEXT_STEPS[1]}"""

@@ -1,0 +1,66 @@
+"""Calls of models that planners and critics make are charged to the ledger of their run, like those of tools."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from dagrun.errors import OverCeiling, shorten
+from dagrun.graph.ledger import Ledger, ModelCall, Reservation
+from dagrun.model.usage import Charge
+
+_LOG: Final = logging.getLogger("dagrun.run")
+
+
+class RunMeter:
+    """Charges what one call of a planner or a critic uses.
+
+    Args:
+        ledger: Of the run.
+        on_charge: Called when a call of a model has been charged: a ceiling may be near, or room be free again.
+
+    Attributes:
+        tokens: Used so far, as far as the models have said so.
+        cost: The same in money; `None` if nobody knows, or as long as nothing was called.
+    """
+
+    __slots__ = ("_is_known", "_ledger", "_on_charge", "cost", "tokens")
+
+    def __init__(self, ledger: Ledger, on_charge: Callable[[], None]) -> None:
+        self.tokens = 0
+        self.cost: float | None = None
+        self._is_known = True
+        self._ledger = ledger
+        self._on_charge = on_charge
+
+    def reserve(self, who: str, tokens: int | None, cost: float | None) -> Charge:
+        """Take room for a call of a model.
+
+        Raises:
+            OverCeiling: There is none; the message names the ceiling.
+        """
+        call = ModelCall(shorten(who, 60), tokens, cost)
+        reservation = self._ledger.reserve_model(call)
+        if reservation is None:
+            raise OverCeiling(self._ledger.why_no_model(call))
+        return _Charge(self, reservation)
+
+    def settle(self, reservation: Reservation, tokens: int | None, cost: float | None) -> None:
+        """Charge what a call has used; what nobody knows is charged at its worst."""
+        for fault in self._ledger.settle(reservation, tokens, cost, is_reported=tokens is not None or cost is not None):
+            _LOG.warning("%s", fault)
+        self.tokens += tokens or 0
+        self._is_known = self._is_known and cost is not None
+        self.cost = (self.cost or 0.0) + cost if cost is not None and self._is_known else None
+        self._on_charge()
+
+
+@dataclass(slots=True)
+class _Charge:
+    meter: RunMeter
+    reservation: Reservation
+
+    def settle(self, tokens: int | None, cost: float | None) -> None:
+        self.meter.settle(self.reservation, tokens, cost)

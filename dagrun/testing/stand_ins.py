@@ -1,0 +1,61 @@
+"""Stand-ins keep the contract of the tools that they replace, and play a script in place of the function."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import anyio
+
+from dagrun.errors import ContractError
+from dagrun.model.toolbox import AnyTool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Takes:
+    """An act of a stand-in: it lasts some time, and then returns or raises.
+
+    Attributes:
+        seconds: How long.
+        then: What it returns; an exception is raised.
+    """
+
+    seconds: float
+    then: Any = None
+
+
+class StandIn:
+    """Plays a tool: the same name, arguments, output type and effect, but a script in place of the function.
+
+    Args:
+        tool: The tool to play.
+        acts: One for each call; the last one goes on for ever. A value is returned, an exception raised, `Takes`
+            lasts, and a function is called with the arguments.
+
+    Attributes:
+        tool: What goes into the toolbox.
+        calls: The arguments of each call so far.
+
+    Example:
+        >>> from dagrun import tool
+        >>> @tool(effect="read")
+        ... def load(path: str) -> int: ...
+        >>> flaky = StandIn(load, TimeoutError(), Takes(2, 7))
+    """
+
+    def __init__(self, tool: AnyTool, *acts: Any) -> None:
+        if not acts:
+            raise ContractError(f"the stand-in for {tool.name} has no act")
+        self._acts = acts
+        self.calls: list[dict[str, Any]] = []
+        self.tool: AnyTool = dataclasses.replace(tool, function=self._play, executor="coroutine")
+
+    async def _play(self, **arguments: Any) -> Any:
+        act = self._acts[min(len(self.calls), len(self._acts) - 1)]
+        self.calls.append(arguments)
+        if isinstance(act, Takes):
+            await anyio.sleep(act.seconds)
+            act = act.then
+        if isinstance(act, BaseException):
+            raise act
+        return act(**arguments) if callable(act) else act

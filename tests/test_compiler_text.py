@@ -1,0 +1,369 @@
+"""Plans in lines of calls: literals and references to earlier lines, and nothing that could be evaluated."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from checking import TOOLBOX, refusal, refused
+from command_line import Shell, shell
+from dagrun.graph.call_text import MAX_LINE
+from dagrun.graph.check import check_plan
+from dagrun.graph.reading import read_plan
+from dagrun.model.plan import Plan
+from dagrun.model.policy import PlanLimits
+from dagrun.model.reference import compile_template
+from dagrun.model.tool import tool
+from dagrun.model.toolbox import Toolbox
+from judged_answers import end_of
+
+__all__ = ["shell"]
+
+
+def plan(*lines: str, toolbox: Toolbox | None = TOOLBOX) -> Plan:
+    """The plan of these lines, and the end."""
+    return read_plan("\n".join((*lines, "9. join()")), toolbox=toolbox)
+
+
+def args(call: str) -> dict[str, Any]:
+    """The arguments of a call after steps 1 and 2."""
+    made = plan("1. load('a')", "2. load('b')", f"3. {call}")
+    check_plan(Plan(steps=made.steps), TOOLBOX)
+    return made.steps[2].args
+
+
+def literally(text: str) -> str:
+    """What a text of a plan without references means."""
+    template, faults = compile_template(text)
+    assert not faults
+    assert not template.holes
+    return str(json.loads(template.pieces[0]))
+
+
+def fault(*lines: str, **options: Any) -> str:
+    """What reading these lines and the end is refused for."""
+    return str(refusal("\n".join((*lines, "9. join()")), toolbox=TOOLBOX, **options))
+
+
+def test_a_plan_in_lines_of_calls_is_a_plan() -> None:
+    """Ids are the numbers; arguments without names come in the order of the signature; thoughts are descriptions."""
+    made = read_plan(
+        """Sure, here is the plan:
+```
+Thought: both at once
+1. load("a.csv")
+2. load(path='b.csv')  # the other one
+
+Thought: then the text
+Thought: of both
+3. show("$1 and $2", level="low")
+4. join()
+<END_OF_PLAN>
+```
+5. anything("that follows is passed over")
+""",
+        toolbox=TOOLBOX,
+    )
+
+    assert [(step.id, step.tool, step.args, step.description) for step in made.steps] == [
+        ("1", "load", {"path": "a.csv"}, "both at once"),
+        ("2", "load", {"path": "b.csv"}, ""),
+        ("3", "show", {"text": "${1} and ${2}", "level": "low"}, "then the text\nof both"),
+    ]
+    assert made.output is None
+    assert check_plan(made, TOOLBOX).steps["3"].value_sources == {"1", "2"}
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ('"a \\"b\\" \\n é"', 'a "b" \n é'),
+        ("'a' \"b\"", "ab"),
+        ('r"\\d+"', "\\d+"),
+        ('"\\d+ \\777"', "\\d+ \\777"),
+        ('"""a "b" c"""', 'a "b" c'),
+        ("-3", -3),
+        ("007", 7),
+        ("0x1F", 31),
+        ("+2.5e-3", 0.0025),
+        ("[1, (2, 'x',), [], {'a': {'b': None}}]", [1, [2, "x"], [], {"a": {"b": None}}]),
+        ("True", True),
+        ("false", False),
+        ("null", None),
+        ("(1)", 1),
+        ("(((('a'))),)", ["a"]),
+    ],
+)
+def test_arguments_are_literals(written: str, value: object) -> None:
+    """Those of Python, and the words of JSON, for models mix them up."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert args(f"anything({written})") == {"value": value}
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ('"$1"', "${1}"),
+        ("$1", "${1}"),
+        ("${2}", "${2}"),
+        ("[$1, $2, '$1!']", ["${1}", "${2}", "${1}!"]),
+        ("{'a': ${1.rows[0].total}}", {"a": "${1.rows[0].total}"}),
+        ('"$1 + $2."', "${1} + ${2}."),
+        ('"${x} $1 ${x}"', "$${x} ${1} $${x}"),
+        ('"of ${1}s and $1的"', "of ${1}s and ${1}的"),
+    ],
+)
+def test_the_number_of_an_earlier_step_is_a_reference(written: str, value: object) -> None:
+    """Alone it keeps its type, in a text it is put in; outside of quotes it is one, too."""
+    assert args(f"anything({written})") == {"value": value}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$100",
+        "$3 and $4",
+        "$12, $01, $0",
+        "$1.50 or $1,000 or $1k",
+        "${x} ${1:2} ${9} $${1x} $ {1} {1}",
+        "US$ 5",
+        "$$",
+        "${",
+    ],
+)
+def test_every_other_dollar_is_a_dollar(text: str) -> None:
+    """Prices survive, and so does what would be a reference in a plan of ours, or an escape in it."""
+    assert literally(args(f"anything({text!r})")["value"]) == text
+
+
+@given(st.text(alphabet='$1{}a2.x" \\\n', max_size=12))
+@example("$$1")
+@example("$${1}")
+def test_a_text_means_what_was_written_or_is_refused(text: str) -> None:
+    """With no earlier step there is no reference in it, whatever it looks like."""
+    assert literally(plan(f"1. anything({text!r})").steps[0].args["value"]) == text
+
+
+def test_a_dollar_right_before_a_reference_has_no_words() -> None:
+    """In a plan of ours that would be the escape, so the tool would silently get "${1}"."""
+    assert "line 2, column 9: write something between the dollar sign and $1" in fault('1. load("a")', '2. show("$$1")')
+
+
+@pytest.mark.parametrize("number", ["1", "3", "7"])
+def test_a_bare_number_that_no_earlier_step_has_is_refused(number: str) -> None:
+    """Own, later and missing numbers: outside of quotes it cannot be meant as a text."""
+    wanted = f"line 1, column 10: ${number} refers to no earlier step"
+
+    assert wanted in fault("1. count($" + number + ")", '3. load("x")')
+
+
+def test_who_refers_to_a_broken_line_waits_for_it() -> None:
+    """The number of a line that cannot be read is a reference all the same, not a text that a tool would get."""
+    from dagrun.graph.streamed import PlanReader
+
+    reader = PlanReader(TOOLBOX)
+
+    assert [step.args for step in reader.feed('1. load(oops)\n2. show("$1")\n')] == [{"text": "${1}"}]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ("anything(x)", "column 13: x is no literal: a text stands in quotes"),
+        ("anything(f'{1}')", "f is no literal"),
+        ("anything(b'x')", "b is no literal"),
+        ("anything(__import__('os').system('id'))", "__import__ is no literal"),
+        ("anything(add(1))", "add is no literal"),
+        ("anything(1 + 1)", "not a literal"),
+        ("anything(1-1)", "a comma is missing"),
+        ("anything([1][0])", "a comma is missing"),
+        ("anything('a'.upper())", "not a literal"),
+        ("anything(lambda: 1)", "lambda is no literal"),
+        ("anything({1, 2})", "not a list of literals"),
+        ("anything({1: 2})", "the keys of an object are texts"),
+        ("anything({'a': 1, 'a': 2})", "the key 'a' stands twice"),
+        ("anything(*[1])", "not a literal"),
+        ("anything(**{'value': 1})", "not a literal"),
+        ("anything('Bob's')", "a comma is missing"),
+        ("anything('Bob)", "the text is not closed"),
+        ("anything([1, 2)", "the closing bracket is missing"),
+        ("anything(1", "the closing bracket is missing"),
+        ("anything(1) and more", "there is more behind the call"),
+        ("anything(value=1, 2)", "positional argument follows keyword"),
+        ("anything(1j)", "a comma is missing"),
+        ("anything(...)", "not a literal"),
+        ("anything('\\x4')", "not a list of literals"),
+        ("anything('\0')", "not a list of literals"),
+        ("anything" + "(" * 40, "nested deeper than 28 levels"),
+        ("anything('" + "x" * MAX_LINE + "')", f"at most {MAX_LINE} characters"),
+        ("anything(" + "9" * 1001 + ")", "at most 1000 digits"),
+        ("anything " + "1", "a numbered line is a call"),
+    ],
+)
+def test_what_is_no_call_with_literals_is_told_with_its_line(call: str, words: str) -> None:
+    """Nothing is evaluated, and nothing is passed over in silence."""
+    message = fault("1. load('x')", f"2. {call}")
+
+    assert message.startswith("1 problem:\nDR003 steps[1]: broken plan text at line 2, ")
+    assert words in message
+
+
+@pytest.mark.parametrize(
+    ("part", "count"),
+    [
+        *(("-", 60_000), ("(", 30_000), ("[", 60_000), ("not ", 15_000), ("1if 1else ", 6_000), ("1+", 30_000)),
+        *(("lambda:", 8_000), ("a.", 30_000), ("'' ", 20_000), ("${1.", 15_000), ("{'a':", 10_000), ("a=", 30_000)),
+        *(("\\", 60_000), ("x", 60_000), ("$", 60_000), ("1,", 20_000), ("'$", 20_000), ("'${1.", 10_000)),
+    ],
+)
+def test_no_line_makes_pythons_parser_recurse(part: str, count: int) -> None:
+    """It is known to fail, or to take the process with it, on deep expressions; they never reach it."""
+    end = end_of(lambda: read_plan(f"1. load('x')\n2. anything({part * count}1)\n3. join()", toolbox=TOOLBOX))
+
+    assert isinstance(end, Plan | tuple)
+
+
+def test_numbers_that_no_plan_may_hold_are_marked_as_in_json() -> None:
+    """Infinity by overflow, and numbers that are too long in decimal."""
+    assert refused("1. anything(1e999)\n2. join()", toolbox=TOOLBOX) == ["DR008 steps[0].args.value"]
+    assert refused(f"1. anything(0x{'f' * 990})\n2. join()", toolbox=TOOLBOX) == ["DR008 steps[0].args.value"]
+
+
+def test_arguments_without_names_are_named_by_the_tool() -> None:
+    """In the order of its signature, by the names that plans use; the context of the call is none of them."""
+    assert plan("1. send('x', 'y')").steps[0].args == {"recipient": "x", "body": "y"}
+    assert plan("1. send('x', body='y')").steps[0].args == {"recipient": "x", "body": "y"}
+    assert refused("1. send('x', 'y', 'z')\n2. join()", toolbox=TOOLBOX) == ["DR204 steps[0].args"]
+    assert "passes argument 3, which send does not take" in fault("1. send('x', 'y', 'z')")
+    for twice in ("send('x', to='y')", "send('x', recipient='y')", "add(a=1, a=2)"):
+        assert refused(f"1. {twice}\n2. join()", toolbox=TOOLBOX) == ["DR007 steps[0].args"]
+    assert "did you mean send" in fault("1. sendd('x')")
+    assert plan("1. sendd(x=1)").steps[0].tool == "sendd"  # the check says what is wrong with it
+
+
+def test_without_tools_only_named_arguments_can_be_read() -> None:
+    """Nobody could say what the others are."""
+    assert plan("1. add(a=1)", toolbox=None).steps[0].args == {"a": 1}
+    assert refused("1. add(1)\n2. join()") == ["DR112 steps[0].args"]
+
+
+@pytest.mark.parametrize(
+    ("end", "output"),
+    [
+        ("3. join()", None),
+        ("join()", None),
+        ("3. join($2)", "${2}"),
+        ("3. join('$1', \"$2\", 'and then say so')", {"1": "${1}", "2": "${2}"}),
+        ("3. join([$1, $2, $1])<END_OF_PLAN>", {"1": "${1}", "2": "${2}"}),
+        ("<END_OF_PLAN>", None),
+        ("That is all. <END_OF_PLAN>", None),
+    ],
+)
+def test_join_ends_the_plan_and_names_the_answer(end: str, output: object) -> None:
+    """What it names is the answer; without names it is that of the last steps."""
+    made = read_plan(f"1. load('a')\n2. load('b')\n{end}", toolbox=TOOLBOX)
+
+    assert (len(made.steps), made.output) == (2, output)
+    check_plan(made, TOOLBOX)
+
+
+def test_a_plan_without_an_end_has_broken_off() -> None:
+    """Its missing half might be what makes the first half harmless."""
+    assert refused("1. load('a')\n2. load('b')", toolbox=TOOLBOX) == ["DR421 "]
+    assert refused("1. load('a')\n2. lo", syntax="compiler", toolbox=TOOLBOX) == ["DR421 ", "DR003 steps[1]"]
+
+
+def test_a_call_after_join_is_refused_unless_the_end_was_marked() -> None:
+    """Nobody could say whether it was meant."""
+    lines = "1. load('a')\n2. join()\n3. load('b')"
+
+    assert "join() has ended the plan before this call" in str(refusal(lines, toolbox=TOOLBOX))
+    assert len(read_plan(lines.replace("()", "()\n<END_OF_PLAN>", 1), toolbox=TOOLBOX).steps) == 1
+
+
+@tool(effect="pure", name="join")
+async def join_texts(left: str, right: str = "") -> str:
+    """Join."""
+    raise NotImplementedError
+
+
+def test_a_tool_called_join_is_called_by_naming_an_argument() -> None:
+    """The end of a plan never has names, so one line is enough to tell them apart."""
+    toolbox = Toolbox(*TOOLBOX.values(), join_texts)
+    made = read_plan("1. load('a')\n2. join('$1', right='x')\n3. join()", toolbox=toolbox)
+
+    assert made.steps[1].args == {"left": "${1}", "right": "x"}
+    assert len(read_plan("1. load('a')\n2. join('$1', 'x')", toolbox=toolbox).steps) == 1
+    assert len(read_plan("1. load('a')\n2. join('$1', right='x')", toolbox=TOOLBOX).steps) == 1
+
+
+def test_the_ceilings_hold_for_lines_too() -> None:
+    """The same ones, with the same words."""
+    text = "1. add(1)\n2. add(2)\n3. join()"
+
+    assert refused(text, toolbox=TOOLBOX, limits=PlanLimits(max_steps=1)) == ["DR108 steps"]
+    assert len(read_plan(text, toolbox=TOOLBOX, limits=PlanLimits(max_steps=2)).steps) == 2
+    for broken in ("1. nonsense\n" * 3, "1. add(x)\n" * 3, "1. add(1)\n2. join()\n" + "3. add(1)\n" * 2):
+        assert refused(broken, syntax="compiler", limits=PlanLimits(max_steps=2), toolbox=TOOLBOX) == ["DR108 steps"]
+    assert refused(text, toolbox=TOOLBOX, limits=PlanLimits(max_bytes=10)) == ["DR005 "]
+    assert refused("1. anything([[1]])\n2. join()", limits=PlanLimits(max_depth=5), toolbox=TOOLBOX) == [
+        "DR003 steps[0]"
+    ]
+    assert plan("1. anything([['$1']])").steps[0].args == {"value": [["$1"]]}
+
+
+def test_files_and_texts_are_taken_for_lines_only_if_there_are_some(tmp_path: Path) -> None:
+    """JSON stays JSON, whatever the suffix, and is refused as JSON where it is broken."""
+    text = "1. load('a')\n2. join()"
+    for name in ("plan.txt", "plan", "plan.plan"):
+        (tmp_path / name).write_text("\ufeff" + text)
+        assert read_plan(tmp_path / name, toolbox=TOOLBOX) == read_plan(text, toolbox=TOOLBOX)
+    (tmp_path / "plan.json").write_text(text)
+    (tmp_path / "other.txt").write_text(json.dumps({"steps": [], "goal": text}))
+
+    assert refused(tmp_path / "plan.json") == ["DR003 "]
+    assert read_plan(tmp_path / "other.txt").goal == text
+    assert refused("Nothing to do.") == ["DR003 "]
+
+
+def test_line_ends_of_windows_say_nothing() -> None:
+    """Nor does a missing one at the end."""
+    text = "Thought: x\r\n1. load('a')\r\n2. join()"
+
+    assert read_plan(text, toolbox=TOOLBOX) == read_plan(text.replace("\r", "") + "\n", toolbox=TOOLBOX)
+
+
+def test_the_command_line_checks_and_runs_such_a_file(shell: Shell) -> None:
+    """`dagrun check plan.txt` and `dagrun run plan.txt`."""
+    shell.file("compiler_tools.py", TOOLS_MODULE)
+    sys.path.insert(0, str(shell.folder))
+    plan = shell.file("plan.txt", '1. add(1, b=2)\n2. show("$1 of $100")\n3. join()\n')
+    bad = shell.file("bad.txt", "1. add(one)\n2. join()\n")
+    tools = ("--tools", "compiler_tools")
+
+    assert shell("check", plan, *tools).code == 0
+    assert shell("run", plan, *tools, "--quiet").out == "3 of $100\n"
+    refused = shell("check", bad, *tools)
+    assert refused.code == 3
+    assert "line 1, column 8: one is no literal" in refused.out + refused.err
+
+
+TOOLS_MODULE = """
+import dagrun
+
+@dagrun.tool(effect="pure", timeout=5)
+async def add(a: int, b: int = 0) -> int:
+    return a + b
+
+@dagrun.tool(effect="pure", timeout=5)
+async def show(text: str) -> str:
+    return text
+"""

@@ -1,0 +1,188 @@
+"""While the planner writes: what a table, a timeline and a summary make of the events."""
+
+import pytest
+from rich.cells import cell_len
+
+import dagrun
+from dagrun.model.event import (
+    AttemptEnded,
+    AttemptStarted,
+    DraftEnded,
+    DraftStarted,
+    Event,
+    PlannerCalled,
+    ReplanEnded,
+    ReplanStarted,
+    RunEnded,
+    Spliced,
+)
+from dagrun.model.outcome import Decision, Outcome, Recovery, State, Status
+from dagrun.model.patch import Consequence
+from dagrun.observe.progress import ProgressTable
+from dagrun.observe.spending import Spending
+from dagrun.observe.summary import summarise
+from dagrun.observe.timeline import PLANNER, draw_timeline, read_timeline
+from dagrun.testing import run_virtual
+from test_progress import drawn, table_of
+
+START = DraftStarted(2, 0.0, "a goal", is_held=False)
+
+
+def spliced(step: str, at: float) -> Spliced:
+    return Spliced(0, at, 1, "planner", "", (), Consequence(added=(step,)), None)
+
+
+def started(step: str, at: float) -> AttemptStarted:
+    return AttemptStarted(0, at, step, 1, "tool")
+
+
+def ended(step: str, at: float, tokens: int = 0, cost: float | None = None) -> AttemptEnded:
+    outcome = Outcome(State.SUCCEEDED, tokens=tokens, cost=cost)
+    return AttemptEnded(0, at, step, 1, State.SUCCEEDED, outcome, Decision(Recovery.PROCEED))
+
+
+def summary_of(table: ProgressTable, width: int = 80, encoding: str = "utf-8") -> str:
+    return drawn(table, width, encoding)[-1].strip()
+
+
+def test_table_says_how_far_the_planner_is() -> None:
+    table, clock = table_of(START, steps=0)
+    clock.now = 102.0
+    assert summary_of(table) == "planning… 2.0 s"
+
+    for event in (spliced("a", 1), spliced("b", 1), spliced("c", 1), started("a", 1), started("b", 1), ended("a", 2)):
+        table.on_event(event)
+    assert summary_of(table) == "planning… 3 steps so far, 1 running, 1 ended, 2.0 s"
+    assert summary_of(table, encoding="ascii").startswith("planning... 3 steps so far,")
+
+
+def test_bar_comes_when_there_is_a_whole() -> None:
+    """A third of nobody knows how much is no bar."""
+    table, _ = table_of(START, spliced("a", 1), spliced("b", 1), ended("a", 1), steps=0)
+    assert "━" not in summary_of(table)
+
+    table.on_event(DraftEnded(0, 2, "applied", "2 steps"))
+    assert "━" in summary_of(table)
+    assert "1/2" in summary_of(table)
+
+    table.on_event(spliced("c", 3))
+    assert (table.steps, table.written) == (3, 2), "a replan adds to the run, not to the first plan"
+
+
+def test_steps_that_no_event_tells_of_are_counted_by_hand() -> None:
+    table, _ = table_of(START, steps=0)
+    table.step_written()
+    table.step_written()
+
+    assert "2 steps so far" in summary_of(table)
+
+
+@pytest.mark.parametrize("width", [10, 20, 40, 60, 80, 200])
+def test_frame_of_a_draft_fits_the_width(width: int) -> None:
+    call = PlannerCalled(0, 1, 1, 1.0, 123_456_789, 1234.5)
+    table, _ = table_of(START, *(spliced(f"s{i}", 1) for i in range(30)), started("s1", 1), call, steps=0)
+
+    lines = drawn(table, width)
+
+    assert max(map(cell_len, lines)) < width
+
+
+def test_what_is_spent_is_shown_while_it_goes_on() -> None:
+    table, _ = table_of(START, PlannerCalled(0, 1, 1, 1.0, 1_200, None, "busy"), steps=0)
+    assert summary_of(table).endswith("1,200 tokens, cost unknown")
+
+    table.on_event(PlannerCalled(0, 2, 2, 1.0, 300, 0.25))
+    table.on_event(ended("a", 3, tokens=0, cost=0.5))
+    assert summary_of(table).endswith("1,500 tokens, cost at least 0.75")
+
+
+@pytest.mark.parametrize(
+    ("calls", "words"),
+    [
+        ([], []),
+        ([(0, None)], []),
+        ([(0, 0.5)], ["cost 0.5"]),
+        ([(1, 0.0)], ["1 token", "cost 0"]),
+        ([(812, None)], ["812 tokens", "cost unknown"]),
+        ([(812, None), (100, 0.0)], ["912 tokens", "cost unknown"]),
+        ([(812, None), (100, 0.02)], ["912 tokens", "cost at least 0.02"]),
+        ([(1_000_000, 1234.5)], ["1,000,000 tokens", "cost 1,234.5"]),
+        ([(1, 0.000123)], ["1 token", "cost 0.000123"]),
+        ([(1, 1e-9)], ["1 token", "cost less than 0.000001"]),
+    ],
+)
+def test_unknown_cost_is_never_shown_as_nothing(calls: list[tuple[int, float | None]], words: list[str]) -> None:
+    spent = Spending()
+    for tokens, cost in calls:
+        spent.add(tokens, cost)
+
+    assert spent.words() == words
+
+
+def test_summary_of_a_run_names_what_it_has_cost() -> None:
+    @dagrun.tool(effect="read")
+    async def dear(context: dagrun.ToolContext) -> int:
+        context.report_usage(tokens=1_000, cost=0.125)
+        return 1
+
+    async def main() -> str:
+        return summarise(await dagrun.run(dagrun.Plan(steps=[dagrun.Step(id="a", tool="dear")]), tools=[dear]))
+
+    assert run_virtual(main).endswith("1,000 tokens, cost 0.125)")
+
+
+# The timeline --------------------------------------------------------------------------------------------------------
+
+DRAFTED: list[Event] = [
+    START,
+    spliced("a", 2),
+    started("a", 2),
+    spliced("b", 4),
+    started("b", 4),
+    DraftEnded(0, 6, "applied", "2 steps"),
+    ended("a", 8),
+    ended("b", 10),
+    RunEnded(0, 10, Status.SUCCEEDED, ""),
+]
+
+
+def test_planner_has_a_bar_while_it_writes_and_its_steps_are_no_changes() -> None:
+    timeline = read_timeline(DRAFTED)
+
+    assert [(bar.row, bar.started, bar.ended, bar.is_good) for bar in timeline.bars] == [
+        (PLANNER, 0.0, 6, True),
+        ("a", 2, 8, True),
+        ("b", 4, 10, True),
+    ]
+    assert timeline.changes == ()
+    assert draw_timeline(timeline, 40, is_ascii=True)[1:] == [
+        "(planner)     ----------------",
+        "a                  ================",
+        "b                       ================",
+    ]
+
+
+def test_refused_draft_is_marked_and_the_better_one_is_a_change() -> None:
+    events: list[Event] = [
+        START,
+        spliced("a", 2),
+        started("a", 2),
+        DraftEnded(0, 4, "refused", "a cycle"),
+        ReplanStarted(0, 4, 0, ("",)),
+        spliced("b", 6),
+        ReplanEnded(0, 6, 0, "applied", "", ("",)),
+        ended("a", 8),
+        RunEnded(0, 8, Status.SUCCEEDED, ""),
+    ]
+
+    timeline = read_timeline(events)
+
+    planner = [(bar.started, bar.ended, bar.is_good) for bar in timeline.bars if bar.row == PLANNER]
+    assert planner == [(0.0, 4, False), (4, 6, True)]
+    assert [(change.at, change.asked_at, change.ran_on) for change in timeline.changes] == [(6, 4, ("a",))]
+
+
+def test_draft_that_never_ended_goes_on_to_the_end() -> None:
+    timeline = read_timeline(DRAFTED[:5])
+
+    assert (timeline.bars[0].row, timeline.bars[0].ended) == (PLANNER, 4)

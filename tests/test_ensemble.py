@@ -1,0 +1,138 @@
+"""Two planners for one job: who is asked when, and that nothing of the other is left open."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from dagrun import Add, Brief, ContractError, EnsemblePlanner, Patch, Plan, PlanRefused, Problem, Refusal, Step
+from dagrun.planners.ensemble import needs_strong
+from replans import Thinker
+from test_prompts import brief_of
+
+pytestmark = pytest.mark.anyio
+
+A, B = Add(step=Step(id="a", tool="look_up")), Add(step=Step(id="b", tool="look_up"))
+REFUSED = (Refusal(None, (Problem("DR111", "steps"),)),)
+
+
+class Streamer:
+    """Streams what it was given, and notes how far it came.
+
+    Attributes:
+        said: How many things it has yielded.
+        is_closed: Whether its generator is over.
+    """
+
+    def __init__(self, *items: Any) -> None:
+        self._items = items
+        self.said = 0
+        self.is_closed = False
+
+    async def revise(self, brief: Brief) -> AsyncIterator[Any]:
+        """Stream the answer."""
+        try:
+            for item in self._items:
+                self.said += 1
+                if isinstance(item, Exception):
+                    raise item
+                yield item
+        finally:
+            self.is_closed = True
+
+
+async def answers(planner: EnsemblePlanner, brief: Brief) -> list[Any]:
+    """All that *planner* answers, streamed or not."""
+    said: Any = planner.revise(brief)
+    return [edit async for edit in said] if hasattr(said, "__aiter__") else [await said]
+
+
+def sure(confidence: float | None) -> Patch:
+    """The end of a stream."""
+    return Patch(edits=(), confidence=confidence)
+
+
+@pytest.mark.parametrize("confidence", [None, 0.6, 1.0])
+async def test_a_fast_answer_that_will_do_is_used(confidence: float | None) -> None:
+    """The least confidence is enough, and who says nothing of it is not taken for unsure."""
+    strong = Thinker()
+
+    assert await answers(EnsemblePlanner(Streamer(A, sure(confidence)), strong), brief_of()) == [A, sure(confidence)]
+    assert await answers(EnsemblePlanner(Thinker(sure(confidence)), strong), brief_of()) == [sure(confidence)]
+    assert await answers(EnsemblePlanner(Thinker(None), strong), brief_of()) == [None]
+    assert not strong.briefs
+
+
+@pytest.mark.parametrize("answer", [Patch(edits=[A], confidence=0.59), Plan(steps=[A.step], confidence=0.59)])
+async def test_a_fast_answer_that_is_not_sure_is_refused(answer: Any) -> None:
+    """As a problem of its own, so that it goes the way of every answer that will not do: to a repair."""
+    with pytest.raises(PlanRefused) as refused:
+        await answers(EnsemblePlanner(Thinker(answer), Thinker()), brief_of())
+
+    assert [(problem.code, problem.path) for problem in refused.value.problems] == [("DR422", "confidence")]
+    assert "0.59" in str(refused.value)
+
+
+async def test_a_stream_that_is_not_sure_is_refused_at_its_end() -> None:
+    """What it has said before was handed on at once: that is the point of a stream."""
+    fast = Streamer(A, B, sure(0.2))
+    stream: Any = EnsemblePlanner(fast, Thinker()).revise(brief_of())
+
+    assert [await anext(stream), await anext(stream)] == [A, B]
+    with pytest.raises(PlanRefused, match="DR422"):
+        await anext(stream)
+    assert fast.is_closed
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_strong"),
+    [
+        ({}, False),
+        ({"refused": REFUSED}, True),
+        ({"past": ("applied", "refused")}, True),
+        ({"past": ("failed",)}, True),
+        ({"past": ("failed", "applied")}, False),
+        ({"past": ("denied",)}, False),  # a person did not like it: that says nothing of the planner
+        ({"past": ("stopped",)}, False),
+    ],
+)
+async def test_the_strong_one_is_asked_when_the_fast_one_has_failed(fields: dict[str, Any], is_strong: bool) -> None:
+    fast, strong = Thinker(sure(0.9)), Thinker(sure(0.1))
+
+    (answer,) = await answers(EnsemblePlanner(fast, strong), brief_of(**fields))
+
+    assert needs_strong(brief_of(**fields)) == is_strong
+    assert (len(fast.briefs), len(strong.briefs)) == ((0, 1) if is_strong else (1, 0))
+    assert answer.confidence == (0.1 if is_strong else 0.9)  # of the strong one any answer counts
+
+
+@pytest.mark.parametrize("is_strong", [False, True])
+async def test_closing_closes_whoever_streams(is_strong: bool) -> None:
+    """A generator that nobody closes keeps its connection."""
+    member = Streamer(A, B)
+    members = (Thinker(), member) if is_strong else (member, Thinker())
+
+    stream: Any = EnsemblePlanner(*members).revise(brief_of(refused=REFUSED if is_strong else ()))
+    async with aclosing(stream):
+        assert await anext(stream) == A
+
+    assert member.is_closed
+    assert member.said == 1
+
+
+@pytest.mark.parametrize("fault", [PlanRefused([Problem("DR111", "steps")]), ValueError("no")])
+async def test_faults_of_a_member_are_its_own(fault: Exception) -> None:
+    """Nothing is hidden: whoever calls the planners decides what comes next."""
+    with pytest.raises(type(fault)):
+        await answers(EnsemblePlanner(Thinker(fault), Thinker()), brief_of())
+    with pytest.raises(type(fault)):
+        await answers(EnsemblePlanner(Streamer(A, fault), Thinker()), brief_of())
+
+
+@pytest.mark.parametrize("least", [-0.1, 1.1, float("nan")])
+def test_a_least_confidence_that_is_none_is_refused(least: float) -> None:
+    with pytest.raises(ContractError, match="from 0 to 1"):
+        EnsemblePlanner(Thinker(), Thinker(), min_confidence=least)

@@ -1,0 +1,228 @@
+"""One step at a time: what comes of each answer of the model, and everything that ends the loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dagrun import (
+    Brief,
+    CannotPlan,
+    Condition,
+    ContractError,
+    Patch,
+    PlanRefused,
+    Problem,
+    Refusal,
+    State,
+    Step,
+    StepView,
+    StepwisePlanner,
+    Trigger,
+    TriggerKind,
+)
+from dagrun.graph.schema import next_step_schema
+from scripted_model import Said, ScriptedModel
+from test_prompts import blocks, brief_of
+
+pytestmark = pytest.mark.anyio
+
+NEXT = (Trigger(TriggerKind.NEXT, "", ""),)
+
+
+def wants(id_: str, key: Any = "A", **fields: Any) -> dict[str, Any]:
+    """The answer of a model that wants a step."""
+    return {"thought": "look", "step": {"id": id_, "tool": "look_up", "args": {"key": key}, **fields}}
+
+
+def stops(why: str, **fields: Any) -> dict[str, Any]:
+    """The answer of a model that stops."""
+    return {"thought": "enough", "stop": why, **fields}
+
+
+def done(*steps: tuple[str, Any, State], **fields: Any) -> Brief:
+    """A brief in which some steps have ended, each with a key."""
+    views = {id_: StepView(Step(id=id_, tool="look_up", args={"key": key}), state) for id_, key, state in steps}
+    return brief_of(**({"triggers": NEXT, "steps": views} | fields))
+
+
+async def step_of(planner: StepwisePlanner, brief: Brief) -> Step:
+    """The one step of the answer."""
+    patch = await planner.revise(brief)
+    (edit,) = patch.edits
+    assert edit.op == "add"
+    assert patch.more
+    return edit.step
+
+
+# Going on -----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_answer_is_one_step_and_the_wish_to_be_asked_again() -> None:
+    patch = await StepwisePlanner(ScriptedModel({**wants("a"), "confidence": 0.7})).revise(brief_of())
+
+    assert [edit.step.id for edit in patch.edits if edit.op == "add"] == ["a"]
+    assert (patch.more, patch.reason, patch.confidence) == (True, "look", 0.7)
+
+
+async def test_a_failure_is_history_unless_the_model_says_otherwise() -> None:
+    """A replan beside the loop would ask the same model twice about the same thing."""
+    planner = StepwisePlanner(ScriptedModel(wants("a"), wants("b", on_failure="stop")))
+
+    assert (await step_of(planner, brief_of())).on_failure == "skip"
+    assert (await step_of(planner, brief_of())).on_failure == "stop"
+
+
+async def test_the_thought_stays_with_its_step() -> None:
+    """The next call sees it there: a model without its thoughts begins anew each time."""
+    planner = StepwisePlanner(ScriptedModel(wants("a"), wants("b", description="mine")))
+
+    assert (await step_of(planner, brief_of())).description == "look"
+    assert (await step_of(planner, brief_of())).description == "mine"
+
+
+async def test_the_model_sees_the_history_and_what_is_left() -> None:
+    model = ScriptedModel(wants("c"))
+    brief = done(("a", "A", State.SUCCEEDED), ("b", "B", State.FAILED), results={"a": "x"}, left={"tokens": 50})
+
+    await StepwisePlanner(model, max_steps=7).revise(brief)
+
+    found = blocks(model.requests[0].messages[0].text)
+    assert [(step["id"], step["state"]) for step in found["steps"]] == [("a", "succeeded"), ("b", "failed")]
+    assert found["results"] == [{"id": "a", "output": "x"}]
+    assert found["left"] == [{"tokens": 50, "steps": 5}]
+    form = model.requests[0].form
+    assert form is not None
+    assert brief.toolbox is not None
+    assert form.schema == next_step_schema(brief.toolbox)
+
+
+@pytest.mark.parametrize(
+    ("taken", "wanted", "got"),
+    [
+        (("a",), "a", "a-2"),
+        (("a", "a-2"), "a", "a-3"),
+        (("A",), "a", "a-2"),  # ids that differ in nothing but case are refused
+        (("b",), "a", "a"),
+        (("x" * 48,), "x" * 48, "x" * 46 + "-2"),
+    ],
+)
+async def test_a_repeated_id_gets_a_number(taken: tuple[str, ...], wanted: str, got: str) -> None:
+    """Models like to call every step "search"; no id is used twice in a run."""
+    brief = done(*((id_, "other", State.SUCCEEDED) for id_ in taken))
+
+    assert (await step_of(StepwisePlanner(ScriptedModel(wants(wanted))), brief)).id == got
+
+
+async def test_in_a_renamed_step_references_mean_what_they_meant() -> None:
+    """Those in arguments the step before, that of the success condition the step itself."""
+    said = wants("a", "${a}", success={"ref": "a", "op": "!=", "value": ""})
+
+    step = await step_of(StepwisePlanner(ScriptedModel(said)), done(("a", "A", State.SUCCEEDED)))
+
+    assert step.args == {"key": "${a}"}
+    assert step.success == Condition(ref="a-2", op="!=", value="")
+
+
+async def test_an_answer_that_was_refused_goes_back() -> None:
+    model = ScriptedModel(wants("a", 3), wants("a"))
+    planner = StepwisePlanner(model)
+    await planner.revise(brief_of())
+    problem = Problem("DR111", "steps")
+
+    await planner.revise(brief_of(refused=(Refusal(None, (problem,)),)))
+
+    _, said, objection = model.requests[1].messages
+    assert '"key": 3' in said.text
+    assert blocks(objection.text)["problems"] == [{"at": "steps", "problem": "the plan has no steps"}]
+
+
+# The end ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [({"reason": "it is there", "output": "a"}, "goal met: it is there"), ({}, "goal met: enough")],
+)
+async def test_a_goal_that_is_met_ends_the_loop(fields: dict[str, Any], reason: str) -> None:
+    patch = await StepwisePlanner(ScriptedModel(stops("goal_met", **fields))).revise(done(("a", "A", State.SUCCEEDED)))
+
+    assert (patch.edits, patch.more, patch.reason) == ((), False, reason)
+    assert patch.output == fields.get("output")
+    assert patch.changes_output == ("output" in fields)
+
+
+@pytest.mark.parametrize(("why", "kind"), [("cannot", "cannot"), ("needs_person", "person")])
+async def test_a_model_that_gives_up_says_so(why: str, kind: str) -> None:
+    """The run ends with its words, and with a status of its own when people must take over."""
+    with pytest.raises(CannotPlan) as stopped:
+        await StepwisePlanner(ScriptedModel(stops(why, reason="no access"))).revise(brief_of())
+
+    assert (stopped.value.reason, stopped.value.kind) == ("no access", kind)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+async def test_the_ceiling_of_steps_holds(count: int) -> None:
+    """The model is asked once more when it is reached: it may have met the goal with the last one."""
+    brief = done(*((f"s{number}", str(number), State.SUCCEEDED) for number in range(count)))
+    model = ScriptedModel(stops("goal_met"), wants("more"))
+    planner = StepwisePlanner(model, max_steps=2)
+
+    patch = await planner.revise(brief)
+    with pytest.raises(CannotPlan, match="ceiling of 2 steps") as stopped:
+        await planner.revise(brief)
+
+    assert isinstance(patch, Patch)
+    assert stopped.value.kind == "ceiling"
+    assert blocks(model.requests[0].messages[0].text)["left"] == [{"steps": 0}]
+
+
+async def test_one_step_below_the_ceiling_is_allowed() -> None:
+    """Elements of a for_each are part of their step, whatever the brief shows of them."""
+    brief = done(("a", "A", State.SUCCEEDED), ("a[0]", "B", State.FAILED))
+
+    assert (await step_of(StepwisePlanner(ScriptedModel(wants("b")), max_steps=2), brief)).id == "b"
+
+
+@pytest.mark.parametrize("state", [State.FAILED, State.TIMED_OUT, State.UNKNOWN, State.ABANDONED])
+async def test_the_same_call_after_its_failure_is_no_progress(state: State) -> None:
+    """Whatever it is called: a loop that repeats itself only spends."""
+    planner = StepwisePlanner(ScriptedModel(wants("again")))
+
+    with pytest.raises(CannotPlan, match="no progress: a has failed"):
+        await planner.revise(done(("a", "A", state)))
+
+
+@pytest.mark.parametrize(
+    ("steps", "key"),
+    [
+        ([("a", "A", State.SUCCEEDED)], "A"),  # a look-up may be worth a second look
+        ([("a", "A", State.FAILED)], "B"),
+        ([("a", 1, State.FAILED)], True),  # for Python the same
+        ([("a", "A", State.FAILED), ("b", "B", State.SUCCEEDED)], "A"),  # something has happened in between
+    ],
+)
+async def test_another_call_is_progress(steps: Any, key: Any) -> None:
+    assert (await step_of(StepwisePlanner(ScriptedModel(wants("again", key))), done(*steps))).args == {"key": key}
+
+
+@pytest.mark.parametrize("said", ["", "no", {}, {"step": None}, {**wants("a"), "stop": "cannot"}, {"steps": []}])
+async def test_rubbish_is_refused(said: Any) -> None:
+    with pytest.raises(PlanRefused):
+        await StepwisePlanner(ScriptedModel(said)).revise(brief_of())
+
+
+async def test_an_answer_that_is_cut_off_or_refused_is_told_apart() -> None:
+    planner = StepwisePlanner(ScriptedModel(Said(text="{", stop="length"), Said(text="no", stop="refused")))
+
+    with pytest.raises(PlanRefused, match="DR421"):
+        await planner.revise(brief_of())
+    with pytest.raises(CannotPlan, match="does not want to"):
+        await planner.revise(brief_of())
+
+
+@pytest.mark.parametrize("options", [{"max_steps": 0}, {"max_output_tokens": 0}])
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ContractError):
+        StepwisePlanner(ScriptedModel(), **options)
