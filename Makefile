@@ -46,6 +46,7 @@ bench: $(READY) ## measure what dagrun costs per step, and how long whole plans 
 	$(BIN)/python benchmarks/modes.py
 	$(BIN)/python benchmarks/replanning.py
 	$(BIN)/python benchmarks/splicing.py
+	$(BIN)/python benchmarks/streaming.py
 
 demo: $(READY) ## watch a real plan run on real data; its report is then in dagrun-demo/
 	$(BIN)/dagrun demo

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from dagrun.graph.checked import CheckedPlan
     from dagrun.graph.history import PlanDiff, PlanHistory, Revision
     from dagrun.graph.reading import read_plan
+    from dagrun.llm.anthropic_model import AnthropicModel
+    from dagrun.llm.openai_model import OpenAIModel
     from dagrun.llm.request import Form, LanguageModel, Message, Reply, Request, Usage
     from dagrun.model.artifact import Artifact
     from dagrun.model.brief import Brief, Planner, Refusal, StepView, Trigger
@@ -91,6 +93,7 @@ _HOMES = {
     "Add": "dagrun.model.patch",
     "Answer": "dagrun.model.question",
     "AnswerRefused": "dagrun.errors",
+    "AnthropicModel": "dagrun.llm.anthropic_model",
     "AnthropicPlanner": "dagrun.planners.hosted",
     "ApprovalRule": "dagrun.model.policy",
     "Artifact": "dagrun.model.artifact",
@@ -125,6 +128,7 @@ _HOMES = {
     "ModelError": "dagrun.errors",
     "ModelPlanner": "dagrun.planners.model_planner",
     "NoRoute": "dagrun.errors",
+    "OpenAIModel": "dagrun.llm.openai_model",
     "OpenAIPlanner": "dagrun.planners.hosted",
     "OverCeiling": "dagrun.errors",
     "Patch": "dagrun.model.patch",
@@ -203,6 +207,7 @@ __all__ = [
     "Add",
     "Answer",
     "AnswerRefused",
+    "AnthropicModel",
     "AnthropicPlanner",
     "ApprovalRule",
     "Artifact",
@@ -237,6 +242,7 @@ __all__ = [
     "ModelError",
     "ModelPlanner",
     "NoRoute",
+    "OpenAIModel",
     "OpenAIPlanner",
     "OverCeiling",
     "Patch",

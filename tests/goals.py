@@ -92,7 +92,7 @@ class Goal:
     def strict(self) -> dict[str, Any]:
         """The plan as strict output modes have it: every field is there, and null stands for what is left out."""
         whole = toolset_schema(WORLD)["properties"]
-        plan = {name: self.plan().get(name) for name in whole} | {"goal": self.goal}
+        plan = {name: self.plan().get(name) for name in whole}
         return plan | {"steps": [_strict_step(step) for step in self.steps]}
 
 

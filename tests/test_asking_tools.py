@@ -80,6 +80,19 @@ async def test_with_nobody_there_the_step_fails() -> None:
     assert states(result) == {"ask": "failed", "alone": "succeeded"}
 
 
+async def test_with_nobody_there_the_only_step_fails_too() -> None:
+    """There is no other whose end would give it its place back."""
+    result = await run(_ask(), tools=(asker,))
+
+    assert states(result) == {"ask": "failed"}
+
+
+async def test_with_nobody_there_all_steps_fail_also_if_they_wait_for_each_other_s_place() -> None:
+    result = await run(_ask(), *(_ask(f"ask{n}") for n in range(3)), tools=(asker,), max_running=1)
+
+    assert set(states(result).values()) == {"failed"}
+
+
 async def test_an_answer_can_come_too_late() -> None:
     """There is no default for what only a person knows."""
     result = await run(_ask(), tools=(asker,), approver=Person(None), answer_within=30, default_answer="approve")

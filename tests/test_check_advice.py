@@ -136,6 +136,7 @@ def test_a_rule_for_what_is_not_there_is_pointed_out() -> None:
     policy = Policy(
         max_calls_by_tool={"load": 1, "lode": 1},
         approve=[ApprovalRule(tool="send"), ApprovalRule(tool="sned"), ApprovalRule(tool="*")],
+        stream_safe=["send", "sendd"],
     )
 
     found = [problem for problem in find(LOAD, policy=policy)[0] if problem.code == "DR913"]
@@ -143,6 +144,7 @@ def test_a_rule_for_what_is_not_there_is_pointed_out() -> None:
     assert [str(problem) for problem in found] == [
         "DR913 policy.max_calls_by_tool: the policy limits the tool 'lode', which is not known here; "
         "did you mean load?",
+        "DR913 policy.stream_safe[1]: the policy limits the tool 'sendd', which is not known here; did you mean send?",
         "DR913 policy.approve[1].tool: the policy limits the tool 'sned', which is not known here; did you mean send?",
     ]
 

@@ -67,6 +67,35 @@ def test_exit_code_says_how_it_ended(
     assert "Traceback" not in ended.err
 
 
+def test_wrong_usage_ends_a_stream_of_events_in_one_line(shell: Shell) -> None:
+    """Whoever reads line by line can read this one, too."""
+    ended = shell("do", GOAL, "--tools", "no_such_module", "--events", "jsonl")
+
+    assert ended.code == 2
+    last = json.loads(ended.out)
+    assert ended.out.count("\n") == 1
+    assert (last["event"], last["exit_code"]) == ("Result", 2)
+
+
+def test_answer_that_is_no_plan_is_told_in_words_for_people(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not as an exception that was raised, and with no line breaks spelled out."""
+    with served(monkeypatch, Answer("Which cities?")):
+        ended = shell("do", GOAL, *TOOLS)
+
+    assert ended.code == 3
+    assert "s: DR009 expected" in ended.err.splitlines()[0]
+    assert "PlanRefused" not in ended.err
+    assert "\\n" not in ended.err
+
+
+def test_plan_without_steps_is_no_success(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(monkeypatch, Answer('{"steps": []}')):
+        ended = shell("do", GOAL, *TOOLS)
+
+    assert (ended.code, ended.out) == (3, "")
+    assert "DR111" in ended.err
+
+
 def test_every_problem_of_a_plan_is_listed(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = [{"id": "x", "tool": "nope", "args": {}}, {"id": "y", "tool": "add", "args": {}}]
     with served(monkeypatch, Answer(written(*steps))) as server:
@@ -79,7 +108,7 @@ def test_every_problem_of_a_plan_is_listed(shell: Shell, monkeypatch: pytest.Mon
 
 
 ERRORS: list[tuple[Act, str]] = [
-    (Fault.status(401, message=f"Incorrect API key provided: {SECRET}"), "status 401"),
+    (Fault.status(401, message=f"Incorrect API key provided: {SECRET}"), "(is the key right?)"),
     (Fault.status(403), "status 403"),
     (Fault.status(404, code="model_not_found"), "status 404"),
     (Fault.status(429, retry_after=0.01), "status 429"),

@@ -218,6 +218,24 @@ def test_refused_steps_are_not_shown_as_written(shell: Shell) -> None:
 
 @pytest.mark.rigs
 @pytest.mark.skipif(sys.platform == "win32", reason="terminals as POSIX has them")
+def test_terminal_shows_planning_until_there_is_a_plan(shell: Shell) -> None:
+    """A refused draft is not its end, and no step of a plan that is not run was cancelled."""
+    bad = Answer(written(ONE, {"id": "x", "tool": "nope", "args": {}}))
+    slow = Answer(GOOD.text, tokens_per_second=15)
+    with (
+        FakeModelServer([bad, slow]) as server,
+        on_terminal(shell, ["plan", GOAL, *TOOLS], columns=100, **variables(server)) as terminal,
+    ):
+        terminal.read_until(" s 150 tokens")  # the first answer is there, and refused
+        assert terminal.wait() == 0
+
+    assert "s 150 tokens" in terminal.shown.partition("planning… ")[2]
+    assert "0/0" not in terminal.shown
+    assert "cancelled" not in terminal.shown
+
+
+@pytest.mark.rigs
+@pytest.mark.skipif(sys.platform == "win32", reason="terminals as POSIX has them")
 @pytest.mark.parametrize("name", ["plan", "do"])
 @pytest.mark.parametrize("columns", [40, 80])
 def test_terminal_shows_that_the_planner_writes(shell: Shell, name: str, columns: int) -> None:

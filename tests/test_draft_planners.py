@@ -11,7 +11,9 @@ import pytest
 from dagrun import (
     Add,
     Brief,
+    ContractError,
     Event,
+    OpenAIPlanner,
     Patch,
     Plan,
     PlanRefused,
@@ -174,7 +176,7 @@ async def test_of_errors_that_come_together_the_one_that_decides_counts() -> Non
     assert "ExceptionGroup" in (await run(Writer([ExceptionGroup("odd", [busy[0], ValueError()])]))).reason
 
 
-@pytest.mark.parametrize("revise", [None, 7, lambda brief: 7, lambda: None, lambda brief: iter([])], ids=range(5))
+@pytest.mark.parametrize("revise", [lambda brief: 7, lambda: None, lambda brief: iter([])], ids=range(3))
 async def test_who_cannot_be_asked_has_no_plan(revise: Any) -> None:
     class Odd:
         pass
@@ -183,6 +185,12 @@ async def test_who_cannot_be_asked_has_no_plan(revise: Any) -> None:
     odd.revise = revise
 
     assert (await run(odd)).reason.startswith("there is no plan: the planner gave no answer: it raised TypeError")
+
+
+@pytest.mark.parametrize("planner", [None, 7, "openai", OpenAIPlanner, object()], ids=range(5))
+async def test_what_is_no_planner_is_refused_before_anything_runs(planner: Any) -> None:
+    with pytest.raises(ContractError, match="planner"):
+        await run(planner)
 
 
 # Planners that will not stop -----------------------------------------------------------------------------------------

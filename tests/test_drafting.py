@@ -175,6 +175,14 @@ async def test_a_plan_that_is_refused_goes_back_once_with_its_problems() -> None
     assert (result.status, result.problems, result.replans) == (Status.SUCCEEDED, (), 0)
 
 
+async def test_a_plan_without_steps_is_no_plan_the_second_time_either() -> None:
+    """It changes nothing of a graph that is empty, but nothing has succeeded with that."""
+    result = await run(Says(Plan(steps=[]), Plan(steps=[])))
+
+    assert result.status is Status.FAILED
+    assert [problem.code for problem in result.problems] == ["DR111"]
+
+
 def plan_as_patch(*steps: Step) -> Patch:
     return Patch(edits=[dagrun.Add(step=step) for step in steps])
 

@@ -123,6 +123,39 @@ async def test_closing_closes_whoever_streams(is_strong: bool) -> None:
     assert member.said == 1
 
 
+class Pipe:
+    """Passes a stream on without being a generator itself, as wrappers do."""
+
+    def __init__(self, member: Streamer) -> None:
+        self._member = member
+
+    def revise(self, brief: Brief) -> Pipe:
+        """Begin the answer."""
+        self._said: Any = self._member.revise(brief)
+        return self
+
+    def __aiter__(self) -> Pipe:
+        return self
+
+    async def __anext__(self) -> Any:
+        return await anext(self._said)
+
+    async def aclose(self) -> None:
+        """Pass that on, too."""
+        await self._said.aclose()
+
+
+async def test_closing_closes_whoever_passes_a_stream_on() -> None:
+    """It is a connection all the same."""
+    member = Streamer(A, B)
+
+    stream: Any = EnsemblePlanner(Pipe(member), Thinker()).revise(brief_of())
+    async with aclosing(stream):
+        assert await anext(stream) == A
+
+    assert member.is_closed
+
+
 @pytest.mark.parametrize("fault", [PlanRefused([Problem("DR111", "steps")]), ValueError("no")])
 async def test_faults_of_a_member_are_its_own(fault: Exception) -> None:
     """Nothing is hidden: whoever calls the planners decides what comes next."""

@@ -41,6 +41,30 @@ def test_a_model_must_be_named(planner: Any, monkeypatch: pytest.MonkeyPatch) ->
     assert planner("given", **HOST).model.name == "given"
 
 
+@pytest.mark.parametrize("wrong", [None, "gpt-5", OpenAIModel])
+@pytest.mark.parametrize(
+    "make",
+    [
+        dagrun.StepwisePlanner,
+        ModelPlanner,
+        dagrun.llm_tool,
+        lambda model: dagrun.RubricCritic(model, "Is it good?"),
+        lambda model: dagrun.agent_tool(model, []),
+        lambda planner: dagrun.EnsemblePlanner(planner, planner),
+    ],
+)
+def test_what_is_no_model_or_planner_is_refused_before_a_run(make: Any, wrong: Any) -> None:
+    """A name in its place would fail the run only when it is asked, with an error about attributes."""
+    with pytest.raises(ContractError, match="OpenAIPlanner"):
+        make(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["openai", OpenAIPlanner])
+def test_run_wants_a_planner_and_not_its_name(wrong: Any) -> None:
+    with pytest.raises(ContractError, match="planner is an object with a method revise"):
+        dagrun.run_sync(goal="Add.", planner=wrong, tools=[])
+
+
 def test_a_hosted_planner_is_a_model_planner_and_its_model() -> None:
     openai = OpenAIPlanner("m", api="chat", structure="json", dialect="compiler", max_output_tokens=5, **HOST)
     anthropic = AnthropicPlanner("m", structure="tool", **HOST)

@@ -20,7 +20,7 @@ from model_clients import APIS, DROPS_GENERATORS, SCHEMA, Said, ask, asked, clie
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.real_time,
-    pytest.mark.costly,
+    pytest.mark.rigs,
     pytest.mark.filterwarnings(DROPS_GENERATORS),
 ]
 

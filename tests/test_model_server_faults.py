@@ -18,7 +18,7 @@ from model_clients import APIS, DROPS_GENERATORS, Said, ask, asked, client_of, s
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.real_time,
-    pytest.mark.costly,
+    pytest.mark.rigs,
     pytest.mark.filterwarnings(DROPS_GENERATORS),
 ]
 

@@ -21,7 +21,7 @@ from small_tools import scripted
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.real_time,
-    pytest.mark.costly,
+    pytest.mark.rigs,
     pytest.mark.filterwarnings(DROPS_GENERATORS),
 ]
 

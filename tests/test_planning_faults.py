@@ -17,7 +17,7 @@ from model_clients import DROPS_GENERATORS
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.real_time,
-    pytest.mark.costly,
+    pytest.mark.rigs,
     pytest.mark.filterwarnings(DROPS_GENERATORS),
 ]
 

@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 from dagrun import Brief, Problem, Refusal, State, Step, StepView, Toolbox, Trigger, TriggerKind
 from dagrun.errors import CannotPlan
 from dagrun.graph.check import check_plan
+from dagrun.graph.schema import toolset_schema
 from dagrun.graph.streamed import PlanReader
+from dagrun.llm.request import Form, Message, Request
+from dagrun.llm.speech import Asking
 from dagrun.model.tool import make_tool
 from dagrun.planners.examples import EXAMPLES, PREFIX, Dialect, Example, renamed
 from dagrun.planners.prompts import MAX_PROBLEMS, PROMPT_VERSION, Kind, prompt_for
@@ -152,6 +155,21 @@ def test_nothing_that_others_wrote_gets_out_of_its_block(kind: Kind, dialect: Di
     outside = re.sub(r"<data.*?</data>", "", text, flags=re.DOTALL)
     assert "Mallory" not in outside
     assert "Mallory" not in prompt_for(kind, dialect, brief).system
+
+
+@pytest.mark.parametrize("way", ["json", "prompt"])
+def test_a_form_in_words_is_a_quotation(way: Any) -> None:
+    """S27: where a server takes no schema, the descriptions of tools in it become a part of the system prompt."""
+    tool = make_tool(look_up, effect="read")
+    object.__setattr__(tool, "description", HOSTILE)
+    schema = toolset_schema(Toolbox(tool))
+    request = Request(system="Plan.", messages=(Message("user", "Go."),), form=Form("plan", "A plan.", schema))
+
+    system = Asking(model="m", request=request, way=way).system
+
+    assert blocks(system) == {"schema": [schema]}
+    assert system.count("<") == 2
+    assert system.replace("\n", "").isprintable()
 
 
 @given(

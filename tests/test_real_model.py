@@ -86,6 +86,20 @@ async def test_a_call_whose_output_is_not_in_the_answer_does_not_count() -> None
     assert (lost.is_valid, lost.is_useful) == (True, False), lost
 
 
+async def test_what_can_be_had_in_two_ways_may_be_had_in_either() -> None:
+    """A model must not be blamed for a good idea."""
+    row = await rate(GOALS[0], "total([17, 25])")
+
+    assert row.is_right
+
+
+async def test_a_right_answer_from_nowhere_is_not_right() -> None:
+    """The value is in the answer because the plan has put it there, and nothing was computed."""
+    row = await rate(GOALS[0], "average([42])")
+
+    assert (row.is_valid, row.is_useful, row.is_right) == (True, False, False)
+
+
 async def test_a_plan_with_wrong_values_is_useful_and_not_right() -> None:
     """The right tools in the right order are one thing, the right arguments another."""
     row = await rate(GOALS[0], "add(17, 26)")

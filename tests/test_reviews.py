@@ -23,6 +23,7 @@ from dagrun import (
 from dagrun.errors import SpliceRefused
 from dagrun.model.outcome import ErrorKind, Outcome
 from dagrun.model.tool import make_tool
+from dagrun.model.usage import METER
 from dagrun.testing import Takes
 from judges import Judge
 from misbehaving import ASYNCIO_ONLY, BEHAVIOURS, end_what_was_left_behind
@@ -278,6 +279,19 @@ async def test_a_critic_that_is_not_async_has_not_passed_it(review: Callable[...
 @pytest.mark.parametrize("said", [True, {"result": "pass"}, 7])
 async def test_what_is_no_verdict_is_no_pass(said: Any) -> None:
     assert await _judged(Judge(said)) == f"judge: the critic failed: it gave a {type(said).__name__}, not a Verdict"
+
+
+async def test_what_is_no_verdict_has_cost_something_all_the_same() -> None:
+    """The models of the critic have worked for it, and the bill of the run says so."""
+
+    class Babbler(Judge):
+        async def review(self, step: Step, outcome: Outcome) -> Any:
+            METER.get().reserve("a-model", 100, 1.0).settle(40, 0.5)
+            return "quite nice"
+
+    result = await run([_echo("load", 1)], None, critics=[Babbler()])
+
+    assert (result.status, result.tokens, result.cost) == (Status.FAILED, 40, 0.5)
 
 
 # Effects ----------------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def step(tool: str, args: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 def plan(*steps: dict[str, Any], **fields: Any) -> dict[str, Any]:
     """A plan in the strict form."""
-    return {"goal": "", "refusal": None, "steps": list(steps), "output": None, "confidence": None, **fields}
+    return {"refusal": None, "steps": list(steps), "output": None, "confidence": None, **fields}
 
 
 def objects(schema: Any) -> Iterator[dict[str, Any]]:

@@ -158,7 +158,7 @@ def is_reached(goal: Goal, result: RunResult) -> bool:
     if any(result.steps[id_].state is not State.SUCCEEDED for id_ in result.plan.steps):
         return False
     used = {result.plan.steps[id_].tool for id_ in origins_of(result)}
-    return used.issuperset(goal.needs)
+    return all(used.intersection(need.split("|")) for need in goal.needs)
 
 
 def origins_of(result: RunResult) -> set[str]:

@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 from dagrun.api.checking import AnyPlan, Inputs, check, must_be, toolbox_of
 from dagrun.errors import ContractError
 from dagrun.graph.checked import CheckedPlan, empty_plan
-from dagrun.model.brief import Planner
+from dagrun.model.brief import Planner, must_be_planner
 from dagrun.model.event import Event
 from dagrun.model.policy import Policy
 from dagrun.model.protocols import Executor
@@ -91,6 +91,7 @@ class Options:
         must_be("goal", self.goal, (str,), "a text")
         if self.planner is None or not self.goal.strip():
             raise ContractError("a goal needs words, and a planner that makes a plan of it: planner=…")
+        must_be_planner(self.planner, "planner")
         knows = getattr(self.planner, "plan", None)
         if callable(knows):  # it needs not write: its plan is checked whole before anything runs
             known: Any = knows(self.goal, self.inputs)

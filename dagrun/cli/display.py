@@ -96,6 +96,11 @@ class Display:
         if self._live is not None:
             self._live.table.step_written()
 
+    def written_anew(self) -> None:
+        """Take note that what the planner has written so far counts no more."""
+        if self._live is not None:
+            self._live.table.written = 0
+
     def line(self, text: str) -> None:
         """Write a line, or keep it back while a person is asked something; in any thread."""
         with self._lock:

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import anyio
 
@@ -18,11 +18,14 @@ from dagrun.cli.execute import Goal, unwrapped
 from dagrun.cli.interrupts import Interrupts
 from dagrun.graph.checked import CheckedPlan
 from dagrun.model.brief import Brief, Planner, RevisedBy
-from dagrun.model.event import Event, PlannerCalled
+from dagrun.model.event import DraftEnded, Event, PlannerCalled, Spliced, StepSettled
 from dagrun.model.outcome import Status
 from dagrun.model.patch import Add
 from dagrun.model.plan import Step
 from dagrun.observe.spending import Spending
+
+# Where only the plan is wanted, a refused draft is not the end of planning, and no step is cancelled: none would run.
+_NO_NEWS: Final = (DraftEnded, Spliced, StepSettled)
 
 
 @dataclass(kw_only=True)
@@ -83,7 +86,8 @@ class Drafting:
 
     async def _ask(self, display: Display) -> CheckedPlan:
         def on_event(event: Event) -> None:
-            display.on_event(event)
+            if not isinstance(event, _NO_NEWS):
+                display.on_event(event)
             if isinstance(event, PlannerCalled):
                 self.calls += 1
                 self.spent.add(event.tokens, event.cost)
@@ -124,6 +128,7 @@ class _Watched:
 
     def revise(self, brief: Brief) -> RevisedBy:
         self._steps.clear()  # a second answer takes the place of the first
+        self._display.written_anew()
         said = self._planner.revise(brief)
         return self._stream(said) if hasattr(said, "__aiter__") else said
 

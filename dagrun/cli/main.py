@@ -36,7 +36,7 @@ def _call(args: Sequence[str]) -> int:
     except (click.ClickException, DagrunError) as error:
         from dagrun.cli.problems import report
 
-        return report(error, as_json="--json" in args or any(a.startswith("--events") for a in args))
+        return report(error, as_json="--json" in args, as_line=any(a.startswith("--events") for a in args))
     except click.Abort:
         click.echo("Cancelled.", err=True)
         return CANCELLED

@@ -31,12 +31,13 @@ class BadInput(click.ClickException):
         self.lines = lines
 
 
-def report(error: Exception, *, as_json: bool = False) -> int:
+def report(error: Exception, *, as_json: bool = False, as_line: bool = False) -> int:
     """Tell the user about *error*, and give the exit code.
 
     Args:
         error: What was raised.
         as_json: Whether the standard output gets the same as JSON.
+        as_line: Whether it gets that in one line, as the last of a stream of events.
     """
     match error:
         case PlanRefused():
@@ -55,7 +56,9 @@ def report(error: Exception, *, as_json: bool = False) -> int:
     lines = [printable(line) for line in lines]
     shown = bounded(lines, MAX_LINES, _more)
     _say([f"Error: {shown[0]}", *(f"  {line}" for line in shown[1:])])
-    if as_json:
+    if as_line:
+        Data(sys.stdout).line({"event": "Result", **_as_json(error, code, lines)})
+    elif as_json:
         Data(sys.stdout).json(_as_json(error, code, lines))
     return code
 

@@ -12,7 +12,7 @@ from dagrun.critics.scope import Scope
 from dagrun.errors import ContractError, ModelError
 from dagrun.llm.forms import ask_in_form
 from dagrun.llm.quoting import DATA_RULE, block
-from dagrun.llm.request import Form, LanguageModel, Message, Request
+from dagrun.llm.request import Form, LanguageModel, Message, Request, must_be_model
 from dagrun.model.outcome import Outcome
 from dagrun.model.plan import Step
 from dagrun.model.value import to_json
@@ -104,6 +104,7 @@ class RubricCritic(Scope):
         temperature: float | None = None,
     ) -> None:
         super().__init__(name, steps=steps, tools=tools)
+        must_be_model(model, f"critic {name}")
         if not 0 <= least <= 1:
             raise ContractError(f"critic {name}: least is a score from 0 to 1, got {least!r}")
         if max_output_tokens < 1 or max_bytes < 1:

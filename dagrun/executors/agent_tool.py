@@ -10,7 +10,7 @@ from dagrun.executors.agent_calls import Calls
 from dagrun.executors.agent_form import Turns, task_text, turns_left
 from dagrun.executors.agent_loop import Agent, Loop
 from dagrun.executors.contract import ContractMeter
-from dagrun.llm.request import LanguageModel, Message, Request
+from dagrun.llm.request import LanguageModel, Message, Request, must_be_model
 from dagrun.model.context import ToolContext
 from dagrun.model.effect import Effect
 from dagrun.model.tool import make_tool
@@ -71,6 +71,7 @@ def agent_tool(
     Raises:
         ContractError: A tool or an option cannot be used.
     """
+    must_be_model(model, name)
     limits: Mapping[str, object] = {
         "max_steps": max_steps,
         "max_output_tokens": max_output_tokens,

@@ -9,7 +9,7 @@ from dagrun.executors.contract import ContractMeter
 from dagrun.executors.typed import Typed
 from dagrun.llm.forms import ask_in_form, why_no_answer
 from dagrun.llm.quoting import DATA_RULE, block
-from dagrun.llm.request import LanguageModel, Message, Request, ask
+from dagrun.llm.request import LanguageModel, Message, Request, ask, must_be_model
 from dagrun.model.context import ToolContext
 from dagrun.model.effect import Effect
 from dagrun.model.tool import make_tool
@@ -54,14 +54,17 @@ def llm_tool(
         temperature: How much chance there is in it; `None` for what the model does by itself.
         max_tokens: The most tokens of a call, input and output together; at least one a byte is counted for input.
         max_cost: The most that a call costs; a model without a known price is then refused.
-        effect: Of a call.
+        effect: Of a call; never ``pure``, for ceilings of tokens and cost do not hold back what calls no model.
         options: As for `dagrun.tool`.
 
     Raises:
         ContractError: An option cannot be used.
     """
+    must_be_model(model, name)
     if max_output_tokens < 1:
         raise ContractError(f"{name}: max_output_tokens must be at least 1, got {max_output_tokens}")
+    if effect == Effect.PURE:
+        raise ContractError(f"{name}: who asks a model is not pure but a read; ceilings do not hold what is pure")
     typed = None if output is None else Typed(name, output)
     rules = f"{system}\n\n{DATA_RULE}"
 

@@ -75,7 +75,7 @@ def _open_questions(steps: list[tuple[int, CheckedStep]], scope: Scope) -> None:
 
 
 def _limits_of_nothing(steps: list[tuple[int, CheckedStep]], scope: Scope) -> None:
-    """Name limits of the policy that hold nothing back: a misspelt one would go unnoticed until it is needed."""
+    """Name rules of the policy that are about nothing: a misspelt one would go unnoticed until it is needed."""
     pools = {facts.pool for facts in scope.tools.values() if facts.pool is not None}
     pools |= {checked.pool for _, checked in steps if checked.pool is not None}
     known = {"tool": set(scope.tools), "pool": pools}
@@ -94,6 +94,7 @@ def _limited(policy: Policy) -> Iterator[tuple[str, str, str]]:
     for place, limits in by_tool:
         yield from ((place, "tool", name) for name in sorted(limits))
     yield from (("policy.max_running_by_pool", "pool", name) for name in sorted(policy.max_running_by_pool))
+    yield from ((f"policy.stream_safe[{number}]", "tool", name) for number, name in enumerate(policy.stream_safe))
     for number, rule in enumerate(policy.approve):
         if rule.tool != EVERY_TOOL:
             yield f"policy.approve[{number}].tool", "tool", rule.tool

@@ -60,12 +60,12 @@ def toolset_schema(toolbox: Toolbox) -> dict[str, Any]:
     object with any fields has no such form; that part is left as it is.
     """
     steps = [_step(toolbox[name], _arguments(toolbox[name])) for name in sorted(toolbox.allowed)]
+    # Steps first, as they start when they are written; the refusal last, as a weak model fills in whatever it meets.
     properties = {
-        "goal": {"type": "string", "description": "What the plan is for."},
-        "refusal": _REFUSAL,
         "steps": {"type": "array", "items": {"anyOf": steps}} if steps else {"type": "array", "maxItems": 0},
         "output": _OUTPUT,
         "confidence": _CONFIDENCE,
+        "refusal": _REFUSAL,
     }
     return _whole(properties, toolbox)
 
@@ -99,10 +99,10 @@ def patch_schema(toolbox: Toolbox) -> dict[str, Any]:
         edits += [_edit("add", step=step), _edit("replace", id=old, step=step, cancel={"type": "boolean"})]
     properties = {
         "reason": {"type": "string", "description": "Why, in a sentence."},
-        "refusal": _REFUSAL,
         "edits": {"type": "array", "items": {"anyOf": edits}},
         "output": _OUTPUT,
         "confidence": _CONFIDENCE,
+        "refusal": _REFUSAL,
     }
     return _whole(properties, toolbox, definitions)
 

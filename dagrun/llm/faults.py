@@ -118,6 +118,8 @@ def _from_status(status: int, body: Any, headers: Mapping[str, str]) -> Fault:
         message = "it sends us to another address, which we do not follow"
     elif status in {404, 405} and "model" not in message:
         message = f"{message or 'no such path'} (is the address of the server right?)"
+    elif status == 401:
+        message = f"{message or 'no access'} (is the key right?)"
     return Fault(
         f"status {status}: {_quote(code, message)}",
         status=status,

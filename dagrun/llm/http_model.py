@@ -115,7 +115,7 @@ class HttpModel:
             exchange(partial(client.post, api.path, body), self._max_seconds) as events,
         ):
             if not events.is_stream:
-                raise Fault("its answer is no stream of events", is_foreign=True)
+                raise Fault("its answer is no stream of events (is the address of the server right?)", is_foreign=True)
             while not reader.is_over and (event := await events.next_event()) is not None:
                 if piece := reader.take(event):
                     yield piece

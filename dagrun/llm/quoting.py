@@ -25,8 +25,9 @@ def block(name: str, value: Any, limit: int | None = None) -> str:
     return f'<data name="{name}" shown="{limit} of {len(text)} characters">\n{text[:limit]}\n</data>'
 
 
-def quote(value: Any) -> str:
+def quote(value: Any, *, is_compact: bool = False) -> str:
     """Write a JSON value so that nothing in it can end the block that it stands in, and everything in it is visible."""
-    text = json.dumps(value, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e")
+    separators = (",", ":") if is_compact else None
+    text = json.dumps(value, ensure_ascii=False, separators=separators).replace("<", "\\u003c").replace(">", "\\u003e")
     # Instructions have been hidden in characters that nobody sees.
     return text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)

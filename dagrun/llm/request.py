@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from dagrun.errors import ContractError, shorten
+
 # How an answer gets its structure: JSON by a strict schema; the arguments of one tool that must be called; or JSON by
 # nothing but the word of the prompt.
 Structure = Literal["schema", "tool", "json"]
@@ -114,6 +116,22 @@ class LanguageModel(Protocol):
             OverCeiling: The call does not fit under a ceiling of the run.
         """
         ...
+
+
+def must_be_model(model: object, user: str) -> None:
+    """Check that *model* is one, before anybody asks it.
+
+    Args:
+        model: What was given as one.
+        user: Who wants to ask it, for the message.
+
+    Raises:
+        ContractError: It is none.
+    """
+    if isinstance(model, type) or not callable(getattr(model, "stream", None)):
+        raise ContractError(
+            f"{user} asks a language model, such as OpenAIPlanner('gpt-5').model; got {shorten(repr(model), 100)}"
+        )
 
 
 async def ask(model: LanguageModel, request: Request) -> Reply:

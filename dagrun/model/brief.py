@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from dagrun.errors import Problem
+from dagrun.errors import ContractError, Problem, shorten
 from dagrun.model.outcome import ErrorKind, State, TriggerKind
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
 from dagrun.model.plan import Plan, Step
@@ -163,3 +163,18 @@ class Planner(Protocol):
             ModelError: Its model gave no answer; it is asked again later if that may help.
         """
         ...
+
+
+def must_be_planner(planner: object, name: str) -> None:
+    """Check that *planner* is one, before anything runs.
+
+    Args:
+        planner: What was given as one.
+        name: What it was given as, for the message.
+
+    Raises:
+        ContractError: It is none.
+    """
+    if isinstance(planner, type) or not callable(getattr(planner, "revise", None)):
+        given = shorten(repr(planner), 100)
+        raise ContractError(f"{name} is an object with a method revise, such as OpenAIPlanner('gpt-5'); got {given}")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable
 from typing import Any, Final
 
 from dagrun.errors import ContractError, PlanRefused, Problem
-from dagrun.model.brief import Brief, Planner, RevisedBy, Revision
+from dagrun.model.brief import Brief, Planner, RevisedBy, Revision, must_be_planner
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
 from dagrun.model.plan import Plan
 
@@ -28,7 +27,7 @@ class EnsemblePlanner:
             does not say how sure it is, is used.
 
     Raises:
-        ContractError: *min_confidence* is no such number.
+        ContractError: *min_confidence* is no such number, or one of the two is no planner.
 
     Example:
         >>> from dagrun import EnsemblePlanner, Plan, StaticPlanner, Step
@@ -39,6 +38,8 @@ class EnsemblePlanner:
     __slots__ = ("_fast", "_min_confidence", "_strong")
 
     def __init__(self, fast: Planner, strong: Planner, *, min_confidence: float = 0.6) -> None:
+        must_be_planner(fast, "fast")
+        must_be_planner(strong, "strong")
         if not 0 <= min_confidence <= 1:
             raise ContractError(f"min_confidence must be a number from 0 to 1, got {min_confidence!r}")
         self._fast = fast
@@ -72,7 +73,7 @@ class EnsemblePlanner:
                 self._check(edit)
                 yield edit
         finally:
-            if inspect.isasyncgen(said):
+            if hasattr(said, "aclose"):  # a generator, or what passes one on: it may hold a connection
                 await said.aclose()
 
     def _check(self, answer: Any) -> None:

@@ -10,7 +10,7 @@ from dagrun.errors import ContractError
 from dagrun.graph.answer_text import read_answer
 from dagrun.graph.schema import patch_schema, toolset_schema
 from dagrun.graph.streamed import PlanReader
-from dagrun.llm.request import Form, LanguageModel, Request
+from dagrun.llm.request import Form, LanguageModel, Request, must_be_model
 from dagrun.model.brief import Brief, RevisedBy
 from dagrun.model.patch import Add, Patch
 from dagrun.model.plan import Plan, Step
@@ -55,6 +55,7 @@ class ModelPlanner:
         examples: Sequence[Example] = EXAMPLES,
         temperature: float | None = None,
     ) -> None:
+        must_be_model(model, "ModelPlanner")
         if dialect not in get_args(Dialect):
             raise ContractError(f"the dialect is one of {', '.join(get_args(Dialect))}, not {dialect!r}")
         if max_output_tokens < 1:

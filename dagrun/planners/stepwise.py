@@ -9,7 +9,7 @@ from typing import Any, Final
 from dagrun.errors import CannotPlan, ContractError, shorten
 from dagrun.graph.next_step import Next, read_next
 from dagrun.graph.schema import next_step_schema
-from dagrun.llm.request import Form, LanguageModel, Request
+from dagrun.llm.request import Form, LanguageModel, Request, must_be_model
 from dagrun.model.brief import Brief, StepView
 from dagrun.model.outcome import State
 from dagrun.model.patch import Add, Patch
@@ -58,6 +58,7 @@ class StepwisePlanner:
         limits: PlanLimits | None = None,
         temperature: float | None = None,
     ) -> None:
+        must_be_model(model, "StepwisePlanner")
         for name, value in (("max_steps", max_steps), ("max_output_tokens", max_output_tokens)):
             if value < 1:
                 raise ContractError(f"{name} must be at least 1, got {value!r}")

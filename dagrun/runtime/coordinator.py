@@ -219,7 +219,9 @@ class Coordinator:
         self._splice(checked, "planner", reason)
         if self._draft is not None and not self.is_over:
             self._draft.skip_in_vain(checked.consequence.added)
-        self._end(request, "applied", reason or str(checked.consequence), more=patch.more)
+        # Nothing new comes of what edits nothing: whoever wants to see more of that would be asked for ever.
+        more = patch.more and bool(checked.edits)
+        self._end(request, "applied", reason or str(checked.consequence), more=more)
 
     def _end(
         self, request: Request, result: str, reason: str, *, status: Status = Status.FAILED, more: bool = False
@@ -344,6 +346,8 @@ class Coordinator:
                 count, limit = len(said.steps), self._policy.max_edits
                 if count > limit + len(self._graph.nodes):
                     raise Refused(Problem("DR409", "steps", {"count": str(count), "limit": str(limit)}))
+                if brief.is_first and not said.steps:  # nothing is changed by that, and there still is no plan
+                    raise Refused(Problem("DR111", "steps"))
                 patch = patch_of(self._graph, said, brief.revision, told.known)
                 if not patch.edits and not patch.changes_output:
                     raise Over("unchanged", "the planner's plan is the one that is carried out already")

@@ -125,7 +125,7 @@ class Drafting:
         else:
             if self._is_wanted:
                 count = len(self._arrivals.steps)
-                self._record.end_draft("applied", f"{count} steps", calls=request.calls, more=more)
+                self._record.end_draft("applied", f"{count} step{'s' * (count != 1)}", calls=request.calls, more=more)
                 self.leave_if_plan_only()
         if self._graph.is_drafting:
             self._record.end_draft("stopped", "the goal has changed meanwhile", calls=request.calls)

@@ -226,6 +226,8 @@ class People:
             self._waiters[question.id] = waiter
             self._put(question)
             self._record.deliver()
+            if question.step and not self._is_open(question):  # nobody is there: the step can go on at once
+                self._settle_down()
 
         try:
             self._when_there_is_room(put)

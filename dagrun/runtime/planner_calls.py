@@ -179,7 +179,7 @@ class PlannerCalls:
                 reason = f"the planner cannot: {shorten(cause.reason, 500)}"
                 raise Over("failed", reason, _ENDS.get(cause.kind, Status.FAILED)) from cause
             case OverCeiling():
-                raise Over("stopped", str(cause), Status.OVER_BUDGET) from cause
+                raise Over("stopped", shorten(str(cause), 500), Status.OVER_BUDGET) from cause
         if gathered.has_taken:
             raise Refused(Problem("DR421", "", {"reason": shorten(str(error))})) from error
         rule = self._policy.retry

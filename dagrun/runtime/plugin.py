@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import anyio
 from anyio.abc import TaskGroup
 
-from dagrun.errors import DagrunError, ModelError, shorten
+from dagrun.errors import DagrunError, ModelError, PlanRefused, shorten
 from dagrun.model.protocols import StillRunning
 from dagrun.runtime.backend import (
     is_being_cancelled,
@@ -172,5 +172,7 @@ def _describe(error: BaseException) -> str:
         text = ""
     if isinstance(error, ModelError) and text:
         return shorten(text, MAX_TEXT)  # a sentence already
+    if isinstance(error, PlanRefused) and (lines := text.splitlines()[1:]):
+        return shorten("; ".join(lines), MAX_TEXT)  # the first line says how many there are
     name = type(error).__name__
     return shorten(f"it raised {name}: {text}" if text else f"it raised {name}", MAX_TEXT)

@@ -253,7 +253,7 @@ class RunResult:
             "critical_path": self.critical_path,
             "parallelism": self.parallelism,
             "tokens": self.tokens,
-            "cost": self.cost,
+            "cost": None if self.unpriced else self.cost,  # what nobody knows is not nothing
             "unpriced": self.unpriced,
             "goal": self._graph.goal,
             "revisions": len(self._graph.revisions),

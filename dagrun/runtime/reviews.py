@@ -86,7 +86,8 @@ class Reviews:
             # What nobody has judged must not flow on as if it had been passed.
             return Verdict("fail", None, f"the critic failed: {error}", name, meter.tokens, meter.cost)
         if not isinstance(said, Verdict):
-            return Verdict("fail", None, f"the critic failed: it gave a {type(said).__name__}, not a Verdict", name)
+            reason = f"the critic failed: it gave a {type(said).__name__}, not a Verdict"
+            return Verdict("fail", None, reason, name, meter.tokens, meter.cost)
         return replace(said, critic=name, tokens=meter.tokens, cost=meter.cost)
 
 
