@@ -18,8 +18,9 @@ from dagrun.model.event import (
 )
 from dagrun.model.outcome import Decision, Outcome, Recovery, State, Status
 from dagrun.model.patch import Consequence
+from dagrun.model.usage import ModelUse
 from dagrun.observe.progress import ProgressTable
-from dagrun.observe.spending import Spending
+from dagrun.observe.spending import spending_words
 from dagrun.observe.summary import summarise
 from dagrun.observe.timeline import PLANNER, draw_timeline, read_timeline
 from dagrun.testing import run_virtual
@@ -112,11 +113,11 @@ def test_what_is_spent_is_shown_while_it_goes_on() -> None:
     ],
 )
 def test_unknown_cost_is_never_shown_as_nothing(calls: list[tuple[int, float | None]], words: list[str]) -> None:
-    spent = Spending()
+    spent = ModelUse()
     for tokens, cost in calls:
         spent.add(tokens, cost)
 
-    assert spent.words() == words
+    assert spending_words(spent) == words
 
 
 def test_summary_of_a_run_names_what_it_has_cost() -> None:

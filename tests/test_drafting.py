@@ -327,14 +327,14 @@ async def test_what_the_planner_uses_is_charged() -> None:
 
     result = await run(Charges(100, 40, 0.5), events=events, max_tokens=100)
 
-    assert (result.tokens, result.cost, result.unpriced) == (40, 0.5, 0)
+    assert (result.tokens, result.cost, result.used.unpriced) == (40, 0.5, 0)
     assert [(e.tokens, e.cost) for e in events if isinstance(e, PlannerCalled)] == [(40, 0.5)]
 
 
 async def test_a_cost_that_nobody_knows_is_not_nothing() -> None:
     result = await run(Charges(100, 40))
 
-    assert (result.cost, result.unpriced) == (0.0, 40)
+    assert (result.cost, result.used.unpriced) == (None, 40)
 
 
 async def test_a_call_that_does_not_fit_is_not_made() -> None:

@@ -19,7 +19,7 @@ from dagrun.llm.request import LanguageModel, Message, Request, Structure, Usage
 from dagrun.testing import Answer, FakeModelServer, Fault
 from model_calls import EVERYBODY, FORM, HELLO, NAME, PLAN, Speaks, chat_page, metered, model_at, said_by
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time, pytest.mark.costly]
+pytestmark = [pytest.mark.anyio, pytest.mark.real_time, pytest.mark.rigs]
 
 everybody = pytest.mark.parametrize("speaks", EVERYBODY)
 

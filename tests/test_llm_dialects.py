@@ -12,7 +12,7 @@ from dagrun.llm.request import Message, Request, Structure, ask
 from dagrun.testing import Answer, Call, FakeModelServer, Fault
 from model_calls import EVERYBODY, HELLO, PLAN, Speaks, metered, model_at, sse_page
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time, pytest.mark.costly]
+pytestmark = [pytest.mark.anyio, pytest.mark.real_time, pytest.mark.rigs]
 
 everybody = pytest.mark.parametrize("speaks", EVERYBODY)
 ANSWER = '{"number": 12}'

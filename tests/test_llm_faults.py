@@ -17,7 +17,7 @@ from dagrun.testing import Answer, FakeModelServer, Fault
 from dagrun.testing.script import Status
 from model_calls import EVERYBODY, HELLO, PLAN, Speaks, metered, model_at, said_by, sse_page
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time, pytest.mark.costly]
+pytestmark = [pytest.mark.anyio, pytest.mark.real_time, pytest.mark.rigs]
 
 everybody = pytest.mark.parametrize("speaks", EVERYBODY)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
+from catching import Parts, Proof, survivors
 from dagrun.api import check, start
 from dagrun.model.event import AttemptStarted, Event, StepResumed
 from dagrun.model.outcome import State
@@ -22,9 +23,6 @@ from graphs import work
 from simulation import replaced, simulate
 from splice_cases import make_splice_case
 from splice_mutants import SPLICE_MUTANTS
-
-Parts = Mapping[Any, Any]
-Proof = Callable[[Parts], Iterator[str]]
 
 SEEDS: Final = 300
 
@@ -119,18 +117,7 @@ def agreed_answers(parts: Parts) -> Iterator[str]:
 
 
 NAMED: Final[tuple[Proof, ...]] = (on_their_way, agreed_calls, agreed_answers)
-
-
-def caught_by(parts: Parts) -> str | None:
-    """The first proof that notices that *parts* are broken, and what it says."""
-    for proof in (*NAMED, splices):
-        try:
-            problem = next(proof(parts), None)
-        except Exception as error:  # noqa: BLE001  (a broken runtime may let anything out)
-            problem = repr(error)
-        if problem is not None:
-            return f"{proof.__name__}: {problem}"
-    return None
+PROOFS: Final[tuple[Proof, ...]] = (*NAMED, splices)
 
 
 @pytest.mark.parametrize("proof", NAMED, ids=lambda proof: proof.__name__)
@@ -143,9 +130,5 @@ def test_the_real_parts_pass_the_named_checks(proof: Proof) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_every_mutant_is_caught() -> None:
     """A bug of each of these kinds cannot come back unnoticed. That the real parts pass, the rig of the fuzzer says."""
-    table = {name: caught_by(parts) for name, parts in SPLICE_MUTANTS.items()}
-    width = max(map(len, table))
-    for name, catch in table.items():
-        print(f"{name:{width}}  {'SURVIVED' if catch is None else catch[:110]}")
-    assert len(table) >= 14
-    assert not [name for name, catch in table.items() if catch is None]
+    assert len(SPLICE_MUTANTS) >= 14
+    assert not survivors(PROOFS, SPLICE_MUTANTS)

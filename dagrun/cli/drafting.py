@@ -22,7 +22,7 @@ from dagrun.model.event import DraftEnded, Event, PlannerCalled, Spliced, StepSe
 from dagrun.model.outcome import Status
 from dagrun.model.patch import Add
 from dagrun.model.plan import Step
-from dagrun.observe.spending import Spending
+from dagrun.model.usage import ModelUse
 
 # Where only the plan is wanted, a refused draft is not the end of planning, and no step is cancelled: none would run.
 _NO_NEWS: Final = (DraftEnded, Spliced, StepSettled)
@@ -55,7 +55,7 @@ class Drafting:
     plan: CheckedPlan | None = None
     steps: list[Step] = field(default_factory=list)
     calls: int = 0
-    spent: Spending = field(default_factory=Spending)
+    spent: ModelUse = field(default_factory=ModelUse)
     seconds: float = 0.0
     stopped_by: str = ""
     code: int = 0

@@ -23,6 +23,7 @@ from dagrun.cli.text import SCHEMA_VERSION, bounded, printable
 from dagrun.cli.tools_source import configure_tools, load_toolbox
 from dagrun.errors import PlanRefused, RunFailed
 from dagrun.graph.checked import CheckedPlan
+from dagrun.observe.spending import spending_words
 
 MAX_BYTES: Final = 100_000
 _MAX_STEPS: Final = 100
@@ -161,6 +162,6 @@ def _tell(text: str, drafting: Drafting, flags: Mapping[str, Any]) -> None:
     if flags["quiet"]:
         return
     calls = [f"{drafting.calls} call{'s' * (drafting.calls != 1)} of the planner"] if drafting.calls else []
-    facts = ", ".join([f"{drafting.seconds:.2f} s", *calls, *drafting.spent.words()])
+    facts = ", ".join([f"{drafting.seconds:.2f} s", *calls, *spending_words(drafting.spent)])
     colour = 32 if drafting.plan is not None else 31
     click.echo(coloured(f"{text} ({facts})", colour, sys.stderr), err=True, color=True)

@@ -14,6 +14,7 @@ from rich.text import Text
 from dagrun.graph.drawing import SYMBOLS
 from dagrun.model.outcome import State, Status
 from dagrun.observe.progress import KEEP, ProgressTable, Row
+from dagrun.observe.spending import spending_words
 
 _STYLES: Final[Mapping[State, str]] = {
     State.RUNNING: "cyan",
@@ -169,7 +170,7 @@ class LiveTable:
             yield "the planner is asked"
         if table.retries:
             yield f"{table.retries} retried"
-        if words := table.spent.words():
+        if words := spending_words(table.spent):
             yield ", ".join(words)
 
 

@@ -12,7 +12,7 @@ from dagrun.critics.scope import Scope
 from dagrun.errors import ContractError, ModelError
 from dagrun.llm.forms import ask_in_form
 from dagrun.llm.quoting import DATA_RULE, block
-from dagrun.llm.request import Form, LanguageModel, Message, Request, must_be_model
+from dagrun.llm.request import Form, LanguageModel, Message, Request, must_be_counts, must_be_model
 from dagrun.model.outcome import Outcome
 from dagrun.model.plan import Step
 from dagrun.model.value import to_json
@@ -107,8 +107,7 @@ class RubricCritic(Scope):
         must_be_model(model, f"critic {name}")
         if not 0 <= least <= 1:
             raise ContractError(f"critic {name}: least is a score from 0 to 1, got {least!r}")
-        if max_output_tokens < 1 or max_bytes < 1:
-            raise ContractError(f"critic {name}: max_output_tokens and max_bytes must be at least 1")
+        must_be_counts(f"critic {name}", max_output_tokens=max_output_tokens, max_bytes=max_bytes)
         self._criteria = _criteria(name, rubric)
         self._form = _form(self._criteria)
         self._system = f"{RULES}\n\n{DATA_RULE}\n\nThe rubric:\n" + "\n".join(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final
 
 from dagrun.errors import ContractError
@@ -10,7 +10,7 @@ from dagrun.executors.agent_calls import Calls
 from dagrun.executors.agent_form import Turns, task_text, turns_left
 from dagrun.executors.agent_loop import Agent, Loop
 from dagrun.executors.contract import ContractMeter
-from dagrun.llm.request import LanguageModel, Message, Request, must_be_model
+from dagrun.llm.request import LanguageModel, Message, Request, must_be_counts, must_be_model
 from dagrun.model.context import ToolContext
 from dagrun.model.effect import Effect
 from dagrun.model.tool import make_tool
@@ -72,14 +72,7 @@ def agent_tool(
         ContractError: A tool or an option cannot be used.
     """
     must_be_model(model, name)
-    limits: Mapping[str, object] = {
-        "max_steps": max_steps,
-        "max_output_tokens": max_output_tokens,
-        "max_shown": max_shown,
-    }
-    for word, limit in limits.items():
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise ContractError(f"{name}: {word} must be at least 1, got {limit!r}")
+    must_be_counts(name, max_steps=max_steps, max_output_tokens=max_output_tokens, max_shown=max_shown)
     toolbox = tools if isinstance(tools, Toolbox) else Toolbox(tools)
     effect = _effect(name, toolbox, allow_effects=allow_effects)
     agent = Agent(name=name, model=model, turns=Turns(name, toolbox, output), max_steps=max_steps, effect=effect)

@@ -9,7 +9,7 @@ from dagrun.executors.contract import ContractMeter
 from dagrun.executors.typed import Typed
 from dagrun.llm.forms import ask_in_form, why_no_answer
 from dagrun.llm.quoting import DATA_RULE, block
-from dagrun.llm.request import LanguageModel, Message, Request, ask, must_be_model
+from dagrun.llm.request import LanguageModel, Message, Request, ask, must_be_counts, must_be_model
 from dagrun.model.context import ToolContext
 from dagrun.model.effect import Effect
 from dagrun.model.tool import make_tool
@@ -61,8 +61,7 @@ def llm_tool(
         ContractError: An option cannot be used.
     """
     must_be_model(model, name)
-    if max_output_tokens < 1:
-        raise ContractError(f"{name}: max_output_tokens must be at least 1, got {max_output_tokens}")
+    must_be_counts(name, max_output_tokens=max_output_tokens)
     if effect == Effect.PURE:
         raise ContractError(f"{name}: who asks a model is not pure but a read; ceilings do not hold what is pure")
     typed = None if output is None else Typed(name, output)

@@ -90,27 +90,6 @@ class PastReplan:
     signature: str
 
 
-@dataclass(slots=True)
-class ModelUse:
-    """What the models of the planner and the critics of a run have used so far.
-
-    Attributes:
-        tokens: As far as they have said so.
-        cost: The same in money, as far as somebody knows.
-        unpriced: The tokens of which nobody knows what they cost.
-    """
-
-    tokens: int = 0
-    cost: float = 0.0
-    unpriced: int = 0
-
-    def add(self, tokens: int, cost: float | None) -> None:
-        """Count one more call."""
-        self.tokens += tokens
-        self.cost += cost or 0.0
-        self.unpriced += tokens if cost is None else 0
-
-
 class PlanHistory:
     """The plan as it stands at one instant, with how it came to that.
 

@@ -14,7 +14,7 @@ from dagrun.graph import answers, drafts, splicing
 from dagrun.graph.checked import CheckedPlan, CheckedStep
 from dagrun.graph.critical import topological_order, usual_seconds
 from dagrun.graph.frontier import Cap, Frontier
-from dagrun.graph.history import ModelUse, PastReplan, Revision
+from dagrun.graph.history import PastReplan, Revision
 from dagrun.graph.node import Node
 from dagrun.model import event as events
 from dagrun.model.brief import Trigger
@@ -22,6 +22,7 @@ from dagrun.model.event import AttemptEnded, AttemptStarted, Event, RunEnded, Ru
 from dagrun.model.outcome import SETTLED, Attempt, Recovery, State, Status
 from dagrun.model.question import Question
 from dagrun.model.reference import Reference, Template
+from dagrun.model.usage import ModelUse
 from dagrun.model.value import Stored, decode, dig, encode, select
 
 _WAITING: Final = State.WAITING

@@ -106,16 +106,23 @@ def check_new_ids(used: Mapping[str, str], new: Mapping[str, tuple[int, Step]], 
     """Refuse ids that are malformed, reserved, or were ever used in this run, be it in other letters."""
     own: dict[str, str] = {}
     for id_, (number, _) in new.items():
-        folded = id_.lower()
-        other = used.get(folded) or own.setdefault(folded, id_)
-        if not _ID.fullmatch(id_):
-            findings.add("DR101", number, "step.id", id=repr(id_[:200]))
-        elif id_ in RESERVED:
-            findings.add("DR110", number, "step.id", id=id_, meaning=RESERVED[id_])
-        elif other != id_:
-            findings.add("DR103", number, "step.id", id=id_, other=other)
-        elif folded in used:
-            findings.add("DR402", number, "step.id", id=id_)
+        fault = _fault_of_id(id_, used, own)
+        if fault is not None:
+            code, facts = fault
+            findings.add(code, number, "step.id", **facts)
+
+
+def _fault_of_id(id_: str, used: Mapping[str, str], own: dict[str, str]) -> tuple[str, dict[str, str]] | None:
+    """What is wrong with the id of a new step: the code and the facts; *own* are those that were looked at before."""
+    folded = id_.lower()
+    other = used.get(folded) or own.setdefault(folded, id_)
+    if not _ID.fullmatch(id_):
+        return "DR101", {"id": repr(id_[:200])}
+    if id_ in RESERVED:
+        return "DR110", {"id": id_, "meaning": RESERVED[id_]}
+    if other != id_:
+        return "DR103", {"id": id_, "other": other}
+    return ("DR402", {"id": id_}) if folded in used else None
 
 
 def check_ceilings(graph: LiveGraph, new: Mapping[str, tuple[int, Step]], findings: Findings) -> None:

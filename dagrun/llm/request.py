@@ -130,8 +130,19 @@ def must_be_model(model: object, user: str) -> None:
     """
     if isinstance(model, type) or not callable(getattr(model, "stream", None)):
         raise ContractError(
-            f"{user} asks a language model, such as OpenAIPlanner('gpt-5').model; got {shorten(repr(model), 100)}"
+            f"{user} asks a language model, such as dagrun.OpenAIModel('gpt-5'); got {shorten(repr(model), 100)}"
         )
+
+
+def must_be_counts(user: str, **limits: object) -> None:
+    """Check *limits* that count something, by name.
+
+    Raises:
+        ContractError: One is no whole number of at least 1.
+    """
+    for name, limit in limits.items():
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise ContractError(f"{user}: {name} must be at least 1, got {limit!r}")
 
 
 async def ask(model: LanguageModel, request: Request) -> Reply:

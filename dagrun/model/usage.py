@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 
@@ -45,3 +46,31 @@ UNMETERED: Final[Meter] = _Nothing()
 
 # Set by the run around each call of a planner or a critic, and by the tools that call models.
 METER: ContextVar[Meter] = ContextVar("dagrun meter", default=UNMETERED)
+
+
+@dataclass(slots=True)
+class ModelUse:
+    """What models have used.
+
+    Attributes:
+        tokens: As far as anybody has said so.
+        known_cost: In whatever currency prices are in; without that of *unpriced* tokens.
+        unpriced: Tokens of which nobody knows what they cost.
+    """
+
+    tokens: int = 0
+    known_cost: float = 0.0
+    unpriced: int = 0
+
+    @property
+    def cost(self) -> float | None:
+        """All of it; `None` if nobody knows a part of it."""
+        return None if self.unpriced else self.known_cost
+
+    def add(self, tokens: int, cost: float | None) -> None:
+        """Add one call; its cost is `None` if nobody knows it."""
+        self.tokens += tokens
+        if cost is None:
+            self.unpriced += tokens
+        else:
+            self.known_cost += cost

@@ -32,7 +32,7 @@ from dagrun.model.event import (
     StepSettled,
 )
 from dagrun.model.outcome import Recovery, State, Status
-from dagrun.observe.spending import Spending
+from dagrun.model.usage import ModelUse
 
 KEEP: Final = 15  # ended steps; nobody sees more of them
 MAX_NOTE: Final = 120
@@ -97,7 +97,7 @@ class ProgressTable:
         self.is_replanning = False
         self.is_drafting = False
         self.written = 0
-        self.spent = Spending()
+        self.spent = ModelUse()
         self.status: Status | None = None
         self.reason = ""
         self._now = now

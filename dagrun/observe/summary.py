@@ -6,7 +6,7 @@ from typing import Final
 
 from dagrun.errors import shorten
 from dagrun.model.outcome import Recovery, Status
-from dagrun.observe.spending import Spending
+from dagrun.observe.spending import spending_words
 from dagrun.runtime.result import RunResult
 
 MAX_WARNINGS: Final = 20
@@ -22,7 +22,7 @@ def summarise(result: RunResult) -> str:
     if result.status is Status.SUCCEEDED:
         facts.append(f"{result.parallelism:.1f} at once on average")
         facts.append(f"critical path {result.critical_path:.2f} s")
-    facts += Spending(result.tokens, result.cost, result.unpriced).words()
+    facts += spending_words(result.used)
     problems = len(result.problems)
     # The reason has room for the first few of them; who shows them shows them all.
     reason = f"the plan has {problems} problem{'s' * (problems != 1)}" if problems else shorten(result.reason, 1_000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict, Unpack
 
 from dagrun.errors import ContractError
 from dagrun.llm.anthropic_model import AnthropicModel
@@ -12,10 +12,20 @@ from dagrun.llm.openai_model import OpenAIModel
 from dagrun.llm.prices import Prices, PriceTable
 from dagrun.llm.request import Structure
 from dagrun.model.policy import PlanLimits
-from dagrun.planners.examples import EXAMPLES, Dialect, Example
+from dagrun.planners.examples import Dialect, Example
 from dagrun.planners.model_planner import ModelPlanner
 
 MODEL_VARIABLE: Final = "DAGRUN_MODEL"
+
+
+class PlanningOptions(TypedDict, total=False):
+    """The options of `ModelPlanner`, the model excepted, for planners that bring one."""
+
+    dialect: Dialect
+    max_output_tokens: int
+    limits: PlanLimits | None
+    examples: Sequence[Example]
+    temperature: float | None
 
 
 class OpenAIPlanner(ModelPlanner):
@@ -29,11 +39,7 @@ class OpenAIPlanner(ModelPlanner):
         prices: What models cost.
         api_key: From the host program; `None` for ``OPENAI_API_KEY``.
         http_client: An ``AsyncClient`` of httpx or httpx2.
-        dialect: As for `ModelPlanner`, like all that follow.
-        max_output_tokens: The longest answer.
-        limits: Ceilings of size.
-        examples: Goals and good answers.
-        temperature: How much chance there is in answers.
+        planning: *dialect*, *max_output_tokens*, *limits*, *examples* and *temperature*, as for `ModelPlanner`.
 
     Raises:
         ContractError: An option makes no sense, or there is no name of a model, or no key.
@@ -54,11 +60,7 @@ class OpenAIPlanner(ModelPlanner):
         prices: PriceTable | Prices | None = None,
         api_key: str | None = None,
         http_client: Any = None,
-        dialect: Dialect = "json",
-        max_output_tokens: int = 4_096,
-        limits: PlanLimits | None = None,
-        examples: Sequence[Example] = EXAMPLES,
-        temperature: float | None = None,
+        **planning: Unpack[PlanningOptions],
     ) -> None:
         super().__init__(
             OpenAIModel(
@@ -70,11 +72,7 @@ class OpenAIPlanner(ModelPlanner):
                 api_key=api_key,
                 http_client=http_client,
             ),
-            dialect=dialect,
-            max_output_tokens=max_output_tokens,
-            limits=limits,
-            examples=examples,
-            temperature=temperature,
+            **planning,
         )
 
 
@@ -88,11 +86,7 @@ class AnthropicPlanner(ModelPlanner):
         prices: What models cost.
         api_key: From the host program; `None` for ``ANTHROPIC_API_KEY``.
         http_client: An ``AsyncClient`` of httpx2.
-        dialect: As for `ModelPlanner`, like all that follow.
-        max_output_tokens: The longest answer.
-        limits: Ceilings of size.
-        examples: Goals and good answers.
-        temperature: How much chance there is in answers.
+        planning: *dialect*, *max_output_tokens*, *limits*, *examples* and *temperature*, as for `ModelPlanner`.
 
     Raises:
         ContractError: An option makes no sense, or there is no name of a model, or no key.
@@ -108,11 +102,7 @@ class AnthropicPlanner(ModelPlanner):
         prices: PriceTable | Prices | None = None,
         api_key: str | None = None,
         http_client: Any = None,
-        dialect: Dialect = "json",
-        max_output_tokens: int = 4_096,
-        limits: PlanLimits | None = None,
-        examples: Sequence[Example] = EXAMPLES,
-        temperature: float | None = None,
+        **planning: Unpack[PlanningOptions],
     ) -> None:
         super().__init__(
             AnthropicModel(
@@ -123,11 +113,7 @@ class AnthropicPlanner(ModelPlanner):
                 api_key=api_key,
                 http_client=http_client,
             ),
-            dialect=dialect,
-            max_output_tokens=max_output_tokens,
-            limits=limits,
-            examples=examples,
-            temperature=temperature,
+            **planning,
         )
 
 

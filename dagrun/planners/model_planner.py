@@ -10,7 +10,7 @@ from dagrun.errors import ContractError
 from dagrun.graph.answer_text import read_answer
 from dagrun.graph.schema import patch_schema, toolset_schema
 from dagrun.graph.streamed import PlanReader
-from dagrun.llm.request import Form, LanguageModel, Request, must_be_model
+from dagrun.llm.request import Form, LanguageModel, Request, must_be_counts, must_be_model
 from dagrun.model.brief import Brief, RevisedBy
 from dagrun.model.patch import Add, Patch
 from dagrun.model.plan import Plan, Step
@@ -58,8 +58,7 @@ class ModelPlanner:
         must_be_model(model, "ModelPlanner")
         if dialect not in get_args(Dialect):
             raise ContractError(f"the dialect is one of {', '.join(get_args(Dialect))}, not {dialect!r}")
-        if max_output_tokens < 1:
-            raise ContractError(f"max_output_tokens must be at least 1, got {max_output_tokens!r}")
+        must_be_counts("ModelPlanner", max_output_tokens=max_output_tokens)
         self.model = model
         self._dialect: Dialect = dialect
         self._max_output_tokens = max_output_tokens

@@ -6,10 +6,10 @@ import json
 from collections.abc import Collection
 from typing import Any, Final
 
-from dagrun.errors import CannotPlan, ContractError, shorten
+from dagrun.errors import CannotPlan, shorten
 from dagrun.graph.next_step import Next, read_next
 from dagrun.graph.schema import next_step_schema
-from dagrun.llm.request import Form, LanguageModel, Request, must_be_model
+from dagrun.llm.request import Form, LanguageModel, Request, must_be_counts, must_be_model
 from dagrun.model.brief import Brief, StepView
 from dagrun.model.outcome import State
 from dagrun.model.patch import Add, Patch
@@ -59,9 +59,7 @@ class StepwisePlanner:
         temperature: float | None = None,
     ) -> None:
         must_be_model(model, "StepwisePlanner")
-        for name, value in (("max_steps", max_steps), ("max_output_tokens", max_output_tokens)):
-            if value < 1:
-                raise ContractError(f"{name} must be at least 1, got {value!r}")
+        must_be_counts("StepwisePlanner", max_steps=max_steps, max_output_tokens=max_output_tokens)
         self.model = model
         self._max_steps = max_steps
         self._max_output_tokens = max_output_tokens

@@ -34,15 +34,17 @@ class Replies:
             record.answer(question, answer, None, reason)
         elif question.kind is Asked.EFFECT:
             self._settle_effect(question, answer, node, reason)
-        elif yes:
-            record.answer(question, answer, State.READY, reason)
-        elif question.kind in (Asked.APPROVAL, Asked.PAUSE):
-            record.answer(question, answer, None, reason)
-            self._refuse(node, answer, reason)
-        elif question.kind is Asked.PERMISSION and _may_fall_back(node):
+        elif yes or (question.kind is Asked.PERMISSION and _may_fall_back(node)):
             record.answer(question, answer, State.READY, reason)
         else:
             record.answer(question, answer, None, reason)
+            self._do_without(question, answer, node, reason)
+
+    def _do_without(self, question: Question, answer: Answer | None, node: Node, reason: str) -> None:
+        """Let a step end that has not got what it asked for."""
+        if question.kind in (Asked.APPROVAL, Asked.PAUSE):
+            self._refuse(node, answer, reason)
+        else:
             self._give_up(node)
 
     def _refuse(self, node: Node, answer: Answer | None, reason: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dagrun.errors import Problem, RunFailed
@@ -12,7 +12,8 @@ from dagrun.graph.history import PlanHistory
 from dagrun.graph.live import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.artifact import ArtifactStore
-from dagrun.model.outcome import Attempt, Failure, Outcome, Recovery, State, Status
+from dagrun.model.outcome import Attempt, Failure, Recovery, State, Status
+from dagrun.model.usage import ModelUse
 from dagrun.model.value import Stored, decode
 from dagrun.model.verdict import Verdict
 from dagrun.runtime.answer import answer_of
@@ -214,22 +215,22 @@ class RunResult:
         return self.work / self.makespan if self.makespan else 0.0
 
     @property
+    def used(self) -> ModelUse:
+        """What all attempts have reported, and what the models of the planner and the critics have used."""
+        used = replace(self._graph.models)
+        for outcome in (a.outcome for node in self._graph.nodes.values() for a in node.attempts if a.outcome):
+            used.add(outcome.tokens, outcome.cost)
+        return used
+
+    @property
     def tokens(self) -> int:
-        """Tokens that all attempts reported, and the models of the planner and the critics."""
-        return self._graph.models.tokens + sum(outcome.tokens for outcome in self._outcomes())
+        """Tokens of all of them."""
+        return self.used.tokens
 
     @property
-    def cost(self) -> float:
-        """Cost that they reported; without that of `unpriced` tokens, which nobody knows."""
-        return self._graph.models.cost + sum(outcome.cost or 0.0 for outcome in self._outcomes())
-
-    @property
-    def unpriced(self) -> int:
-        """Tokens of which nobody knows what they cost."""
-        return self._graph.models.unpriced + sum(o.tokens for o in self._outcomes() if o.cost is None)
-
-    def _outcomes(self) -> Iterator[Outcome]:
-        return (a.outcome for node in self._graph.nodes.values() for a in node.attempts if a.outcome)
+    def cost(self) -> float | None:
+        """What they cost; `None` if nobody knows a part of it (``used.known_cost`` is the rest)."""
+        return self.used.cost
 
     def raise_for_status(self) -> RunResult:
         """Give the result itself, if the run succeeded.
@@ -243,6 +244,7 @@ class RunResult:
 
     def as_dict(self) -> dict[str, Any]:
         """The result as plain JSON."""
+        used = self.used
         return {
             "run_id": self.run_id,
             "status": str(self.status),
@@ -252,9 +254,9 @@ class RunResult:
             "work": self.work,
             "critical_path": self.critical_path,
             "parallelism": self.parallelism,
-            "tokens": self.tokens,
-            "cost": None if self.unpriced else self.cost,  # what nobody knows is not nothing
-            "unpriced": self.unpriced,
+            "tokens": used.tokens,
+            "cost": used.cost,
+            "unpriced": used.unpriced,
             "goal": self._graph.goal,
             "revisions": len(self._graph.revisions),
             "replans": self.replans,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TypeAlias, get_args
+from typing import Any, TypeAlias, get_args
 
 import anyio.to_thread
 
@@ -193,19 +193,26 @@ class FakeModelServer:
         if call.api == "messages" or "anthropic-version" in call.headers:
             dialect = AnthropicDialect()
         playing = Playing(call, line, dialect, ignores_schema=self._ignores_schema)
-        if problem is not None:
-            playing.refuse(*problem)
-        elif call.api not in self._apis:
-            playing.refuse(404, f"Invalid URL ({call.method} {call.path})")
+        refusal = self._refusal_of(call, dialect) if problem is None else problem
+        if refusal is not None:
+            playing.refuse(*refusal)
         elif call.api == "models":
             playing.send(dialect.models(self._models or ("fake-model",)))
-        elif self._models is not None and call.model not in self._models:
-            playing.refuse(404, f"The model `{call.model}` does not exist", "model_not_found", "model")
-        elif call.structure is not None and call.structure not in self._structures:
-            message, param = dialect.unsupported(call)
-            playing.refuse(400, message, None, param)
         else:
             self._play(call, playing)
+
+    def _refusal_of(self, call: Call, dialect: Dialect) -> tuple[Any, ...] | None:
+        """Status, message, code and parameter of the refusal of what this server does not know; `None` if it does."""
+        if call.api not in self._apis:
+            return 404, f"Invalid URL ({call.method} {call.path})"
+        if call.api == "models":
+            return None
+        if self._models is not None and call.model not in self._models:
+            return 404, f"The model `{call.model}` does not exist", "model_not_found", "model"
+        if call.structure is None or call.structure in self._structures:
+            return None
+        message, param = dialect.unsupported(call)
+        return 400, message, None, param
 
     def _play(self, call: Call, playing: Playing) -> None:
         try:

@@ -1,0 +1,25 @@
+"""Which proof notices a mutant first, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+# What a mutant puts in the place of what.
+Parts: TypeAlias = Mapping[Any, Any]
+Proof: TypeAlias = Callable[[Parts], Iterator[str]]
+
+
+def first_catch(proofs: Iterable[Proof], parts: Parts) -> str | None:
+    """The first of *proofs* that notices that *parts* are broken, and what it says; `None` if none does."""
+    return next((f"{proof.__name__}: {problem}" for proof in proofs for problem in proof(parts)), None)
+
+
+def survivors(proofs: Iterable[Proof], mutants: Mapping[str, Parts]) -> list[str]:
+    """The mutants that no proof notices; what notices the others is printed."""
+    kept = tuple(proofs)
+    table = {name: first_catch(kept, parts) for name, parts in mutants.items()}
+    width = max(map(len, table))
+    for name, catch in table.items():
+        print(f"{name:{width}}  {'SURVIVED' if catch is None else catch[:110]}")
+    return [name for name, catch in table.items() if catch is None]
