@@ -188,7 +188,8 @@ def measure_graph(plan: CheckedPlan, where: str, count: int) -> tuple[list[float
         after = time.thread_time()
         if checked is None:
             raise AssertionError(f"refused: {problems[0]}")
-        event = Spliced(number, 0.0, graph.revision + 1, "host", "", checked.edits, checked.consequence, checked)
+        facts = (graph.revision + 1, "host", "", checked.edits, checked.consequence)
+        event = Spliced(number, 0.0, *facts, checked=checked)
         graph.apply(event)
         ended = time.thread_time()
         if number:  # the first one builds what is kept, labels for instance

@@ -7,93 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dagrun.sentences import SENTENCES
+
 # The longest text of an error, in characters: a plan with 100,000 faults must not print 55 MB.
 MAX_ERROR_TEXT = 4096
-
-SENTENCES: Mapping[str, str] = {
-    # Reading: the bytes, before there is a plan.
-    "DR001": "cannot read {file}: {reason}",
-    "DR002": "{file} is not text: {reason}",
-    "DR003": "broken {syntax} at line {line}, column {column}: {reason}",
-    "DR004": "{reason}; plans use JSON's scalars, without anchors, aliases or tags",
-    "DR005": "the plan has {size} bytes, the ceiling is {limit}",
-    "DR006": "nested deeper than {limit} levels",
-    "DR007": "the key {key} stands twice in one object",
-    "DR008": "{number} is not a number that a plan may hold (no NaN, no infinity, at most {limit} digits)",
-    "DR009": "expected {expected}, got {found}",
-    "DR010": "unknown field {field}{hint}",
-    "DR011": "the field {field} is missing",
-    "DR012": "{reason}, got {found}",
-    "DR013": "the text holds {reason}, which cannot be stored",
-    "DR014": "its author refuses to plan: {reason}",
-    # Structure: steps and what they wait for.
-    "DR101": "{id} is not a step id: use 1 to 48 of the letters A-Z, a-z, digits, '_' and '-'",
-    "DR102": "the id {id} is taken by {first}",
-    "DR103": "the id {id} differs from {other} in nothing but upper and lower case",
-    "DR104": "step {step} depends on {dependency}, which is not in the plan{hint}",
-    "DR105": "step {step} depends on itself",
-    "DR106": "these steps wait for each other: {cycle}",
-    "DR107": "step {step} names the dependency {dependency} twice",
-    "DR108": "the plan has {count} steps, the ceiling is {limit}",
-    "DR109": "step {step} has {count} dependencies, the ceiling is {limit}",
-    "DR110": "{id} is reserved: {meaning}",
-    "DR111": "the plan has no steps",
-    "DR112": "step {step}: {reason}",
-    # Tools and their arguments.
-    "DR201": "step {step} calls {tool}, which is not a known tool{hint}",
-    "DR202": "step {step} calls {tool}, which this run does not allow",
-    "DR203": "step {step} leaves out {argument}, which {tool} requires ({type})",
-    "DR204": "step {step} passes {argument}, which {tool} does not take{hint}",
-    "DR205": "step {step} passes {argument} to {tool}: {reason}, got {found}",
-    "DR206": "step {step} passes {argument} to {tool}: that one is filled in by the runtime, never by a plan",
-    "DR207": "the fallback {fallback} of step {step} does not fit: {reason}",
-    "DR208": "step {step} runs {tool} in a worker process, which cannot import it: {reason}",
-    # References and conditions.
-    "DR301": "{text} is not a reference: {reason}",
-    "DR302": "step {step} refers to {reference}, which is not in the plan{hint}",
-    "DR303": "step {step} refers to {reference}, but the output of {tool} has no {field}{hint}",
-    "DR304": "step {step} passes {reference} as {argument}: {tool} takes {expected}, {producer} gives {found}",
-    "DR305": "step {step} refers to its own output in {place}",
-    "DR306": "step {step} refers to {reference}, but the run has no such input{hint}",
-    "DR307": "step {step} refers to {reference}, which exists only in the arguments of a step with for_each",
-    "DR308": "{reason}",
-    "DR309": "for_each of step {step} must be a list or a reference to one: {reason}",
-    "DR311": "the plan's output refers to {reference}, which is not in the plan{hint}",
-    "DR312": "the plan's output refers to {reference}, but the output of {tool} has no {field}{hint}",
-    # Patches: edits of a plan that is being carried out.
-    "DR401": "{id} is not in the plan{hint}",
-    "DR402": "the id {id} was used in this run before; an id is never used twice, so choose another",
-    "DR403": "step {step} has {state}, and what is done cannot be changed",
-    "DR404": "step {step} {reason}, and keeps its definition; it can be dropped or replaced",
-    "DR405": "step {step} runs {tool}, whose effect cannot be taken back; with cancel: true it is stopped all the same",
-    "DR406": "step {step} still needs {dependency}, which the patch drops; rewire or drop it too",
-    "DR407": "step {step} would wait for {dependency}, which gives nothing any more: it {state}",
-    "DR408": "the patch is stale: it was made from revision {base}, and since then {steps} changed",
-    "DR409": "the patch has {count} edits, the ceiling is {limit}",
-    "DR410": "step {step} is edited twice; one edit must say all",
-    "DR411": "step {step} asks a person less often than {old} did ({why})",
-    "DR412": "step {step}: {reason}; a patch cannot raise a ceiling",
-    "DR413": "the run would have {count} steps, the ceiling is {limit}",
-    "DR414": "the patch changes nothing",
-    "DR415": "the patch was made from revision {base}, and the plan is at revision {revision}",
-    "DR416": "the plan's output refers to {step}, which the patch drops; give the patch an output of its own",
-    "DR417": "the run has ended, or is being stopped",
-    "DR418": "{old} may have taken effect, so {step} must be the very same call of {tool}, or one that only looks",
-    "DR419": "the same patch was tried before",
-    "DR420": "the planner's answer is no patch: {reason}",
-    "DR421": "the answer broke off: {reason}",
-    "DR422": "the planner gives its plan a confidence of {confidence}, and at least {least} is wanted",
-    # Advice: the plan runs, but look.
-    "DR901": "step {step} depends on {dependency} but uses nothing of it",
-    "DR902": "steps {steps} make the same call of {tool}; one would do",
-    "DR910": "step {step} calls {tool}, which changes the outside world, and nobody said whether it needs approval",
-    "DR911": "step {step} has no time limit: neither the step, nor {tool}, nor the policy names one",
-    "DR912": "step {step} calls {tool}, which reaches outside: no fallback and no on_failure say what happens then",
-    "DR913": "the policy limits the {kind} {name}, which is not known here{hint}",
-    "DR914": "the ceiling of {ceiling} does not bind {tool}: it names no {field}",
-    "DR915": "nobody has answered: {question}",
-    "DR990": "there is more of the kind of {code}; only the first {limit} are listed",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +258,86 @@ class ToolError(DagrunError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_tool_error, (type(self), self.message, {k: v for k, v in vars(self).items() if k != "message"}))
+
+
+class JournalError(DagrunError):
+    """Something about the records of runs."""
+
+
+class RunNotFound(JournalError, LookupError):
+    """The journal has no such run."""
+
+
+class RunExists(JournalError):
+    """The journal has a run of this name already."""
+
+
+class RunHeld(JournalError):
+    """Another process holds the run."""
+
+
+class OwnerLost(JournalError):
+    """Another process has taken the run over; this one must stop."""
+
+
+class JournalFailed(JournalError):
+    """The journal cannot be written or read: the disk is full, the file is gone, the server does not answer."""
+
+
+class CannotResume(JournalError):
+    """A run cannot go on as it is: it has ended, or what it needs differs from what was recorded.
+
+    Attributes:
+        differences: What differs, a line each.
+    """
+
+    def __init__(self, message: str, differences: Iterable[str] = ()) -> None:
+        self.message = message
+        self.differences = tuple(differences)
+        super().__init__(message, self.differences)
+
+    def __str__(self) -> str:
+        return join_lines((self.message, *(f"  {line}" for line in self.differences)))
+
+
+class JournalDamaged(JournalError):
+    """Records are not what was written: one was changed, is missing, or has no known format.
+
+    Attributes:
+        run_id: Of the run.
+        seq: The first record that cannot be trusted; 0 if it cannot be said.
+        reason: In a sentence.
+    """
+
+    def __init__(self, run_id: str, seq: int, reason: str) -> None:
+        super().__init__(run_id, seq, reason)
+        self.run_id = run_id
+        self.seq = seq
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the journal of run {shorten(self.run_id, 80)} is damaged at record {self.seq}: {self.reason}"
+
+
+class RecordRefused(JournalError, ValueError):
+    """A text is no record: not what dagrun writes.
+
+    Attributes:
+        reason: In a sentence.
+        place: The field that it is about, such as ``outcome.state``; empty for the whole.
+    """
+
+    def __init__(self, reason: str, place: str = "") -> None:
+        super().__init__(reason, place)  # in args, so that it pickles and copies
+        self.reason = reason
+        self.place = place
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.reason}" if self.place else self.reason
+
+
+class UnknownFormat(RecordRefused):
+    """A record is of a format that this release does not know: a later one has written it."""
 
 
 class StepCancelled(DagrunError):

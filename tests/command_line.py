@@ -53,6 +53,17 @@ class Shell:
         out, err = self.capture.readouterr()
         return Ended(code, out, err)
 
+    @property
+    def runs(self) -> Path:
+        """The folder of the records of runs."""
+        return Path(os.environ["XDG_STATE_HOME"]) / "dagrun" / "runs"
+
+    @property
+    def run_id(self) -> str:
+        """The name of the one run on record."""
+        (name,) = os.listdir(self.runs)
+        return name
+
     def plan(self, *steps: Mapping[str, Any], name: str = "plan.json", **fields: Any) -> str:
         """Write a plan, and give its name."""
         return self.file(name, json.dumps({"steps": list(steps), **fields}))
@@ -64,8 +75,14 @@ class Shell:
 
 
 @pytest.fixture
-def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    """An empty folder, nobody's settings, and a place for what commands put on the module search path."""
+def shell(
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Shell:
+    """An empty folder, no runs, nobody's settings, and a place for what commands put on the module search path."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-settings"))
     for name in [name for name in os.environ if name.startswith("DAGRUN_") and name != "DAGRUN_NIGHT"]:

@@ -14,6 +14,7 @@ import psutil
 import pytest
 from hypothesis import settings
 
+import postgres_server
 from dagrun.testing import virtual_backend
 
 # Few examples in everyday runs; the big numbers are for the night. No deadline: what a case takes says more about the
@@ -22,12 +23,35 @@ settings.register_profile("dagrun", max_examples=1000 if os.environ.get("DAGRUN_
 settings.load_profile("dagrun")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _nobodys_records(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Commands that tests call write their runs down, and never into the home of whoever calls the tests."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     """Both backends on virtual time; tests marked `real_time` get real loops."""
     if request.node.get_closest_marker("real_time") is not None:
         return request.param, {}
     return virtual_backend(request.param)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The DSN of a server of PostgreSQL for tests; without one they are skipped."""
+    named = os.environ.get("DAGRUN_TEST_POSTGRES")
+    if named:
+        yield named
+        return
+    try:
+        server = postgres_server.started()
+    except postgres_server.NoServer as error:
+        pytest.skip(str(error))
+    try:
+        yield server.dsn
+    finally:
+        server.remove()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -205,23 +205,23 @@ def no_delay(*_: Any) -> float:
 class ChargesNothing(RunMeter):
     """What models use is given back."""
 
-    def settle(self, reservation: Reservation, tokens: int | None, cost: float | None) -> None:
-        super().settle(reservation, 0, 0.0)
+    def settle(self, reservation: Reservation, number: int, tokens: int | None, cost: float | None) -> None:
+        super().settle(reservation, number, 0, 0.0)
 
 
 class TellsNothing(RunMeter):
     """It is charged, but the record does not say so."""
 
-    def settle(self, reservation: Reservation, tokens: int | None, cost: float | None) -> None:
-        super().settle(reservation, tokens, cost)
+    def settle(self, reservation: Reservation, number: int, tokens: int | None, cost: float | None) -> None:
+        super().settle(reservation, number, tokens, cost)
         self.tokens = 0
 
 
 class TrustsTheUnknown(RunMeter):
     """What nobody knows is charged as nothing."""
 
-    def settle(self, reservation: Reservation, tokens: int | None, cost: float | None) -> None:
-        super().settle(reservation, tokens or 0, cost or 0.0)
+    def settle(self, reservation: Reservation, number: int, tokens: int | None, cost: float | None) -> None:
+        super().settle(reservation, number, tokens or 0, cost or 0.0)
 
 
 class ReservesNothing(Ledger):

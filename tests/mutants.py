@@ -14,10 +14,12 @@ from dagrun.model.event import AttemptStarted, Event
 from dagrun.model.outcome import Decision, ErrorKind, Outcome, Recovery, State
 from dagrun.runtime.alarms import Alarms
 from dagrun.runtime.attempt import Attempts
+from dagrun.runtime.endings import Endings
 from dagrun.runtime.judging import Judge
 from dagrun.runtime.record import Record
 from dagrun.runtime.scheduler import Scheduler
 from dagrun.runtime.slot import Slot
+from dagrun.runtime.stopping import Stopping
 from dagrun.runtime.workers import Workers
 
 # Frontier and caps ----------------------------------------------------------------------------------------------------
@@ -156,7 +158,7 @@ class JoinsEarly(Record):
         super().after_end(node)
         parent = node.parent
         if parent is not None and parent.missing == 1 and not parent.state.is_settled:
-            self._join_elements(parent)
+            self.join_elements(parent)
 
 
 class JoinsInOrderOfEnd(Record):
@@ -174,7 +176,7 @@ class DeliversBackwards(Record):
         super().deliver()
 
 
-class ChangesBehindTheRecord(Scheduler):
+class ChangesBehindTheRecord(Endings):
     """Keeps something in the state that no event says."""
 
     def _end(self, slot: Slot, outcome: Outcome) -> None:
@@ -185,22 +187,22 @@ class ChangesBehindTheRecord(Scheduler):
 # Attempts -------------------------------------------------------------------------------------------------------------
 
 
-class TakesLateValues(Scheduler):
+class TakesLateValues(Endings):
     """A value counts, whenever it comes."""
 
-    def _conclude(self, slot: Slot, outcome: Outcome | None) -> None:
+    def conclude(self, slot: Slot, outcome: Outcome | None) -> None:
         if outcome is not None and outcome.state is State.SUCCEEDED:
             slot.asked = slot.deadline = None
-        super()._conclude(slot, outcome)
+        super().conclude(slot, outcome)
 
 
-class BelievesCancelledCaught(Scheduler):
+class BelievesCancelledCaught(Endings):
     """Takes a step that swallowed its cancellation for one that was never cancelled."""
 
-    def _conclude(self, slot: Slot, outcome: Outcome | None) -> None:
+    def conclude(self, slot: Slot, outcome: Outcome | None) -> None:
         if outcome is not None and outcome.state is not State.ABANDONED and not slot.scope.cancelled_caught:
             slot.asked = slot.deadline = None
-        super()._conclude(slot, outcome)
+        super().conclude(slot, outcome)
 
 
 class CountsNoAttempts(Judge):
@@ -211,17 +213,17 @@ class CountsNoAttempts(Judge):
         return Situation(effect=found.effect, attempt=1, rule=found.rule, on_failure=found.on_failure)
 
 
-class StopsTheNextAttempt(Scheduler):
+class StopsTheNextAttempt(Stopping):
     """The alarm of an attempt that is over goes off in the next one."""
 
     def _out_of_patience(self, slot: Slot) -> None:
         super()._out_of_patience(slot)
         late = self._running.get(slot.node.id)
         if late is not None and late is not slot:
-            self._tell_to_stop(late, State.TIMED_OUT, "an old alarm")
+            self.tell(late, State.TIMED_OUT, "an old alarm")
 
 
-class NeverAbandons(Scheduler):
+class NeverAbandons(Stopping):
     """Waits for a step that will not stop, however long it takes."""
 
     def _abandon(self, slot: Slot) -> None:
@@ -293,12 +295,12 @@ MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "a for_each ends before its last element": {Record: JoinsEarly},
     "a for_each mixes its values up": {Record: JoinsInOrderOfEnd},
     "events come in the wrong order": {Record: DeliversBackwards},
-    "state is changed without an event": {Scheduler: ChangesBehindTheRecord},
-    "a late value is used": {Scheduler: TakesLateValues},
-    "cancelled_caught instead of cancel_called": {Scheduler: BelievesCancelledCaught},
+    "state is changed without an event": {Endings: ChangesBehindTheRecord},
+    "a late value is used": {Endings: TakesLateValues},
+    "cancelled_caught instead of cancel_called": {Endings: BelievesCancelledCaught},
     "attempts are not counted": {Judge: CountsNoAttempts},
-    "an old alarm stops a new attempt": {Scheduler: StopsTheNextAttempt},
-    "a stubborn step is waited for": {Scheduler: NeverAbandons},
+    "an old alarm stops a new attempt": {Stopping: StopsTheNextAttempt},
+    "a stubborn step is waited for": {Stopping: NeverAbandons},
     "an effect in doubt is repeated": {decide: retries_in_doubt},
     "SystemExit gets out of a step": {Attempts: CatchesExceptionOnly},
     "a stray cancellation fails the next step": {Attempts: BlamesTheVictim},

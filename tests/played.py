@@ -143,8 +143,9 @@ class Played:
         """Check a patch that is right, and apply it."""
         checked, problems = self.check(Patch(edits=edits, **fields), origin, known)
         assert checked is not None, [str(problem) for problem in problems]
-        facts = (self.graph.revision + 1, origin, "", checked.edits, checked.consequence, checked)
-        self.apply(Spliced, *facts)
+        output = (checked.changes_output, checked.written_output if checked.changes_output else None)
+        facts = (self.graph.revision + 1, origin, "", checked.edits, checked.consequence)
+        self.apply(Spliced, *facts, *output, checked)
         return checked.consequence
 
 

@@ -11,6 +11,8 @@ import sys
 import time
 from typing import Any
 
+from pydantic import SecretStr
+
 from dagrun.errors import ToolError
 from dagrun.model.artifact import Artifact
 from dagrun.model.context import ToolContext
@@ -177,3 +179,25 @@ def asks_in_a_thread(context: ToolContext) -> Any:
 def asks_in_a_process(context: ToolContext) -> Any:
     """Asks a person, which it cannot."""
     return context.ask("Which?")
+
+
+@process_tool
+def gives_a_secret(key: SecretStr) -> str:
+    """Give a secret away, if it is nowhere it could be read."""
+    value = key.get_secret_value()
+    around = json.dumps([sys.argv, dict(os.environ)])
+    return value if json.dumps(value)[1:-1] not in around else "it stands around"
+
+
+@process_tool
+def raises_a_secret(key: SecretStr) -> str:
+    """Fail with a secret."""
+    raise ValueError(f"no: {key.get_secret_value()}")
+
+
+@process_tool
+def reports_a_secret(key: SecretStr, context: ToolContext) -> str:
+    """Say a secret."""
+    context.progress(0.5, f"at {key.get_secret_value()}")
+    context.logger.info("at %s", key.get_secret_value())
+    return "done"

@@ -49,7 +49,7 @@ def may_happen(graph: WatchedGraph, before: list[Event], event: Event) -> Iterat
 def _may_follow(graph: WatchedGraph, before: list[Event], event: Event) -> Iterator[str]:
     if before and event.at < before[-1].at:
         yield "time goes back"
-    if (event.seq <= before[-1].seq) if before else (event.seq != 1):
+    if event.seq != (before[-1].seq + 1 if before else 1):
         yield "out of order"
     if isinstance(event, RunStarted) != (not before):
         yield "the run does not start with its start"

@@ -22,9 +22,11 @@ from dagrun.model.patch import Rewire
 from dagrun.model.plan import Step
 from dagrun.model.question import Asked
 from dagrun.runtime.coordinator import Coordinator
+from dagrun.runtime.endings import Endings
 from dagrun.runtime.record import Record
 from dagrun.runtime.scheduler import Scheduler
 from dagrun.runtime.slot import Slot
+from dagrun.runtime.stopping import Stopping
 from dagrun.runtime.workers import Workers
 
 # As they are; while a mutant is in place, its name leads to the mutant.
@@ -200,21 +202,21 @@ def define_and_keep(graph: LiveGraph, patch: CheckedPatch) -> list[Node]:
     return new
 
 
-class DeliversWhatWasSuperseded(Scheduler):
+class DeliversWhatWasSuperseded(Endings):
     """A dropped step that comes home with a value has succeeded."""
 
-    def _conclude(self, slot: Slot, outcome: Outcome | None) -> None:
+    def conclude(self, slot: Slot, outcome: Outcome | None) -> None:
         if slot.asked is State.SUPERSEDED and outcome is not None and outcome.state is State.SUCCEEDED:
             slot.asked = None
-        super()._conclude(slot, outcome)
+        super().conclude(slot, outcome)
 
 
-class StopsNothing(Scheduler):
+class StopsNothing(Stopping):
     """What is dropped while it runs is not told."""
 
-    def _tell_to_stop(self, slot: Slot, asked: State, reason: str) -> None:
+    def tell(self, slot: Slot, asked: State, reason: str) -> None:
         if asked is not State.SUPERSEDED:
-            super()._tell_to_stop(slot, asked, reason)
+            super().tell(slot, asked, reason)
 
 
 class SplicesInPassing(Scheduler):
@@ -283,8 +285,8 @@ SPLICE_MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "a replan never ends the hold": {LiveGraph: NeverLetsGo},
     "a for_each does not wait for a substitute": {splicing._hand_over: hand_over_alone},
     "a dropped step that runs stays in the plan": {splicing._take_out: take_out_half},
-    "the result of a superseded step is delivered": {Scheduler: DeliversWhatWasSuperseded},
-    "a dropped step goes on running": {Scheduler: StopsNothing},
+    "the result of a superseded step is delivered": {Endings: DeliversWhatWasSuperseded},
+    "a dropped step goes on running": {Stopping: StopsNothing},
     "a run that is being stopped takes patches": {Scheduler: SplicesInPassing},
     "a for_each waits for a skipped substitute": {Record: WaitsForSkippedElements},
     "two requests to the planner at once": {Coordinator: AsksTwiceAtOnce},

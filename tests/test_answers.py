@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-import dagrun
 from dagrun import Answer, ApprovalRule, Drop, Event, Patch, Replace, State, Status
 from dagrun.errors import AnswerRefused, ContractError, QuestionNotFound
 from dagrun.model.event import QuestionAnswered, QuestionAsked
+from dagrun.model.showing import as_dict
 from persons import Person, pay, run, settle, start, step
 from small_tools import near, states
 
@@ -72,7 +72,7 @@ async def test_events_tell_who_was_asked_what_and_said_what() -> None:
 
     await run(step(), tools=(pay(),), approver=Person(Answer("approve", by="ann", note="fine")), on_event=seen.append)
 
-    told = [dagrun.model.event.as_dict(e) for e in seen if isinstance(e, QuestionAsked | QuestionAnswered)]
+    told = [as_dict(e) for e in seen if isinstance(e, QuestionAsked | QuestionAnswered)]
     assert [event["event"] for event in told] == ["QuestionAsked", "QuestionAnswered"]
     assert told[0]["question"]["arguments"] == {"value": 1}
     assert (told[1]["answer"]["by"], told[1]["answer"]["note"], told[1]["state"]) == ("ann", "fine", "ready")

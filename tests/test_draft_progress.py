@@ -30,7 +30,7 @@ START = DraftStarted(2, 0.0, "a goal", is_held=False)
 
 
 def spliced(step: str, at: float) -> Spliced:
-    return Spliced(0, at, 1, "planner", "", (), Consequence(added=(step,)), None)
+    return Spliced(0, at, 1, "planner", "", (), Consequence(added=(step,)))
 
 
 def started(step: str, at: float) -> AttemptStarted:

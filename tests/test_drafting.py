@@ -27,7 +27,7 @@ from dagrun import (
     Step,
 )
 from dagrun.errors import CannotPlan, ModelError, OverCeiling, Problem
-from dagrun.model.event import as_dict
+from dagrun.model.showing import as_dict
 from dagrun.model.usage import METER
 from drafts import GOAL, Says, Writer, run, started, whole
 from persons import Person

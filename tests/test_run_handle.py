@@ -21,8 +21,8 @@ from dagrun.model.event import (
     RunEnded,
     RunStarted,
     StepSettled,
-    as_dict,
 )
+from dagrun.model.showing import as_dict
 from dagrun.model.tool import make_tool
 from dagrun.runtime.run import Run
 from small_tools import near, run, states, toolset

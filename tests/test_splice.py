@@ -24,7 +24,7 @@ from dagrun import (
     ToolError,
 )
 from dagrun.errors import SpliceRefused
-from dagrun.model.event import as_dict
+from dagrun.model.showing import as_dict
 from dagrun.model.tool import make_tool
 from dagrun.runtime.run import Run
 from dagrun.testing import StandIn

@@ -24,7 +24,7 @@ def ended(step: str, at: float, state: State = State.SUCCEEDED, attempt: int = 1
 
 def spliced(at: float, origin: str = "planner") -> Event:
     consequence = Consequence(added=("map",), replaced={"clean": "clean_2"})
-    return Spliced(0, at, 1, origin, "a column was renamed", (), consequence, None)
+    return Spliced(0, at, 1, origin, "a column was renamed", (), consequence)
 
 
 REPLANNED: list[Event] = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -13,10 +14,12 @@ from dagrun.graph.checked import CheckedPlan
 from dagrun.graph.reading import read_plan
 from dagrun.model.plan import Plan
 from dagrun.model.policy import Policy
+from dagrun.model.secret import AnySecret, Secrets, secrets_from
 from dagrun.model.toolbox import Toolbox, Tools
 
 AnyPlan: TypeAlias = Plan | CheckedPlan | str | bytes | Path
 Inputs: TypeAlias = Mapping[str, Any]
+AnySecrets: TypeAlias = Secrets | Mapping[str, AnySecret]
 
 
 def check(
@@ -27,6 +30,7 @@ def check(
     inputs: Inputs | None = None,
     strict: bool = False,
     executors: Collection[str] = (),
+    secrets: AnySecrets | None = None,
 ) -> CheckedPlan:
     """Check a plan; what comes back may be run any number of times.
 
@@ -37,6 +41,7 @@ def check(
         inputs: What ``${input…}`` refers to, if it is known yet.
         strict: Whether advice is a reason to refuse the plan.
         executors: The names of the host's executors that steps may name; those that `start` gets, say.
+        secrets: Those of the host, by name; or `Secrets`. A run of the checked plan has them.
 
     Raises:
         PlanRefused: The plan has problems; all of them are in the error.
@@ -45,7 +50,7 @@ def check(
     if isinstance(plan, CheckedPlan):
         if tools is not None or policy is not None or strict or executors:
             raise ContractError("a checked plan has its tools, its policy and its executors; give them to check()")
-        return plan
+        return plan if secrets is None else _with_secrets(plan, secrets_from(secrets))
     must_be("plan", plan, (Plan, str, bytes, Path), "a Plan (for a dict: Plan.model_validate), its text or a Path")
     must_be("policy", policy, (Policy, type(None)), "a dagrun.Policy")
     must_be("inputs", inputs, (Mapping, type(None)), "values by name: inputs={…}")
@@ -53,7 +58,16 @@ def check(
         raise ContractError(f"executors is a list of names, or the executors by name, got {executors!r}")
     toolbox = toolbox_of(tools)
     read = plan if isinstance(plan, Plan) else read_plan(plan, toolbox=toolbox)
-    return check_plan(read, toolbox, policy or Policy(), inputs=inputs, strict=strict, executors=executors)
+    known = secrets_from(secrets)
+    return check_plan(
+        read, toolbox, policy or Policy(), inputs=inputs, strict=strict, executors=executors, secrets=known
+    )
+
+
+def _with_secrets(plan: CheckedPlan, secrets: Secrets) -> CheckedPlan:
+    if missing := plan.secrets.keys() - secrets.keys():
+        raise ContractError(f"the plan was checked with the secrets {', '.join(sorted(missing))}: secrets={{…}}")
+    return replace(plan, secrets=secrets)
 
 
 def toolbox_of(tools: Tools | None) -> Toolbox:

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import Context, ContextVar, copy_context
+from dataclasses import replace
+from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Self, Unpack
 
 import anyio
+from anyio.abc import TaskGroup
 
 from dagrun.api.checking import AnyPlan, Inputs, check
-from dagrun.api.options import Options, RunOptions
+from dagrun.api.opening import opening_of
+from dagrun.api.options import Options, ResumeOptions, RetryOptions, RunOptions
+from dagrun.api.past import taken_up
+from dagrun.api.retrying import TakenOver, failed_part
 from dagrun.errors import ContractError, PlanRefused, RunFailed, ValueRefused
 from dagrun.executors.pool import Executors
 from dagrun.graph.budget import Budget
 from dagrun.graph.checked import CheckedPlan
 from dagrun.graph.frontier import Cap
+from dagrun.model.event import Event
+from dagrun.model.journal import Journal, Tape
 from dagrun.model.policy import Policy
 from dagrun.model.protocols import Executor
-from dagrun.model.value import Stored, encode
+from dagrun.model.value import Stored, encode, to_json
 from dagrun.runtime.artifacts import ArtifactFolder
+from dagrun.runtime.machine import Setup
 from dagrun.runtime.observers import Callback
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
@@ -94,53 +103,87 @@ class Engine:
         if not result.has_plan:
             raise RunFailed(str(result.status), result.reason)
         drafted = result.plan.current
-        return check(drafted, known.toolbox, policy=known.policy, inputs=made.inputs or {}, executors=known.executors)
+        return check(
+            drafted,
+            known.toolbox,
+            policy=known.policy,
+            inputs=made.inputs or {},
+            executors=known.executors,
+            secrets=known.secrets,
+        )
 
     @asynccontextmanager
-    async def _open(self, plan: AnyPlan | None, options: Options, *, is_plan_only: bool = False) -> AsyncIterator[Run]:
-        if not self._is_open:
-            raise ContractError("the engine is not open; use it with 'async with'")
+    async def resume(self, run_id: str, **options: Unpack[ResumeOptions]) -> AsyncIterator[Run]:
+        """Go on with a run in this engine; see `dagrun.resume`."""
+        self._must_be_open()
+        named = self._executors.named(options.get("executors"))
+        async with taken_up(run_id, options, named, self.policy) as past:
+            setup = replace(
+                past.setup,
+                executors=self._executors.of(past.setup.plan, named),
+                context=self._context(),
+                shared=self._shared,
+                budget=self._budget,
+            )
+            running = Run(setup)
+            past.fold(running)
+            begin = partial(running.take_up, last=past.last, resumed=past.resumed)
+            async with _carried_out(running, begin, options.get("on_event")):
+                yield running
+
+    @asynccontextmanager
+    async def retry(self, run_id: str, **options: Unpack[RetryOptions]) -> AsyncIterator[Run]:
+        """Do again what has failed of a run that has ended; see `dagrun.retry`."""
+        again = await failed_part(run_id, options, self._executors.named(options.get("executors")), self.policy)
+        async with self._open(again.plan, again.options, taken_over=again) as running:
+            yield running
+
+    @asynccontextmanager
+    async def _open(
+        self,
+        plan: AnyPlan | None,
+        options: Options,
+        *,
+        is_plan_only: bool = False,
+        taken_over: TakenOver | None = None,
+    ) -> AsyncIterator[Run]:
+        self._must_be_open()
         context = self._context()
         named = self._executors.named(options.executors)
         checked = options.plan_of(plan, self.policy, named)
-        running = Run(
-            checked,
-            inputs=_stored(options.inputs or {}),
-            run_id=options.run_id or uuid.uuid4().hex,
-            executors=self._executors.of(checked, named),
-            artifacts=ArtifactFolder(options.artifacts),
-            context=context,
-            random=Random(options.seed),
-            shared=self._shared,
-            budget=self._budget,
-            planner=options.planner,
-            critics=options.critics,
-            approver=options.approver,
-            attended=options.attended,
-            is_plan_only=is_plan_only,
-        )
-        failure: BaseException | None = None
-        try:
-            async with anyio.create_task_group() as tasks:
-                if options.on_event is not None:
-                    running.watch(Callback(options.on_event))
-                running.open(tasks)
-                try:
-                    yield running
-                    await running.wait_until_ended()
-                except BaseException as error:
-                    failure = error
-                    running.interrupt(f"the code around the run ended with {type(error).__name__}")
-                    raise
-        except BaseExceptionGroup as group:
-            # The task group wraps what the body raised; callers expect their own exception back. Compared by count,
-            # not identity: trio hands out a copy of an exception that is itself a group. And by type: a fault of our
-            # own cancels the body, which is then not what went wrong.
-            if failure is not None and len(group.exceptions) == 1 and type(group.exceptions[0]) is type(failure):
-                raise failure from None
-            raise
-        finally:
-            running.close()
+        run_id = options.run_id or uuid.uuid4().hex
+        inputs = _stored(options.inputs or {})
+        if name := checked.secrets.found_in(to_json(inputs).decode()):
+            raise ContractError(f"the inputs hold the secret {name}, and would be recorded; let the plan pass a handle")
+        async with _written(run_id, options.journal) as tape:
+            setup = Setup(
+                plan=checked,
+                inputs=inputs,
+                run_id=run_id,
+                executors=self._executors.of(checked, named),
+                artifacts=ArtifactFolder(options.artifacts or (tape.artifacts if tape is not None else None)),
+                context=context,
+                random=Random(options.seed),
+                opening=opening_of(checked, inputs, run_id, options, taken_over) if tape is not None else None,
+                tape=tape,
+                shared=self._shared,
+                budget=self._budget,
+                planner=options.planner,
+                critics=options.critics,
+                approver=options.approver,
+                attended=options.attended,
+                is_plan_only=is_plan_only,
+            )
+            if taken_over is not None:
+                await taken_over.bring(setup.artifacts)
+            running = Run(setup)
+            begin = partial(running.open, taken_over=taken_over.settle if taken_over is not None else None)
+            async with _carried_out(running, begin, options.on_event):
+                yield running
+
+    def _must_be_open(self) -> None:
+        if not self._is_open:
+            raise ContractError("the engine is not open; use it with 'async with'")
 
     def _context(self) -> Context:
         """The context variables for a new run; refused to a tool that would make this engine wait for itself."""
@@ -159,3 +202,46 @@ def _stored(inputs: Inputs) -> Stored:
         return encode(dict(inputs))
     except ValueRefused as error:
         raise ValueRefused(f"inputs: {error}") from error
+
+
+@asynccontextmanager
+async def _written(run_id: str, journal: Journal | None) -> AsyncIterator[Tape | None]:
+    """A tape for a new run, closed when the run has ended; `None` if there is no journal."""
+    if journal is None:
+        yield None
+        return
+    tape = await journal.create(run_id)
+    try:
+        yield tape
+    finally:
+        with anyio.CancelScope(shield=True):
+            await tape.aclose()
+
+
+@asynccontextmanager
+async def _carried_out(
+    running: Run, begin: Callable[[TaskGroup], Awaitable[None]], on_event: Callable[[Event], object] | None
+) -> AsyncIterator[None]:
+    """Begin *running* in a task group of its own, and wait for its end after the body."""
+    failure: BaseException | None = None
+    try:
+        async with anyio.create_task_group() as tasks:
+            if on_event is not None:
+                running.watch(Callback(on_event))
+            try:
+                await begin(tasks)
+                yield
+                await running.wait_until_ended()
+            except BaseException as error:
+                failure = error
+                running.interrupt(f"the code around the run ended with {type(error).__name__}")
+                raise
+    except BaseExceptionGroup as group:
+        # The task group wraps what the body raised; callers expect their own exception back. Compared by count,
+        # not identity: trio hands out a copy of an exception that is itself a group. And by type: a fault of our
+        # own cancels the body, which is then not what went wrong.
+        if failure is not None and len(group.exceptions) == 1 and type(group.exceptions[0]) is type(failure):
+            raise failure from None
+        raise
+    finally:
+        running.close()

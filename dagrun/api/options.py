@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Required, TypedDict
 
-from dagrun.api.checking import AnyPlan, Inputs, check, must_be, toolbox_of
+from dagrun.api.checking import AnyPlan, AnySecrets, Inputs, check, must_be, toolbox_of
 from dagrun.errors import ContractError
 from dagrun.graph.checked import CheckedPlan, empty_plan
 from dagrun.model.brief import Planner, must_be_planner
 from dagrun.model.event import Event
+from dagrun.model.journal import Journal
 from dagrun.model.policy import Policy
 from dagrun.model.protocols import Executor
 from dagrun.model.question import Approver
+from dagrun.model.redaction import Hook
+from dagrun.model.secret import NO_SECRETS, secrets_from
 from dagrun.model.toolbox import Tools
 from dagrun.model.verdict import Critic
 
@@ -35,12 +38,59 @@ class DraftOptions(TypedDict, total=False):
     approver: Approver | None
     attended: bool
     executors: Mapping[str, Executor] | None
+    secrets: AnySecrets | None
+    redact: Hook | None
+    journal: Journal | None
+    labels: Mapping[str, Any] | None
+    expires_after: float | None
 
 
 class RunOptions(DraftOptions, total=False):
     """The options of `start`, for those that hand them on."""
 
     goal: str | None
+
+
+class ResumeOptions(TypedDict, total=False):
+    """The options of `resume`."""
+
+    journal: Required[Journal]
+    tools: Tools | None
+    policy: Policy | None
+    artifacts: Path | None
+    on_event: Callable[[Event], object] | None
+    planner: Planner | None
+    critics: Sequence[Critic]
+    approver: Approver | None
+    attended: bool
+    executors: Mapping[str, Executor] | None
+    secrets: AnySecrets | None
+    redact: Hook | None
+    allow_differences: bool
+    steal: bool
+
+
+class RetryOptions(TypedDict, total=False):
+    """The options of `retry`."""
+
+    journal: Required[Journal]
+    tools: Tools | None
+    policy: Policy | None
+    new_id: str | None
+    artifacts: Path | None
+    parent_artifacts: Path | None
+    seed: int | None
+    on_event: Callable[[Event], object] | None
+    planner: Planner | None
+    critics: Sequence[Critic]
+    approver: Approver | None
+    attended: bool
+    executors: Mapping[str, Executor] | None
+    secrets: AnySecrets | None
+    redact: Hook | None
+    labels: Mapping[str, Any] | None
+    expires_after: float | None
+    allow_differences: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +110,17 @@ class Options:
     approver: Approver | None = None
     attended: bool = False
     executors: Mapping[str, Executor] | None = None
+    secrets: AnySecrets | None = None
+    redact: Hook | None = None
+    journal: Journal | None = None
+    labels: Mapping[str, Any] | None = None
+    expires_after: float | None = None
 
     def __post_init__(self) -> None:
+        if self.journal is None and (self.labels is not None or self.expires_after is not None):
+            raise ContractError("labels and expires_after are kept by a journal: journal=…")
+        if self.expires_after is not None and not 0 < self.expires_after < float("inf"):
+            raise ContractError(f"expires_after must be a positive, finite number of seconds; got {self.expires_after}")
         if self.on_event is not None and not _is_plain_function(self.on_event):
             raise ContractError("on_event is a plain function; to await something for each event, use run.events()")
 
@@ -77,13 +136,21 @@ class Options:
             PlanRefused: The plan has problems.
             ContractError: There is neither a plan nor a goal with a planner, or both.
         """
+        checked = self._plan_of(plan, policy, executors)
+        if missing := checked.secrets.missing:
+            raise ContractError(f"the plan was checked with the secrets {', '.join(missing)}: secrets={{…}}")
+        return checked if self.redact is None else replace(checked, redact=self.redact)
+
+    def _plan_of(self, plan: AnyPlan | None, policy: Policy | None, executors: Mapping[str, Executor]) -> CheckedPlan:
         if isinstance(plan, CheckedPlan):
             policy, executors = None, {}
+        secrets = secrets_from(self.secrets) if self.secrets else None  # read once; those of a checked plan stay
         limits = self.policy or policy
         if self.goal is None:
             if plan is None:
                 raise ContractError("give a plan, or a goal and a planner: goal=…, planner=…")
-            return check(plan, self.tools, policy=limits, inputs=self.inputs or {}, executors=executors)
+            inputs = self.inputs or {}
+            return check(plan, self.tools, policy=limits, inputs=inputs, executors=executors, secrets=secrets)
         if plan is not None:
             raise ContractError(
                 "a run begins with a plan or with a goal, not with both; the plan has a goal of its own"
@@ -95,9 +162,10 @@ class Options:
         knows = getattr(self.planner, "plan", None)
         if callable(knows):  # it needs not write: its plan is checked whole before anything runs
             known: Any = knows(self.goal, self.inputs)
-            return check(known, self.tools, policy=limits, inputs=self.inputs or {}, executors=executors)
+            inputs = self.inputs or {}
+            return check(known, self.tools, policy=limits, inputs=inputs, executors=executors, secrets=secrets)
         must_be("policy", limits, (Policy, type(None)), "a dagrun.Policy")
-        return empty_plan(self.goal, toolbox_of(self.tools), limits or Policy(), executors)
+        return empty_plan(self.goal, toolbox_of(self.tools), limits or Policy(), executors, secrets or NO_SECRETS)
 
 
 def _is_plain_function(value: object) -> bool:

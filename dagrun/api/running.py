@@ -8,23 +8,25 @@ from contextlib import asynccontextmanager
 from contextvars import copy_context
 from functools import partial
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import anyio
 from anyio.lowlevel import current_token
 
-from dagrun.api.checking import AnyPlan, Inputs
+from dagrun.api.checking import AnyPlan, AnySecrets, Inputs
 from dagrun.api.engine import Engine
 from dagrun.api.options import DraftOptions, RunOptions
-from dagrun.executors.reports import call_soon
 from dagrun.graph.checked import CheckedPlan
 from dagrun.model.brief import Planner
 from dagrun.model.event import Event
+from dagrun.model.journal import Journal
 from dagrun.model.policy import Policy
 from dagrun.model.protocols import Executor
 from dagrun.model.question import Approver
+from dagrun.model.redaction import Hook
 from dagrun.model.toolbox import Tools
 from dagrun.model.verdict import Critic
+from dagrun.runtime.backend import call_soon
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
 
@@ -46,6 +48,11 @@ async def start(
     approver: Approver | None = None,
     attended: bool = False,
     executors: Mapping[str, Executor] | None = None,
+    secrets: AnySecrets | None = None,
+    redact: Hook | None = None,
+    journal: Journal | None = None,
+    labels: Mapping[str, Any] | None = None,
+    expires_after: float | None = None,
 ) -> AsyncIterator[Run]:
     """Run a plan beside the body of an ``async with``; leaving the body waits for the run to end.
 
@@ -71,9 +78,18 @@ async def start(
         attended: Whether the caller answers them, through ``run.pending`` and ``run.answer``.
         executors: Where steps run that say so by name, besides those that there always are; see `Executor`. The
             caller closes them, after the run.
+        secrets: What tools get through parameters of type ``SecretStr``, by name: texts, `env` or `Secret`. Plans name
+            them, and their values are kept out of records, reports, logs and briefs.
+        redact: Called with each text that is shown or logged, or told a planner; gives it without what must not be
+            seen. If it raises, the whole text is hidden.
+        journal: Where the run is written down, so that `resume` can go on with it; `None` for nowhere. The caller
+            closes it, after the run.
+        labels: What the journal keeps with the run for people: plain JSON by name.
+        expires_after: Seconds after which the journal may forget the run; `None` for never.
 
     Raises:
         PlanRefused: The plan has problems; nothing was run.
+        JournalError: The journal cannot take the run: its name is taken, say.
         ContractError: There is neither a plan nor a goal with a planner, or both.
 
     Example:
@@ -100,6 +116,11 @@ async def start(
             approver=approver,
             attended=attended,
             executors=executors,
+            secrets=secrets,
+            redact=redact,
+            journal=journal,
+            labels=labels,
+            expires_after=expires_after,
         ) as run,
     ):
         yield run

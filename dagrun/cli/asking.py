@@ -88,7 +88,7 @@ class Asking:
         self._columns = columns
         self._keyboard = keyboard
         self._lock = anyio.Lock()
-        self._by = _login()
+        self._by = login()
         self._was_void = False
 
     async def __call__(self, question: Question) -> Answer | None:
@@ -235,7 +235,7 @@ class _Dialogue:
         return shown + _HELP_EFFECT * is_effect + _HELP_CUT * self._page.is_cut
 
 
-def _login() -> str:
+def login() -> str:
     """The name of whoever sits there, for the record."""
     try:
         return getpass.getuser()

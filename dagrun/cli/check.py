@@ -11,6 +11,7 @@ from dagrun.cli import options
 from dagrun.cli.data import Data, data_output
 from dagrun.cli.inputs import read_inputs
 from dagrun.cli.plans import load_plan
+from dagrun.cli.secrets import names_of_secrets
 from dagrun.cli.settings import configure
 from dagrun.cli.terminal import columns_of
 from dagrun.cli.text import SCHEMA_VERSION, bounded, printable
@@ -34,7 +35,8 @@ MAX_LINES: Final = 200
 
 
 @click.command(epilog=EPILOG)
-@options.combined(options.plan, options.tools, options.inputs, options.policy, options.directory)
+@options.combined(options.plan, options.tools, options.inputs, options.secrets)
+@options.combined(options.policy, options.directory)
 @click.option("--strict", is_flag=True, help="Refuse the plan for advice, too.")
 @options.as_json
 def check(*, plan: str, inputs: tuple[str, ...], strict: bool, as_json: bool, **flags: Any) -> None:
@@ -51,7 +53,8 @@ def check(*, plan: str, inputs: tuple[str, ...], strict: bool, as_json: bool, **
         policy = configuration.limits().policy
         toolbox = load_toolbox(configuration)
         read = load_plan(plan, toolbox)
-        problems, checked = find_problems(read, toolbox, policy, inputs=given)
+        secrets = names_of_secrets(configuration)
+        problems, checked = find_problems(read, toolbox, policy, inputs=given, secrets=secrets)
         if checked is None:
             raise PlanRefused(problem for problem in problems if strict or not problem.is_advice)
         sheet = worksheet_of(checked) if configuration.settings.policy is not None else None

@@ -11,6 +11,7 @@ from typing import Any, TextIO
 
 import click
 
+from dagrun.cli.secrecy_state import STATE
 from dagrun.cli.text import printable, to_json
 
 
@@ -51,7 +52,7 @@ class Data:
         if self.is_closed:
             return
         try:
-            self._stream.write(text)
+            self._stream.write(STATE.hidden(text))
             self._stream.flush()
         except OSError as error:
             self.is_closed = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TextIO
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Self, TextIO
 import anyio
 
 from dagrun.cli.guard import guarded
+from dagrun.cli.secrecy_state import STATE
 from dagrun.cli.terminal import is_drawable
 from dagrun.errors import shorten
 from dagrun.model.event import AttemptStarted, Event, PlannerCalled, RunEnded
@@ -71,6 +72,12 @@ class Display:
         if self._tells_faults:
             self._note_fault(event)
 
+    def remember(self, events: Iterable[Event]) -> None:
+        """Take note of what has happened before: it is counted, and not told again."""
+        if self._live is not None:
+            for event in events:
+                self._live.table.on_event(event)
+
     def _note_fault(self, event: Event) -> None:
         """Tell why a call of the planner gave no answer, if the run goes on; how it ends is told in the end."""
         match event:
@@ -113,7 +120,7 @@ class Display:
     def write(self, text: str) -> None:
         """Write *text* as it is."""
         if self.stream is not None:
-            self.stream.write(text)
+            self.stream.write(STATE.hidden(text))
             self.stream.flush()
 
     @contextmanager
@@ -141,7 +148,7 @@ class Display:
 
     def _line(self, text: str) -> None:
         if self._live is not None and self._live.is_open:
-            self._live.line(text)
+            self._live.line(STATE.hidden(text))
         else:
             self.write(text + "\n")
 

@@ -16,6 +16,8 @@ from dagrun.cli.one_run import OneRun, Work
 from dagrun.cli.planners import make_planner, name_of
 from dagrun.cli.plugins import load_critics
 from dagrun.cli.problems import BadInput
+from dagrun.cli.recording import new_record
+from dagrun.cli.records import runs_option
 from dagrun.cli.settings import configure
 
 EPILOG: Final = """
@@ -36,7 +38,14 @@ Exit codes:
 
 @click.command(epilog=EPILOG)
 @options.combined(
-    options.goal, options.tools, options.inputs, options.policy, options.max_running, options.output, options.directory
+    options.goal,
+    options.tools,
+    options.inputs,
+    options.secrets,
+    options.policy,
+    options.max_running,
+    options.output,
+    options.directory,
 )
 @options.combined(options.planner, options.model_options, options.critics)
 @click.option(
@@ -44,6 +53,7 @@ Exit codes:
     type=click.Choice(["parallel", "sequential"]),
     help="Each step as soon as it is written and can run; or one by one.  [default: parallel]",
 )
+@options.combined(runs_option, options.run_id, options.durability, options.expires_after, options.no_journal)
 @options.combined(options.as_json, options.events)
 @click.option(
     "-n", "--dry-run", is_flag=True, help="Let the plan be written, check it, say what would run; run nothing."
@@ -57,9 +67,11 @@ def do(*, goal: str, inputs: tuple[str, ...], save_plan: str | None, **flags: An
     it needs is there; one that changes the world waits until the whole plan is there and valid. The answer goes to
     the standard output, all else to the standard error.
 
-    What needs a person is asked on the terminal, while the other steps go on; without a terminal it is not done.
+    What needs a person is asked on the terminal, while the other steps go on; without a terminal the run waits:
+    dagrun approve answers from elsewhere.
 
-    Ctrl-C cancels the run, also while the planner writes, and prints what there is so far.
+    The run is written down as it goes. Ctrl-C ends it, also while the planner writes, and prints what there is so far,
+    and the command that goes on with it.
     """
     configuration = configure(flags)
     if configuration.settings.mode == "waves":
@@ -77,11 +89,15 @@ def do(*, goal: str, inputs: tuple[str, ...], save_plan: str | None, **flags: An
                 return tell_stopped(drafting, data, flags)
             show_order(drafting.plan, data, as_json=flags["as_json"])
             return 0 if file is None or is_saved(drafting.plan, file) else 1
+        named = name_of(configuration)
+        planner = make_planner(configuration, named)
+        critics = load_critics(flags["critics"])
         work = Work(
             plan=wanted,
             inputs=given,
-            planner=make_planner(configuration, name_of(configuration)),
-            critics=load_critics(flags["critics"]),
+            planner=planner,
+            critics=critics,
             save_plan=file,
+            written=new_record(configuration, flags, wanted.toolbox, named),
         )
         return OneRun(work, configuration.path("output"), data, flags).carry_out()

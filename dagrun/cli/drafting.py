@@ -14,8 +14,9 @@ import anyio
 from dagrun.api import draft
 from dagrun.cli import interrupts
 from dagrun.cli.display import Display, make_display
-from dagrun.cli.execute import Goal, unwrapped
+from dagrun.cli.execute import unwrapped
 from dagrun.cli.interrupts import Interrupts
+from dagrun.cli.jobs import Goal
 from dagrun.graph.checked import CheckedPlan
 from dagrun.model.brief import Brief, Planner, RevisedBy
 from dagrun.model.event import DraftEnded, Event, PlannerCalled, Spliced, StepSettled
@@ -97,6 +98,7 @@ class Drafting:
             tools=self.goal.toolbox,
             policy=self.goal.policy,
             inputs=self.inputs,
+            secrets=self.goal.secrets,
             planner=self._watched(display),
             on_event=on_event,
         )

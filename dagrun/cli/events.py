@@ -8,7 +8,9 @@ from types import TracebackType
 from typing import Final, Self
 
 from dagrun.cli.data import Data
-from dagrun.model.event import Event, Gap, as_dict
+from dagrun.model.event import Event, Gap
+from dagrun.model.redaction import NOTHING, Redactor
+from dagrun.model.showing import as_dict
 
 BUFFER: Final = 100_000
 
@@ -21,11 +23,13 @@ class EventLines:
 
     Args:
         data: Where the lines go.
+        redactor: Takes out what may not be shown.
         buffer: Events that may wait to be written.
     """
 
-    def __init__(self, data: Data, buffer: int = BUFFER) -> None:
+    def __init__(self, data: Data, redactor: Redactor = NOTHING, buffer: int = BUFFER) -> None:
         self._data = data
+        self._redactor = redactor
         self._waiting: queue.Queue[Event | None] = queue.Queue(buffer)
         self._missed = 0
         self._writer = threading.Thread(target=self._write, name="dagrun event lines", daemon=True)
@@ -53,4 +57,4 @@ class EventLines:
     def _write(self) -> None:
         while (event := self._waiting.get()) is not None:
             if not self._data.is_closed:
-                self._data.line(as_dict(event))
+                self._data.line(self._redactor.value(as_dict(event)))

@@ -3,42 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
 
-from dagrun.api import start
-from dagrun.api.options import RunOptions
+from dagrun.api import resume, retry, start
 from dagrun.cli import interrupts
 from dagrun.cli.asking import make_approver
 from dagrun.cli.display import Display, make_display
 from dagrun.cli.interrupts import Interrupts
-from dagrun.cli.problems import REFUSED
+from dagrun.cli.jobs import Again, Goal, Job, OnEvent
+from dagrun.cli.problems import REFUSED, BadInput
 from dagrun.cli.settings import Mode
-from dagrun.errors import DagrunError
+from dagrun.errors import DagrunError, JournalFailed
 from dagrun.graph.checked import CheckedPlan
 from dagrun.graph.waves import in_waves
-from dagrun.model.brief import Planner
 from dagrun.model.event import Event
 from dagrun.model.outcome import State, Status
-from dagrun.model.policy import Policy
-from dagrun.model.toolbox import Toolbox
-from dagrun.model.verdict import Critic
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
 
 LEAVE_SECONDS: Final = 3.0  # for closing what a run has used; it takes milliseconds, unless something would not stop
 THREAD_SECONDS: Final = 0.5
 
-OnEvent = Callable[[Event], object]
+__all__ = ["Goal", "Job", "execute", "scheduled"]
 
 
 def scheduled(plan: CheckedPlan, mode: Mode) -> CheckedPlan:
@@ -52,56 +47,17 @@ def scheduled(plan: CheckedPlan, mode: Mode) -> CheckedPlan:
             return replace(plan, policy=plan.policy.model_copy(update={"max_running": 1}))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Goal:
-    """What a run is for that has no plan yet.
-
-    Attributes:
-        text: In words.
-        toolbox: What its plan may call.
-        policy: The limits.
-    """
-
-    text: str
-    toolbox: Toolbox
-    policy: Policy
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """A run that is to be carried out.
-
-    Attributes:
-        plan: What is run: a plan; or a goal, for which the planner writes one.
-        inputs: What ``${input…}`` stands for.
-        artifacts: The folder for the files of tools, or none for a temporary one.
-        is_shown: Whether a live table may be drawn on the standard error.
-        log_level: The least level of log records that are shown.
-        planner: Who is asked when a step fails or surprises; `None` for nobody.
-        critics: Who looks at what steps give before it is used.
-        on_event: Called with each event.
-        on_result: Called once with the result, before anything that would not stop is left behind.
-    """
-
-    plan: CheckedPlan | Goal
-    inputs: Mapping[str, Any] = field(default_factory=dict)
-    artifacts: Path | None = None
-    is_shown: bool = True
-    log_level: int = logging.WARNING
-    planner: Planner | None = None
-    critics: tuple[Critic, ...] = ()
-    on_event: OnEvent | None = None
-    on_result: Callable[[RunResult], object]
-
-
 def execute(job: Job) -> int:
     """Carry out *job*, and give the exit code.
 
-    Ctrl-C cancels the run, which then ends with a partial result; a second one ends the program. So does the end of
-    a run in which something would not stop: nobody waits for it.
+    Ctrl-C suspends the run, or cancels one that is not written down; either ends with a partial result. A second one
+    ends the program. So does the end of a run in which something would not stop: nobody waits for it.
+
+    Raises:
+        BadInput: The run cannot be written down.
     """
     threads = set(threading.enumerate())
-    with _artifacts(job.artifacts) as folder, Interrupts() as signals:
+    with _artifacts(job) as folder, Interrupts() as signals:
         ending = _Ending(job, folder, signals)
         try:
             with unwrapped():
@@ -116,7 +72,7 @@ def execute(job: Job) -> int:
 class _Ending:
     """What happens when the result is there, up to a process that has to be ended by force."""
 
-    def __init__(self, job: Job, folder: Path, signals: Interrupts) -> None:
+    def __init__(self, job: Job, folder: Path | None, signals: Interrupts) -> None:
         self.code = 0
         self.folder = folder
         self.signals = signals
@@ -127,7 +83,7 @@ class _Ending:
 
     def deliver(self, result: RunResult) -> None:
         """Hand the result on. From now on, time is limited."""
-        self.code = self.signals.exit_code(exit_code_of(result))
+        self.code = self.signals.exit_code((self._job.code_of or exit_code_of)(result))
         self._job.on_result(result)
         if any(a.outcome and a.outcome.state is State.ABANDONED for s in result.steps.values() for a in s.attempts):
             self.exit_hard()
@@ -141,7 +97,7 @@ class _Ending:
 
     def exit_hard(self) -> None:
         """End the process: something in it would not stop."""
-        if self._job.artifacts is None:
+        if self.folder is not None and self.folder != self._job.artifacts:
             shutil.rmtree(self.folder, ignore_errors=True)
         interrupts.exit_hard(self.code)
 
@@ -150,16 +106,10 @@ async def _execute(job: Job, ending: _Ending) -> None:
     with make_display(is_shown=job.is_shown, log_level=job.log_level) as display:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(display.keep_fresh)
-            options: RunOptions = {
-                "inputs": job.inputs,
-                "artifacts": ending.folder,
-                "planner": job.planner,
-                "critics": job.critics,
-                "approver": make_approver(display),
-                "on_event": both(display.on_event, job.on_event),
-            }
-            async with _started(job.plan, options) as run:
-                ending.signals.on_first(_stopper(run, display))
+            if isinstance(job.plan, Again) and job.plan.verb == "resume":
+                display.remember(job.plan.past.events)
+            async with _opened(job, ending.folder, display) as run:
+                ending.signals.on_first(_stopper(run, display, is_recorded=job.recording is not None))
                 result = await run.result()
                 display.close()
                 ending.deliver(result)
@@ -172,11 +122,53 @@ def exit_code_of(result: RunResult) -> int:
     return REFUSED if is_refused else result.status.exit_code
 
 
-def _started(plan: CheckedPlan | Goal, options: RunOptions) -> AbstractAsyncContextManager[Run]:
-    if isinstance(plan, Goal):
-        options |= {"goal": plan.text, "tools": plan.toolbox, "policy": plan.policy}
-        return start(**options)
-    return start(plan, **options)
+@asynccontextmanager
+async def _opened(job: Job, folder: Path | None, display: Display) -> AsyncIterator[Run]:
+    """Open the run of *job*; a record that cannot even be begun is a mistake of the command line."""
+    is_open = False
+    try:
+        async with _run_of(job, folder, display) as run:
+            is_open = True
+            yield run
+    except JournalFailed as error:
+        if is_open or isinstance(job.plan, Again):
+            raise
+        raise unusable(error) from error
+
+
+def unusable(error: JournalFailed) -> BadInput:
+    """Say what to do about records that cannot be kept where they should be."""
+    return BadInput(f"{error}; name another folder for the records of runs (--runs DIR), or keep none (--no-journal)")
+
+
+def _run_of(job: Job, folder: Path | None, display: Display) -> AbstractAsyncContextManager[Run]:
+    shared: dict[str, Any] = {
+        "artifacts": folder,
+        "planner": job.planner,
+        "critics": job.critics,
+        "approver": make_approver(display),
+        "on_event": both(display.on_event, job.on_event),
+    }
+    plan, kept = job.plan, job.recording
+    named: dict[str, Any] = {}
+    if kept is not None:
+        shared["journal"] = kept.journal
+        named = {"labels": kept.labels, "expires_after": kept.expires_after}
+    match plan:
+        case Again(verb=verb, run_id=run_id):
+            shared |= {"tools": plan.toolbox, "policy": plan.policy, "secrets": plan.secrets}
+            shared["allow_differences"] = plan.allow_differences
+            if verb == "resume":
+                return resume(run_id, **shared, steal=plan.steal)
+            assert kept is not None  # nothing is retried that is not written down
+            files = kept.parent_artifacts
+            return retry(run_id, **shared, **named, new_id=kept.run_id, parent_artifacts=files)
+        case Goal():
+            shared |= {"goal": plan.text, "tools": plan.toolbox, "policy": plan.policy, "secrets": plan.secrets}
+        case _:
+            shared |= {"plan": plan, "secrets": job.secrets}
+    name = None if kept is None else kept.run_id
+    return start(**shared, **named, inputs=job.inputs, run_id=name)
 
 
 def both(first: OnEvent, second: OnEvent | None) -> OnEvent:
@@ -191,12 +183,13 @@ def both(first: OnEvent, second: OnEvent | None) -> OnEvent:
     return on_event
 
 
-def _stopper(run: Run, display: Display) -> Callable[[int], object]:
+def _stopper(run: Run, display: Display, *, is_recorded: bool) -> Callable[[int], object]:
     """Give what the first signal does. It comes in the middle of anything, so the loop does it next."""
     loop = asyncio.get_running_loop()
 
     def cancel(number: int) -> None:
-        if run.cancel(reason=f"interrupted by {interrupts.name_of(number)}"):
+        reason = f"interrupted by {interrupts.name_of(number)}"
+        if run.suspend(reason) if is_recorded else run.cancel(reason=reason):
             display.line("Stopping. Once more to stop at once.")
 
     return lambda number: loop.call_soon_threadsafe(cancel, number)
@@ -217,9 +210,10 @@ def unwrapped() -> Iterator[None]:
 
 
 @contextmanager
-def _artifacts(folder: Path | None) -> Iterator[Path]:
-    if folder is not None:
-        yield folder
+def _artifacts(job: Job) -> Iterator[Path | None]:
+    """The folder for the files of tools; none for that of the record."""
+    if job.artifacts is not None or job.recording is not None:
+        yield job.artifacts
         return
     with tempfile.TemporaryDirectory(prefix="dagrun-", ignore_cleanup_errors=True) as temporary:
         yield Path(temporary)

@@ -44,7 +44,7 @@ class RunFolder:
         write_whole(self.path / "run.json", to_json(record, indent=2) + "\n")
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str, *, mode: int = 0o644) -> None:
     """Write a file, all of it or nothing: who reads it meanwhile finds the old one. Devices are written to directly.
 
     Raises:
@@ -57,7 +57,7 @@ def write_whole(path: Path, text: str) -> None:
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
-        os.chmod(draft, 0o644)
+        os.chmod(draft, mode)
         os.replace(draft, path)
     except BaseException:
         Path(draft).unlink(missing_ok=True)

@@ -11,12 +11,13 @@ import click
 
 from dagrun.cli.data import Data
 from dagrun.cli.drafting import Drafting
-from dagrun.cli.execute import Goal
 from dagrun.cli.files import write_whole
+from dagrun.cli.jobs import Goal
 from dagrun.cli.one_run import log_level
 from dagrun.cli.planners import STEPWISE, make_planner, name_of
 from dagrun.cli.plans import STDIN, as_written, plan_text
 from dagrun.cli.problems import BadInput
+from dagrun.cli.secrets import secrets_of
 from dagrun.cli.settings import Configuration
 from dagrun.cli.terminal import coloured
 from dagrun.cli.text import SCHEMA_VERSION, bounded, printable
@@ -74,7 +75,7 @@ def goal_of(text: str, configuration: Configuration, *, is_run: bool) -> Goal:
     policy = limits.policy
     if configuration.settings.mode == "sequential":
         policy = policy.model_copy(update={"max_running": 1})
-    return Goal(text=goal, toolbox=toolbox, policy=policy)
+    return Goal(text=goal, toolbox=toolbox, policy=policy, secrets=secrets_of(configuration))
 
 
 def get_plan(goal: Goal, configuration: Configuration, inputs: Mapping[str, Any], flags: Mapping[str, Any]) -> Drafting:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Final
 
+from dagrun.cli.secrecy_state import STATE
 from dagrun.errors import shorten
 
 MAX_LINE: Final = 1_000
@@ -43,7 +44,8 @@ class Valve:
             return
         self._left -= 1
         self.tell()
-        self._write(shorten(text, MAX_LINE))
+        # Cleaned before it is cut, as half a secret is not found; but not all of 100 MB, of which nobody sees more.
+        self._write(shorten(STATE.cleaned(text[: 2 * MAX_LINE]) + text[2 * MAX_LINE :], MAX_LINE))
 
     @property
     def is_open(self) -> bool:
@@ -106,7 +108,8 @@ class _LogHandler(logging.Handler):
             record.levelname.lower(),
             f"{step}:" if step else f"{record.name}:",
             _message(record),
-            f"({type(error).__name__}: {shorten(str(error))})" if error is not None else "",
+            f"({type(error).__name__}: {shorten(STATE.hidden(str(error)))})" if error is not None else "",
+            f"({record.exc_text.splitlines()[-1]})" if record.exc_text and error is None else "",
         )
         self._valve.line(" ".join(part for part in parts if part))
 

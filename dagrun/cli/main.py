@@ -29,10 +29,12 @@ def _call(args: Sequence[str]) -> int:
     import click
 
     from dagrun.cli.commands import cli
+    from dagrun.cli.secrecy_state import STATE
     from dagrun.errors import DagrunError
 
+    STATE.forget()
     try:
-        code = cli.main(args, prog_name="dagrun", standalone_mode=False)
+        code = cli.main(args, prog_name="dagrun", standalone_mode=False, obj=tuple(args))
     except (click.ClickException, DagrunError) as error:
         from dagrun.cli.problems import report
 

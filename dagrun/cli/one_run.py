@@ -14,15 +14,19 @@ import click
 
 from dagrun.cli.data import Data
 from dagrun.cli.events import EventLines
-from dagrun.cli.execute import Goal, Job, execute
+from dagrun.cli.execute import both, execute, exit_code_of
 from dagrun.cli.files import RunFolder, run_folder, write_whole
+from dagrun.cli.jobs import Again, Goal, Job, OnEvent
 from dagrun.cli.plans import plan_text
 from dagrun.cli.problems import problem_lines
+from dagrun.cli.recording import WrittenDown
+from dagrun.cli.secrecy_state import STATE
 from dagrun.cli.terminal import coloured
-from dagrun.cli.text import SCHEMA_VERSION
+from dagrun.cli.text import SCHEMA_VERSION, printable, to_json
 from dagrun.graph.checked import CheckedPlan
 from dagrun.model.brief import Planner
 from dagrun.model.outcome import State, Status
+from dagrun.model.secret import NO_SECRETS, Secrets
 from dagrun.model.verdict import Critic
 from dagrun.observe.summary import summarise, warnings_of
 from dagrun.runtime.result import RunResult
@@ -35,18 +39,24 @@ class Work:
     """What is to be done.
 
     Attributes:
-        plan: A plan; or a goal, for which the planner writes one.
+        plan: A plan; a goal, for which the planner writes one; or a run that is on record.
         inputs: What ``${input…}`` stands for.
         planner: Who writes the plan, and is asked when a step fails or surprises; `None` for nobody.
         critics: Who looks at what steps give before it is used.
         save_plan: Where the plan goes as it stands at the end; absolute.
+        secrets: Those that a plan may name; a goal has its own.
+        written: How the run is written down; `None` if it is not.
+        is_filed_with_record: Whether artifacts stay with the record, also if there is a folder for the rest.
     """
 
-    plan: CheckedPlan | Goal
+    plan: CheckedPlan | Goal | Again
     inputs: Mapping[str, Any] = field(default_factory=dict)
     planner: Planner | None = None
     critics: tuple[Critic, ...] = ()
     save_plan: Path | None = None
+    secrets: Secrets = NO_SECRETS
+    written: WrittenDown | None = None
+    is_filed_with_record: bool = False
 
 
 def log_level(flags: Mapping[str, Any]) -> int:
@@ -66,12 +76,13 @@ class OneRun:
 
     def __init__(self, work: Work, folder: Path | None, data: Data, flags: Mapping[str, Any]) -> None:
         self._work = work
+        self._outlook = work.written.outlook if work.written is not None else None
         self._folder = folder
         self._data = data
         self._as_json: bool = flags["as_json"]
         self._is_quiet: bool = flags["quiet"]
         self._level = log_level(flags)
-        self._lines = EventLines(data) if flags["events"] else None
+        self._lines = EventLines(data, work.plan.redactor) if flags["events"] else None
         self._stack = ExitStack()
 
     def carry_out(self) -> int:
@@ -83,21 +94,35 @@ class OneRun:
                 Job(
                     plan=self._work.plan,
                     inputs=self._work.inputs,
-                    artifacts=folder.artifacts,
+                    artifacts=None if self._work.is_filed_with_record else folder.artifacts,
+                    recording=self._work.written.recording if self._work.written is not None else None,
+                    secrets=self._work.secrets,
                     planner=self._work.planner,
                     critics=self._work.critics,
                     is_shown=not self._is_quiet,
                     log_level=self._level,
-                    on_event=self._lines.on_event if self._lines is not None else None,
+                    on_event=self._observer(),
                     on_result=lambda result: self._deliver(result, folder),
+                    code_of=self._code_of,
                 )
             )
+
+    def _observer(self) -> OnEvent | None:
+        lines = self._lines.on_event if self._lines is not None else None
+        return lines if self._outlook is None else both(self._outlook.on_event, lines)
+
+    def _code_of(self, result: RunResult) -> int:
+        """The exit code; that a call is in doubt outranks a signal, and that people are waited for."""
+        is_in_doubt = self._outlook is not None and self._outlook.is_in_doubt(result)
+        return Status.UNKNOWN.exit_code if is_in_doubt else exit_code_of(result)
 
     def _deliver(self, result: RunResult, folder: RunFolder) -> None:
         self._stack.close()  # the last event is written before the result
         record = {"schema_version": SCHEMA_VERSION, **result.as_dict()}
+        if self._outlook is not None:
+            record |= self._outlook.as_dict(result)
         try:
-            folder.save(record)
+            self._save(record, folder)
         except OSError as error:
             self._say(f"cannot write run.json: {error.strerror}")
         self._save_plan(result)
@@ -109,6 +134,12 @@ class OneRun:
             self._answer(result)
         if not self._is_quiet:
             self._summarise(result)
+
+    def _save(self, record: dict[str, Any], folder: RunFolder) -> None:
+        if folder.path is not None:
+            folder.save(record)
+        elif self._work.written is not None:
+            write_whole(self._work.written.record / "run.json", to_json(record, indent=2) + "\n", mode=0o600)
 
     def _save_plan(self, result: RunResult) -> None:
         path = self._work.save_plan
@@ -136,10 +167,12 @@ class OneRun:
         self._say(coloured(summarise(result), colour, sys.stderr))
         for line in problem_lines(result.problems):
             self._say(f"  {line}")
+        for line in self._outlook.lines(result) if self._outlook is not None else ():
+            self._say(printable(line))
 
     @staticmethod
     def _say(text: str) -> None:
-        click.echo(text, err=True, color=True)
+        click.echo(STATE.hidden(text), err=True, color=True)
 
 
 def _partial(result: RunResult) -> dict[str, Any]:

@@ -75,6 +75,29 @@ output: Final = click.option(
     help="Where the run leaves its files: those that tools write, run.json, artifacts/. What tools read is looked for"
     " there, and then in the current directory.",
 )
+secrets: Final = click.option(
+    "--secret",
+    "secrets",
+    multiple=True,
+    metavar="NAME=env:VARIABLE",
+    help='A secret for tools that take one: {"$secret": "NAME"} stands for it in plans. It is read from a variable,'
+    " or by NAME=file:PATH from a file that nobody else may read; NAME alone stands for the variable of that name. It"
+    " is never shown. May be repeated.",
+)
+durability: Final = click.option(
+    "--durability",
+    type=click.Choice(["process", "power"]),
+    help="What the record survives: that the process is killed; or a power cut, too, which takes longer."
+    "  [default: process]",
+)
+expires_after: Final = click.option(
+    "--expires-after",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="DAYS",
+    help="When dagrun prune may delete the record.  [default: never]",
+)
+no_journal: Final = click.option("--no-journal", is_flag=True, help="Write nothing down: the run cannot be resumed.")
+run_id: Final = click.option("--run-id", metavar="NAME", help="What the run is called.  [default: made of the time]")
 as_json: Final = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 events: Final = click.option(
     "--events", type=click.Choice(["jsonl"]), help="Print each event as it happens, then the result."

@@ -32,7 +32,8 @@ Exit codes:
 
 
 @click.command(epilog=EPILOG)
-@options.combined(options.goal, options.tools, options.inputs, options.policy, options.directory)
+@options.combined(options.goal, options.tools, options.inputs, options.secrets)
+@options.combined(options.policy, options.directory)
 @options.combined(options.planner, options.model_options)
 @click.option(
     "-o",
@@ -56,7 +57,8 @@ def plan(*, goal: str, inputs: tuple[str, ...], file: str, **flags: Any) -> int:
     with data_output() as data:
         path = writable(None if file in (STDIN, "/dev/stdout") else file, "-o")
         given = read_inputs(inputs)
-        drafting = get_plan(goal_of(goal, configuration, is_run=False), configuration, given, flags)
+        wanted = goal_of(goal, configuration, is_run=False)
+        drafting = get_plan(wanted, configuration, given, flags)
         made = drafting.plan
         if made is None:
             return tell_stopped(drafting, data, flags)

@@ -9,12 +9,26 @@ from typing import Any, Final
 import click
 
 from dagrun.cli.data import Data
+from dagrun.cli.secrecy_state import STATE
 from dagrun.cli.text import SCHEMA_VERSION, bounded, printable
-from dagrun.errors import DagrunError, PlanRefused, Problem, RunFailed
+from dagrun.errors import (
+    CannotResume,
+    DagrunError,
+    JournalDamaged,
+    JournalFailed,
+    OwnerLost,
+    PlanRefused,
+    Problem,
+    RunFailed,
+    RunHeld,
+)
 
+FAILED: Final = 1
 USAGE: Final = 2
 REFUSED: Final = 3
 MAX_LINES: Final = 200
+
+_STATUS: Final = {FAILED: "failed", REFUSED: "refused"}
 
 
 class BadInput(click.ClickException):
@@ -39,21 +53,10 @@ def report(error: Exception, *, as_json: bool = False, as_line: bool = False) ->
         as_json: Whether the standard output gets the same as JSON.
         as_line: Whether it gets that in one line, as the last of a stream of events.
     """
-    match error:
-        case PlanRefused():
-            code, lines = _refusal_code(error.problems), _refusal_lines(error.problems)
-        case RunFailed():
-            code, lines = _code_of(error.status), [error.reason]
-        case BadInput():
-            code, lines = error.exit_code, list(error.lines)
-        case click.UsageError() if error.ctx is not None:
-            code, lines = error.exit_code, [error.format_message()]
-            _say([error.ctx.get_usage(), f"Try '{error.ctx.command_path} --help'.", ""])
-        case click.ClickException():
-            code, lines = error.exit_code, [error.format_message()]
-        case _:
-            code, lines = USAGE, [str(error)]
-    lines = [printable(line) for line in lines]
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        _say([error.ctx.get_usage(), f"Try '{error.ctx.command_path} --help'.", ""])
+    code, lines = _told(error)
+    lines = [printable(STATE.hidden(line)) for line in lines]
     shown = bounded(lines, MAX_LINES, _more)
     _say([f"Error: {shown[0]}", *(f"  {line}" for line in shown[1:])])
     if as_line:
@@ -61,6 +64,27 @@ def report(error: Exception, *, as_json: bool = False, as_line: bool = False) ->
     elif as_json:
         Data(sys.stdout).json(_as_json(error, code, lines))
     return code
+
+
+def _told(error: Exception) -> tuple[int, list[str]]:
+    """The exit code of *error*, and what it says."""
+    match error:
+        case PlanRefused():
+            return _refusal_code(error.problems), _refusal_lines(error.problems)
+        case RunFailed():
+            return _code_of(error.status), [error.reason]
+        case BadInput():
+            return error.exit_code, list(error.lines)
+        case click.ClickException():
+            return error.exit_code, [error.format_message()]
+        case JournalDamaged() | JournalFailed() | OwnerLost():
+            return FAILED, [str(error)]
+        case CannotResume() if error.differences:
+            return USAGE, [error.message, *error.differences, "--allow-differences is the option for that"]
+        case RunHeld():
+            return USAGE, [str(error), "--steal is the option for that"]
+        case _:
+            return USAGE, [str(error)]
 
 
 def problem_lines(problems: Sequence[Problem]) -> list[str]:
@@ -91,7 +115,7 @@ def _refusal_lines(problems: Sequence[Problem]) -> list[str]:
 
 def _as_json(error: Exception, code: int, lines: Sequence[str]) -> dict[str, Any]:
     problems = error.problems if isinstance(error, PlanRefused) else ()
-    status = error.status if isinstance(error, RunFailed) else "refused" if code == REFUSED else "usage"
+    status = error.status if isinstance(error, RunFailed) else _STATUS.get(code, "usage")
     return {
         "schema_version": SCHEMA_VERSION,
         "status": status,

@@ -13,9 +13,9 @@ import click
 from dagrun.api import draft
 from dagrun.cli import options
 from dagrun.cli.data import data_output
-from dagrun.cli.execute import Goal
 from dagrun.cli.goals import read_goal
 from dagrun.cli.inputs import read_inputs
+from dagrun.cli.jobs import Goal
 from dagrun.cli.settings import Dialect, configure
 from dagrun.cli.text import SCHEMA_VERSION
 from dagrun.cli.tools_source import load_toolbox

@@ -15,6 +15,9 @@ from dagrun.cli.one_run import OneRun, Work
 from dagrun.cli.planners import make_planner
 from dagrun.cli.plans import load_plan
 from dagrun.cli.plugins import load_critics
+from dagrun.cli.recording import new_record
+from dagrun.cli.records import runs_option
+from dagrun.cli.secrets import secrets_of
 from dagrun.cli.settings import Configuration, configure
 from dagrun.cli.tools_source import configure_tools, load_toolbox
 from dagrun.graph.check import check_plan
@@ -37,7 +40,14 @@ Exit codes:
 
 @click.command(epilog=EPILOG)
 @options.combined(
-    options.plan, options.tools, options.inputs, options.policy, options.max_running, options.output, options.directory
+    options.plan,
+    options.tools,
+    options.inputs,
+    options.secrets,
+    options.policy,
+    options.max_running,
+    options.output,
+    options.directory,
 )
 @options.combined(options.planner, options.model_options, options.critics)
 @click.option(
@@ -45,6 +55,7 @@ Exit codes:
     type=click.Choice(["parallel", "waves", "sequential"]),
     help="Each step as soon as it can run; or generation by generation; or one by one.  [default: parallel]",
 )
+@options.combined(runs_option, options.run_id, options.durability, options.expires_after, options.no_journal)
 @options.combined(options.as_json, options.events)
 @click.option("-n", "--dry-run", is_flag=True, help="Check, and say what would run; run nothing.")
 @options.combined(options.verbose, options.quiet)
@@ -54,10 +65,11 @@ def run(*, plan: str, inputs: tuple[str, ...], **flags: Any) -> int:
     PLAN is a file, or - for the standard input: JSON, YAML, or numbered calls. The answer goes to the standard
     output, all else to the standard error.
 
-    What needs a person is asked on the terminal, while the other steps go on; without a terminal it is not done.
-    A planner is asked only if --planner names one.
+    What needs a person is asked on the terminal, while the other steps go on; without a terminal the run waits:
+    dagrun approve answers from elsewhere. A planner is asked only if --planner names one.
 
-    Ctrl-C cancels the run and prints what there is so far; a second one ends the program at once.
+    The run is written down as it goes, in a folder of its own under --runs. Ctrl-C ends it, prints what there is so
+    far, and the command that goes on with it; a second one ends the program at once, and dagrun resume goes on, too.
     """
     configuration = configure(flags)
     with data_output() as data:
@@ -67,11 +79,15 @@ def run(*, plan: str, inputs: tuple[str, ...], **flags: Any) -> int:
             show_order(checked, data, as_json=flags["as_json"])
             return 0
         named = flags["planner"]
+        planner = make_planner(configuration, named) if named is not None else None
+        critics = load_critics(flags["critics"])
         work = Work(
             plan=scheduled(checked, configuration.settings.mode),
             inputs=given,
-            planner=make_planner(configuration, named) if named is not None else None,
-            critics=load_critics(flags["critics"]),
+            planner=planner,
+            critics=critics,
+            secrets=checked.secrets,
+            written=new_record(configuration, flags, checked.toolbox, named),
         )
         return OneRun(work, configuration.path("output"), data, flags).carry_out()
 
@@ -80,4 +96,5 @@ def _check(plan: str, inputs: dict[str, Any], configuration: Configuration) -> C
     limits = configuration.limits()
     toolbox = load_toolbox(configuration)
     configure_tools(configuration, limits)
-    return check_plan(load_plan(plan, toolbox), toolbox, limits.policy, inputs=inputs)
+    secrets = secrets_of(configuration)
+    return check_plan(load_plan(plan, toolbox), toolbox, limits.policy, inputs=inputs, secrets=secrets)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +17,16 @@ from dagrun.cli.problems import BadInput
 from dagrun.cli.toml_files import check_fields, read_toml
 from dagrun.llm.prices import Price
 from dagrun.model.policy import Policy
+from dagrun.model.secret import NAME_PATTERN
 
 Mode = Literal["parallel", "waves", "sequential"]
 Api = Literal["auto", "responses", "chat"]
 Structure = Literal["auto", "schema", "tool", "json"]
 Dialect = Literal["json", "compiler"]
+Level = Literal["process", "power"]
+
+# A path may be anything; what is no variable must not pass for one, as it may be the secret itself.
+_SECRET: Final = re.compile(rf"{NAME_PATTERN}(=env:[A-Za-z_][A-Za-z0-9_]{{0,199}}|=file:.{{1,1000}})?", re.ASCII)
 
 
 class Settings(BaseModel):
@@ -32,6 +38,10 @@ class Settings(BaseModel):
         max_running: Steps that run at once; with a policy, the lower limit holds.
         mode: How steps are scheduled.
         output: The folder for what a run leaves.
+        runs: The folder of the records of runs.
+        durability: What a record survives that a run has gone on from: the end of the process, or a power cut.
+        expires_after: Days after which the record of a run may be forgotten.
+        secrets: Where secrets are: ``NAME=env:VARIABLE``, ``NAME=file:PATH``, or ``NAME`` for a variable of that name.
         planner: Who writes plans: openai, anthropic, stepwise, ensemble, or ``module:name``.
         model: The language model that the planner asks; of an ensemble, the strong one.
         fast_model: The model that an ensemble asks first.
@@ -50,6 +60,10 @@ class Settings(BaseModel):
     max_running: Annotated[int, Field(ge=1)] | None = None
     mode: Mode = "parallel"
     output: str | None = None
+    runs: str | None = None
+    durability: Level = "process"
+    expires_after: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    secrets: list[str] = Field(default_factory=list)
     planner: str | None = None
     model: str | None = None
     fast_model: str | None = None
@@ -59,6 +73,17 @@ class Settings(BaseModel):
     dialect: Dialect = "json"
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
     prices: dict[str, Price] = Field(default_factory=dict)
+
+    @field_validator("secrets")
+    @classmethod
+    def _are_names(cls, given: list[str]) -> list[str]:
+        """What is said about a fault does not show what was given: it may be the secret itself, by mistake."""
+        if not all(_SECRET.fullmatch(text) for text in given):
+            raise ValueError(
+                "write NAME=env:VARIABLE, NAME=file:PATH, or NAME for a variable of that name; a value never stands"
+                " where others can read it, so change one that you have given so"
+            )
+        return given
 
     @field_validator("base_url")
     @classmethod
@@ -141,12 +166,29 @@ class Limits:
 
 
 _DEFAULT: Final = "default"
+
+
+def _list(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text  # the check says what is wrong with it
+
+
 _PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
-    "tools": lambda text: [part.strip() for part in text.split(",") if part.strip()],
+    "tools": _list,
     "policy": str,
     "max_running": lambda text: int(text) if text.strip().isdecimal() else text,
     "mode": str,
     "output": str,
+    "runs": str,
+    "durability": str,
+    "expires_after": _number,
+    "secrets": _list,
     "planner": str,
     "model": str,
     "fast_model": str,
@@ -176,8 +218,7 @@ def configure(flags: Mapping[str, Any], environment: Mapping[str, str] | None = 
     environment = os.environ if environment is None else environment
     here = Path.cwd()
     given = {name: value for name, value in flags.items() if name in Settings.model_fields and value}
-    if "tools" in given:
-        given["tools"] = list(given["tools"])
+    given |= {name: list(given[name]) for name in ("tools", "secrets") if name in given}
     layers = [
         (Origin("command line", here), given),
         (Origin("environment", here), _from_environment(environment)),

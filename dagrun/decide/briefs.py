@@ -8,10 +8,11 @@ from typing import Any
 
 from dagrun.decide.views import excerpt_of, shape_of
 from dagrun.graph.answers import GOAL
+from dagrun.graph.handles import with_handles
 from dagrun.graph.live import LiveGraph
 from dagrun.model.brief import Brief, Refusal, StepView, Trigger
 from dagrun.model.outcome import ErrorKind, State
-from dagrun.model.policy import Policy
+from dagrun.model.redaction import without
 from dagrun.model.value import Stored
 
 
@@ -31,19 +32,20 @@ def make_brief(
         refused: Patches that were refused, and why.
         left: What is left of the ceilings.
     """
-    policy, toolbox = graph.plan.policy, graph.plan.toolbox
+    redactor = graph.plan.redactor
+    toolbox = with_handles(graph.plan.toolbox, graph.plan.secrets)
     nodes = [node for node in graph.nodes.values() if not node.is_gone and (node.parent is None or _is_odd(node.state))]
     return Brief(
         run_id=run_id,
-        goal=graph.goal,
+        goal=redactor.text(graph.goal),
         revision=graph.revision,
         triggers=tuple(_shown(trigger, graph) for trigger in triggers),
         steps={
             node.id: StepView(node.plan.step, node.state, len(node.attempts), node.state is State.BLOCKED)
             for node in nodes
         },
-        results={node.id: _view(node.value, policy) for node in nodes if node.state is State.SUCCEEDED},
-        inputs=_view(graph.inputs, policy),
+        results={node.id: _view(node.value, graph) for node in nodes if node.state is State.SUCCEEDED},
+        inputs=_view(graph.inputs, graph),
         output=graph.revisions[-1].output if graph.revisions else graph.plan.plan.output,
         tools=tuple(toolbox[name].describe() for name in toolbox if name in toolbox.allowed),
         left=dict(left),
@@ -74,5 +76,8 @@ def _own_words(trigger: Trigger, graph: LiveGraph) -> str:
     return f"not passed by {', '.join(critics)}" if critics else ""
 
 
-def _view(stored: Stored, policy: Policy) -> Any:
-    return shape_of(stored) if policy.brief == "structural" else excerpt_of(stored, policy.max_brief_bytes)
+def _view(stored: Stored, graph: LiveGraph) -> Any:
+    policy, redactor = graph.plan.policy, graph.plan.redactor
+    if policy.brief == "full":
+        return excerpt_of(stored, policy.max_brief_bytes, redactor)
+    return without(redactor.secrets, shape_of(stored))  # keys are shown, and one may be a secret

@@ -15,6 +15,7 @@ from dagrun.model.condition import Condition, ConditionMismatch, holds
 from dagrun.model.outcome import Outcome, Recovery, State
 from dagrun.model.policy import Policy
 from dagrun.model.question import Answer, Asked, Question
+from dagrun.model.redaction import NOTHING, Redactor
 from dagrun.model.reference import Reference
 from dagrun.model.value import dig, store_text
 
@@ -30,10 +31,12 @@ class Questions:
     Args:
         run_id: The run.
         policy: How long people have, and what counts when they do not answer.
+        redactor: Takes out what people may not see.
     """
 
-    def __init__(self, run_id: str, policy: Policy) -> None:
+    def __init__(self, run_id: str, policy: Policy, redactor: Redactor = NOTHING) -> None:
         self._run_id = run_id
+        self._redactor = redactor
         self._policy = policy
 
     def for_call(self, node: Node, asks: Sequence[Ask], arguments: bytes, at: float) -> Question:
@@ -93,18 +96,25 @@ class Questions:
         arguments: bytes = b"",
         silence: tuple[float | None, str] | None = None,
         valid_for: str = "",
+        why: str = "",
+        diff: tuple[str, ...] = (),
         **facts: Any,
     ) -> Question:
+        shown = self._redactor
         within, choice = silence or (self._policy.answer_within, self._policy.default_answer)
         return Question(
             id=self._id(kind, text, node, arguments.decode() or valid_for),
             kind=kind,
-            text=text,
+            text=shown.text(text),
             step="" if node is None else node.id,
             tool="" if node is None else node.tool.name,
             effect="" if node is None else str(node.tool.effect),
             # The arguments of a call are an object, and kept as they are; what else is shown may be of any type.
-            arguments=arguments if kind is Asked.APPROVAL else store_text(arguments) if arguments else None,
+            arguments=shown.stored(
+                arguments if kind is Asked.APPROVAL else store_text(arguments) if arguments else None
+            ),
+            why=shown.text(why),
+            diff=tuple(map(shown.text, diff)),
             asked_at=at,
             deadline=None if within is None else at + within,
             default=None if within is None else _default_of(kind, choice),

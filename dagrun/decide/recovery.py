@@ -20,13 +20,20 @@ GOES_ON: Final = frozenset((Recovery.RETRY, Recovery.FALL_BACK, Recovery.REPLAN,
 _NO_FALLBACK: Final = frozenset((ErrorKind.BAD_ARGUMENTS, ErrorKind.MISSING_INPUT, ErrorKind.CEILING))
 
 
+# What says nothing about the call itself: such attempts do not count.
+SPOILT: Final = {
+    ErrorKind.STRAY_CANCELLATION: "a cancellation left behind by another step hit this one",
+    ErrorKind.INTERRUPTED: "the process that made the call has ended",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
     """What the table looks at besides the outcome.
 
     Attributes:
         effect: Of the tool that was called.
-        attempt: Attempts of this step so far, those that a stray cancellation spoilt not counted; at least 1.
+        attempt: Attempts of this step so far, those that others have spoilt not counted; at least 1.
         rule: When to try again.
         fallback: The name of a fallback that was not tried yet.
         on_failure: What the author of the plan wants when the step has failed for good; `None` if nothing was said.
@@ -34,6 +41,7 @@ class Situation:
         draw: Uniform in [0, 1), for the jitter of the delay.
         replan_on: What a planner may be asked about; nothing if there is none.
         can_ask: Whether there is a person to ask.
+        can_reconcile: Whether the tool can find out by itself whether a call of it took effect.
         last_resort: What the policy wants when a step has failed for good and nobody could help.
         in_doubt: Whether an attempt before this one may have taken effect, and nobody knows: until one succeeds, the
             step cannot end otherwise than in doubt, and nothing but the very same call may follow.
@@ -48,6 +56,7 @@ class Situation:
     draw: float = 0.0
     replan_on: Collection[TriggerKind] = ()
     can_ask: bool = False
+    can_reconcile: bool = False
     last_resort: Literal["skip", "escalate"] = "skip"
     in_doubt: bool = False
 
@@ -71,8 +80,8 @@ def decide(outcome: Outcome, situation: Situation) -> Decision:
     if outcome.state is State.CANCELLED or (failure is not None and failure.kind is ErrorKind.CANCELLED):
         return Decision(Recovery.GIVE_UP, "the step was cancelled")
     if failure is not None:
-        if failure.kind is ErrorKind.STRAY_CANCELLATION and situation.effect.may_repeat:
-            return Decision(Recovery.RETRY, "a cancellation left behind by another step hit this one")
+        if failure.kind in SPOILT and situation.effect.may_repeat:
+            return Decision(Recovery.RETRY, SPOILT[failure.kind])
         # Who was not allowed to will not be allowed to the next time, whatever the tool says.
         if failure.is_transient and failure.kind is not ErrorKind.PERMISSION and _may_repeat(outcome, situation):
             delay = retry_delay(situation.rule, situation.attempt, situation.draw, failure.retry_after)
@@ -101,7 +110,8 @@ def _after_success(outcome: Outcome, situation: Situation) -> Decision:
 def _question(outcome: Outcome, situation: Situation) -> str:
     """What only a person can say; empty if there is nothing of that sort."""
     failure = outcome.failure
-    if outcome.state is State.UNKNOWN and not situation.effect.may_repeat and situation.on_failure != "stop":
+    is_settled_by_repeating = situation.effect.may_repeat and not situation.can_reconcile
+    if outcome.state is State.UNKNOWN and not is_settled_by_repeating and situation.on_failure != "stop":
         return "nobody knows whether it took effect"
     if failure is None or not situation.is_open or outcome.state is State.UNKNOWN:
         return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from dagrun.model.redaction import NOTHING, Redactor
 from dagrun.model.value import Stored, decode, to_json
 
 MAX_KEYS: Final = 50
@@ -13,13 +14,6 @@ MAX_VIEW_DEPTH: Final = 6
 
 # A key may be data too. One that could be a sentence is counted, not shown.
 _NAME: Final = re.compile(r"[\w.-]{1,40}")
-
-# By the name of the field alone: what a value looks like says too little.
-_SECRET: Final = re.compile(
-    r"pass(word|phrase|wd|code)|(^|[_-])pass$|pwd|secret|token(?!s)|(api|private)[_-]?key|auth(?!or(?!i))|bearer|credential|cookie",
-    re.IGNORECASE,
-)
-HIDDEN: Final = "(hidden: its name says that it is secret)"
 
 
 def shape_of(stored: Stored) -> Any:
@@ -64,19 +58,8 @@ def _shape_of_object(value: dict[str, Any], depth: int, left: list[int]) -> dict
     return {**shown, "(other keys)": others} if others else shown
 
 
-def excerpt_of(stored: Stored, limit: int) -> Any:
-    """Give a value as it is, fields with secret names hidden; one of more than *limit* bytes as its shape."""
+def excerpt_of(stored: Stored, limit: int, redactor: Redactor = NOTHING) -> Any:
+    """Give a value as it may be shown, fields with secret names hidden; one of over *limit* bytes as its shape."""
     if len(to_json(stored)) > limit:
         return {"too large to show": shape_of(stored)}
-    return without_secrets(decode(stored))
-
-
-def without_secrets(value: Any) -> Any:
-    """Hide the values of fields whose names say that they are secret."""
-    match value:
-        case dict():
-            return {key: HIDDEN if _SECRET.search(key) else without_secrets(part) for key, part in value.items()}
-        case list():
-            return [without_secrets(part) for part in value]
-        case _:
-            return value
+    return redactor.value(decode(stored))

@@ -54,7 +54,8 @@ def agent_tool(
 
     Args:
         model: Who is asked; a cheap one will often do.
-        tools: What it may call, as for a `Toolbox`. Tools in processes of their own are not possible.
+        tools: What it may call, as for a `Toolbox`. Tools in processes of their own, and tools that take secrets, are
+            not possible.
         name: Of the tool.
         description: For planners; by default it names the tools.
         output: The type of the answer, as for `llm_tool`.
@@ -105,6 +106,8 @@ def _effect(name: str, toolbox: Toolbox, *, allow_effects: bool) -> Effect:
         raise ContractError(f"{name}: an agent needs a tool; llm_tool makes one that only asks a model")
     if apart := [tool.name for tool in tools if tool.executor == "process"]:
         raise ContractError(f"{name}: {', '.join(apart)} runs in a process of its own, which an agent does not have")
+    if apart := [tool.name for tool in tools if tool.arguments.secrets]:
+        raise ContractError(f"{name}: {', '.join(apart)} takes a secret, which an agent does not have; plan its call")
     changing = [tool.name for tool in tools if not tool.effect.is_free]
     if changing and not allow_effects:
         raise ContractError(f"{name}: {', '.join(changing)} may change the world; if that is meant: allow_effects=True")

@@ -20,6 +20,7 @@ from dagrun.executors import frames
 from dagrun.model.context import ToolContext
 from dagrun.model.outcome import Failure
 from dagrun.model.protocols import CallFailed, ResultRefused, StillRunning, ToolCall, WorkerDied
+from dagrun.model.secret import KEY
 
 # What the process runs. It looks for modules where this process does, and its working directory is no such place unless
 # it is one here; an environment variable for that would be handed on to every program that a tool starts.
@@ -171,8 +172,18 @@ def _request(call: ToolCall) -> bytes:
         "output_limit": call.output_limit,
         "path": search_path(),
         "context": None if call.tool.arguments.context is None else _context_facts(call.context()),
+        "secrets": _secrets(call),
     }
     return frames.frame(frames.CALL, json.dumps(facts).encode()) + frames.frame(frames.ARGUMENTS, call.data)
+
+
+def _secrets(call: ToolCall) -> Mapping[str, str]:
+    """The secrets that the call gets, by name: the arguments hold nothing but handles."""
+    wanted = call.tool.arguments.secrets & call.arguments.keys()
+    if not wanted:
+        return {}
+    handles = call.tool.arguments.parse(call.data)
+    return {handles[name][KEY]: call.arguments[name].get_secret_value() for name in wanted if handles[name] is not None}
 
 
 def _context_facts(context: ToolContext) -> Mapping[str, Any]:

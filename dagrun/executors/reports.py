@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from typing import Any
 
 from anyio.lowlevel import EventLoopToken
 
 from dagrun.model.context import Report
-
-
-def call_soon(token: EventLoopToken, function: Callable[[], None]) -> None:
-    """Have *function* called in the loop of *token*, in the order of the calls, and do not wait for it.
-
-    anyio's `from_thread.run_sync` waits, for ever if the loop ends at that moment. A loop that has ended is no error.
-    """
-    loop: Any = token.native_token
-    soon = loop.run_sync_soon if hasattr(loop, "run_sync_soon") else loop.call_soon_threadsafe  # trio, else asyncio
-    with suppress(RuntimeError):
-        soon(function)
+from dagrun.runtime.backend import call_soon
 
 
 class Reports:

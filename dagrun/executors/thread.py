@@ -14,10 +14,11 @@ from anyio.lowlevel import EventLoopToken, current_token
 
 from dagrun.decide.classify import classify
 from dagrun.executors.plain import finished
-from dagrun.executors.reports import Reports, call_soon
+from dagrun.executors.reports import Reports
 from dagrun.model.context import ToolContext
 from dagrun.model.outcome import ErrorKind, Failure
 from dagrun.model.protocols import CallFailed, StillRunning, ToolCall
+from dagrun.runtime.backend import call_soon
 
 
 class ThreadExecutor:

@@ -27,8 +27,11 @@ from dagrun.decide.classify import classify
 from dagrun.errors import ValueRefused, shorten
 from dagrun.executors import frames
 from dagrun.executors.plain import finished
+from dagrun.model.clean_log import CleanLogger
 from dagrun.model.context import ToolContext
 from dagrun.model.outcome import ErrorKind, Failure
+from dagrun.model.redaction import Redactor
+from dagrun.model.secret import KEY, NO_SECRETS, Secrets
 from dagrun.model.signature import explain
 from dagrun.model.tool import Tool, make_tool
 from dagrun.model.toolbox import load
@@ -109,21 +112,25 @@ def _listen(channel: Channel, calls: SimpleQueue[tuple[bytes, bytes]]) -> None:
 def _serve(request: bytes, data: bytes, channel: Channel) -> tuple[bytes, bytes]:
     """Make one call, and give the frame that answers it."""
     facts: Mapping[str, Any] = json.loads(request)
+    redactor = Redactor(Secrets(facts["secrets"]) if facts["secrets"] else NO_SECRETS)
     try:
         tool = _find(facts)
         arguments = tool.arguments.parse(data)
+        for name in tool.arguments.secrets & arguments.keys():
+            if arguments[name] is not None:
+                arguments[name] = redactor.secrets.reveal(tool.name, arguments[name][KEY])
     except ValidationError as error:
         return _failed(Failure(ErrorKind.BAD_ARGUMENTS, explain(error), nothing_happened=True))
     except BaseException as error:  # noqa: BLE001  (a module may raise anything while it is imported)
         text = f"a worker process cannot import {facts['target']}: {type(error).__name__}: {error}"
         return _failed(Failure(ErrorKind.EXCEPTION, shorten(text), type(error).__name__, nothing_happened=True))
     if tool.arguments.context is not None:
-        arguments[tool.arguments.context] = _context(facts["context"], channel)
+        arguments[tool.arguments.context] = _context(facts["context"], channel, redactor)
     channel.send(frames.BEGUN)
     try:
         return frames.VALUE, _encoded(tool, _run(tool, arguments), facts["output_limit"])
     except BaseException as error:  # noqa: BLE001  (a SystemExit is the failure of this call, as in the other executors)
-        return _failed(classify(error, tool))
+        return _failed(redactor.failure(classify(error, tool)))
 
 
 def _find(facts: Mapping[str, Any]) -> Tool[..., Any]:
@@ -157,9 +164,11 @@ def _failed(failure: Failure) -> tuple[bytes, bytes]:
     return frames.FAILURE, _FAILURES.dump_json(failure)
 
 
-def _context(facts: Mapping[str, Any], channel: Channel) -> ToolContext:
+def _context(facts: Mapping[str, Any], channel: Channel, redactor: Redactor) -> ToolContext:
     def report(kind: str, said: Mapping[str, Any]) -> None:
-        short = {key: value[:MAX_TEXT] if isinstance(value, str) else value for key, value in said.items()}
+        short = {
+            key: redactor.text(value)[:MAX_TEXT] if isinstance(value, str) else value for key, value in said.items()
+        }
         channel.send(frames.REPORT, json.dumps({"kind": kind, "facts": short}).encode())
 
     seconds_left = facts["seconds_left"]
@@ -170,7 +179,7 @@ def _context(facts: Mapping[str, Any], channel: Channel) -> ToolContext:
         attempt=facts["attempt"],
         idempotency_key=facts["idempotency_key"],
         deadline=None if seconds_left is None else time.monotonic() + seconds_left,
-        logger=logging.LoggerAdapter(_LOG, {"run_id": facts["run_id"], "step": facts["step"]}),
+        logger=logging.LoggerAdapter(CleanLogger(_LOG, redactor), {"run_id": facts["run_id"], "step": facts["step"]}),
         artifacts=ArtifactFolder(None if folder is None else Path(folder)),
         report=report,
         clock=time.monotonic,

@@ -81,6 +81,8 @@ def question_asked(graph: LiveGraph, event: QuestionAsked) -> None:
     """A person must answer; the step that it is about is held, unless it has settled."""
     question = event.question
     graph.questions[question.id] = question
+    if question.kind is Asked.OUTPUT:
+        graph.shown_output = question.arguments
     if not question.step:
         return
     node = graph.nodes[question.step]
@@ -100,7 +102,7 @@ def question_answered(graph: LiveGraph, event: QuestionAnswered) -> None:
             graph.withheld = _withheld(event.answer)
         return
     node = graph.nodes[event.step]
-    if not _asks_inside(node):  # else it still waits for a place to go on
+    if not node.is_in_flight:  # else it still waits for a place to go on
         _end_wait(node, event.at)
     if event.answer is not None:
         _note(node, question, event.answer)
@@ -128,10 +130,6 @@ def step_resumed(graph: LiveGraph, event: StepResumed) -> None:
     node = graph.nodes[event.step]
     node.state = State.RUNNING
     _end_wait(node, event.at)
-
-
-def _asks_inside(node: Node) -> bool:
-    return bool(node.attempts) and node.attempts[-1].outcome is None
 
 
 def _end_wait(node: Node, at: float) -> None:

@@ -15,6 +15,7 @@ from dagrun.graph.scope import Scope, scope_of
 from dagrun.graph.topology import check_cycles
 from dagrun.model.plan import Plan
 from dagrun.model.policy import Policy
+from dagrun.model.secret import NO_SECRETS, Secrets
 from dagrun.model.toolbox import Toolbox
 
 
@@ -26,6 +27,7 @@ def check_plan(
     inputs: Mapping[str, Any] | None = None,
     strict: bool = False,
     executors: Collection[str] = (),
+    secrets: Secrets = NO_SECRETS,
 ) -> CheckedPlan:
     """Check *plan*, and settle all that can be settled before it runs.
 
@@ -36,6 +38,7 @@ def check_plan(
         inputs: The inputs of the run, for references to them; `None` if they are not known yet.
         strict: Whether advice is refused like an error.
         executors: The names of the executors of the host that steps may name, besides those that there always are.
+        secrets: Those of the host.
 
     Returns:
         The plan as the runtime wants it; it can be run any number of times.
@@ -43,7 +46,9 @@ def check_plan(
     Raises:
         PlanRefused: The plan has problems; the error holds all of them, in the order of the plan.
     """
-    problems, checked = find_problems(plan, toolbox, policy, inputs=inputs, strict=strict, executors=executors)
+    problems, checked = find_problems(
+        plan, toolbox, policy, inputs=inputs, strict=strict, executors=executors, secrets=secrets
+    )
     if checked is None:
         raise PlanRefused(p for p in problems if strict or not p.is_advice)
     return checked
@@ -57,6 +62,7 @@ def find_problems(
     inputs: Mapping[str, Any] | None = None,
     strict: bool = False,
     executors: Collection[str] = (),
+    secrets: Secrets = NO_SECRETS,
 ) -> tuple[tuple[Problem, ...], CheckedPlan | None]:
     """Check *plan* as `check_plan` does, and give what was found instead of raising it.
 
@@ -72,7 +78,8 @@ def find_problems(
         # The rest is not looked at: a plan that is far too long must be written anew anyway.
         findings.add("DR108", WHOLE_PLAN, "steps", count=count, limit=policy.max_steps)
         return findings.problems(), None
-    scope = scope_of(plan, toolbox, policy, findings, inputs=inputs, executors=frozenset(executors))
+    known = frozenset(executors)
+    scope = scope_of(plan, toolbox, policy, findings, inputs=inputs, executors=known, secrets=secrets)
     steps, is_ordered = _check_steps(scope, plan)
     output = check_output(scope, plan.output) if plan.output is not None else None
     advise(steps, scope)
@@ -89,6 +96,7 @@ def find_problems(
         advice=problems,
         is_ordered=is_ordered,
         executors=scope.executors,
+        secrets=secrets,
     )
     return problems, checked
 

@@ -9,11 +9,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from dagrun.graph.check_secrets import secret_faults
 from dagrun.graph.findings import Findings
 from dagrun.graph.json_types import Lookup, Types, are_disjoint, look_up, words
 from dagrun.graph.scope import ToolFacts
 from dagrun.model.plan import Step
 from dagrun.model.reference import Hole, Template, path_text
+from dagrun.model.secret import NO_SECRETS, Secrets
 from dagrun.model.signature import Arguments
 from dagrun.model.value import Path, describe
 
@@ -29,6 +31,7 @@ class Call:
     index: int
     step: Step
     facts: ToolFacts
+    secrets: Secrets = NO_SECRETS
 
     @property
     def contract(self) -> Arguments:
@@ -39,6 +42,7 @@ class Call:
         """Check arguments without references: what they are now is what the tool will get."""
         if not self.step.args and not self.contract.required:
             return
+        self._check_secrets(template)
         try:
             self.contract.parse(template.pieces[0])
         except ValidationError as error:
@@ -51,8 +55,9 @@ class Call:
     def check_with_references(self, template: Template, lookups: Iterable[tuple[Hole, Lookup | None]]) -> None:
         """Check arguments as far as they are known: what a reference will give fits nowhere or anywhere."""
         self._check_names()
+        self._check_secrets(template)
         for hole, found in lookups:
-            if found is not None:
+            if found is not None and self.contract.names.get(str(hole.place[0])) not in self.contract.secrets:
                 self._check_type(hole, found)
         holes = template.holes
         if len(holes) == len(self.step.args) and all(len(hole.place) == 1 and not hole.is_text for hole in holes):
@@ -86,6 +91,11 @@ class Call:
             parameter = names.get(name, name)
             if parameter in self.contract.required and parameter not in first:
                 self.add("DR203", "args", argument=name, type=words(self.facts.types_of(name)))
+
+    def _check_secrets(self, template: Template) -> None:
+        found = secret_faults(self.step, self.facts, template, self.secrets, self.findings.hint)
+        for code, place, facts in found:
+            self.add(code, place, **facts)
 
     def _unknown(self, name: str) -> None:
         place = f"args{path_text((name,))}"
@@ -122,6 +132,8 @@ class Call:
             spot = self._spot(fault["loc"], fault["type"])
             if fault["type"] in _NAME_FAULTS and len(fault["loc"]) == 1:
                 continue  # the names have been checked, in better words
+            if fault["loc"] and self.contract.names.get(str(fault["loc"][0])) in self.contract.secrets:
+                continue  # so have the secrets
             if not spot.is_open(holes):
                 reasons.setdefault(spot.place, {})[_reason(fault["msg"])] = None
         for place, texts in reasons.items():

@@ -59,10 +59,17 @@ class StepReferences:
             return
         for hole in template.holes:
             found = self._check(hole.reference, "for_each", hole.place)
+            self._must_be_recorded(hole.reference.step)
             if not hole.place and found is not None and are_disjoint(_LIST, found.types):
                 self._no_list(f"{hole.reference} is {words(found.types)}")
                 return
         self.items = template
+
+    def _must_be_recorded(self, source: str) -> None:
+        """Refuse a list that the policy keeps out of the record: its elements are on record."""
+        kept_out = self._scope.policy.unrecorded
+        if kept_out and source in self._scope.index and self._scope.sources.producer(source).tool in kept_out:
+            self._findings.add("DR310", self._index, "for_each", step=self._step.id, source=source)
 
     def when(self, condition: Condition) -> None:
         """Check the condition that is evaluated before the step starts."""

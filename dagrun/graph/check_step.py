@@ -7,6 +7,7 @@ from typing import Final
 from dagrun.graph.approval import asks_of
 from dagrun.graph.check_arguments import Call
 from dagrun.graph.check_references import StepReferences
+from dagrun.graph.check_secrets import leak_in
 from dagrun.graph.check_tools import check_executor, check_fallback, check_tool
 from dagrun.graph.checked import CheckedStep
 from dagrun.graph.plain_json import compile_value, is_plain_json
@@ -30,7 +31,7 @@ def check_step(scope: Scope, index: int, step: Step) -> tuple[CheckedStep | None
         of the plan that it waits for, in the order of first mention.
     """
     facts = check_tool(scope, index, step)
-    call = Call(scope.findings, index, step, facts) if facts is not None else None
+    call = Call(scope.findings, index, step, facts, scope.secrets) if facts is not None else None
     is_plain = _PLAIN_FIELDS.issuperset(step.model_fields_set)
     args = compile_value(step.args, scope.findings, index, "args")
     references = None
@@ -55,6 +56,8 @@ def check_step(scope: Scope, index: int, step: Step) -> tuple[CheckedStep | None
         fallback = check_fallback(scope, index, step, facts, args)
     if args is None:
         return None, waits_for
+    if leak := leak_in(step, scope):
+        scope.findings.add("DR213", index, step=step.id, secret=leak)
     checked = CheckedStep(
         step=step,
         tool=facts.tool,

@@ -7,6 +7,7 @@ from dagrun.graph.findings import Findings
 from dagrun.graph.scope import Scope, ToolFacts
 from dagrun.model.plan import Step
 from dagrun.model.reference import Template
+from dagrun.model.secret import Secrets
 
 _EXECUTORS = ("coroutine", "thread", "process")
 
@@ -64,7 +65,7 @@ def check_fallback(scope: Scope, index: int, step: Step, facts: ToolFacts, args:
     elif not found.is_allowed:
         reasons.append("this run does not allow it")
     elif args is not None:
-        reasons += _misfits(index, step, found, args)
+        reasons += _misfits(index, step, found, args, scope.secrets)
     for reason in reasons:
         scope.findings.add("DR207", index, "fallback", fallback=name[:200], step=step.id, reason=reason)
     if found is not None and found.executor == "process":
@@ -72,9 +73,9 @@ def check_fallback(scope: Scope, index: int, step: Step, facts: ToolFacts, args:
     return found
 
 
-def _misfits(index: int, step: Step, fallback: ToolFacts, args: Template) -> list[str]:
+def _misfits(index: int, step: Step, fallback: ToolFacts, args: Template, secrets: Secrets) -> list[str]:
     trial = Findings()
-    call = Call(trial, index, step, fallback)
+    call = Call(trial, index, step, fallback, secrets)
     if args.holes:
         call.check_with_references(args, ())
     else:

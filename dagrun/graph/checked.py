@@ -10,7 +10,9 @@ from dagrun.graph.approval import Ask
 from dagrun.model.condition import Condition
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import Policy
+from dagrun.model.redaction import Hook, Redactor
 from dagrun.model.reference import Template
+from dagrun.model.secret import NO_SECRETS, Secrets
 from dagrun.model.toolbox import AnyTool, Toolbox
 
 
@@ -86,6 +88,9 @@ class CheckedPlan:
         advice: What is not wrong, but worth a look.
         is_ordered: Whether every step stands after all that it waits for.
         executors: The names of the executors of the host that steps may name, those of patches too.
+        secrets: Those of the host; what may be passed to which tool, and what is kept out of records.
+        redact: The hook of the host for texts that are shown.
+        redactor: Takes out of texts what may not be shown.
     """
 
     plan: Plan
@@ -97,9 +102,18 @@ class CheckedPlan:
     advice: tuple[Problem, ...] = field(default=())
     is_ordered: bool = False
     executors: frozenset[str] = frozenset()
+    secrets: Secrets = field(default=NO_SECRETS, repr=False, compare=False)
+    redact: Hook | None = field(default=None, repr=False, compare=False)
+    redactor: Redactor = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        redactor = Redactor(self.secrets, self.policy.redact, self.redact)
+        object.__setattr__(self, "redactor", redactor)
 
 
-def empty_plan(goal: str, toolbox: Toolbox, policy: Policy, executors: Collection[str] = ()) -> CheckedPlan:
+def empty_plan(
+    goal: str, toolbox: Toolbox, policy: Policy, executors: Collection[str] = (), secrets: Secrets = NO_SECRETS
+) -> CheckedPlan:
     """A plan without steps, for a run that begins with nothing but a goal."""
     return CheckedPlan(
         plan=Plan(steps=(), goal=goal),
@@ -110,4 +124,5 @@ def empty_plan(goal: str, toolbox: Toolbox, policy: Policy, executors: Collectio
         output=None,
         is_ordered=True,
         executors=frozenset(executors),
+        secrets=secrets,
     )

@@ -27,6 +27,7 @@ def draft_started(graph: LiveGraph, event: DraftStarted) -> None:
 def draft_ended(graph: LiveGraph, event: DraftEnded) -> None:
     """The plan is ended: all of it may run, or what has not started waits for a better one."""
     graph.is_drafting = False
+    graph.draft_end = (event.result, event.reason)
     graph.problems = event.problems
     if event.result == "applied":
         graph.wants_more, graph.has_plan = event.more, True

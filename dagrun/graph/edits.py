@@ -87,6 +87,7 @@ class Edits:
             self._take(place, edit)
         if self.instead:
             self.new = {id_: (place, use_instead(step, self.instead)) for id_, (place, step) in self.new.items()}
+            self.carried_out = [self._as_carried_out(edit) for edit in self.carried_out]
 
     @property
     def leaving(self) -> Iterator[str]:
@@ -105,12 +106,17 @@ class Edits:
 
     def rewrite(self, step: Step, edit: Rewire) -> Step:
         """Carry out the rest of *edit*; the fields that it names count as written."""
-        changes: dict[str, Any] = {}
-        if edit.depends_on is not None:
-            changes["depends_on"] = tuple(self.instead.get(id_, id_) for id_ in edit.depends_on)
-        if edit.args is not None:
-            changes["args"] = rename_in_value(edit.args, self.instead) if self.instead else edit.args
-        return step.model_copy(update=changes)
+        found = {"depends_on": edit.depends_on, "args": edit.args}
+        changes = {name: value for name, value in found.items() if value is not None}
+        return step.model_copy(update=self._renamed(changes))
+
+    def _renamed(self, changes: dict[str, Any]) -> dict[str, Any]:
+        """What an edit says of dependencies and arguments, in the names that hold."""
+        if self.instead and "depends_on" in changes:
+            changes["depends_on"] = tuple(self.instead.get(id_, id_) for id_ in changes["depends_on"])
+        if self.instead and "args" in changes:
+            changes["args"] = rename_in_value(changes["args"], self.instead)
+        return changes
 
     def _take(self, place: int, edit: AnyEdit) -> None:
         if isinstance(edit, Add):
@@ -121,6 +127,18 @@ class Edits:
                 return
             self._sort(place, edit, node)
         self.carried_out.append(edit)
+
+    def _as_carried_out(self, edit: AnyEdit) -> AnyEdit:
+        """An edit in the words that hold now that others have fallen away: who reads it knows nothing of those."""
+        match edit:
+            case Add() | Replace():
+                return edit.model_copy(update={"step": self.new[edit.step.id][1]})
+            case Rewire():
+                found = {name: getattr(edit, name) for name in edit.model_fields_set & {"depends_on", "args"}}
+                changes = self._renamed({name: value for name, value in found.items() if value is not None})
+                return edit.model_copy(update={**changes, "use": self.use_of(edit)} if edit.use else changes)
+            case _:
+                return edit
 
     def _target(self, place: int, edit: Drop | Replace | Rewire) -> Node | None:
         """The step that *edit* is about, if it can be edited."""

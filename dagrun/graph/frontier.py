@@ -113,6 +113,19 @@ class Frontier:
         family = node.id if node.parent is None else node.parent.id
         return (-priorities.get(family, 0.0), node.order, node.index, node)
 
+    def refill(self, nodes: Collection[Node]) -> None:
+        """Hold these steps, and none else, as ready: a run goes on, and nothing has been taken yet."""
+        self._queue.clear()
+        self._heap.clear()
+        for node in nodes:
+            self.push(node)
+
+    def occupy(self, node: Node) -> None:
+        """Take the slots of a step that runs without having been taken: its tool had ended before the run went on."""
+        if self.priorities is not None:
+            for cap in (*node.caps, *((self._total,) if self._total is not None else ())):
+                cap.used += 1
+
     def withdraw(self, nodes: Collection[Node]) -> None:
         """Take steps back that were ready and have not been started: they may be pushed again later."""
         off = set(nodes)

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from dagrun.errors import shorten
 from dagrun.graph.budget import Account, Billed, Budget, Ceilings, Claim, Kind, cost_units
 from dagrun.model.policy import Policy
+from dagrun.model.tool import Tool
 from dagrun.model.toolbox import AnyTool
 
 _MAX_FIGURE: Final = 10**15  # a report beyond that is a fault of the tool, and no figure
@@ -118,6 +119,24 @@ class Ledger:
         if self._shared is not None:
             self._shared.open += 1
         return reservation
+
+    def charge(self, called: Billed, tokens: int, cost: float | None, *, is_reported: bool) -> None:
+        """Charge a call that was made before the run went on here; to the ceilings of the run alone.
+
+        Args:
+            called: What was called.
+            tokens: Tokens that it reported.
+            cost: Cost that it reported; `None` if none was.
+            is_reported: Whether it reported anything; else its worst case is charged.
+        """
+        claims = self._own.claims(called) if isinstance(called, Tool) else self._own.claims_of_use(called)
+        self.settle(self._take_room(called, tuple(claims)), tokens, cost, is_reported=is_reported)
+
+    def count_planner(self, replans: int, calls: int) -> None:
+        """Note how often the planner was asked before the run went on here."""
+        self._replans.spent = replans
+        if self._planner is not None:
+            self._planner.spent = calls
 
     def room(self, tool: AnyTool, wanted: int) -> int:
         """How many of the *wanted* calls of *tool* fit now beside each other.

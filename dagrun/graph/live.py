@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from dagrun.errors import Problem
-from dagrun.graph import answers, drafts, splicing
+from dagrun.graph import answers, drafts, interruptions, splicing
 from dagrun.graph.checked import CheckedPlan, CheckedStep
 from dagrun.graph.critical import topological_order, usual_seconds
 from dagrun.graph.frontier import Cap, Frontier
@@ -23,7 +23,7 @@ from dagrun.model.outcome import SETTLED, Attempt, Recovery, State, Status
 from dagrun.model.question import Question
 from dagrun.model.reference import Reference, Template
 from dagrun.model.usage import ModelUse
-from dagrun.model.value import Stored, decode, dig, encode, select
+from dagrun.model.value import Stored, Unavailable, decode, dig, encode, select
 
 _WAITING: Final = State.WAITING
 _READY: Final = State.READY
@@ -67,7 +67,30 @@ class LiveGraph:
         has_plan: Whether there is a plan, or the planner has still to find one.
         wants_more: Whether the planner is to be asked again once everything in the plan has ended.
         problems: What is wrong with the first plan, as long as there is none that could be run.
+        draft_end: How the first plan has ended, and why, if the planner had to write it; empty as long as it has not.
+        planner_calls: Calls of the planner so far.
+        model_calls: Calls of models that no tool has made, by number: how they were reserved, and charged.
+        stopping: With what status, and why, the run is being ended early, if it is.
+        saving: The ceiling that is near, so that optional steps are dropped; `None` as long as there is none.
+        shown_output: What people were asked about last as the answer of the run, stored; empty if they were not.
     """
+
+    # Where a run begins; each of these is only ever replaced.
+    status: Status | None = None
+    reason = ""
+    replans = 0
+    asking = 0
+    why_unchanged = ""
+    withheld: tuple[Status, str] | None = None
+    is_frozen = False
+    is_drafting = False
+    wants_more = False
+    problems: tuple[Problem, ...] = ()
+    draft_end = ("", "")
+    planner_calls = 0
+    stopping: tuple[Status, str] | None = None
+    saving: events.CeilingNear | None = None
+    shown_output: Stored = b""
 
     def __init__(
         self,
@@ -80,8 +103,6 @@ class LiveGraph:
         self.inputs = inputs
         self.frontier = frontier
         self.caps_of = caps_of
-        self.status: Status | None = None
-        self.reason = ""
         self.unsettled = len(plan.steps)
         self.goal = plan.plan.goal
         self.output: Template | None = plan.output
@@ -90,17 +111,10 @@ class LiveGraph:
         self.triggers: dict[str, Trigger] = {}
         self.questions: dict[str, Question] = {}
         self.replanned: list[PastReplan] = []
-        self.replans = 0
         self.models = ModelUse()
-        self.asking = 0
-        self.why_unchanged = ""
         self.warnings: list[str] = []
-        self.withheld: tuple[Status, str] | None = None
-        self.is_frozen = False
-        self.is_drafting = False
-        self.wants_more = False
         self.has_plan = bool(plan.steps)
-        self.problems: tuple[Problem, ...] = ()
+        self.model_calls: dict[int, tuple[events.ModelReserved, events.ModelCharged | None]] = {}
         self._labels: dict[str, float] | None = None
         self.nodes = nodes = {
             id_: Node(id_, step, order, len(step.depends_on)) for order, (id_, step) in enumerate(plan.steps.items())
@@ -152,11 +166,16 @@ class LiveGraph:
         source = self.nodes[step]
         if source.state is not _SUCCEEDED:
             raise LookupError(f"step {step} has no output: it is {source.state}")
+        if type(source.value) is Unavailable:
+            raise LookupError(f"what step {step} gave cannot be had again: {source.value.reason}")
         return source.value
 
     # Attempts ---------------------------------------------------------------------------------------------
 
     def _run_started(self, event: RunStarted) -> None:
+        for id_, (root, generation) in event.opening.roots.items() if event.opening is not None else ():
+            extra = self.nodes[id_].make_extra()
+            extra.root, extra.generation = root, generation
         self.begin()
 
     def _attempt_started(self, event: AttemptStarted) -> None:
@@ -309,6 +328,9 @@ class LiveGraph:
             self.frontier.push(child)
         self.unsettled += len(children)
 
+    def _ceiling_near(self, event: events.CeilingNear) -> None:
+        self.saving = event
+
     def _run_ended(self, event: RunEnded) -> None:
         self.status = event.status
         self.reason = event.reason
@@ -370,5 +392,12 @@ _APPLY: Final[Mapping[type[Event], Callable[[LiveGraph, Any], None]]] = {
     events.DraftStarted: drafts.draft_started,
     events.DraftEnded: drafts.draft_ended,
     events.PlannerCalled: answers.planner_called,
-    events.CeilingNear: lambda graph, event: None,
+    events.CeilingNear: LiveGraph._ceiling_near,
+    events.RunSuspended: interruptions.run_suspended,
+    events.RunResumed: interruptions.run_resumed,
+    events.RunReopened: interruptions.run_reopened,
+    events.RunStopping: interruptions.run_stopping,
+    events.PlannerAsked: interruptions.planner_asked,
+    events.ModelReserved: interruptions.model_reserved,
+    events.ModelCharged: interruptions.model_charged,
 }

@@ -8,7 +8,7 @@ from typing import Final
 from dagrun.graph.checked import CheckedStep
 from dagrun.graph.frontier import Cap
 from dagrun.model.event import StepSettled
-from dagrun.model.outcome import Attempt, State
+from dagrun.model.outcome import Attempt, Recovery, State
 from dagrun.model.toolbox import AnyTool
 from dagrun.model.value import Stored
 from dagrun.model.verdict import Verdict
@@ -160,15 +160,28 @@ class Node:
     def may_have_applied(self) -> bool:
         """Whether one of its calls may have changed the world: it ran into its limit, say, or runs still."""
         for attempt in self.attempts[self._cleared :]:
-            tool = (
-                self.plan.fallback if self.plan.fallback is not None and attempt.tool != self.plan.tool.name else None
-            )
-            if (tool or self.plan.tool).effect.is_free:
+            if self.called(attempt.tool).effect.is_free:
                 continue
             failure = attempt.outcome.failure if attempt.outcome is not None else None
             if failure is None or not failure.nothing_happened:
                 return True
         return False
+
+    def called(self, name: str) -> AnyTool:
+        """The tool of that name, of the two that it may call."""
+        fallback = self.plan.fallback
+        return fallback if fallback is not None and name != self.plan.tool.name else self.plan.tool
+
+    @property
+    def is_in_flight(self) -> bool:
+        """Whether a call of it has begun, and its end is not on record."""
+        return bool(self.attempts) and self.attempts[-1].outcome is None
+
+    @property
+    def is_under_review(self) -> bool:
+        """Whether a call of it has ended, and critics still look at what it gave."""
+        decision = self.attempts[-1].decision if self.attempts else None
+        return decision is not None and decision.recovery is Recovery.REVIEW and not self.state.is_settled
 
     @property
     def is_gone(self) -> bool:

@@ -196,7 +196,7 @@ class _Trial:
         definitions = Definitions(nodes, index, own)
         sources = Sources(definitions, dict(self.graph.plan.toolbox), self.splicer.inputs)
         plan = self.graph.plan
-        return Scope(plan.policy, self.findings, index, self.splicer.facts, sources, executors=plan.executors)
+        return Scope(plan.policy, self.findings, index, self.splicer.facts, sources, None, plan.executors, plan.secrets)
 
     def _check_steps(self, scope: Scope, own: Mapping[str, int]) -> dict[str, CheckedStep]:
         """Check every step that comes or changes, as if it stood in a plan; *own* are the places of the new ones."""

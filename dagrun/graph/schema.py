@@ -203,12 +203,13 @@ def _step(tool: AnyTool, args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _arguments(tool: AnyTool) -> dict[str, Any]:
-    """Every argument as its own type or a reference; null for one that may be left out."""
+    """Every argument as its own type or a reference, a secret as its handle alone; null for what may be left out."""
     arguments = tool.arguments
     properties = {}
     for name, schema in arguments.schema.get("properties", {}).items():
-        kinds = [_strict(schema, tool.name), *_REFERENCES]
-        if arguments.names.get(name, name) not in arguments.required:
+        parameter = arguments.names.get(name, name)
+        kinds = [_strict(schema, tool.name), *(() if parameter in arguments.secrets else _REFERENCES)]
+        if parameter not in arguments.required:
             kinds.append({"type": "null"})
         properties[name] = {"anyOf": kinds}
     return _closed(properties)

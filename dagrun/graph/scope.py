@@ -14,6 +14,7 @@ from dagrun.graph.json_types import Types, types_of
 from dagrun.graph.sources import Sources
 from dagrun.model.plan import Plan
 from dagrun.model.policy import Policy
+from dagrun.model.secret import NO_SECRETS, Secrets
 from dagrun.model.tool import ExecutorName
 from dagrun.model.toolbox import AnyTool, Toolbox
 
@@ -70,6 +71,7 @@ class Scope:
         sources: What stands behind references.
         ids: The same ids as a set, which large sets compare with quickly; `None` where few are asked for.
         executors: The names of the executors of the host that they may name.
+        secrets: Those of the host.
     """
 
     policy: Policy
@@ -79,6 +81,7 @@ class Scope:
     sources: Sources
     ids: frozenset[str] | None = None
     executors: frozenset[str] = frozenset()
+    secrets: Secrets = NO_SECRETS
 
     def knows(self, ids: set[str]) -> bool:
         """Whether a step may wait for all of *ids*."""
@@ -93,11 +96,12 @@ def scope_of(
     *,
     inputs: Mapping[str, Any] | None,
     executors: frozenset[str],
+    secrets: Secrets = NO_SECRETS,
 ) -> Scope:
     """The scope of a whole plan; its ids are checked."""
     index = check_ids(plan.steps, findings)
     sources = Sources({id_: plan.steps[place] for id_, place in index.items()}, dict(toolbox), inputs)
-    return Scope(policy, findings, index, facts_of(toolbox, policy), sources, frozenset(index), executors)
+    return Scope(policy, findings, index, facts_of(toolbox, policy), sources, frozenset(index), executors, secrets)
 
 
 def facts_of(toolbox: Toolbox, policy: Policy) -> dict[str, ToolFacts]:

@@ -20,6 +20,7 @@ from dagrun.llm.faults import Fault
 from dagrun.llm.prices import PriceTable
 from dagrun.llm.request import Reply, Request, Structure, Usage
 from dagrun.llm.speech import Asking, Reader, Way
+from dagrun.model.redaction import REDACTOR
 from dagrun.model.usage import METER
 
 # What providers put around the messages: names of roles, the frame of a tool. Tokens; generous.
@@ -87,6 +88,7 @@ class HttpModel:
             ModelError: There is no answer, or it broke off.
             OverCeiling: The call does not fit under a ceiling of the run.
         """
+        request = _cleaned(request)
         dialect, has_begun = self._dialect, False
         while True:
             call = self._call(request, dialect)
@@ -176,6 +178,15 @@ class HttpModel:
             has_form=request.form is not None,
             is_proven=(dialect.api, dialect.way) in self._proven,
         )
+
+
+def _cleaned(request: Request) -> Request:
+    """*request* without the secrets of the run, which may have come with the outputs of tools."""
+    secrets = REDACTOR.get().secrets
+    if not secrets.are_hidden:
+        return request
+    messages = tuple(replace(message, text=secrets.replaced_in(message.text)) for message in request.messages)
+    return replace(request, system=secrets.replaced_in(request.system), messages=messages)
 
 
 def checked_options(name: str, *, base_url: str | None, structure: str, timeout: float, max_seconds: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -86,7 +87,7 @@ class ToolContext:
         # A report of -5 or NaN must not win room under a ceiling.
         if not 0 <= tokens < float("inf") or (cost is not None and not 0 <= cost < float("inf")):
             raise ValueError(f"usage must be finite and not negative, got {tokens} tokens and a cost of {cost}")
-        self.report("usage", {"tokens": tokens, "cost": cost})
+        self.report("usage", {"tokens": math.ceil(tokens), "cost": cost})
 
     def surprise(self, reason: str) -> None:
         """Say that the result is right, but not what anybody expected: ten times the rows, say.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 
 class Effect(StrEnum):
@@ -33,3 +35,14 @@ class Effect(StrEnum):
 
 
 _FREE = frozenset((Effect.PURE, Effect.READ))
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What the *reconcile* of a tool gives for a call that has taken effect; `False` says that it has not.
+
+    Attributes:
+        value: What the call has returned, or would have.
+    """
+
+    value: Any = None

@@ -7,10 +7,11 @@ from typing import Any
 
 from dagrun.errors import Problem
 from dagrun.model.brief import Trigger
+from dagrun.model.opening import Opening
 from dagrun.model.outcome import Decision, Failure, Outcome, State, Status
-from dagrun.model.patch import Add, Consequence, Drop, Replace, Rewire, edit_as_dict
+from dagrun.model.patch import Add, Consequence, Drop, Replace, Rewire
 from dagrun.model.question import Answer, Question
-from dagrun.model.value import Stored, decode
+from dagrun.model.value import Stored
 from dagrun.model.verdict import Verdict
 
 # Slotted and not frozen: the hot path makes two per step, and freezing makes them four times as dear.
@@ -21,7 +22,8 @@ class Event:
     """Something that changed.
 
     Attributes:
-        seq: 1 for the first event of the run, then one more each.
+        seq: 1 for the first event of the run, then one more each; what changes no state (`Progress`, `Gap`) has the
+            number of the event before it.
         at: Seconds since the start of the run.
     """
 
@@ -31,12 +33,68 @@ class Event:
 
 @dataclass(slots=True)
 class RunStarted(Event):
-    """The run begins; the first event."""
+    """The run begins; the first event.
+
+    Attributes:
+        opening: What a journal keeps of it: all that is needed to go on with the run. Not shown.
+    """
 
     run_id: str
     steps: int
     goal: str
     wall_time: float
+    opening: Opening | None = field(default=None, repr=False)
+
+
+@dataclass(slots=True)
+class RunSuspended(Event):
+    """Everything that could be done has been done for now, or somebody wants to go on later; the run can be resumed.
+
+    Steps that were running when it came are as after a crash: what becomes of them is decided when the run goes on.
+
+    Attributes:
+        status: ``waiting`` (for people), or ``cancelled`` (interrupted).
+        reason: In a sentence.
+    """
+
+    status: Status
+    reason: str
+
+
+@dataclass(slots=True)
+class RunResumed(Event):
+    """The run goes on, in another process perhaps. The time in between does not count.
+
+    Attributes:
+        wall_time: In seconds since 1970.
+        differences: What is different from what was recorded, a line each, as far as it was allowed to be.
+        opening: The same as in `RunStarted`, if anything is different. Not shown.
+    """
+
+    wall_time: float
+    differences: tuple[str, ...] = ()
+    opening: Opening | None = field(default=None, repr=False)
+
+
+@dataclass(slots=True)
+class RunReopened(Event):
+    """Steps that had settled are open again: their effect was in doubt, or their output is not in the record.
+
+    Attributes:
+        steps: Their ids, with what was skipped because of them.
+        reason: In a sentence.
+    """
+
+    steps: tuple[str, ...]
+    reason: str
+
+
+@dataclass(slots=True)
+class RunStopping(Event):
+    """The run is being ended early: nothing starts any more, and what runs is told to stop."""
+
+    status: Status
+    reason: str
 
 
 @dataclass(slots=True)
@@ -129,7 +187,9 @@ class Spliced(Event):
         reason: Why, in a sentence.
         edits: Those that were carried out.
         consequence: What they did.
-        checked: The same as the live graph needs it; not shown.
+        changes_output: Whether the run answers something else from now on.
+        output: That, as it is written.
+        checked: The same as the live graph needs it; `None` if it comes from a record. Not shown.
     """
 
     revision: int
@@ -137,7 +197,9 @@ class Spliced(Event):
     reason: str
     edits: tuple[Add | Drop | Replace | Rewire, ...]
     consequence: Consequence
-    checked: Any = field(repr=False)
+    changes_output: bool = False
+    output: Any = None
+    checked: Any = field(default=None, repr=False)
 
 
 @dataclass(slots=True)
@@ -186,6 +248,49 @@ class DraftEnded(Event):
     calls: int = 0
     problems: tuple[Problem, ...] = ()
     more: bool = False
+
+
+@dataclass(slots=True)
+class PlannerAsked(Event):
+    """The planner is called.
+
+    Attributes:
+        number: 1 for the first call of the run.
+    """
+
+    number: int
+
+
+@dataclass(slots=True)
+class ModelReserved(Event):
+    """Room is taken for the call of a model that no tool makes: that of a planner, or of a critic.
+
+    Attributes:
+        number: 1 for the first of the run.
+        who: The model.
+        tokens: The most that it can use; `None` if there is no bound.
+        cost: The most that it can cost; `None` if nobody knows.
+    """
+
+    number: int
+    who: str
+    tokens: int | None
+    cost: float | None
+
+
+@dataclass(slots=True)
+class ModelCharged(Event):
+    """Such a call has ended.
+
+    Attributes:
+        number: Of the `ModelReserved`.
+        tokens: What it has used; `None` if nobody knows.
+        cost: The same in money.
+    """
+
+    number: int
+    tokens: int | None
+    cost: float | None
 
 
 @dataclass(slots=True)
@@ -317,43 +422,3 @@ class Gap(Event):
     """An observer was too slow: *missed* events before this one are not shown to it."""
 
     missed: int = field(default=0)
-
-
-def as_dict(event: Event, *, with_values: bool = True) -> dict[str, Any]:
-    """Give *event* as plain JSON, with its class name under ``event``.
-
-    Args:
-        event: The event.
-        with_values: Whether the outputs of steps are shown.
-    """
-    shown: dict[str, Any] = {"event": type(event).__name__}
-    for name in _fields(type(event)):
-        shown[name] = _plain(getattr(event, name), with_values=with_values)
-    return shown
-
-
-def _fields(kind: type[Event]) -> list[str]:
-    return [f.name for f in kind.__dataclass_fields__.values() if f.repr]
-
-
-def _plain(value: Any, *, with_values: bool) -> Any:
-    match value:
-        case Outcome():
-            failure = value.failure.as_dict() if value.failure else None
-            shown = {"state": str(value.state), "failure": failure, "tokens": value.tokens, "cost": value.cost}
-            return shown | ({"value": decode(value.value)} if with_values else {})
-        case Failure():
-            return value.as_dict()
-        case Decision():
-            trigger = None if value.trigger is None else str(value.trigger)
-            return {"recovery": str(value.recovery), "reason": value.reason, "delay": value.delay, "trigger": trigger}
-        case Verdict() | Problem() | Trigger() | Consequence() | Question() | Answer():
-            return value.as_dict()
-        case Add() | Drop() | Replace() | Rewire():
-            return edit_as_dict(value)
-        case bytes():
-            return decode(value) if with_values else f"<{len(value)} bytes>"
-        case tuple():
-            return [_plain(part, with_values=with_values) for part in value]
-        case _:
-            return value

@@ -64,6 +64,7 @@ class ErrorKind(StrEnum):
     CONDITION_MISMATCH = "condition_mismatch"
     FOREIGN_CANCELLATION = "foreign_cancellation"  # a cancellation that nobody asked for
     STRAY_CANCELLATION = "stray_cancellation"  # the same, left behind by a step that ran before on this task
+    INTERRUPTED = "interrupted"  # the process that made the call has ended
     FORBIDDEN_EXCEPTION = "forbidden_exception"  # SystemExit, KeyboardInterrupt, GeneratorExit
     WORKER_DIED = "worker_died"
     CANCELLED = "cancelled"  # somebody asked for that

@@ -11,6 +11,7 @@ from dagrun.model.condition import Condition
 from dagrun.model.outcome import TriggerKind
 from dagrun.model.plan import Names, RetryRule, Seconds
 from dagrun.model.reference import BadReference
+from dagrun.model.shapes import Personal
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -60,10 +61,12 @@ if TYPE_CHECKING:
 
     Rules = Sequence[ApprovalRule]
     Triggers = Sequence[TriggerKind]
+    Redacted = Sequence[Personal]
 else:
     Rules = Annotated[tuple[ApprovalRule, ...], Field(strict=False)]
     # From TOML they come as texts.
     Triggers = Annotated[tuple[Annotated[TriggerKind, Field(strict=False)], ...], Field(strict=False)]
+    Redacted = Annotated[tuple[Personal, ...], Field(strict=False)]
 
 
 class Policy(BaseModel):
@@ -107,6 +110,10 @@ class Policy(BaseModel):
         max_threads: Worker threads for plain functions.
         max_processes: Worker processes; `None` for one a core.
         max_process_memory: Bytes of address space of a worker process.
+        redact: The sorts of personal data that are kept out of logs, reports, briefs and messages: ``email``,
+            ``phone``, ``iban``, ``card``. Values that steps get stay as they are.
+        unrecorded: Tools whose outputs no journal gets. When a run goes on without them, those tools that only look are
+            called once more, and what needs an output of another is skipped.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -146,6 +153,8 @@ class Policy(BaseModel):
     max_threads: Count = 40
     max_processes: Count | None = None
     max_process_memory: Count | None = None
+    redact: Redacted = ()
+    unrecorded: Names = ()
 
 
 class PlanLimits(BaseModel):

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Literal, TypeAlias
 
 from dagrun.errors import ContractError
-from dagrun.model.value import Stored, decode
+from dagrun.model.value import Stored, readable
 
 
 class Asked(StrEnum):
@@ -73,7 +73,7 @@ class Question:
             "step": self.step,
             "tool": self.tool,
             "effect": self.effect,
-            "arguments": decode(self.arguments),
+            "arguments": readable(self.arguments),
             "why": self.why,
             "checklist": list(self.checklist),
             "diff": list(self.diff),

@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, NotRequired, Required
 
-from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, PydanticUserError, SecretStr, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import SchemaValidator
 from typing_extensions import TypedDict
 
 from dagrun.errors import ContractError, ValueRefused, shorten
 from dagrun.model.context import ToolContext
+from dagrun.model.secret import Handle
 from dagrun.model.value import MAX_VALUE_BYTES, Stored, describe, encode
 
 _KEYWORDS: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -34,6 +35,7 @@ class Arguments:
         names: Every accepted name, aliases too, and the parameter that it stands for.
         required: The parameters without a default.
         context: The parameter that gets the `ToolContext`, if any.
+        secrets: The parameters that get secrets of the host: plans fill them with handles.
     """
 
     schema: Mapping[str, Any]
@@ -41,9 +43,10 @@ class Arguments:
     names: Mapping[str, str]
     required: frozenset[str]
     context: str | None = None
+    secrets: frozenset[str] = frozenset()
 
     def parse(self, data: bytes) -> dict[str, Any]:
-        """Turn JSON text into keyword arguments.
+        """Turn JSON text into keyword arguments; handles of secrets stay handles.
 
         Raises:
             ValidationError: The text does not fit the schema.
@@ -75,13 +78,14 @@ def arguments_of(function: Callable[..., Any]) -> Arguments:
 
     Raises:
         ContractError: A parameter that a plan could not fill: positional-only, ``*args``, ``**kwargs``, or of a type
-            without a JSON form.
+            without a JSON form; or one with a secret in the middle of it.
     """
     name = function.__name__
     hints, texts = _hints(function), _argument_texts(inspect.getdoc(function) or "")
     fields: dict[str, Any] = {}
     names: dict[str, str] = {}
     required: set[str] = set()
+    secrets: set[str] = set()
     context: str | None = None
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in _KEYWORDS:
@@ -92,6 +96,9 @@ def arguments_of(function: Callable[..., Any]) -> Arguments:
         if ToolContext in (hint, *typing.get_args(hint)):
             context = parameter.name
             continue
+        if _is_secret(hint):
+            secrets.add(parameter.name)
+            hint = _handle_of(hint, name, parameter.name)
         fields[parameter.name] = _field(hint, parameter, texts.get(parameter.name))
         names |= dict.fromkeys((parameter.name, *_aliases(hint)), parameter.name)
         if parameter.default is parameter.empty:
@@ -100,7 +107,45 @@ def arguments_of(function: Callable[..., Any]) -> Arguments:
     # A plug-in of pydantic may wrap the validator; the methods are the same.
     validator = typing.cast(SchemaValidator, adapter.validator)
     schema = {key: value for key, value in adapter.json_schema().items() if key != "title"}
-    return Arguments(schema, validator, names, frozenset(required), context)
+    if _holds_secret(schema):
+        raise ContractError(
+            f"{name}: a SecretStr must be a parameter of its own; a plan has no handle for a part of one"
+        )
+    return Arguments(schema, validator, names, frozenset(required), context, frozenset(secrets))
+
+
+def _is_secret(hint: Any) -> bool:
+    """Whether a parameter takes a secret: a `SecretStr`, or none."""
+    origin = typing.get_origin(hint)
+    if origin is Annotated:
+        return _is_secret(typing.get_args(hint)[0])
+    kinds = typing.get_args(hint) if origin in (types.UnionType, typing.Union) else (hint,)
+    return SecretStr in kinds and all(kind in (SecretStr, type(None)) for kind in kinds)
+
+
+def _handle_of(hint: Any, tool: str, parameter: str) -> Any:
+    """The type of what a plan passes there."""
+    inner: Any = hint
+    metadata: tuple[Any, ...] = ()
+    if typing.get_origin(hint) is Annotated:
+        inner, metadata = hint.__origin__, hint.__metadata__
+    made: Any = Handle if inner is SecretStr else Handle | None
+    for part in metadata:
+        if not isinstance(part, FieldInfo | str) or bool(getattr(part, "metadata", None)):
+            raise ContractError(f"{tool}: {parameter} is a secret, which takes no limits and no validators")
+        made = Annotated[made, part]
+    return made
+
+
+def _holds_secret(schema: Any) -> bool:
+    """Whether a `SecretStr` is left in a schema: as part of a list, a model, a union with texts."""
+    if isinstance(schema, list):
+        return any(map(_holds_secret, schema))
+    if not isinstance(schema, dict):
+        return False
+    return (schema.get("format"), schema.get("writeOnly")) == ("password", True) or any(
+        map(_holds_secret, schema.values())
+    )
 
 
 def _shape(name: str, fields: dict[str, Any]) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
@@ -16,7 +17,19 @@ from pydantic_core import from_json, to_jsonable_python
 
 from dagrun.errors import ValueRefused, shorten
 
-Stored: TypeAlias = bool | int | float | str | bytes | None
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """Stands for a value that is not in the record of a run, and so cannot be had again after a resume.
+
+    Attributes:
+        reason: Why, in a sentence: the policy keeps it out, say.
+    """
+
+    reason: str
+
+
+Stored: TypeAlias = bool | int | float | str | bytes | Unavailable | None
 Path: TypeAlias = tuple[str | int, ...]
 
 MAX_VALUE_BYTES: Final = 1 << 20
@@ -28,6 +41,8 @@ _ADVICE: Final = "; return an Artifact for large data"
 
 
 def _plain(value: object) -> object:
+    if isinstance(value, Unavailable):  # pydantic would make an object of it
+        raise ValueRefused(_missing(value))
     if isinstance(value, bytes | bytearray | memoryview):
         raise ValueRefused("bytes are not a JSON value; return text, or an Artifact")
     kind = type(value).__name__
@@ -40,6 +55,20 @@ def _plain(value: object) -> object:
 
 
 _encoder: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+
+
+def encode_plain(value: object) -> str:
+    """The JSON text of any plain data, whatever its size.
+
+    Raises:
+        ValueRefused: It is not JSON.
+    """
+    try:
+        return _encoder.encode(value)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, ValueRefused):
+            raise
+        raise ValueRefused(f"not a JSON value: {shorten(str(error))}") from error
 
 
 def encode(value: object, limit: int = MAX_VALUE_BYTES) -> Stored:
@@ -153,12 +182,33 @@ def store_text(data: bytes, limit: int = MAX_VALUE_BYTES) -> Stored:
 
 
 def decode(stored: Stored) -> Any:
-    """Give a consumer its own copy of a stored value."""
-    return from_json(stored) if type(stored) is bytes else stored
+    """Give a consumer its own copy of a stored value.
+
+    Raises:
+        ValueRefused: It is not there any more; see `Unavailable`.
+    """
+    if type(stored) is bytes:
+        return from_json(stored)
+    if type(stored) is Unavailable:
+        raise ValueRefused(_missing(stored))
+    return stored
+
+
+def _missing(stored: Unavailable) -> str:
+    return f"the value is not in the record of the run: {shorten(stored.reason)}"
+
+
+def readable(stored: Stored) -> Any:
+    """Give a stored value to whoever looks at it; of one that is not there any more, why."""
+    return {"unavailable": stored.reason} if type(stored) is Unavailable else decode(stored)
 
 
 def to_json(stored: Stored) -> bytes:
-    """Give the JSON text of a stored value, without decoding it."""
+    """Give the JSON text of a stored value, without decoding it.
+
+    Raises:
+        ValueRefused: It is not there any more; see `Unavailable`.
+    """
     if type(stored) is bytes:
         return stored
     return _encoder.encode(stored).encode()

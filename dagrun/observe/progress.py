@@ -25,7 +25,10 @@ from dagrun.model.event import (
     ReplanStarted,
     Reviewed,
     RunEnded,
+    RunReopened,
+    RunResumed,
     RunStarted,
+    RunSuspended,
     Spliced,
     StepExpanded,
     StepResumed,
@@ -246,8 +249,22 @@ class ProgressTable:
         if row is not None:
             row.note = note
 
-    def _run_ended(self, event: RunEnded) -> None:
+    def _run_ended(self, event: RunEnded | RunSuspended) -> None:
         self.status, self.reason, self._ended_at = event.status, event.reason, event.at
+
+    def _run_resumed(self, event: RunResumed) -> None:
+        self.status, self.reason, self._ended_at = None, "", None
+        self._zero = self._now() - event.at
+        self._delayed |= self._running  # cut off; what becomes of them is told next
+        self._running.clear()
+
+    def _run_reopened(self, event: RunReopened) -> None:
+        self.status, self.reason, self._ended_at = None, "", None
+        self.settled -= len(event.steps)
+        again = frozenset(event.steps)
+        for row in [row for row in self._unsuccessful if row.step in again]:
+            self._unsuccessful.remove(row)
+            self.counts[row.state] -= 1
 
     def _settle(self, row: Row) -> None:
         self.settled += 1
@@ -276,5 +293,8 @@ _HANDLERS: Final[Mapping[type[Event], Callable[[ProgressTable, Any], None]]] = M
         QuestionAnswered: ProgressTable._question_answered,
         StepResumed: ProgressTable._step_resumed,
         RunEnded: ProgressTable._run_ended,
+        RunSuspended: ProgressTable._run_ended,
+        RunResumed: ProgressTable._run_resumed,
+        RunReopened: ProgressTable._run_reopened,
     }
 )

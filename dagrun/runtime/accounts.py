@@ -40,7 +40,6 @@ class Accounts:
         self._policy = policy
         self._ledger = ledger
         self._starved: dict[str, list[Node]] = {}  # by tool: equal calls fit, or do not, together
-        self._is_saving = False
 
     def reserve(self, slot: Slot) -> bool:
         """Take what the call of *slot* may use at worst; if that does not fit now, its step waits."""
@@ -101,6 +100,14 @@ class Accounts:
             self._graph.frontier.push(node)
         del line[:room]
 
+    @property
+    def in_line(self) -> int:
+        """How many steps wait for room that no call that runs now could make."""
+        if not any(self._starved.values()):
+            return 0
+        lines = ([node for node in line if node.state is _READY] for line in self._starved.values())
+        return sum(len(line) for line in lines if line and not self._ledger.may_fit_later(line[0].tool))
+
     def why_stuck(self) -> str:
         """The ceiling by which the run can go no further, if it cannot; to be asked when no call of it runs."""
         graph = self._graph
@@ -125,12 +132,17 @@ class Accounts:
 
     def save(self, ceiling: str, used: float, limit: float) -> None:
         """Drop what is optional and has not started, because a ceiling is nearly spent; once."""
-        if self._is_saving or self.is_closed or self._graph.status is not None:
+        if self._graph.saving is not None or self.is_closed or self._graph.status is not None:
             return  # a model that would not stop may be charged after the end
-        self._is_saving = True
         record = self._record
         record.emit(CeilingNear(record.next_seq(), record.at(), ceiling, used, limit))
-        reason = f"optional, and {used:g} of {limit:g} {ceiling} are spent"
+        self.drop_optional()
+
+    def drop_optional(self) -> None:
+        """Drop what is optional and has not started, because of the ceiling that is near."""
+        record, near = self._record, self._graph.saving
+        assert near is not None
+        reason = f"optional, and {near.used:g} of {near.limit:g} {near.ceiling} are spent"
         for node in list(self._graph.planned()):
             if node.plan.step.optional and not node.state.is_settled and not node.has_started:
                 record.settle(node, State.SKIPPED, reason, is_tolerated=True)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from dagrun.graph.live import LiveGraph
 from dagrun.model.outcome import State
-from dagrun.model.value import decode
+from dagrun.model.value import decode, readable
 
 # Each value in it is at most 1 MiB, but a plan can name as many of them as it likes.
 MAX_OUTPUT_BYTES: Final = 256 << 20
@@ -25,5 +25,5 @@ def answer_of(graph: LiveGraph) -> Any:
             return None
     sinks = graph.sinks()
     if len(sinks) == 1:
-        return decode(sinks[0].value)
-    return {node.id: decode(node.value) for node in sinks if node.state is State.SUCCEEDED}
+        return readable(sinks[0].value)
+    return {node.id: readable(node.value) for node in sinks if node.state is State.SUCCEEDED}

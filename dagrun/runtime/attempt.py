@@ -15,16 +15,19 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from dagrun.decide.classify import classify
-from dagrun.errors import ValueRefused, shorten
+from dagrun.errors import JournalError, ValueRefused, shorten
 from dagrun.graph.live import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.artifact import ArtifactStore
+from dagrun.model.clean_log import CleanLogger
 from dagrun.model.condition import Condition, ConditionMismatch, holds
 from dagrun.model.context import ToolContext
+from dagrun.model.journal import Tape
 from dagrun.model.outcome import ErrorKind, Failure, Outcome, State
 from dagrun.model.protocols import Encoded, Executor, StillRunning, ToolCall
 from dagrun.model.question import Answer
 from dagrun.model.reference import Reference
+from dagrun.model.secret import KEY
 from dagrun.model.signature import explain
 from dagrun.model.toolbox import AnyTool
 from dagrun.model.value import Stored, decode, describe, encode, store_text, to_json
@@ -52,6 +55,8 @@ class Attempts:
         on_progress: Takes the step, a fraction and a message.
         now: The clock of the loop.
         ask_person: Asks a person on behalf of a running attempt: its slot, the question, the schema, what it is about.
+        root: The run that the idempotency keys are made of.
+        tape: Where the start of a call with an effect is written before the call; `None` if there is no journal.
     """
 
     def __init__(
@@ -67,10 +72,15 @@ class Attempts:
         on_progress: Callable[[Node, float | None, str], None],
         now: Callable[[], float],
         ask_person: AskInside,
+        root: str,
+        tape: Tape | None = None,
     ) -> None:
+        self._root = root
+        self._tape = tape
         self._ask_person = ask_person
         self._run_id = run_id
         self._graph = graph
+        self._log = CleanLogger(_LOG, graph.plan.redactor)
         self._executors = executors
         self._artifacts = artifacts
         self._context = context
@@ -87,6 +97,7 @@ class Attempts:
             try:
                 data = self.fill(slot.node)
                 arguments = tool.arguments.parse(data)
+                self._reveal(tool, arguments)
             except (LookupError, ValueRefused) as error:
                 return Failure(ErrorKind.BAD_ARGUMENTS, str(error.args[0]), nothing_happened=True)
             except ValidationError as error:
@@ -96,6 +107,16 @@ class Attempts:
         context = partial(self._tool_context, slot)
         slot.call = ToolCall(tool, data, arguments, context, self._grace, tool.output_limit)
         return None
+
+    def _reveal(self, tool: AnyTool, arguments: dict[str, Any]) -> None:
+        """Put secrets in place of their handles: here and nowhere else, so nothing that is kept has seen them.
+
+        Raises:
+            LookupError: There is no such secret, or the tool may not have it.
+        """
+        for name in tool.arguments.secrets & arguments.keys():
+            if arguments[name] is not None:
+                arguments[name] = self._graph.plan.secrets.reveal(tool.name, arguments[name][KEY])
 
     def fill(self, node: Node) -> bytes:
         """The arguments of the next call as JSON text.
@@ -121,6 +142,28 @@ class Attempts:
             text = f"for_each needs a list, got {describe(items)}"
             return Failure(ErrorKind.BAD_ARGUMENTS, text, nothing_happened=True)
         return [encode(item) for item in items]
+
+    def must_be_written(self, tool: AnyTool) -> bool:
+        """Whether a call of *tool* must be on record, durably, before it is made."""
+        return self._tape is not None and not tool.effect.is_free
+
+    async def write_start(self, slot: Slot) -> Outcome | None:
+        """Wait until the start of a call is durable; if it never is, the call is not made, and this is its end."""
+        assert self._tape is not None
+        self._on_suspend()
+        try:
+            await self._tape.durable()
+        except JournalError as error:
+            failure = Failure(ErrorKind.EXCEPTION, shorten(str(error)), type(error).__name__, nothing_happened=True)
+            return Outcome(State.FAILED, None, failure)
+        except anyio.get_cancelled_exc_class():
+            slot.make_rare().is_unentered = True
+            raise
+        return None
+
+    def key_of(self, node: Node, tool: str) -> str:
+        """The idempotency key of the next call of *node*, of the tool of that name."""
+        return idempotency_key(self._root, node.root, tool, node.generation)
 
     async def perform(self, slot: Slot) -> Outcome:
         """Make the call. The one place that catches everything that a tool can raise.
@@ -237,9 +280,9 @@ class Attempts:
             run_id=self._run_id,
             step=node.id,
             attempt=len(node.attempts),
-            idempotency_key=idempotency_key(self._run_id, node.root, slot.tool.name, node.generation),
+            idempotency_key=self.key_of(node, slot.tool.name),
             deadline=slot.deadline,
-            logger=logging.LoggerAdapter(_LOG, {"run_id": self._run_id, "step": node.id}),
+            logger=logging.LoggerAdapter(self._log, {"run_id": self._run_id, "step": node.id}),
             artifacts=self._artifacts,
             report=report,
             clock=self._now,

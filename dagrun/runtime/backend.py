@@ -7,9 +7,12 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
 import anyio
 import anyio.lowlevel
+from anyio.lowlevel import EventLoopToken
 
 
 def clock() -> Callable[[], float]:
@@ -23,6 +26,17 @@ def clock() -> Callable[[], float]:
     # asyncio's own loops read this clock; others (the virtual one, uvloop's) have one of theirs.
     is_plain = getattr(loop.time, "__func__", None) is asyncio.BaseEventLoop.time
     return time.monotonic if is_plain else loop.time
+
+
+def call_soon(token: EventLoopToken, function: Callable[[], None]) -> None:
+    """Have *function* called in the loop of *token*, in the order of the calls, and do not wait for it.
+
+    anyio's `from_thread.run_sync` waits, for ever if the loop ends at that moment. A loop that has ended is no error.
+    """
+    loop: Any = token.native_token
+    soon = loop.run_sync_soon if hasattr(loop, "run_sync_soon") else loop.call_soon_threadsafe  # trio, else asyncio
+    with suppress(RuntimeError):
+        soon(function)
 
 
 def is_cancellation(error: BaseException) -> bool:

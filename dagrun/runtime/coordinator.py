@@ -175,6 +175,9 @@ class Coordinator:
         if repaired:
             record.end_replan(0, "repaired", "a splice has taken it out of the plan", repaired)
             return
+        if graph.asking:  # by a process that has ended: it is the same request, and was counted
+            await self._replan(Request(graph.asking, triggers))
+            return
         reason = self._ledger.why_no_planner() or self._ceiling_near()
         if reason:
             self._end(Request(0, triggers), "stopped", reason)
@@ -207,7 +210,7 @@ class Coordinator:
     # One request ------------------------------------------------------------------------------------------
 
     async def _replan(self, request: Request) -> None:
-        if request.number:
+        if request.number and not self._graph.asking:
             self._record.start_replan(request.steps)
         self._record.deliver()
         try:

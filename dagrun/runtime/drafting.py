@@ -233,7 +233,9 @@ class Drafting:
     def _check_whole(self, plan: Plan) -> None:
         """Check the plan as one from a file would be; what each step was checked for alone, it has passed."""
         known, inputs = self._graph.plan, decode(self._graph.inputs) or {}
-        found, _ = find_problems(plan, known.toolbox, self._policy, inputs=inputs, executors=known.executors)
+        found, _ = find_problems(
+            plan, known.toolbox, self._policy, inputs=inputs, executors=known.executors, secrets=known.secrets
+        )
         problems = [problem for problem in found if not problem.is_advice] or self._faults
         if problems or self._strays:
             raise Refused(*problems, *self._strays)

@@ -8,9 +8,10 @@ from dagrun.decide.status import status_of
 from dagrun.decide.views import shape_of
 from dagrun.errors import ValueRefused
 from dagrun.graph.live import LiveGraph
+from dagrun.graph.node import Node
 from dagrun.model.outcome import State, Status
 from dagrun.model.policy import Policy
-from dagrun.model.value import encode, to_json
+from dagrun.model.value import encode, store_text, to_json
 from dagrun.runtime.answer import answer_of
 from dagrun.runtime.people import People
 from dagrun.runtime.record import Record
@@ -28,10 +29,14 @@ class Finish:
         on_stop: Called once, if the run is ended early.
         on_more: Called when all has ended and the planner wants to be asked again; says whether it is.
         on_end: Called once, when every step has settled.
+        end_interrupted: Records the end of an attempt that was dropped without one, as the run was to be suspended.
+        starved: How many ready steps wait for room under a ceiling that no running call could make.
+        may_wait: Whether the run may be suspended when nothing but people is missing: it has a journal.
 
     Attributes:
-        stopped: How and why the run was ended early, if it was.
-        has_ended: Whether the end of the run is recorded.
+        suspending: How and why the run is being suspended, if it is.
+        is_closing: Whether nothing starts any more: it is being suspended, or ended early.
+        has_ended: Whether the end of the run, or that it is suspended, is recorded.
     """
 
     def __init__(
@@ -45,9 +50,14 @@ class Finish:
         on_stop: Callable[[], None],
         on_more: Callable[[], bool],
         on_end: Callable[[], None],
+        end_interrupted: Callable[[Node, str], None],
+        starved: Callable[[], int],
+        may_wait: bool = False,
     ) -> None:
-        self.stopped: tuple[Status, str] | None = None
+        self.suspending: tuple[Status, str] | None = None
+        self.is_closing = False  # a flag, as every step asks
         self.has_ended = False
+        self.may_wait = may_wait
         self._graph = graph
         self._record = record
         self._people = people
@@ -56,19 +66,30 @@ class Finish:
         self._on_stop = on_stop
         self._on_more = on_more
         self._on_end = on_end
-        self._asked_about: bytes | None = None
+        self._end_interrupted = end_interrupted
+        self._starved = starved
 
     def stop(self, status: Status, reason: str) -> None:
         """End the run early: cancel what runs, settle what has not started. The first reason counts."""
-        if self.stopped is not None or self.has_ended:
+        if self._graph.stopping is not None or self.has_ended:
             return
-        self.stopped = (status, reason)
+        self.is_closing = True
+        self._record.start_stopping(status, reason)
+        self.settle_rest(reason)
+
+    def settle_rest(self, reason: str) -> None:
+        """Settle all that has not started, and let the rest stop: the run is being ended early."""
+        self.is_closing = True
         self._on_stop()
         running = self._stop_running(reason)
         graph, record = self._graph, self._record
-        for node in list(graph.nodes.values()):
-            if not node.state.is_settled and node.id not in running and node.children is None:
+        nodes = list(graph.nodes.values())
+        dropped = [n for n in nodes if (n.is_in_flight or n.is_under_review) and n.id not in running]
+        for node in nodes:
+            if not (node.state.is_settled or node.id in running or node.children is not None or node in dropped):
                 record.settle(node, State.CANCELLED, reason)
+        for node in dropped:
+            self._end_interrupted(node, reason)
         if graph.is_drafting:
             record.end_draft("stopped", reason)
         if graph.triggers:
@@ -77,6 +98,41 @@ class Finish:
             if not question.step or graph.nodes[question.step].state.is_settled:
                 record.answer(question, None, reason=reason)
         self.finish_if_settled()
+
+    def suspend(self, status: Status, reason: str) -> None:
+        """Let nothing start any more; when nothing runs, the run is suspended. The first reason counts."""
+        if not self.is_closing and not self.has_ended:
+            self.suspending, self.is_closing = (status, reason), True
+            self._on_stop()
+
+    def suspend_if_idle(self, running: Collection[str]) -> None:
+        """Suspend the run, if nothing runs, and nothing can go on now."""
+        if running or self.has_ended or self._graph.stopping is not None:
+            return
+        if self.suspending is None and self._waits_for_people:
+            held = list(dict.fromkeys(question.step or question.text for question in self._graph.questions.values()))
+            shown = ", ".join(held[:10]) + (f" and {len(held) - 10} more" if len(held) > 10 else "")
+            self.is_closing = True
+            self.suspending = (Status.WAITING, f"nobody is there to answer about {shown}")
+            self._on_stop()
+        if self.suspending is not None:
+            self.has_ended = True
+            self._record.suspend_run(*self.suspending)
+            self._on_end()
+
+    @property
+    def _waits_for_people(self) -> bool:
+        """Whether questions are all that keeps the run from going on, and nobody answers them now."""
+        graph = self._graph
+        if not (self.may_wait and graph.questions) or graph.is_drafting or not self._people.is_alone:
+            return False
+        if graph.triggers:
+            return False
+        # What is ready and stands in line to be asked about waits for people, too; what stands in line for room under a
+        # ceiling waits for what their answers set free.
+        ready = sum(1 for node in graph.nodes.values() if node.state is State.READY)
+        is_judged = any(node.is_under_review for node in graph.nodes.values())
+        return not is_judged and ready <= self._people.in_line + self._starved()
 
     def out_of_time(self) -> None:
         """End the run, because its time is over."""
@@ -92,11 +148,11 @@ class Finish:
         graph = self._graph
         if graph.unsettled or graph.triggers or graph.questions or self.has_ended:
             return
-        if self.stopped is None and (graph.is_drafting or (graph.wants_more and self._on_more())):
+        if graph.stopping is None and (graph.is_drafting or (graph.wants_more and self._goes_on())):
             return
         count = sum(1 for _ in graph.planned()) if graph.revisions else len(graph.plan.steps)
-        status, reason = status_of(self._record.unsuccessful(), count, self.stopped)
-        if self.stopped is None:
+        status, reason = status_of(self._record.unsuccessful(), count, graph.stopping)
+        if graph.stopping is None:
             if status is Status.SUCCEEDED and self._policy.approve_output:
                 self._ask_for_output()
                 if graph.questions:
@@ -109,11 +165,15 @@ class Finish:
         self._record.end_run(status, reason)
         self._on_end()
 
+    def _goes_on(self) -> bool:
+        """Whether the planner is asked what comes next: now, or when a run that is being suspended goes on."""
+        return self.suspending is not None or self._on_more()
+
     def _ask_for_output(self) -> None:
         """Ask whether the answer may be handed out, unless that was asked of this very answer."""
         shown = _shown(self._graph)
-        if shown != self._asked_about:  # while a person looks at the answer, a splice may make it another one
-            self._asked_about = shown
+        # While a person looks at the answer, a splice may make it another one.
+        if store_text(shown) != self._graph.shown_output:
             self._people.ask_for_output(shown)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from dagrun.decide.recovery import GOES_ON, Situation, decide
-from dagrun.model.outcome import Decision, ErrorKind, Outcome, Recovery
+from dagrun.decide.recovery import GOES_ON, SPOILT, Situation, decide
+from dagrun.model.outcome import Decision, Outcome, Recovery, State
 from dagrun.model.policy import Policy
 from dagrun.runtime.people import People
 from dagrun.runtime.record import Record
@@ -47,6 +47,8 @@ class Judge:
     def decide(self, slot: Slot, outcome: Outcome) -> Decision:
         """Say what to do about *outcome*, the end of the attempt of *slot*."""
         situation = self.situation(slot)
+        if outcome.state is State.UNKNOWN and slot.tool.reconcile is not None:
+            situation = replace(situation, can_ask=True, can_reconcile=True)  # the tool itself is asked first
         if situation.can_ask and not self._people.may_help(slot.node, outcome):
             situation = replace(situation, can_ask=False)
         decision = decide(outcome, situation)
@@ -60,10 +62,9 @@ class Judge:
         """What the recovery table looks at besides the outcome."""
         node, step = slot.node, slot.node.plan.step
         fallback = node.plan.fallback
-        strays = ErrorKind.STRAY_CANCELLATION
         forgiven = node.extra.forgiven if node.extra is not None else 0
         mine = [a for a in node.attempts[forgiven:] if a.tool == slot.tool.name]
-        spoilt = sum(1 for a in mine if a.outcome and a.outcome.failure and a.outcome.failure.kind is strays)
+        spoilt = sum(1 for a in mine if a.outcome and a.outcome.failure and a.outcome.failure.kind in SPOILT)
         return Situation(
             effect=slot.tool.effect,
             attempt=max(1, len(mine) - spoilt),
@@ -73,7 +74,8 @@ class Judge:
             seconds_left=self._starting.seconds_left(node),
             draw=self._random.random(),
             replan_on=self._record.replan_on,
-            can_ask=self._people.can_ask,
+            # Where nobody is there now, a planner is asked before it is left to people who may come later.
+            can_ask=self._people.can_ask or (self._people.can_wait and not self._record.replan_on),
             last_resort="skip" if step.optional else self._policy.last_resort,
             in_doubt=node.is_in_doubt,
         )

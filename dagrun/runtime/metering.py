@@ -10,6 +10,7 @@ from typing import Final
 from dagrun.errors import OverCeiling, shorten
 from dagrun.graph.ledger import Ledger, ModelCall, Reservation
 from dagrun.model.usage import Charge
+from dagrun.runtime.record import Record
 
 _LOG: Final = logging.getLogger("dagrun.run")
 
@@ -20,15 +21,17 @@ class RunMeter:
     Args:
         ledger: Of the run.
         on_charge: Called when a call of a model has been charged: a ceiling may be near, or room be free again.
+        record: Keeps what was reserved and charged.
 
     Attributes:
         tokens: Used so far, as far as the models have said so.
         cost: The same in money; `None` if nobody knows, or as long as nothing was called.
     """
 
-    __slots__ = ("_is_known", "_ledger", "_on_charge", "cost", "tokens")
+    __slots__ = ("_is_known", "_ledger", "_on_charge", "_record", "cost", "tokens")
 
-    def __init__(self, ledger: Ledger, on_charge: Callable[[], None]) -> None:
+    def __init__(self, ledger: Ledger, on_charge: Callable[[], None], record: Record) -> None:
+        self._record = record
         self.tokens = 0
         self.cost: float | None = None
         self._is_known = True
@@ -45,10 +48,11 @@ class RunMeter:
         reservation = self._ledger.reserve_model(call)
         if reservation is None:
             raise OverCeiling(self._ledger.why_no_model(call))
-        return _Charge(self, reservation)
+        return _Charge(self, reservation, self._record.reserve_model(call.name, tokens, cost))
 
-    def settle(self, reservation: Reservation, tokens: int | None, cost: float | None) -> None:
+    def settle(self, reservation: Reservation, number: int, tokens: int | None, cost: float | None) -> None:
         """Charge what a call has used; what nobody knows is charged at its worst."""
+        self._record.charge_model(number, tokens, cost)
         for fault in self._ledger.settle(reservation, tokens, cost, is_reported=tokens is not None or cost is not None):
             _LOG.warning("%s", fault)
         self.tokens += tokens or 0
@@ -61,6 +65,7 @@ class RunMeter:
 class _Charge:
     meter: RunMeter
     reservation: Reservation
+    number: int
 
     def settle(self, tokens: int | None, cost: float | None) -> None:
-        self.meter.settle(self.reservation, tokens, cost)
+        self.meter.settle(self.reservation, self.number, tokens, cost)

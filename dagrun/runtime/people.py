@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import Context
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import anyio
 from anyio.abc import TaskGroup
@@ -24,11 +24,14 @@ from dagrun.model.outcome import Outcome, State, Status
 from dagrun.model.policy import Policy
 from dagrun.model.question import Answer, Approver, Question
 from dagrun.runtime.alarms import Alarms
-from dagrun.runtime.plugin import PluginFailed, call_plugin
+from dagrun.runtime.consulting import Consultant
+from dagrun.runtime.plugin import PluginFailed
 from dagrun.runtime.record import Record
 from dagrun.runtime.replies import Replies
 
 _LOG: Final = logging.getLogger("dagrun.run")
+
+T = TypeVar("T")
 
 YES: Final = Answer("approve")
 NO: Final = Answer("deny")
@@ -61,10 +64,16 @@ class People:
         now: The clock of the loop.
         stop: Ends the run.
         settle_down: Called after each change: wakes workers, ends the run if nothing is left.
+        can_wait: Whether what nobody answers now can be answered later: there is a journal.
 
     Attributes:
         can_ask: Whether there is anybody to ask.
+        can_wait: Whether what nobody answers now can be answered later.
         again: Called with a step that was kept back, once there is room to ask about it.
+        consultant: Knows answers, or asks the approver.
+        expects: Whether answers may lie somewhere that have not been looked at.
+        on_question: Called when something has been asked.
+        settle_down: Called after each change.
     """
 
     def __init__(
@@ -79,30 +88,48 @@ class People:
         now: Callable[[], float],
         stop: Callable[[Status, str], None],
         settle_down: Callable[[], None],
+        can_wait: bool = False,
     ) -> None:
         self.can_ask = approver is not None or is_attended
+        self.can_wait = can_wait
         self.again: Callable[[Node], None]
-        self._questions = Questions(run_id, policy)
+        self.consultant = Consultant(record.graph, approver, policy.grace, context, now)
+        self.expects: Callable[[], bool] = lambda: False
+        self.on_question: Callable[[], None] = lambda: None
+        self._questions = Questions(run_id, policy, record.graph.plan.redactor)
         self._record = record
         self._replies = Replies(record)
         self._graph: LiveGraph = record.graph
         self._policy = policy
-        self._approver = approver
         self._is_attended = is_attended
         self._context = context
         self._now = now
         self._stop = stop
-        self._settle_down = settle_down
+        self.settle_down = settle_down
         self._scopes: dict[str, anyio.CancelScope] = {}
         self._waiters: dict[str, _Waiter] = {}
         self._queued: deque[Callable[[], object]] = deque()
+        self._lined_up: list[_Waiter] = []  # those among them who cannot wait for ever
+        self._consulting: set[str] = set()
         self._tasks: TaskGroup
         self._alarms: Alarms
 
     def open(self, tasks: TaskGroup, alarms: Alarms) -> None:
         """Take what exists only inside the task group of the run."""
-        self._tasks = tasks
+        self._tasks = self.consultant.tasks = tasks
         self._alarms = alarms
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nobody is about to answer any open question, and no answer comes by itself."""
+        open_ones = self._graph.questions.values()
+        is_heard = self._is_attended or bool(self._consulting) or self.expects()
+        return not (is_heard or any(q.deadline is not None for q in open_ones))
+
+    @property
+    def in_line(self) -> int:
+        """How many questions wait until there is room to ask them."""
+        return len(self._queued)
 
     # What is asked ----------------------------------------------------------------------------------------
 
@@ -199,20 +226,40 @@ class People:
     def _ask_next(self) -> None:
         while self._queued and not self._is_full:
             self._queued.popleft()()
-        self._settle_down()
+        self.settle_down()
 
     def _is_open(self, question: Question) -> bool:
-        """Whether it is this very question that is open, and not the same one asked anew."""
-        return self._graph.questions.get(question.id) is question
+        """Whether it is this very question that is open, and not the same one asked anew, and the run goes on."""
+        return self._graph.questions.get(question.id) is question and self._graph.status is None
 
     def _put(self, question: Question) -> None:
         self._record.ask(question)
+        self.on_question()
+        self.take_up(question)
+
+    def take_up(self, question: Question) -> None:
+        """See to it that an open question is answered: now, later, or by nobody."""
         if question.deadline is not None:
             self._alarms.at(self._record.zero + question.deadline, partial(self._end_of_time, question))
-        if self._approver is not None:
+        if self.consultant.can_say(question):
+            self._consulting.add(question.id)
             self._tasks.start_soon(self._consult, question, name="dagrun question")
-        elif not self._is_attended and question.deadline is None:
-            self._conclude(question, None, NO_APPROVER)
+        else:
+            self._leave_open(question, "")
+
+    def _leave_open(self, question: Question, fault: str) -> None:
+        """Nobody answers now: that is the end of the question, unless somebody may answer later."""
+        if self._is_attended or question.deadline is not None:
+            return
+        if not self.can_wait or question.id in self._waiters:  # who is amid something cannot wait for days
+            self._conclude(question, None, f"{NO_APPROVER}: {fault}" if fault else NO_APPROVER)
+
+    def turn_away(self) -> None:
+        """Let those go on unanswered who cannot wait for days, if nobody is there whose answer would make room."""
+        if self._lined_up and self._is_full and self.is_alone:
+            for waiter in self._lined_up:
+                waiter.is_gone = True
+                waiter.over.set()
 
     async def _wait_for(
         self, make: Callable[[], Question], goes_on: Callable[[], bool] = lambda: False
@@ -227,46 +274,44 @@ class People:
             self._put(question)
             self._record.deliver()
             if question.step and not self._is_open(question):  # nobody is there: the step can go on at once
-                self._settle_down()
+                self.settle_down()
 
         try:
+            if self._is_full:
+                self._lined_up.append(waiter)
             self._when_there_is_room(put)
+            self.turn_away()
             await waiter.over.wait()
             await checkpoint_if_cancelled()  # the answer may have ended the run
         finally:
             waiter.is_gone = True
+            if waiter in self._lined_up:
+                self._lined_up.remove(waiter)
             question = waiter.question
             if question is not None and self._is_open(question):
                 state = State.READY if question.step and goes_on() else None
                 self._record.answer(question, None, state, "nobody waits for the answer any more")
                 self.forget(question.id)
-                self._settle_down()
+                self.settle_down()
         return waiter.answer
 
     async def _consult(self, question: Question) -> None:
-        """Ask the approver."""
+        """Ask whoever may know."""
         if not self._is_open(question):
             return
         fault, said = "", cast("object", None)
         with anyio.CancelScope() as scope:
             self._scopes[question.id] = scope
             try:
-                said = await call_plugin(
-                    partial(cast("Callable[[Question], Coroutine[Any, Any, object]]", self._approver), question),
-                    tasks=self._tasks,
-                    name="dagrun approver",
-                    context=self._context,
-                    seconds=None,
-                    grace=self._policy.grace,
-                    now=self._now,
-                )
+                said = await self.consultant.ask(question)
             except PluginFailed as error:
                 fault = str(error)
         if self._scopes.get(question.id) is scope:
             del self._scopes[question.id]
+            self._consulting.discard(question.id)
         if self._is_open(question):
             self._hear(question, said, fault)
-            self._settle_down()
+            self.settle_down()
 
     def _hear(self, question: Question, said: object, fault: str) -> None:
         """Take what the approver has said; whatever is no answer is none."""
@@ -278,15 +323,15 @@ class People:
                 return
         elif answer is not None:
             fault = f"it gave a {type(answer).__name__}, not an Answer"
+        fault = self._record.graph.plan.redactor.text(fault)
         if fault:
             _LOG.warning("question %s about step %s: the approver failed: %s", question.id, question.step, fault)
-        if not self._is_attended and question.deadline is None:
-            self._conclude(question, None, f"{NO_APPROVER}: it failed: {fault}" if fault else NO_APPROVER)
+        self._leave_open(question, f"it failed: {fault}" if fault else "")
 
     def _end_of_time(self, question: Question) -> None:
         if self._is_open(question):
             self._conclude(question, question.default, TOO_LATE)
-            self._settle_down()
+            self.settle_down()
 
     # Answers ----------------------------------------------------------------------------------------------
 
@@ -299,6 +344,8 @@ class People:
         """
         questions = []
         for id_ in dict.fromkeys(ids):
+            if self._graph.status is not None:  # it may be suspended, with questions that are open
+                raise QuestionNotFound("the run has ended, or is suspended: resume it, and answer then")
             if id_ not in self._graph.questions:
                 shown = shorten(str(id_), 60)
                 raise QuestionNotFound(f"there is no open question {shown!r}: it was answered, or has become void")
@@ -309,7 +356,7 @@ class People:
         for question in questions:
             if self._is_open(question):  # the answer before may have made it void
                 self._conclude(question, kept(answer))
-        self._settle_down()
+        self.settle_down()
 
     def _conclude(self, question: Question, answer: Answer | None, reason: str = "") -> None:
         """Close *question*, and do what follows."""
@@ -330,6 +377,7 @@ class People:
 
     def forget(self, question: str) -> None:
         """Nobody needs to answer *question* any more: stop asking, and let who waits for it go on."""
+        self._consulting.discard(question)
         scope = self._scopes.pop(question, None)
         if scope is not None:
             scope.cancel()

@@ -90,7 +90,6 @@ class PlannerCalls:
         self._random = random
         self._now = now
         self._on_charge = on_charge
-        self._count = 0
         self._tasks: TaskGroup
 
     def open(self, tasks: TaskGroup) -> None:
@@ -126,10 +125,12 @@ class PlannerCalls:
         return lambda: self._now() >= end
 
     async def _call(self, brief: Brief, gathered: _Gathered) -> object:
-        meter = RunMeter(self._ledger, self._on_charge)
+        meter = RunMeter(self._ledger, self._on_charge, self._record)
         context = self._context.copy()
         context.run(METER.set, meter)
         began, fault = self._now(), "it was told to stop"
+        number = self._record.ask_planner()
+        self._record.deliver()
         try:
             said = await call_plugin(
                 partial(_answer, self._planner, brief, gathered),
@@ -148,10 +149,9 @@ class PlannerCalls:
             raise
         finally:
             gathered.is_closed = True  # what a call that would not stop says later is heard by nobody
-            self._count += 1
             if self._record.ended_at is None:
                 seconds, record = self._now() - began, self._record
-                facts = (self._count, seconds, meter.tokens, meter.cost, fault)
+                facts = (number, seconds, meter.tokens, meter.cost, fault)
                 record.emit(PlannerCalled(record.next_seq(), record.at(), *facts))
                 record.deliver()
 

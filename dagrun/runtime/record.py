@@ -15,24 +15,29 @@ from dagrun.graph.node import Node
 from dagrun.graph.patch import CheckedPatch, Origin
 from dagrun.model import event as events
 from dagrun.model.brief import Trigger
-from dagrun.model.event import Event, Progress, RunEnded, RunStarted, StepExpanded, StepSettled
+from dagrun.model.event import (
+    Event,
+    StepExpanded,
+    StepSettled,
+)
 from dagrun.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery, State, Status, TriggerKind
 from dagrun.model.plan import RetryRule
 from dagrun.model.question import Answer, Question
 from dagrun.model.value import Stored, encode, join
-from dagrun.runtime.observers import Observer
+from dagrun.runtime.event_log import EventLog
 
 _SUCCEEDED: Final = State.SUCCEEDED
 _NO_RETRY: Final = RetryRule(max_attempts=1)
 
 
-class Record:
+class Record(EventLog):
     """Makes every change of a run an event, and does at once what follows from it.
 
     Args:
         graph: The state; nobody else changes it.
         now: The clock of the loop.
         stop: Called with a status and a reason when the end of a step ends the run.
+        keep: As for `EventLog`, like what follows.
 
     Attributes:
         replan_on: What the planner may be asked about; nothing if there is none.
@@ -41,85 +46,20 @@ class Record:
         on_pause: Called with a step that has ended without an attempt, and that people must look at.
     """
 
-    def __init__(self, graph: LiveGraph, now: Callable[[], float], stop: Callable[[Status, str], None]) -> None:
-        self.graph = graph
+    def __init__(
+        self,
+        graph: LiveGraph,
+        now: Callable[[], float],
+        stop: Callable[[Status, str], None],
+        keep: Callable[[Event], object] | None = None,
+        flush: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__(graph, now, keep, flush)
         self.replan_on: Collection[TriggerKind] = ()
         self.on_trigger: Callable[[], None] = _nothing
         self.on_void: Callable[[str], None] = _nothing
         self.on_pause: Callable[[Node], None] = _nothing
-        self.zero = now()
-        self.ended_at: float | None = None
-        self._now = now
         self._stop = stop
-        self._seq = 0
-        self._first: RunStarted | None = None
-        self._observers: list[Observer] = []
-        self._pending: list[Event] = []
-        self._is_delivering = False
-
-    # Events -----------------------------------------------------------------------------------------------
-
-    def next_seq(self) -> int:
-        """The number of the next event; to be used at once."""
-        self._seq += 1
-        return self._seq
-
-    def at(self) -> float:
-        """Seconds since the start of the run."""
-        return self._now() - self.zero
-
-    @property
-    def makespan(self) -> float:
-        """Seconds from the start of the run to its end, or to now."""
-        return (self._now() if self.ended_at is None else self.ended_at) - self.zero
-
-    def emit(self, event: Event) -> None:
-        """Apply *event* to the state, and keep it for the observers."""
-        self.graph.apply(event)
-        if self._observers:
-            self._pending.append(event)
-
-    def deliver(self) -> None:
-        """Show the observers what has happened: called at the end of a change, never in the middle of one."""
-        # An observer may change the run again, by cancelling a step, say; what comes of that is delivered in turn.
-        while self._pending and not self._is_delivering:
-            batch, self._pending = self._pending, []
-            self._is_delivering = True
-            try:
-                for observer in self._observers:
-                    observer.take(batch)
-            finally:
-                self._is_delivering = False
-
-    def watch(self, observer: Observer) -> None:
-        """Show every event from now on to *observer*; and the very first one, if nothing else has happened yet."""
-        if self._first is not None and self._seq == self._first.seq:
-            observer.take((self._first,))
-        if self.ended_at is None:
-            self.deliver()
-            self._observers.append(observer)
-        else:
-            observer.close()
-
-    def begin_run(self, event: RunStarted) -> None:
-        """Record the start of the run: the first event. Who starts a run can only subscribe after it."""
-        self._first = event
-        self.emit(event)
-
-    def progress(self, node: Node, fraction: float | None, message: str) -> None:
-        """Show the observers how far a step is; no state changes."""
-        if self._observers:
-            self._pending.append(Progress(self.next_seq(), self.at(), node.id, fraction, message))
-            self.deliver()
-
-    def end_run(self, status: Status, reason: str) -> None:
-        """Record the end of the run: the last event."""
-        event = RunEnded(self.next_seq(), self.at(), status, reason)
-        self.ended_at = self.zero + event.at
-        self.emit(event)
-        self.deliver()
-        for observer in self._observers:
-            observer.close()
 
     def unsuccessful(self) -> list[Ended]:
         """The steps of the plan that have ended otherwise than well, and those that left it with an effect in doubt."""
@@ -142,6 +82,10 @@ class Record:
         return True
 
     # Steps ------------------------------------------------------------------------------------------------
+
+    def reopen(self, steps: Iterable[str], reason: str) -> None:
+        """Note that steps which had settled are open again."""
+        self.emit(events.RunReopened(self.next_seq(), self.at(), tuple(steps), reason))
 
     def settle(self, node: Node, state: State, reason: str, **facts: Any) -> None:
         """End a step that is not running; *facts* are further fields of the event."""
@@ -213,8 +157,9 @@ class Record:
         """Apply a patch; what it takes out while it runs is stopped by the caller."""
         graph = self.graph
         number = graph.revision + 1
-        facts = (number, origin, reason, checked.edits, checked.consequence, checked)
-        self.emit(events.Spliced(self.next_seq(), self.at(), *facts))
+        facts = (number, origin, reason, checked.edits, checked.consequence)
+        output = (checked.changes_output, checked.written_output if checked.changes_output else None)
+        self.emit(events.Spliced(self.next_seq(), self.at(), *facts, *output, checked))
         for id_ in (*checked.leaving, *checked.consequence.rewired):
             for part in (graph.nodes[id_], *(graph.nodes[id_].children or ())) if graph.questions else ():
                 self.void(part)
@@ -258,6 +203,10 @@ class Record:
         """Note that the run needs a plan, or more of one."""
         self._trigger(Trigger(kind, GOAL, reason))
 
+    def start_stopping(self, status: Status, reason: str) -> None:
+        """Note that the run is being ended early."""
+        self.emit(events.RunStopping(self.next_seq(), self.at(), status, reason))
+
     def start_replan(self, steps: tuple[str, ...]) -> None:
         """Note that the planner is asked."""
         self.emit(events.ReplanStarted(self.next_seq(), self.at(), self.graph.replans + 1, steps))
@@ -276,6 +225,26 @@ class Record:
         for node in list(self.graph.nodes.values()):
             if not node.state.is_settled and not node.has_started:
                 self.settle(node, State.SKIPPED, reason)
+
+    # Planners and models ----------------------------------------------------------------------------------
+
+    def ask_planner(self) -> int:
+        """Note that the planner is called; give the number of the call."""
+        number = self.graph.planner_calls + 1
+        self.emit(events.PlannerAsked(self.next_seq(), self.at(), number))
+        return number
+
+    def reserve_model(self, who: str, tokens: int | None, cost: float | None) -> int:
+        """Note that a model is about to be called; give the number of the call."""
+        number = len(self.graph.model_calls) + 1
+        self.emit(events.ModelReserved(self.next_seq(), self.at(), number, who, tokens, cost))
+        self.deliver()
+        return number
+
+    def charge_model(self, number: int, tokens: int | None, cost: float | None) -> None:
+        """Note what such a call has used, unless the run has ended meanwhile."""
+        if self.ended_at is None and self.graph.model_calls[number][1] is None:
+            self.emit(events.ModelCharged(self.next_seq(), self.at(), number, tokens, cost))
 
     # People -----------------------------------------------------------------------------------------------
 
@@ -306,16 +275,16 @@ class Record:
         """Give a for_each its elements."""
         self.emit(StepExpanded(self.next_seq(), self.at(), node.id, tuple(items)))
         if not items:
-            self._join_elements(node)
+            self.join_elements(node)
 
     def _join(self, parent: Node | None) -> None:
         """End the for_each of an element that has ended, if it was the last."""
         if parent is None or parent.missing or parent.state.is_settled:
             return
         if not any(child.id in self.graph.kept for child in parent.children or ()):
-            self._join_elements(parent)
+            self.join_elements(parent)
 
-    def _join_elements(self, parent: Node) -> None:
+    def join_elements(self, parent: Node) -> None:
         """End a for_each whose elements have all settled."""
         children = parent.children or []
         bad = [child for child in children if child.state is not _SUCCEEDED]

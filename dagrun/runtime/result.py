@@ -13,8 +13,9 @@ from dagrun.graph.live import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.artifact import ArtifactStore
 from dagrun.model.outcome import Attempt, Failure, Recovery, State, Status
+from dagrun.model.redaction import Redactor
 from dagrun.model.usage import ModelUse
-from dagrun.model.value import Stored, decode
+from dagrun.model.value import Stored, decode, readable
 from dagrun.model.verdict import Verdict
 from dagrun.runtime.answer import answer_of
 
@@ -51,7 +52,11 @@ class StepResult:
 
     @property
     def output(self) -> Any:
-        """A copy of what it gave; `None` if it did not succeed."""
+        """A copy of what it gave; `None` if it did not succeed.
+
+        Raises:
+            ValueRefused: It is not in the record of a run that has gone on since; see `Unavailable`.
+        """
         return decode(self.stored)
 
     @property
@@ -243,13 +248,13 @@ class RunResult:
         return self
 
     def as_dict(self) -> dict[str, Any]:
-        """The result as plain JSON."""
-        used = self.used
+        """The result as plain JSON, to be shown: without secrets, and what looks like one. `output` has it all."""
+        used, shown = self.used, self._graph.plan.redactor
         return {
             "run_id": self.run_id,
             "status": str(self.status),
             "reason": self.reason,
-            "output": self.output,
+            "output": shown.value(self.output),
             "makespan": self.makespan,
             "work": self.work,
             "critical_path": self.critical_path,
@@ -257,13 +262,13 @@ class RunResult:
             "tokens": used.tokens,
             "cost": used.cost,
             "unpriced": used.unpriced,
-            "goal": self._graph.goal,
+            "goal": shown.text(self._graph.goal),
             "revisions": len(self._graph.revisions),
             "replans": self.replans,
             "problems": [problem.as_dict() for problem in self.problems],
             "warnings": list(self.warnings),
             "handoff": self.handoff,
-            "steps": {id_: _as_dict(result) for id_, result in self.steps.items()},
+            "steps": {id_: _as_dict(result, shown) for id_, result in self.steps.items()},
         }
 
 
@@ -306,14 +311,14 @@ def _result_of(node: Node) -> StepResult:
     )
 
 
-def _as_dict(result: StepResult) -> dict[str, Any]:
+def _as_dict(result: StepResult, shown: Redactor) -> dict[str, Any]:
     return {
         "state": str(result.state),
         "reason": result.reason,
         "failure": result.failure.as_dict() if result.failure else None,
         "is_default": result.is_default,
         "errors": [{"index": index, "reason": reason} for index, reason in result.errors],
-        "output": result.output,
+        "output": shown.value(readable(result.stored)),
         "verdicts": [verdict.as_dict() for verdict in result.verdicts],
         "is_gone": result.is_gone,
         "substitute": result.substitute,

@@ -3,157 +3,48 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextvars import Context
-from functools import partial
-from random import Random
+from collections.abc import Callable, Iterable
 
-import anyio
 from anyio.abc import TaskGroup
 
 from dagrun.errors import ContractError, Problem, SpliceRefused, StepNotFound
-from dagrun.graph.budget import Budget
-from dagrun.graph.checked import CheckedPlan
-from dagrun.graph.frontier import Cap
+from dagrun.graph.fold import fold
 from dagrun.graph.history import PlanHistory
-from dagrun.graph.ledger import Ledger
-from dagrun.graph.limits import make_frontier
-from dagrun.graph.live import LiveGraph
-from dagrun.graph.patch import CheckedPatch, Splicer
-from dagrun.model.brief import Planner
-from dagrun.model.event import RunStarted
+from dagrun.graph.patch import CheckedPatch
+from dagrun.model.event import Event, RunResumed
 from dagrun.model.outcome import State, Status, TriggerKind
 from dagrun.model.patch import Consequence, Patch
-from dagrun.model.protocols import Executor
-from dagrun.model.question import Answer, Approver, Question, answer_from
+from dagrun.model.question import Answer, Question, answer_from
 from dagrun.model.toolbox import hint
-from dagrun.model.value import Stored
-from dagrun.model.verdict import Critic
-from dagrun.runtime.accounts import Accounts
-from dagrun.runtime.alarms import Alarms
-from dagrun.runtime.artifacts import ArtifactFolder
-from dagrun.runtime.attempt import Attempts
-from dagrun.runtime.backend import clock
-from dagrun.runtime.coordinator import Coordinator
-from dagrun.runtime.metering import RunMeter
+from dagrun.runtime.machine import Machine, Setup
 from dagrun.runtime.observers import DEFAULT_BUFFER, Observer, Subscription
-from dagrun.runtime.people import People
 from dagrun.runtime.record import Record
 from dagrun.runtime.result import RunResult, StepResults
-from dagrun.runtime.reviews import Reviews
-from dagrun.runtime.scheduler import Scheduler
-from dagrun.runtime.starting import Starting
-from dagrun.runtime.workers import Workers
 
 
 class Run:
-    """A plan that is being carried out. Made by `dagrun.start`.
+    """A plan that is being carried out. Made by `dagrun.start` or `dagrun.resume`.
 
     Args:
-        plan: The checked plan.
-        inputs: What ``${input}`` stands for, stored.
-        run_id: Its name, unique.
-        executors: By name.
-        artifacts: Where tools keep files.
-        context: The context variables that every tool starts from.
-        random: For the jitter of retry delays.
-        shared: A cap that counts the steps of several runs, or none.
-        budget: Ceilings that several runs share, or none.
-        planner: Who is asked when the plan has to change, or nobody.
-        critics: Who looks at what steps give.
-        approver: Who answers questions, or nobody.
-        attended: Whether the host answers them, through `pending` and `answer`.
-        is_plan_only: Whether nothing runs: the planner's plan is all that is wanted.
+        setup: What it is made of.
+
+    Attributes:
+        id: Its name.
+        artifacts: Where the files of its tools are.
     """
 
-    def __init__(
-        self,
-        plan: CheckedPlan,
-        *,
-        inputs: Stored,
-        run_id: str,
-        executors: Mapping[str, Executor],
-        artifacts: ArtifactFolder,
-        context: Context,
-        random: Random,
-        shared: Cap | None = None,
-        budget: Budget | None = None,
-        planner: Planner | None = None,
-        critics: Sequence[Critic] = (),
-        approver: Approver | None = None,
-        attended: bool = False,
-        is_plan_only: bool = False,
-    ) -> None:
-        self.id = run_id
-        self.artifacts = artifacts
+    def __init__(self, setup: Setup) -> None:
+        self.id = setup.run_id
+        self.artifacts = setup.artifacts
         self._thread = threading.get_ident()
-        self._plan = plan
-        self._executors = executors
-        self._context = context
-        self._now = now = clock()
-        self._ended = anyio.Event()
-        self._frontier, caps_of = make_frontier(plan, shared, self._nudge)
-        self._graph = LiveGraph(plan, inputs, self._frontier, caps_of)
-        self._splicer = Splicer(self._graph)
-        self._record = record = Record(self._graph, now, self._stop)
-        self._ledger = ledger = Ledger(plan.policy, budget, self._on_room)
-        self._people = People(
-            run_id=run_id,
-            record=record,
-            policy=plan.policy,
-            approver=approver,
-            is_attended=attended,
-            context=context,
-            now=now,
-            stop=self._stop,
-            settle_down=self._settle_down,
-        )
-        record.on_void = self._people.forget
-        record.on_pause = self._people.hold_at_pause
-        self._accounts = Accounts(self._graph, record, plan.policy, ledger)
-        meter = partial(RunMeter, ledger, self._on_charge)
-        self._reviews = Reviews(critics, plan.policy, context, now, meter) if critics else None
-        self._scheduler = Scheduler(
-            graph=self._graph,
-            record=record,
-            frontier=self._frontier,
-            starting=Starting(graph=self._graph, record=record, policy=plan.policy, people=self._people, now=now),
-            people=self._people,
-            accounts=self._accounts,
-            reviews=self._reviews,
-            policy=plan.policy,
-            random=random,
-            now=now,
-            on_ready=self._nudge,
-            on_stop=self._on_stop,
-            on_more=lambda: self._coordinator is not None and self._coordinator.go_on(),
-            on_end=self._end,
-        )
-        self._coordinator = self._coordinator_for(planner, random, is_plan_only=is_plan_only)
-        self._alarms: Alarms
-        self._workers: Workers
-
-    def _coordinator_for(self, planner: Planner | None, random: Random, *, is_plan_only: bool) -> Coordinator | None:
-        if planner is None:
-            return None
-        coordinator = Coordinator(
-            planner=planner,
-            run_id=self.id,
-            record=self._record,
-            splicer=self._splicer,
-            scheduler=self._scheduler,
-            ledger=self._ledger,
-            people=self._people,
-            context=self._context,
-            random=random,
-            now=self._now,
-            on_charge=self._on_charge,
-            is_plan_only=is_plan_only,
-        )
-        self._record.replan_on = frozenset(self._plan.policy.replan_on)
-        self._record.on_trigger = coordinator.wake
-        return coordinator
+        self._plan = setup.plan
+        self._tape = setup.tape
+        self._machine = machine = Machine(setup)
+        self._graph = machine.graph
+        self._record = machine.record
+        self._scheduler = machine.scheduler
+        self._coordinator = machine.coordinator
+        self._people = machine.people
 
     # For the host program ---------------------------------------------------------------------------------
 
@@ -164,8 +55,8 @@ class Run:
 
     @property
     def has_ended(self) -> bool:
-        """Whether every step has settled."""
-        return self._ended.is_set()
+        """Whether every step has settled, or the run is suspended."""
+        return self._machine.has_ended
 
     def events(self, buffer: int = DEFAULT_BUFFER) -> Subscription:
         """Watch the run from now on: an async iterator over its events.
@@ -204,9 +95,38 @@ class Run:
             was_running = not self.has_ended
             self._scheduler.stop(Status.CANCELLED, reason)
         else:
-            was_running = self._scheduler.cancel_step(self._graph.nodes[step], reason)
+            was_running = self._scheduler.stopping.cancel_step(self._graph.nodes[step], reason)
         self._record.deliver()
         return was_running
+
+    def suspend(self, reason: str = "suspended by the host") -> bool:
+        """Let nothing start any more, and end within the grace period, so that the run can be resumed later.
+
+        Steps that only look are stopped; a call with an effect gets the grace period to end by itself.
+
+        Args:
+            reason: Kept in the record.
+
+        Returns:
+            Whether the run was going on.
+
+        Raises:
+            ContractError: The run has no journal to resume it from; or this is another thread than that of the loop.
+        """
+        self._must_be_in_loop("suspended", "run_sync(run.suspend)")
+        if self._tape is None:
+            raise ContractError("only a run with a journal can be suspended: journal=…")
+        was_running = not self.has_ended
+        self._scheduler.stopping.suspend(Status.CANCELLED, reason)
+        return was_running
+
+    async def _durable(self) -> None:
+        """Wait until all that has happened so far is durable."""
+        if self._tape is None:
+            return
+        if self._machine.failure is not None:
+            raise self._machine.failure
+        await self._tape.durable()
 
     # Changing the plan ------------------------------------------------------------------------------------
 
@@ -247,12 +167,13 @@ class Run:
         self._scheduler.splice(checked, "host", patch.reason)
         if self._coordinator is not None and self._graph.triggers:
             self._coordinator.wake()
+        await self._durable()
         return checked.consequence
 
     def _checked(self, patch: Patch) -> CheckedPatch:
         if self._scheduler.is_stopping:
             raise SpliceRefused((Problem("DR417", ""),))
-        checked, problems = self._splicer.check(patch)
+        checked, problems = self._machine.splicer.check(patch)
         if checked is None:
             raise SpliceRefused(problem for problem in problems if not problem.is_advice)
         return checked
@@ -272,7 +193,8 @@ class Run:
         if self.has_ended or self._scheduler.is_stopping:
             raise ContractError("the run has ended, or is being stopped")
         self._record.change_goal(goal)
-        self._settle_down()
+        self._scheduler.settle_down()
+        await self._durable()
 
     # People -----------------------------------------------------------------------------------------------
 
@@ -295,106 +217,67 @@ class Run:
         self._must_be_in_loop()
         several = [question] if isinstance(question, str | Question) else list(question)
         self._people.answer([q.id if isinstance(q, Question) else q for q in several], answer_from(answer))
+        await self._durable()
 
     def _must_be_in_loop(self, done: str = "changed", how: str = "run(run.splice, …)") -> None:
         if threading.get_ident() != self._thread and not self.has_ended:
             raise ContractError(f"a run is {done} in its loop; in a thread, use anyio.from_thread.{how}")
 
     async def result(self) -> RunResult:
-        """Wait for the run to end, and give its result. A step that would not stop does not hold it up."""
-        await self._ended.wait()
+        """Wait for the run to end, or to be suspended, and give its result.
+
+        A step that would not stop does not hold it up. With a journal, all that the result says is durable.
+
+        Raises:
+            JournalFailed: The journal could not be written; the run was ended then, and what it did last is not on
+                record.
+            OwnerLost: Another process has taken the run over, and goes on with it.
+        """
+        await self._machine.ended.wait()
+        await self._durable()
         graph, seconds = self._graph, self._record.makespan
         assert graph.status is not None
         return RunResult(self.id, graph.status, graph.reason, StepResults(graph.nodes), self.artifacts, seconds, graph)
 
     # For the one who opens it -----------------------------------------------------------------------------
 
-    def open(self, tasks: TaskGroup) -> None:
-        """Start: every step that waits for nothing becomes ready."""
-        record = self._record
-        record.zero = self._now()
-        self._alarms = Alarms(tasks, self._now, record.deliver)
-        self._workers = Workers(tasks, self._frontier, self._scheduler.run_step, self._context, self._now)
-        attempts = Attempts(
-            run_id=self.id,
-            graph=self._graph,
-            executors=self._executors,
-            artifacts=self.artifacts,
-            context=self._context,
-            grace=self._plan.policy.grace,
-            on_suspend=self._on_suspend,
-            on_progress=record.progress,
-            now=self._now,
-            ask_person=self._scheduler.inside.ask,
-        )
-        self._people.open(tasks, self._alarms)
-        if self._reviews is not None:
-            self._reviews.open(tasks)
-        if self._coordinator is not None:
-            self._coordinator.open(tasks)
-        self._scheduler.open(self._alarms, attempts)
-        goal = self._plan.plan.goal
-        record.begin_run(RunStarted(record.next_seq(), record.at(), self.id, len(self._graph.nodes), goal, time.time()))
-        if self._coordinator is not None:
-            self._coordinator.begin()
-        self._scheduler.finish_if_settled()
-        record.deliver()
-        self._nudge()
+    async def open(self, tasks: TaskGroup, taken_over: Callable[[Record], None] | None = None) -> None:
+        """Start; see `Machine.open`. With a journal, nothing is called before it is on record that the run exists.
+
+        Raises:
+            JournalFailed: The journal cannot be written.
+        """
+        self._machine.open(tasks, taken_over)
+        if self._tape is not None:
+            await self._tape.durable()
+        self._machine.go(tasks)
+
+    def fold(self, recorded: Iterable[Event]) -> None:
+        """Take the state that the events on record say, before the run is taken up.
+
+        Raises:
+            JournalDamaged: They do not follow from each other.
+        """
+        fold(self._graph, recorded, self.id)
+
+    async def take_up(self, tasks: TaskGroup, last: Event, resumed: Callable[[int, float], RunResumed]) -> None:
+        """Go on; see `Machine.take_up`."""
+        self._machine.take_up(tasks, last, resumed)
 
     def watch(self, observer: Observer) -> None:
         """Show the events of the run to *observer*, from now on."""
         self._record.watch(observer)
 
     async def wait_until_ended(self) -> None:
-        """Wait until every step has settled."""
-        await self._ended.wait()
+        """Wait until every step has settled, or the run is suspended."""
+        await self._machine.ended.wait()
 
     def interrupt(self, reason: str) -> None:
         """The code around the run was cancelled or failed: stop everything; the task group unwinds it."""
-        self._scheduler.stop(Status.CANCELLED, reason)
+        self._scheduler.stopping.interrupt(reason)
         self._record.deliver()
 
     def close(self) -> None:
         """Settle what is left, once no task of the run is alive."""
         self._scheduler.close()
         self._record.deliver()
-
-    def _on_suspend(self) -> None:
-        self._record.deliver()
-        self._workers.suspended()
-
-    def _stop(self, status: Status, reason: str) -> None:  # the scheduler is made after those who call it
-        self._scheduler.stop(status, reason)
-
-    def _settle_down(self) -> None:
-        self._scheduler.settle_down()
-
-    def _on_room(self) -> None:
-        """Another run has given back what this one waits for, or what it will never get."""
-        if self._accounts.feed():
-            self._alarms.at(self._now(), self._settle_down)  # not at once: either run may be amid a change
-        self._nudge()
-
-    def _on_charge(self) -> None:
-        self._accounts.look()
-        self._settle_down()
-
-    def _on_stop(self) -> None:
-        self._accounts.is_closed = True
-        self._record.replan_on = ()
-        if self._coordinator is not None:
-            self._coordinator.close()
-
-    def _end(self) -> None:
-        self._ended.set()
-        if self._coordinator is not None:
-            self._coordinator.close()
-        self._people.close()
-        self._workers.stop()
-        self._alarms.stop()
-        self._frontier.leave()
-        self._ledger.leave()
-
-    def _nudge(self) -> None:
-        if not self.has_ended:
-            self._workers.nudge()

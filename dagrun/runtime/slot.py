@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import anyio
 
@@ -29,6 +29,9 @@ class Rare:
         verdicts: What critics said; `None` as long as the tool itself has not ended.
         asking: Held while it asks a person: one question at a time.
         resume: Set when it may go on after it has asked a person, or has to stop.
+        is_let_go: Whether its end is not to be recorded: the run is suspended, and makes the call again, or asks about
+            it, when it goes on.
+        is_unentered: Whether it was stopped before its tool was called at all.
     """
 
     surprise: str = ""
@@ -38,6 +41,8 @@ class Rare:
     verdicts: tuple[Verdict, ...] | None = None
     asking: anyio.Lock | None = None
     resume: anyio.Event | None = None
+    is_let_go: bool = False
+    is_unentered: bool = False
 
 
 class Slot:
@@ -114,6 +119,17 @@ class Slot:
                 self.rare.resume.set()
             self.scope.cancel()
 
+    @property
+    def is_let_go(self) -> bool:
+        """Whether it was told to stop because the run is suspended."""
+        return self.rare is not None and self.rare.is_let_go
+
+    def leaves_no_end(self, outcome: Outcome | None) -> bool:
+        """Whether this end, of a run that is being suspended, is none: it was only told to stop for that."""
+        if outcome is not None and outcome.state is State.SUCCEEDED:
+            return False
+        return self.is_let_go or (outcome is None and self.asked is None)
+
     def make_rare(self) -> Rare:
         """Give its `Rare`, made if there is none yet."""
         if self.rare is None:
@@ -128,6 +144,7 @@ class Slot:
 def stopped_outcome(slot: Slot, asked: State, outcome: Outcome | None) -> Outcome:
     """The outcome of an attempt that was told to stop: a value that arrives late is never used."""
     vouched = outcome is not None and outcome.failure is not None and outcome.failure.nothing_happened
+    vouched = vouched or (slot.rare is not None and slot.rare.is_unentered)
     still_running = outcome is not None and outcome.state is State.ABANDONED
     # If it was its review that was stopped, the tool itself had ended: what it did is not in doubt, but it was done.
     is_known = vouched or (slot.rare is not None and slot.rare.verdicts is not None)
@@ -137,8 +154,30 @@ def stopped_outcome(slot: Slot, asked: State, outcome: Outcome | None) -> Outcom
     reason = f"{slot.reason}; it would not stop" if still_running else slot.reason
     # What would not stop would not stop the next time either.
     failure = Failure(kind, reason, is_transient=timed_out and not still_running, nothing_happened=vouched)
-    late = outcome.value if outcome is not None else None  # kept, and never used
+    given = outcome if outcome is not None else slot.node.attempts[-1].outcome  # that which was being reviewed
+    late = given.value if given is not None else None  # kept, and never used
     return Outcome(state, late, failure, slot.tokens, slot.cost)
+
+
+def interrupted_outcome(slot: Slot, stopped: str = "") -> Outcome:
+    """The outcome of an attempt that ended with the process that made it.
+
+    Args:
+        slot: Of the attempt, made anew.
+        stopped: Why the run is being ended early, if it is: then nothing is tried again.
+    """
+    attempt, is_free = slot.node.attempts[-1], slot.tool.effect.is_free
+    if attempt.outcome is not None:  # it was its review that was cut off
+        failure = Failure(ErrorKind.CANCELLED, stopped, nothing_happened=is_free)
+        return replace(attempt.outcome, state=State.CANCELLED, failure=failure)
+    if slot.node.is_gone or stopped:
+        state = state_after_stop(
+            slot.tool.effect, State.CANCELLED if stopped else State.SUPERSEDED, is_known=False, still_running=False
+        )
+        reason = stopped or "a later revision of the plan does without it"
+        return Outcome(state, None, Failure(ErrorKind.CANCELLED, reason, nothing_happened=is_free))
+    failure = Failure(ErrorKind.INTERRUPTED, "the process that made the call has ended", nothing_happened=is_free)
+    return Outcome(State.FAILED if is_free else State.UNKNOWN, None, failure)
 
 
 def leaked_outcome(slot: Slot) -> Outcome:

@@ -11,6 +11,7 @@ from dagrun.graph.node import Node
 from dagrun.graph.scope import least
 from dagrun.model.outcome import ErrorKind, Failure, State
 from dagrun.model.policy import Policy
+from dagrun.model.value import join, to_json
 from dagrun.runtime.attempt import Attempts
 from dagrun.runtime.people import People
 from dagrun.runtime.record import Record
@@ -83,7 +84,7 @@ class Starting:
         if not asks:
             return False
         if (
-            not self._people.can_ask
+            not (self._people.can_ask or self._people.can_wait)
             and self._policy.answer_within is None
             and not any(
                 ask.rule is not None and (ask.rule.when is not None or ask.rule.answer_within is not None)
@@ -105,10 +106,12 @@ class Starting:
         items = self.attempts.elements(node)
         if not isinstance(items, Failure):
             refused = self._too_many(len(items))
-            if refused is None:
+            leak = self._graph.plan.secrets.found_in(to_json(join(items)).decode()) if self._people.can_wait else ""
+            if refused is None and not leak:
                 self._record.expand(node, items)
                 return
-            items = Failure(ErrorKind.CEILING, refused, nothing_happened=True)
+            text = refused or f"an element of the list holds the secret {leak}, and elements are on record"
+            items = Failure(ErrorKind.CEILING if refused else ErrorKind.BAD_ARGUMENTS, text, nothing_happened=True)
         self._record.fail_unstarted(node, items)
 
     def _too_many(self, count: int) -> str | None:

@@ -1,0 +1,115 @@
+"""Reading a run back: its record is folded again, with no tool, no model and no person."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dagrun.errors import JournalDamaged
+from dagrun.graph.contracts import checked_from, recorded_toolbox
+from dagrun.graph.fold import fold, state_hash
+from dagrun.graph.history import PlanHistory
+from dagrun.graph.limits import make_frontier
+from dagrun.graph.live import LiveGraph
+from dagrun.model.event import Event, RunEnded, RunStarted
+from dagrun.model.journal import Journal
+from dagrun.model.opening import Opening
+from dagrun.model.outcome import State, Status
+from dagrun.model.question import Question
+from dagrun.model.records import events_of
+from dagrun.runtime.result import StepResults
+
+
+@dataclass(slots=True)
+class Replayed:
+    """A run as its record says, up to its last event.
+
+    Attributes:
+        run_id: Of the run.
+        events: All of them.
+        opening: What it was opened with.
+        graph: The state; nothing in it can run.
+    """
+
+    run_id: str
+    events: Sequence[Event]
+    opening: Opening
+    graph: LiveGraph
+
+    @property
+    def status(self) -> Status | None:
+        """How the run ended, or was suspended; `None` if it goes on, or was killed."""
+        return self.graph.status
+
+    @property
+    def reason(self) -> str:
+        """Why, in a sentence."""
+        return self.graph.reason
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the run has ended for good; else it can be resumed."""
+        return isinstance(self.events[-1], RunEnded)
+
+    @property
+    def states(self) -> dict[str, State]:
+        """Where every step stands, elements of for_each included."""
+        return {id_: node.state for id_, node in self.graph.nodes.items()}
+
+    @property
+    def steps(self) -> StepResults:
+        """How every step has ended, as far as it has."""
+        return StepResults(self.graph.nodes)
+
+    @property
+    def history(self) -> PlanHistory:
+        """The plan as it stands, with all its revisions."""
+        return PlanHistory(self.graph.plan.plan, self.graph.revisions)
+
+    @property
+    def pending(self) -> tuple[Question, ...]:
+        """The questions that are open."""
+        return tuple(self.graph.questions.values())
+
+    @property
+    def hash(self) -> str:
+        """A hash of the whole state, in hex: the same for the same record on every machine."""
+        return state_hash(self.graph)
+
+
+async def replay(run_id: str, *, journal: Journal) -> Replayed:
+    """Fold the record of a run again, and call nothing. It needs neither the tools nor the planner of the run.
+
+    Args:
+        run_id: The run.
+        journal: Where its record is.
+
+    Raises:
+        RunNotFound: There is no such run.
+        JournalDamaged: Its record is not what was written.
+    """
+    return replayed(run_id, events_of(run_id, await journal.read(run_id)))
+
+
+def replayed(run_id: str, events: Sequence[Event]) -> Replayed:
+    """The same from events that have been read.
+
+    Raises:
+        JournalDamaged: They do not follow from each other.
+    """
+    first = events[0]
+    assert isinstance(first, RunStarted)
+    assert first.opening is not None
+    opening = first.opening
+    try:
+        plan = checked_from(opening, recorded_toolbox(opening), opening.policy)
+    except Exception as error:
+        raise JournalDamaged(run_id, 1, f"what the run was opened with cannot be run: {error}") from error
+    frontier, caps_of = make_frontier(plan, None, _nothing)
+    graph = LiveGraph(plan, opening.inputs, frontier, caps_of)
+    fold(graph, events, run_id)
+    return Replayed(run_id, events, opening, graph)
+
+
+def _nothing() -> None:
+    pass

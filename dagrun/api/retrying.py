@@ -1,0 +1,158 @@
+"""Doing again what has failed of a run: a new run, which takes over what has succeeded, and the keys of the calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+
+from dagrun.api.carried_files import are_there, bring, files_named
+from dagrun.api.checking import toolbox_of
+from dagrun.api.options import Options, RetryOptions
+from dagrun.api.past import opening_at_end
+from dagrun.api.replaying import Replayed, replayed
+from dagrun.errors import CannotResume, JournalFailed
+from dagrun.graph.check import check_plan
+from dagrun.graph.checked import CheckedPlan
+from dagrun.graph.contracts import differences
+from dagrun.graph.node import Node
+from dagrun.graph.waves import in_waves
+from dagrun.model.outcome import State, Status
+from dagrun.model.policy import Policy
+from dagrun.model.protocols import Executor
+from dagrun.model.records import events_of
+from dagrun.model.secret import secrets_from
+from dagrun.model.value import Stored, Unavailable, decode
+from dagrun.runtime.artifacts import ArtifactFolder
+from dagrun.runtime.record import Record
+
+
+@dataclass(slots=True, kw_only=True)
+class TakenOver:
+    """What a run takes over from another one.
+
+    Attributes:
+        plan: What is still to be done, and what is done.
+        options: Of the new run.
+        parent: The run that it comes from.
+        root: The run that the keys of calls are made of.
+        roots: For each step whose key is not made of its own id: what it is made of, and the generation.
+        values: What the steps gave that have succeeded, by id.
+        files: The names of the files that these values name.
+        source: The folder of those files; `None` if there is none.
+    """
+
+    plan: CheckedPlan
+    options: Options
+    parent: str
+    root: str
+    roots: Mapping[str, tuple[str, int]]
+    values: Mapping[str, Stored]
+    files: frozenset[str] = frozenset()
+    source: Path | None = None
+
+    async def bring(self, target: ArtifactFolder) -> None:
+        """Put the files of what is taken over where those of the new run are.
+
+        Raises:
+            JournalFailed: That cannot be done.
+        """
+        if not self.files or self.source is None:
+            return
+        try:
+            await anyio.to_thread.run_sync(bring, self.files, self.source, target)
+        except OSError as error:
+            raise JournalFailed(f"cannot take over the files in {self.source}: {error.strerror}") from error
+
+    def settle(self, record: Record) -> None:
+        """Settle the steps that have succeeded before, when the new run begins."""
+        for id_, value in self.values.items():
+            node = record.graph.nodes[id_]
+            if not node.state.is_settled:
+                record.settle(node, State.SUCCEEDED, f"taken over from run {self.parent}", value=value)
+
+
+async def failed_part(
+    run_id: str, options: RetryOptions, executors: Mapping[str, Executor], policy: Policy | None
+) -> TakenOver:
+    """Find out what there is to be done again of a run that has ended.
+
+    Raises:
+        JournalError: The run cannot be read, has not ended, has succeeded, or has an effect in doubt.
+    """
+    events = events_of(run_id, await options["journal"].read(run_id))
+    past = replayed(run_id, events)
+    graph = past.graph
+    if graph.status is None or not past.has_ended:
+        raise CannotResume(f"run {run_id} has not ended; resume it")
+    if graph.status is Status.SUCCEEDED:
+        raise CannotResume(f"run {run_id} has succeeded; there is nothing to do again")
+    doubtful = [node.id for node in graph.nodes.values() if node.state is State.UNKNOWN and not node.is_gone]
+    if doubtful:
+        named = ", ".join(doubtful[:10])
+        raise CannotResume(f"nobody knows whether these took effect: {named}; resume run {run_id} to settle that first")
+    return _taken_over(run_id, past, options, executors, policy)
+
+
+def _taken_over(
+    run_id: str, past: Replayed, options: RetryOptions, executors: Mapping[str, Executor], policy: Policy | None
+) -> TakenOver:
+    recorded = opening_at_end(past.events)
+    limits, toolbox = options.get("policy") or policy or recorded.policy, toolbox_of(options.get("tools"))
+    critics = tuple(critic.name for critic in options.get("critics", ()))
+    found = tuple(differences(recorded, limits, toolbox, critics, tuple(executors)))
+    if found and not options.get("allow_differences", False):
+        raise CannotResume(
+            f"run {run_id} cannot be retried, because not all is as it was; allow_differences=True lets it", found
+        )
+    inputs = decode(recorded.inputs) or {}
+    plan = past.history.current
+    secrets = secrets_from(options.get("secrets"))
+    checked = check_plan(plan, toolbox, limits, inputs=inputs, executors=tuple(executors), secrets=secrets)
+    nodes = past.graph.nodes
+    again = {name: value for name, value in options.items() if name in _HANDED_ON}
+    again["run_id"] = options.get("new_id")
+    source = options.get("parent_artifacts") or options["journal"].artifacts(run_id)
+    files = {id_: files_named(nodes[id_].value) for id_ in checked.steps if _is_done(nodes[id_])}
+    # A file that is gone is made again, if that does no harm; else whoever wants it will say that it is gone.
+    kept = [
+        id_ for id_, names in files.items() if are_there(names, source) or not checked.steps[id_].tool.effect.is_free
+    ]
+    return TakenOver(
+        plan=in_waves(checked) if recorded.in_waves else checked,
+        options=Options(inputs=inputs, **again),  # type: ignore[arg-type]
+        parent=run_id,
+        root=recorded.root,
+        roots={id_: (nodes[id_].root, nodes[id_].generation) for id_ in checked.steps if _has_roots(nodes[id_])},
+        values={id_: nodes[id_].value for id_ in kept},
+        files=frozenset(name for id_ in kept for name in files[id_]),
+        source=source,
+    )
+
+
+_HANDED_ON = frozenset(
+    (
+        "artifacts",
+        "seed",
+        "on_event",
+        "planner",
+        "critics",
+        "approver",
+        "attended",
+        "executors",
+        "redact",
+        "journal",
+        "labels",
+        "expires_after",
+    )
+)
+
+
+def _has_roots(node: Node) -> bool:
+    return node.root != node.id or node.generation > 0
+
+
+def _is_done(node: Node) -> bool:
+    return node.state is State.SUCCEEDED and not isinstance(node.value, Unavailable)

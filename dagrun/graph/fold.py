@@ -1,0 +1,147 @@
+"""Folding: the state of a run from its events, as they were recorded; nothing is called and nothing happens."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Final
+
+from dagrun.errors import JournalDamaged
+from dagrun.graph.frontier import Frontier
+from dagrun.graph.live import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.graph.patch import Origin, Splicer
+from dagrun.model.event import Event, Spliced
+from dagrun.model.outcome import Attempt
+from dagrun.model.patch import Patch
+from dagrun.model.value import readable
+
+_ORIGINS: Final[dict[str, Origin]] = {"host": "host", "planner": "planner"}
+
+
+def fold(graph: LiveGraph, recorded: Iterable[Event], run_id: str) -> None:
+    """Put *graph*, which is as its run began, into the state that *recorded* events say.
+
+    Raises:
+        JournalDamaged: An event does not follow from those before it.
+    """
+    splicer, frontier = Splicer(graph), graph.frontier
+    graph.frontier = _Nowhere(priorities=frontier.priorities)
+    try:
+        _fold(graph, splicer, recorded, run_id)
+    finally:
+        frontier.priorities = graph.frontier.priorities
+        graph.frontier = frontier
+
+
+class _Nowhere(Frontier):
+    """Where ready steps go while nobody takes them: a step may become ready again and again."""
+
+    __slots__ = ()
+
+    def push(self, node: Node) -> None:
+        """Forget it."""
+
+
+def _fold(graph: LiveGraph, splicer: Splicer, recorded: Iterable[Event], run_id: str) -> None:
+    for event in recorded:
+        if graph.status is not None and type(event).__name__ not in _AFTER_END:
+            raise JournalDamaged(run_id, event.seq, f"the run had ended, and {type(event).__name__} comes after that")
+        try:
+            graph.apply(_with_patch(event, splicer) if isinstance(event, Spliced) else event)
+        except JournalDamaged:
+            raise
+        except Exception as error:
+            # Each record is well-formed by itself; what fits nowhere was not written by a run.
+            what = f"{type(event).__name__} does not follow from what was recorded before it"
+            raise JournalDamaged(run_id, event.seq, f"{what}: {type(error).__name__}: {error}") from error
+
+
+_AFTER_END: Final = frozenset(("RunResumed", "RunReopened"))
+
+
+def _with_patch(event: Spliced, splicer: Splicer) -> Spliced:
+    """The same event with its patch as the live graph needs it: it passes the check that it has passed before."""
+    facts: dict[str, Any] = {"output": event.output} if event.changes_output else {}
+    checked, problems = splicer.check(Patch(edits=event.edits, **facts), _ORIGINS[event.origin])
+    if checked is None:
+        raise ValueError("; ".join(str(problem) for problem in problems if not problem.is_advice))
+    return replace(event, checked=checked)
+
+
+def state_of(graph: LiveGraph) -> dict[str, Any]:
+    """The whole state of a run as plain JSON: the same for the same events, on every machine."""
+    return {
+        "status": None if graph.status is None else str(graph.status),
+        "reason": graph.reason,
+        "goal": graph.goal,
+        "unsettled": graph.unsettled,
+        "revisions": [[r.number, r.origin, r.reason, r.goal, str(r.consequence)] for r in graph.revisions],
+        "kept": {id_: sorted(why) for id_, why in sorted(graph.kept.items())},
+        "triggers": [trigger.as_dict() | {"fingerprint": trigger.fingerprint} for trigger in graph.triggers.values()],
+        "questions": [question.as_dict() for question in graph.questions.values()],
+        "replanned": [[past.result, list(past.fingerprints), past.signature] for past in graph.replanned],
+        "asking": graph.asking,
+        "replans": graph.replans,
+        "planner_calls": graph.planner_calls,
+        "model_calls": [
+            [number, asked.tokens, asked.cost, *([] if told is None else [told.tokens, told.cost])]
+            for number, (asked, told) in graph.model_calls.items()
+        ],
+        "models": [graph.models.tokens, graph.models.known_cost, graph.models.unpriced],
+        "warnings": list(graph.warnings),
+        "withheld": None if graph.withheld is None else [str(graph.withheld[0]), graph.withheld[1]],
+        "stopping": None if graph.stopping is None else [str(graph.stopping[0]), graph.stopping[1]],
+        "draft_end": list(graph.draft_end),
+        "flags": [graph.is_frozen, graph.is_drafting, graph.wants_more, graph.has_plan, graph.saving is not None],
+        "steps": {id_: _node_state(node) for id_, node in graph.nodes.items()},
+    }
+
+
+def state_hash(graph: LiveGraph) -> str:
+    """A hash of `state_of`, in hex."""
+    text = json.dumps(state_of(graph), ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _node_state(node: Node) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "state": str(node.state),
+        "missing": node.missing,
+        "value": readable(node.value),
+        "tolerated": node.is_tolerated,
+        "on_fallback": node.on_fallback,
+        "reason": node.reason,
+        "successors": sorted(after.id for after in node.successors),
+        "children": None if node.children is None else [child.id for child in node.children],
+        "attempts": [_attempt_state(attempt) for attempt in node.attempts],
+    }
+    if node.extra is not None:
+        extra = node.extra
+        shown["extra"] = {
+            "root": extra.root,
+            "frozen": extra.frozen.id if extra.frozen is not None else "",
+            "substitute": extra.substitute,
+            "is_gone": extra.is_gone,
+            "generation": extra.generation,
+            "approved": extra.approved,
+            "is_passed": extra.is_passed,
+            "given": {name: readable(value) for name, value in extra.given.items()},
+            "verdicts": [verdict.as_dict() for verdict in extra.verdicts],
+            "counts": [extra.forgiven, extra.cleared, extra.asked],
+            "held": [extra.held, extra.held_since],
+        }
+    return shown
+
+
+def _attempt_state(attempt: Attempt) -> list[Any]:
+    outcome, decision = attempt.outcome, attempt.decision
+    shown: list[Any] = [attempt.number, attempt.tool, attempt.started, attempt.ended]
+    if outcome is not None:
+        failure = outcome.failure.as_dict() if outcome.failure is not None else None
+        shown += [str(outcome.state), readable(outcome.value), failure, outcome.tokens, outcome.cost, outcome.surprise]
+    if decision is not None:
+        shown += [str(decision.recovery), decision.reason, decision.delay]
+    return shown

@@ -1,0 +1,258 @@
+"""The task that writes the records of one run to PostgreSQL: many units in one statement, each whole or not at all."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import anyio.to_thread
+
+from dagrun.errors import JournalError, JournalFailed, OwnerLost
+from dagrun.journal.anchor import Anchor, Mark
+from dagrun.journal.beside import Beside
+from dagrun.journal.chain import link
+from dagrun.journal.postgres_links import Links
+from dagrun.model.journal import Durability
+
+if TYPE_CHECKING:
+    from asyncpg import Connection
+
+MAX_BATCH: Final = 500  # records
+MAX_BYTES: Final = 4 * 1024 * 1024  # in a batch
+PAUSE: Final = 0.01  # seconds to wait for more records while nobody waits for these
+RELEASE_SECONDS: Final = 5.0
+
+Unit = Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to add to a run.
+
+    Attributes:
+        run_id: The run.
+        number: Of its row.
+        token: Ours.
+        seconds: How long the lease goes on after it was renewed.
+    """
+
+    run_id: str
+    number: int
+    token: int
+    seconds: float
+
+
+class Writer:
+    """Writes in the loop beside what the loop of the run hands over.
+
+    Nothing is acknowledged before it is committed, and the anchor, if there is one, says so.
+
+    Args:
+        beside: The loop that it works in.
+        links: The connections.
+        claim: The right to write.
+        anchor: Open for writing, closed at the end; `None` if there is none.
+        last: Number and digest of the last record that is there.
+        tell: Called in the loop beside when the loop of the run should look: at `acknowledged` if it has set
+            `is_awaited`, and at `failure` and `has_ended`.
+    """
+
+    def __init__(
+        self,
+        beside: Beside,
+        links: Links,
+        claim: Claim,
+        *,
+        anchor: Anchor | None,
+        last: tuple[int, bytes],
+        tell: Callable[[], None],
+    ) -> None:
+        self.claim = claim
+        self.acknowledged = last[0]
+        self.is_awaited = False
+        self.has_ended = False
+        self.failure: JournalError | None = None
+        self._beside = beside
+        self._links = links
+        self._anchor = anchor
+        self._seq, self._digest = last
+        self._tell = tell
+        # Both loops change these, each by single steps that need no lock: one adds at the right, one takes at the left.
+        self._units: deque[Unit] = deque()
+        self._handed = self._taken = 0  # records: one number for each loop
+        self._bell: anyio.Event | None = None
+        self._is_dozing = self._is_idle = self._is_closing = False
+
+    # On the loop of the run -------------------------------------------------------------------------------------------
+
+    def put(self, unit: Unit) -> None:
+        """Hand over what becomes durable together."""
+        self._units.append(unit)
+        self._handed += len(unit)
+        if self._is_dozing and (self._is_idle or self._handed - self._taken >= MAX_BATCH):
+            self._ring()
+
+    def hurry(self) -> None:
+        """Have it tell when it has written something: somebody waits."""
+        if not self.is_awaited:
+            self.is_awaited = True
+            if self._is_dozing:
+                self._ring()
+
+    def close(self) -> None:
+        """Have it write what is left, let go of the run, and end."""
+        self._is_closing = True
+        self._ring()
+
+    # In the loop beside -----------------------------------------------------------------------------------------------
+
+    def fail(self, error: JournalError) -> None:
+        """Write nothing more."""
+        self.failure = self.failure or error
+        self._wake()
+
+    async def run(self) -> None:
+        """Write until the end."""
+        try:
+            while (batch := await self._take()) is not None:
+                await self._write(batch)
+            await self._release()
+        except JournalError as error:
+            self.failure = error
+        except Exception as error:  # noqa: BLE001  (a task that dies in silence would leave the run waiting for ever)
+            self.failure = self._links.failure(error)
+        finally:
+            if not self._is_closing and self.failure is None:
+                self.failure = JournalFailed(f"the journal was closed before the tape of run '{self.claim.run_id}'")
+            if self._anchor is not None:
+                self._anchor.close()
+            self.has_ended = True
+            self._tell()
+
+    def _ring(self) -> None:
+        self._is_dozing = False  # once is enough
+        self._beside.soon(self._wake)
+
+    def _wake(self) -> None:
+        if self._bell is not None:
+            self._bell.set()
+
+    async def _take(self) -> list[bytes] | None:
+        """Wait for units, and take as many as fit; `None` at the end."""
+        while not self._units and not self._is_closing:
+            self._raise_failure()
+            await self._doze(is_idle=True)
+        self._raise_failure()
+        if not self._units:
+            return None
+        if not self.is_awaited and not self._is_closing:
+            # Nobody waits: what comes in the next moment goes along.
+            with anyio.move_on_after(PAUSE):
+                await self._doze(is_idle=False)
+            self._is_dozing = False
+        return self._gather()
+
+    async def _doze(self, *, is_idle: bool) -> None:
+        # The flags stand before the last look: what comes after the look rings.
+        self._bell = anyio.Event()
+        self._is_idle = is_idle
+        self._is_dozing = True
+        if not self._has_reason(is_idle=is_idle):
+            await self._bell.wait()
+        self._is_dozing = False
+
+    def _has_reason(self, *, is_idle: bool) -> bool:
+        if self._is_closing or self.failure is not None:
+            return True
+        return bool(self._units) if is_idle else self.is_awaited or self._handed - self._taken >= MAX_BATCH
+
+    def _raise_failure(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def _gather(self) -> list[bytes]:
+        batch: list[bytes] = []
+        size = 0
+        while self._units:
+            unit = self._units[0]
+            size += sum(map(len, unit))
+            if batch and (len(batch) + len(unit) > MAX_BATCH or size > MAX_BYTES):
+                break
+            self._units.popleft()
+            self._taken += len(unit)
+            batch += unit
+        return batch
+
+    async def _write(self, batch: list[bytes]) -> None:
+        seq, digest = self._seq, self._digest
+        digests: list[str] = []
+        for text in batch:
+            seq += 1
+            digest = link(digest, seq, text)
+            digests.append(digest.hex())
+        texts = [text.decode() for text in batch]
+        await self._links.ask(lambda connection: self._add(connection, texts, digests))
+        self._seq, self._digest = seq, digest
+        await self._move_anchor(Mark(seq, digest.hex(), self.claim.token))
+        self.acknowledged = seq
+        if self.is_awaited:
+            self.is_awaited = False
+            self._tell()
+
+    async def _add(self, connection: Connection, texts: list[str], digests: list[str]) -> None:
+        """Add records behind the last one, or find that they were added when the connection was lost."""
+        claim = self.claim
+        seq, digest = self._seq + len(texts), digests[-1]
+        done = await connection.execute(
+            self._links.sql.append,
+            claim.number,
+            claim.token,
+            seq,
+            digest,
+            claim.seconds,
+            self._seq,
+            self._digest.hex(),
+            texts,
+            digests,
+        )
+        if done == f"INSERT 0 {len(texts)}":
+            return
+        found = await connection.fetchrow(self._links.sql.state, claim.number)
+        if found is None:
+            raise JournalFailed(f"run '{claim.run_id}' was deleted while it was written")
+        if found["token"] != claim.token:
+            raise lost(claim.run_id)
+        if (found["seq"], found["digest"]) != (seq, digest):
+            raise JournalFailed(
+                f"run '{claim.run_id}' goes as far as record {found['seq']} in {self._links.place}, and was written "
+                f"as far as record {self._seq}: the server has lost records, or somebody has changed them"
+            )
+
+    async def _move_anchor(self, mark: Mark) -> None:
+        if self._anchor is None:
+            return
+        try:
+            if self._links.durability is Durability.POWER:
+                await anyio.to_thread.run_sync(self._anchor.write, mark)
+            else:
+                self._anchor.write(mark)
+            is_there = self._anchor.is_in_place()
+        except OSError as error:
+            raise JournalFailed(f"cannot write the anchor of run '{self.claim.run_id}': {error.strerror}") from error
+        if not is_there:
+            raise JournalFailed(f"the anchor of run '{self.claim.run_id}' was replaced while it was written")
+
+    async def _release(self) -> None:
+        claim, release = self.claim, self._links.sql.release
+        # All is written. If the server is away just now, the lease runs out by itself.
+        with suppress(JournalFailed), anyio.move_on_after(RELEASE_SECONDS):
+            await self._links.ask(lambda connection: connection.execute(release, claim.number, claim.token))
+
+
+def lost(run_id: str) -> OwnerLost:
+    """The error for an owner whose token is not the last one."""
+    return OwnerLost(f"run '{run_id}' was taken over by another process; this one writes nothing more")

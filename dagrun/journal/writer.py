@@ -1,0 +1,219 @@
+"""The thread that writes the records of one run: many units in one transaction, each whole or not at all."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from dagrun.errors import JournalError, JournalFailed
+from dagrun.journal.anchor import Anchor, Mark
+from dagrun.journal.chain import link
+from dagrun.journal.database import insertion, writing
+from dagrun.journal.lease import Lease
+from dagrun.journal.places import Place
+
+MAX_BATCH: Final = 200  # records: more at a time would keep the interpreter from the loop for too long
+MAX_BYTES: Final = 4 * 1024 * 1024  # in a batch
+PAUSE: Final = 0.003  # seconds to wait for more records while nobody waits for these
+_ROWS: Final = (128, 64, 32, 16, 8, 4, 2, 1)  # of one statement: few statements to prepare, and few steps for many rows
+
+Unit = Sequence[bytes]
+
+
+class Writer:
+    """Writes in a thread of its own what the loop hands over.
+
+    Nothing is acknowledged before it is committed, the files are still those that were opened, and the anchor says so.
+
+    Args:
+        place: The files of the run.
+        database: Open for writing; closed at the end.
+        lease: The right to write.
+        anchor: Open for writing; closed at the end.
+        files: What the files of the database are.
+        last: Number and digest of the last record that is there.
+        tell: Called in the thread when the loop should look: at `heard`, since somebody waits for it, and at
+            `has_ended` and `failure`.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        database: sqlite3.Connection,
+        lease: Lease,
+        anchor: Anchor,
+        *,
+        files: list[tuple[int, int]],
+        last: tuple[int, bytes],
+        tell: Callable[[], None],
+    ) -> None:
+        self.acknowledged = last[0]
+        self._awaited = 0  # the first record that somebody waits for
+        self._has_told = False
+        self.has_ended = False
+        self.failure: JournalError | None = None
+        self._place = place
+        self._database = database
+        self._lease = lease
+        self._anchor = anchor
+        self._seq, self._digest = last
+        self._tell = tell
+        self._files = files
+        # Both threads change these, by single steps that need no lock: one adds at the right, one takes at the left.
+        self._units: deque[Unit] = deque()
+        self._handed = self._taken = 0  # records: one number for each thread
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._is_dozing = self._is_idle = self._is_closing = False
+        self._thread = threading.Thread(target=self._run, name=f"journal of {lease.run_id}", daemon=True)
+        self._thread.start()
+
+    def put(self, unit: Unit) -> None:
+        """Hand over what becomes durable together."""
+        self._units.append(unit)
+        self._handed += len(unit)
+        if self._is_dozing and (self._is_idle or self._handed - self._taken >= MAX_BATCH):
+            self._ring()
+
+    def hurry(self, seq: int) -> None:
+        """Have it tell when record *seq* is durable, and not wait for more to write along; 0 is for no record."""
+        self._awaited = seq
+        if seq and self._is_dozing:
+            self._ring()
+
+    def heard(self) -> int:
+        """Give the last record that is durable; the thread tells again when there is more that somebody waits for."""
+        self._has_told = False
+        return self.acknowledged
+
+    def close(self) -> None:
+        """Have the thread write what is left and end."""
+        self._is_closing = True
+        self._ring()
+
+    def join(self) -> None:
+        """Wait for the thread, which has told that it ends."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            with writing(self._place.database):
+                while (batch := self._take()) is not None:
+                    self._write(batch)
+                self._transaction(self._lease.release)
+        except JournalError as error:
+            self.failure = error
+        except Exception as error:  # noqa: BLE001  (a thread that dies in silence would leave the run waiting for ever)
+            self.failure = JournalFailed(f"cannot write {self._place.database}: {type(error).__name__}: {error}")
+        finally:
+            self._close()
+            self.has_ended = True
+            self._tell()
+
+    def _ring(self) -> None:
+        self._is_dozing = False  # once is enough
+        self._bell.put(None)
+
+    def _doze(self, seconds: float) -> bool:
+        """Wait for the bell, and say whether it rang. What for is looked up then: a bell too many does no harm."""
+        try:
+            self._bell.get(timeout=seconds)
+        except Empty:
+            return False
+        return True
+
+    def _take(self) -> list[bytes] | None:
+        """Wait for units, and take as many as fit; none after a third of the lease, `None` at the end."""
+        while not self._units:
+            if self._is_closing:
+                return None
+            if not self._wait_for_work():
+                return []
+        # Nobody waits: what comes in the next moment goes along. A transaction costs as much as ten records.
+        self._is_dozing = True
+        if not self._is_urgent():
+            self._doze(PAUSE)
+        self._is_dozing = False
+        return self._gather()
+
+    def _is_urgent(self) -> bool:
+        return bool(self._awaited) or self._is_closing or self._handed - self._taken >= MAX_BATCH
+
+    def _wait_for_work(self) -> bool:
+        """Wait for the first unit, or the end; say whether something rang."""
+        # The flags stand before the last look: what comes after the look rings.
+        self._is_idle = self._is_dozing = True
+        has_rung = bool(self._units) or self._is_closing or self._doze(self._lease.seconds / 3)
+        self._is_idle = self._is_dozing = False
+        return has_rung
+
+    def _gather(self) -> list[bytes]:
+        batch: list[bytes] = []
+        size = 0
+        while self._units:
+            unit = self._units[0]
+            size += sum(map(len, unit))
+            if batch and (len(batch) + len(unit) > MAX_BATCH or size > MAX_BYTES):
+                break
+            self._units.popleft()
+            self._taken += len(unit)
+            batch += unit
+        return batch
+
+    def _write(self, batch: list[bytes]) -> None:
+        self._transaction(lambda database: self._add(database, batch))
+        if not batch:
+            return
+        self._check_files()
+        self._anchor.write(Mark(self._seq, self._digest.hex(), self._lease.token))
+        self.acknowledged = self._seq
+        if 0 < self._awaited <= self._seq and not self._has_told:
+            self._has_told = True
+            self._tell()
+
+    def _transaction(self, act: Callable[[sqlite3.Connection], None]) -> None:
+        """Do *act* in a transaction that nobody else can come between."""
+        self._database.execute("BEGIN IMMEDIATE")
+        act(self._database)
+        self._database.execute("COMMIT")
+
+    def _add(self, database: sqlite3.Connection, batch: list[bytes]) -> None:
+        self._lease.check(database)
+        values: list[object] = []
+        seq, digest = self._seq, self._digest
+        for text in batch:
+            seq += 1
+            digest = link(digest, seq, text)
+            values += (seq, text.decode(), digest.hex())
+        begin, left = 0, len(batch)
+        while left:
+            rows = next(rows for rows in _ROWS if rows <= left)
+            database.execute(insertion(rows), values[begin : begin + rows * 3])
+            begin, left = begin + rows * 3, left - rows
+        self._seq, self._digest = seq, digest
+
+    def _check_files(self) -> None:
+        """Refuse to go on writing to files that nobody will find any more.
+
+        Raises:
+            OwnerLost: A new owner has its own anchor.
+            JournalFailed: They were deleted, moved or replaced.
+        """
+        try:
+            is_same = self._place.identities() == self._files and self._anchor.is_in_place()
+        except OSError:
+            is_same = False
+        if not is_same:
+            self._transaction(self._lease.check)
+            raise JournalFailed(f"the files in {self._place.folder} were deleted or replaced while they were written")
+
+    def _close(self) -> None:
+        # What was not committed is rolled back; what fails here was told already, or harms nobody.
+        for close in (self._database.close, self._anchor.close):
+            try:
+                close()
+            except (sqlite3.Error, OSError) as error:
+                self.failure = self.failure or JournalFailed(f"cannot close {self._place.database}: {error}")

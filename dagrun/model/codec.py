@@ -1,0 +1,152 @@
+"""The codec: the one way from an event to the text of a record, and back.
+
+A record is one line of JSON, in UTF-8: ``{"v":1,"event":"StepExpanded","seq":7,"at":0.5,"step":"load","items":[1,2]}``.
+After the format and the name of the event come its fields, all of them, in their order. Every event is recorded, but
+`Progress` and `Gap`. Text that comes in is data and nothing else: no name in it is ever looked up anywhere but in the
+closed list of events.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from json.encoder import encode_basestring as quote
+from typing import Final
+
+from pydantic_core import to_json
+
+from dagrun.errors import ContractError, RecordRefused, UnknownFormat, shorten
+from dagrun.model import event as events
+from dagrun.model.event import AttemptEnded, AttemptStarted, Event
+from dagrun.model.forms import Fields
+from dagrun.model.journal import FORMAT
+from dagrun.model.json_text import scan_whole, write_number
+from dagrun.model.outcome import Recovery, State
+from dagrun.model.value import Stored, Unavailable
+
+_NOT_RECORDED: Final = frozenset((Event, events.Progress, events.Gap))
+RECORDED: Final = {
+    kind.__name__: kind
+    for kind in vars(events).values()
+    if isinstance(kind, type) and issubclass(kind, Event) and kind not in _NOT_RECORDED
+}
+
+_START: Final = f'{{"v":{FORMAT},"event":"'
+_SUCCEEDED: Final = State.SUCCEEDED
+_PROCEED: Final = Recovery.PROCEED
+# What follows the value of an attempt that has gone as it should, by far the most there are.
+_WELL: Final = (
+    b',"failure":null,"tokens":0,"cost":null,"surprise":""},'
+    b'"decision":{"recovery":"proceed","reason":"","delay":0.0,"trigger":null}}'
+)
+
+
+@cache
+def _fields(name: str) -> Fields:
+    kind = RECORDED[name]
+    return Fields(kind, ("checked",) if kind is events.Spliced else ())  # that follows from the rest
+
+
+def encode(event: Event) -> bytes:
+    """Give the text of the record of *event*.
+
+    Raises:
+        ContractError: It is none of those that are recorded.
+        ValueRefused: It holds what no JSON can say: NaN, say.
+    """
+    kind = type(event)
+    if kind is AttemptStarted:
+        return _started(event)  # type: ignore[arg-type]
+    if kind is AttemptEnded and (text := _ended_well(event)):  # type: ignore[arg-type]
+        return text
+    if kind.__name__ not in RECORDED:
+        raise ContractError(f"{kind.__name__} is not recorded")
+    return b'%b%b",%b}' % (_START.encode(), kind.__name__.encode(), _fields(kind.__name__).write(event))
+
+
+def decode(text: bytes) -> Event:
+    """Give the event that a record tells of.
+
+    Raises:
+        UnknownFormat: A later release has written it.
+        RecordRefused: It is not what `encode` gives.
+    """
+    try:
+        line = text.decode()
+    except UnicodeDecodeError as error:
+        raise RecordRefused(f"not UTF-8: {error.reason} at byte {error.start}") from None
+    if "\n" in line:
+        raise RecordRefused("a record is one line")
+    name = line[len(_START) : line.find('"', len(_START))]
+    if name not in RECORDED or not line.startswith(_START):
+        raise _strange(line)
+    event, end = _fields(name).read(line, len(_START) + len(name) + 2)
+    if end != len(line):
+        raise RecordRefused(f"there is more after the end of the record: {shorten(line[end:], 40)!r}")
+    assert isinstance(event, Event)
+    return event
+
+
+def _strange(line: str) -> RecordRefused:
+    """Say what is wrong with a text that does not even begin like a record."""
+    found = scan_whole(line)
+    if not isinstance(found, dict) or "v" not in found:
+        return RecordRefused("not a record of a run")
+    version, name = found["v"], found.get("event")
+    if type(version) is not int or version < 1:
+        return RecordRefused("expected the number of a format", "v")
+    if version != FORMAT:
+        return UnknownFormat(f"format {shorten(str(version), 20)} is unknown here; this release knows {FORMAT}", "v")
+    if isinstance(name, str) and name in RECORDED:
+        return RecordRefused("a record begins with v, event, seq and at, and has no blanks between its fields")
+    return RecordRefused(f"{shorten(str(name), 60)!r} is no event that is recorded", "event")
+
+
+# Two of these are written for every step, so they have a way of their own; it gives what `Fields` would. In the range
+# that is asked for, pydantic writes a float as `repr` does, in a third of the time.
+
+
+def _started(event: AttemptStarted) -> bytes:
+    at = event.at
+    when = to_json(at) if 1e-4 <= at < 1e15 else write_number(at)
+    return (
+        f'{_START}AttemptStarted","seq":{event.seq},"at":{when.decode()},'
+        f'"step":{quote(event.step)},"attempt":{event.attempt},"tool":{quote(event.tool)}}}'
+    ).encode("utf-8", "backslashreplace")
+
+
+def _ended_well(event: AttemptEnded) -> bytes | None:
+    """The text, if there is nothing to tell but a value."""
+    outcome, decision = event.outcome, event.decision
+    if (
+        event.state is not _SUCCEEDED
+        or outcome.state is not _SUCCEEDED
+        or outcome.tokens
+        or outcome.cost is not None
+        or outcome.surprise
+        or outcome.failure is not None
+        or decision.recovery is not _PROCEED
+        or decision.reason
+        or decision.delay
+        or decision.trigger is not None
+    ):
+        return None
+    at, value = event.at, outcome.value
+    when = to_json(at) if 1e-4 <= at < 1e15 else write_number(at)
+    if type(value) is Unavailable:
+        return None
+    shown = "" if type(value) is bytes else _scalar(value)
+    head = (
+        f'{_START}AttemptEnded","seq":{event.seq},"at":{when.decode()},'
+        f'"step":{quote(event.step)},"attempt":{event.attempt},"state":"succeeded",'
+        f'"outcome":{{"state":"succeeded","value":{shown}'
+    ).encode("utf-8", "backslashreplace")
+    return b"%b%b%b" % (head, value, _WELL) if type(value) is bytes else head + _WELL
+
+
+def _scalar(value: Stored) -> str:
+    kind = type(value)
+    if kind is str:
+        return quote(value)  # type: ignore[arg-type]
+    if kind is int or kind is float:
+        return repr(value)
+    return "null" if value is None else "true" if value else "false"

@@ -1,0 +1,247 @@
+"""What happened in a run and why each decision was taken, read off its record: an entry for each event, in order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from dagrun.api.replaying import Replayed
+from dagrun.errors import shorten
+from dagrun.model import event as events
+from dagrun.model.event import Event
+from dagrun.model.question import Answer
+from dagrun.observe.decisions import answer_words, counted, spent, why
+
+MAX_TEXT: Final = 1_000
+MAX_DETAILS: Final = 100
+
+RUN: Final = "run"  # what an entry is about that is about no step; steps may be called so, too
+PLAN: Final = "plan"
+PLANNER: Final = "planner"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Something that happened. All texts are on one line, and hold nothing that steers a terminal.
+
+    Attributes:
+        seq: The number of its record.
+        at: Seconds since the start of the run.
+        event: The name of the event.
+        about: The step that it is about, or `RUN`, `PLAN` or `PLANNER`.
+        text: What happened.
+        details: Why, and what came of it, a line each.
+        steps: The ids of all steps that it is about.
+    """
+
+    seq: int
+    at: float
+    event: str
+    about: str
+    text: str
+    details: tuple[str, ...] = ()
+    steps: frozenset[str] = frozenset()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The entry as plain JSON."""
+        return {
+            "seq": self.seq,
+            "at": self.at,
+            "event": self.event,
+            "about": self.about,
+            "text": self.text,
+            "details": list(self.details),
+            "steps": sorted(self.steps),
+        }
+
+
+def chronicle(past: Replayed, step: str | None = None) -> Iterator[Entry]:
+    """Tell what happened in a run.
+
+    Args:
+        past: The run, as its record says.
+        step: Only what this step, or an element of it, is about; `None` for all.
+    """
+    teller = _Teller(past)
+    for event in past.events:
+        entry = teller.entry(event)
+        if entry is not None and (step is None or any(_is_of(step, id_) for id_ in entry.steps)):
+            yield entry
+
+
+def _is_of(step: str, id_: str) -> bool:
+    return id_ == step or id_.startswith(f"{step}[")
+
+
+Said = tuple[str, str, Sequence[str], Sequence[str]]  # about, text, details, steps
+
+
+class _Teller:
+    """Puts the events of one run into words."""
+
+    def __init__(self, past: Replayed) -> None:
+        self._past = past
+        self._started: dict[str, float] = {}
+        self._questions: dict[str, str] = {}
+
+    def entry(self, event: Event) -> Entry | None:
+        tell = _TELLERS.get(type(event))
+        said = None if tell is None else tell(self, event)
+        if said is None:
+            return None
+        about, text, details, steps = said
+        shown = [shorten(detail, MAX_TEXT) for detail in details[:MAX_DETAILS]]
+        if len(details) > MAX_DETAILS:
+            shown.append(f"… and {len(details) - MAX_DETAILS} more lines")
+        name = type(event).__name__
+        return Entry(
+            event.seq, event.at, name, about, shorten(text, MAX_TEXT), tuple(filter(None, shown)), frozenset(steps)
+        )
+
+    # The run ----------------------------------------------------------------------------------------------
+
+    def run_started(self, event: events.RunStarted) -> Said:
+        goal = [f"goal: {event.goal}"] if event.goal else []
+        parent = self._past.opening.parent
+        return RUN, f"begins, {counted(event.steps, 'step')}", [*goal, parent and f"does again run {parent}"], ()
+
+    def run_resumed(self, event: events.RunResumed) -> Said:
+        return RUN, "goes on", [f"differs: {line}" for line in event.differences], ()
+
+    def run_reopened(self, event: events.RunReopened) -> Said:
+        return RUN, f"open again: {', '.join(event.steps)}", [event.reason], event.steps
+
+    def run_over(self, event: events.RunSuspended | events.RunStopping | events.RunEnded) -> Said:
+        word = {"RunSuspended": "suspended", "RunStopping": "is being ended"}.get(type(event).__name__, "ended")
+        return RUN, f"{word} as {event.status}", [event.reason], ()
+
+    def ceiling_near(self, event: events.CeilingNear) -> Said:
+        return RUN, f"the ceiling {event.ceiling} is near: {event.used:g} of {event.limit:g}", (), ()
+
+    # Steps ------------------------------------------------------------------------------------------------
+
+    def attempt_started(self, event: events.AttemptStarted) -> Said:
+        self._started[event.step] = event.at
+        return event.step, f"call {event.attempt} of {event.tool}", (), (event.step,)
+
+    def attempt_ended(self, event: events.AttemptEnded) -> Said:
+        seconds = event.at - self._started.pop(event.step, event.at)
+        return event.step, f"{event.outcome.state} after {seconds:.2f} s", why(event), (event.step,)
+
+    def reviewed(self, event: events.Reviewed) -> Said:
+        verdicts = [
+            f"{verdict.critic}: {verdict.result}{'' if verdict.score is None else f' ({verdict.score:g})'}"
+            f"{': ' if verdict.reason else ''}{verdict.reason}"
+            for verdict in event.verdicts
+        ]
+        return event.step, f"reviewed: {event.outcome.state}", [*verdicts, *why(event)], (event.step,)
+
+    def step_settled(self, event: events.StepSettled) -> Said:
+        errors = [f"element {index}: {reason}" for index, reason in event.errors]
+        because = [f"because of {event.cause}"] if event.cause else []
+        asks = ["the planner is asked"] if event.asks_planner else []
+        return event.step, str(event.state), [event.reason, *because, *errors, *asks], (event.step,)
+
+    def step_expanded(self, event: events.StepExpanded) -> Said:
+        return event.step, f"for each of {counted(len(event.items), 'element')}", (), (event.step,)
+
+    def step_resumed(self, event: events.StepResumed) -> Said:
+        return event.step, "goes on with its call", (), (event.step,)
+
+    # The plan ---------------------------------------------------------------------------------------------
+
+    def spliced(self, event: events.Spliced) -> Said:
+        history = self._past.history
+        lines = history.diff(event.revision - 1, event.revision).lines() if event.revision else iter(())
+        did = event.consequence
+        steps = {*did.added, *did.dropped, *did.replaced, *did.rewired, *did.superseded}
+        details = [f"why: {event.reason}" if event.reason else "", *lines]
+        return PLAN, f"revision {event.revision}, by the {event.origin}: {did}", details, sorted(steps)
+
+    def patch_refused(self, event: events.PatchRefused) -> Said:
+        return PLAN, f"a patch of the {event.origin} was refused", [str(problem) for problem in event.problems], ()
+
+    def goal_changed(self, event: events.GoalChanged) -> Said:
+        return PLAN, f"the goal is now: {event.goal}", (), ()
+
+    def draft_started(self, event: events.DraftStarted) -> Said:
+        return PLANNER, "writes the plan", ["nothing starts before its end"] if event.is_held else (), ()
+
+    def draft_ended(self, event: events.DraftEnded) -> Said:
+        problems = [str(problem) for problem in event.problems]
+        return PLANNER, f"the plan is ended: {event.result}", [event.reason, *problems], ()
+
+    def replan_requested(self, event: events.ReplanRequested) -> Said:
+        trigger = event.trigger
+        why = f"trigger {trigger.kind}: {trigger.reason}"
+        return trigger.step or PLAN, "a reason to change the plan", [why], (trigger.step,)
+
+    def replan_started(self, event: events.ReplanStarted) -> Said:
+        about = ", ".join(filter(None, event.steps)) or "the goal"
+        return PLANNER, f"request {event.number}, because of {about}", (), event.steps
+
+    def replan_ended(self, event: events.ReplanEnded) -> Said:
+        which = f"request {event.number}" if event.number else "no request"
+        return PLANNER, f"{which}: {event.result}", [event.reason], event.steps
+
+    def planner_called(self, event: events.PlannerCalled) -> Said:
+        words = [f"fault: {event.fault}" if event.fault else "", spent(event.tokens, event.cost)]
+        return PLANNER, f"call {event.number} took {event.seconds:.2f} s", words, ()
+
+    def model_charged(self, event: events.ModelCharged) -> Said | None:
+        words = spent(event.tokens or 0, event.cost)
+        return (RUN, f"call {event.number} of a model: {words}", (), ()) if words else None
+
+    # People -----------------------------------------------------------------------------------------------
+
+    def question_asked(self, event: events.QuestionAsked) -> Said:
+        question = event.question
+        self._questions[question.id] = question.text
+        why = [f"why: {question.why}" if question.why else "", *question.diff]
+        return question.step or PLAN, f"asked: {question.text}", why, (question.step,)
+
+    def question_answered(self, event: events.QuestionAnswered) -> Said:
+        asked = self._questions.get(event.question, "")
+        answer = event.answer
+        text = "the question needs no answer any more" if answer is None else f"answered: {answer_words(answer)}"
+        details = [f"to: {asked}" if asked else "", self._value(answer), event.reason]
+        return event.step or PLAN, text, details, (event.step,)
+
+    def _value(self, answer: Answer | None) -> str:
+        if answer is None or answer.value is None:
+            return ""
+        return f"value: {json.dumps(self._past.graph.plan.redactor.value(answer.value), ensure_ascii=False)}"
+
+
+_TELLERS: Final[Mapping[type[Event], Callable[[_Teller, Any], Said | None]]] = MappingProxyType(
+    {
+        events.RunStarted: _Teller.run_started,
+        events.RunResumed: _Teller.run_resumed,
+        events.RunReopened: _Teller.run_reopened,
+        events.RunSuspended: _Teller.run_over,
+        events.RunStopping: _Teller.run_over,
+        events.RunEnded: _Teller.run_over,
+        events.CeilingNear: _Teller.ceiling_near,
+        events.AttemptStarted: _Teller.attempt_started,
+        events.AttemptEnded: _Teller.attempt_ended,
+        events.Reviewed: _Teller.reviewed,
+        events.StepSettled: _Teller.step_settled,
+        events.StepExpanded: _Teller.step_expanded,
+        events.StepResumed: _Teller.step_resumed,
+        events.Spliced: _Teller.spliced,
+        events.PatchRefused: _Teller.patch_refused,
+        events.GoalChanged: _Teller.goal_changed,
+        events.DraftStarted: _Teller.draft_started,
+        events.DraftEnded: _Teller.draft_ended,
+        events.ReplanRequested: _Teller.replan_requested,
+        events.ReplanStarted: _Teller.replan_started,
+        events.ReplanEnded: _Teller.replan_ended,
+        events.PlannerCalled: _Teller.planner_called,
+        events.ModelCharged: _Teller.model_charged,
+        events.QuestionAsked: _Teller.question_asked,
+        events.QuestionAnswered: _Teller.question_answered,
+    }
+)

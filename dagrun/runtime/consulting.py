@@ -1,0 +1,100 @@
+"""Consulting: who can answer a question without a host that looks for it, a tool that knows by itself before all."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from functools import partial
+from typing import Any, Final, TypeVar, cast
+
+from anyio.abc import TaskGroup
+
+from dagrun.graph.live import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.model.question import Answer, Approver, Asked, Question
+from dagrun.model.toolbox import AnyTool
+from dagrun.runtime.plugin import PluginFailed, call_plugin
+from dagrun.runtime.reconciling import reconcile
+
+_LOG: Final = logging.getLogger("dagrun.run")
+
+T = TypeVar("T")
+
+
+class Consultant:
+    """Gets answers for one run.
+
+    Args:
+        graph: The steps; they are only looked at.
+        approver: Is asked each question that no tool can answer; or none.
+        grace: Seconds that a call gets to end when it was told to stop.
+        context: The context variables that it starts from.
+        now: The clock of the loop.
+
+    Attributes:
+        key_of: Gives the idempotency key of the calls of a step, by the name of the tool.
+        tasks: The task group of the run.
+    """
+
+    def __init__(
+        self,
+        graph: LiveGraph,
+        approver: Approver | None,
+        grace: float,
+        context: Context,
+        now: Callable[[], float],
+    ) -> None:
+        self.key_of: Callable[[Node, str], str]
+        self.tasks: TaskGroup
+        self._graph = graph
+        self._approver = approver
+        self._grace = grace
+        self._context = context
+        self._now = now
+
+    def can_say(self, question: Question) -> bool:
+        """Whether there is anybody to ask."""
+        return self._approver is not None or self._reconciling(question) is not None
+
+    async def ask(self, question: Question) -> object:
+        """Ask the tool that was called, if it can know, and then the approver; `None` if neither says anything.
+
+        Raises:
+            PluginFailed: The approver gave no answer.
+        """
+        said: object = await self._reconcile(question)
+        if said is None and self._approver is not None:
+            approver = cast("Callable[[Question], Coroutine[Any, Any, object]]", self._approver)
+            said = await self._call(partial(approver, question))
+        return said
+
+    def _reconciling(self, question: Question) -> AnyTool | None:
+        """The tool that can find out whether the call took effect that is asked about."""
+        if question.kind is not Asked.EFFECT:
+            return None
+        node = self._graph.nodes[question.step]
+        tool = node.called(node.attempts[-1].tool)
+        return tool if tool.reconcile is not None else None
+
+    async def _reconcile(self, question: Question) -> Answer | None:
+        tool = self._reconciling(question)
+        if tool is None:
+            return None
+        key = self.key_of(self._graph.nodes[question.step], tool.name)
+        try:
+            return await self._call(partial(reconcile, tool, key))
+        except PluginFailed as error:
+            _LOG.warning("step %s: reconcile failed, so nobody knows if it took effect: %s", question.step, error)
+            return None
+
+    async def _call(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return await call_plugin(
+            call,
+            tasks=self.tasks,
+            name="dagrun approver",
+            context=self._context,
+            seconds=None,
+            grace=self._grace,
+            now=self._now,
+        )

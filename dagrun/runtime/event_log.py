@@ -1,0 +1,130 @@
+"""The events of a run, in their order: applied to the state, written down, and shown to observers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dagrun.graph.live import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.model.cleaning import CLEANERS
+from dagrun.model.event import Event, Progress, RunEnded, RunResumed, RunStarted, RunSuspended
+from dagrun.model.outcome import Status
+from dagrun.runtime.observers import Observer
+
+
+class EventLog:
+    """Numbers the events of a run, and hands each to everybody who wants it.
+
+    Args:
+        graph: The state; nobody else changes it.
+        now: The clock of the loop.
+        keep: Writes an event down, before anybody is shown it; `None` if there is no journal.
+        flush: Called at the end of each change: what was written since becomes durable together.
+
+    Attributes:
+        graph: The state.
+        zero: When the run began, on the clock of the loop; time in which the run was suspended is left out.
+        ended_at: When it ended, or was suspended; `None` as long as it goes on.
+    """
+
+    def __init__(
+        self,
+        graph: LiveGraph,
+        now: Callable[[], float],
+        keep: Callable[[Event], object] | None = None,
+        flush: Callable[[], None] | None = None,
+    ) -> None:
+        self.graph = graph
+        self.zero = now()
+        self.ended_at: float | None = None
+        self._now = now
+        self._keep = keep
+        self._flush = flush
+        self._redactor = graph.plan.redactor
+        self._seq = 0
+        self._first: RunStarted | RunResumed | None = None
+        self._observers: list[Observer] = []
+        self._pending: list[Event] = []
+        self._is_delivering = False
+
+    def next_seq(self) -> int:
+        """The number of the next event; to be used at once."""
+        self._seq += 1
+        return self._seq
+
+    def at(self) -> float:
+        """Seconds since the start of the run."""
+        return self._now() - self.zero
+
+    @property
+    def makespan(self) -> float:
+        """Seconds from the start of the run to its end, or to now."""
+        return (self._now() if self.ended_at is None else self.ended_at) - self.zero
+
+    def emit(self, event: Event) -> None:
+        """Apply *event* to the state, and keep it for the journal and the observers."""
+        clean = CLEANERS.get(type(event))
+        if clean is not None:  # before anybody has seen it: what follows from it is clean, too
+            clean(event, self._redactor)
+        self.graph.apply(event)
+        if self._keep is not None:
+            self._keep(event)
+        if self._observers:
+            self._pending.append(event)
+
+    def deliver(self) -> None:
+        """Show the observers what has happened: called at the end of a change, never in the middle of one."""
+        if self._flush is not None:
+            self._flush()
+        # An observer may change the run again, by cancelling a step, say; what comes of that is delivered in turn.
+        while self._pending and not self._is_delivering:
+            batch, self._pending = self._pending, []
+            self._is_delivering = True
+            try:
+                for observer in self._observers:
+                    observer.take(batch)
+            finally:
+                self._is_delivering = False
+
+    def watch(self, observer: Observer) -> None:
+        """Show every event from now on to *observer*; and the very first one, if nothing else has happened yet."""
+        if self._first is not None and self._seq == self._first.seq:
+            observer.take((self._first,))
+        if self.ended_at is None:
+            self.deliver()
+            self._observers.append(observer)
+        else:
+            observer.close()
+
+    def begin_run(self, event: RunStarted) -> None:
+        """Record the start of the run: the first event. Who starts a run can only subscribe after it."""
+        self._first = event
+        self.emit(event)
+
+    def take_up(self, seq: int, at: float, event: Callable[[int, float], RunResumed]) -> None:
+        """Go on after record *seq*, which was made *at* seconds after the start; the time since does not count."""
+        self._seq = seq
+        self.zero = self._now() - at
+        self._first = resumed = event(self.next_seq(), at)
+        self.emit(resumed)
+
+    def progress(self, node: Node, fraction: float | None, message: str) -> None:
+        """Show the observers how far a step is; no state changes."""
+        if self._observers:
+            self._pending.append(Progress(self._seq, self.at(), node.id, fraction, self._redactor.text(message)))
+            self.deliver()
+
+    def end_run(self, status: Status, reason: str) -> None:
+        """Record the end of the run: the last event."""
+        self._close(RunEnded(self.next_seq(), self.at(), status, reason))
+
+    def suspend_run(self, status: Status, reason: str) -> None:
+        """Record that nothing more is done for now: the last event until the run is resumed."""
+        self._close(RunSuspended(self.next_seq(), self.at(), status, reason))
+
+    def _close(self, event: RunEnded | RunSuspended) -> None:
+        self.ended_at = self.zero + event.at
+        self.emit(event)
+        self.deliver()
+        for observer in self._observers:
+            observer.close()

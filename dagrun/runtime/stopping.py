@@ -1,0 +1,130 @@
+"""Stopping: attempts are told to stop: they are late, or not wanted any more, or the run ends, for now or for good."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+
+from dagrun.graph.node import Node
+from dagrun.model.outcome import Outcome, State, Status
+from dagrun.model.policy import Policy
+from dagrun.runtime.alarms import Alarms
+from dagrun.runtime.finish import Finish
+from dagrun.runtime.record import Record
+from dagrun.runtime.slot import Slot
+
+
+class Stopping:
+    """Tells the running attempts of one run to stop.
+
+    Args:
+        running: Them, by step.
+        finish: Ends the run.
+        record: Makes the changes.
+        policy: How long the grace period is.
+        now: The clock of the loop.
+        nudge: Wakes a worker.
+        conclude: Records the end of an attempt; without an outcome, it was cancelled.
+        settle_down: Called after a change that no attempt has made.
+
+    Attributes:
+        alarms: Of the run.
+    """
+
+    def __init__(
+        self,
+        *,
+        running: Mapping[str, Slot],
+        finish: Finish,
+        record: Record,
+        policy: Policy,
+        now: Callable[[], float],
+        nudge: Callable[[], None],
+        conclude: Callable[[Slot, Outcome | None], None],
+        settle_down: Callable[[], None],
+    ) -> None:
+        self._running = running
+        self._finish = finish
+        self._record = record
+        self._policy = policy
+        self._now = now
+        self._nudge = nudge
+        self._conclude = conclude
+        self._settle_down = settle_down
+        self.alarms: Alarms
+
+    # One attempt ------------------------------------------------------------------------------------------
+
+    def arm(self, slot: Slot) -> None:
+        """Let an alarm ring at the deadline of an attempt."""
+        assert slot.deadline is not None
+        self.alarms.at(slot.deadline, lambda: self._out_of_patience(slot))
+
+    def tell(self, slot: Slot, asked: State, reason: str) -> None:
+        """Tell an attempt to stop; if it does not within the grace period, the run goes on without it."""
+        if slot.asked is None:
+            slot.tell_to_stop(asked, reason, self._policy.grace)
+            assert slot.cutoff is not None
+            self.alarms.at(slot.cutoff, lambda: self._abandon(slot))
+
+    def _out_of_patience(self, slot: Slot) -> None:
+        # Its time stands still while it waits for a person, and starts anew after that.
+        if not slot.is_done and slot.deadline is not None and self._now() >= slot.deadline:
+            self.tell(slot, State.TIMED_OUT, f"it took longer than {slot.limit:g} s")
+
+    def _abandon(self, slot: Slot) -> None:
+        if not slot.is_done:
+            self._conclude(slot, Outcome(State.ABANDONED))
+            self._nudge()
+
+    def cancel_step(self, node: Node, reason: str) -> bool:
+        """Cancel one step, or the elements of a for_each; say whether there was anything left to cancel."""
+        if node.state.is_settled:
+            return False
+        slot = self._running.get(node.id)
+        if slot is not None:
+            self.tell(slot, State.CANCELLED, reason)
+        elif node.children is not None:
+            for child in node.children:
+                self.cancel_step(child, reason)
+        else:
+            self._record.settle(node, State.CANCELLED, reason)
+        self._settle_down()
+        return True
+
+    # The whole run ----------------------------------------------------------------------------------------
+
+    def stop_running(self, reason: str) -> Collection[str]:
+        """Tell everything that runs to stop, for good; give the ids."""
+        for slot in list(self._running.values()):
+            self.tell(slot, State.CANCELLED, reason)
+        return self._running
+
+    def suspend(self, status: Status, reason: str) -> None:
+        """Let nothing start any more, and end as soon as nothing runs, so that the run can go on later.
+
+        What only looks is stopped at once; a call with an effect gets the grace period to end by itself. What has not
+        ended then is as after a crash.
+        """
+        if self._finish.is_closing or self._finish.has_ended:
+            return
+        self._finish.suspend(status, reason)
+        for slot in list(self._running.values()):
+            if slot.tool.effect.is_free or (slot.rare is not None and slot.rare.verdicts is not None):
+                self._let_go(slot, reason)
+            else:
+                self.alarms.at(self._now() + self._policy.grace, partial(self._let_go, slot, reason))
+        self._settle_down()
+
+    def _let_go(self, slot: Slot, reason: str) -> None:
+        if not slot.is_done:
+            slot.make_rare().is_let_go = True
+            self.tell(slot, State.CANCELLED, reason)
+
+    def interrupt(self, reason: str) -> None:
+        """The code around the run is cancelled: end it; with a journal, so that it can go on later."""
+        if self._finish.may_wait:
+            self._finish.suspend(Status.CANCELLED, reason)
+            self._finish.suspend_if_idle(self._running)
+        else:
+            self._finish.stop(Status.CANCELLED, reason)

@@ -1,0 +1,52 @@
+"""Writing a run down: what the runtime wants of a journal, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dagrun.errors import JournalFailed, ValueRefused
+from dagrun.graph.live import LiveGraph
+from dagrun.graph.unrecorded import for_record
+from dagrun.model.codec import encode
+from dagrun.model.event import Event
+from dagrun.model.journal import Tape
+from dagrun.model.redaction import written
+from dagrun.model.secret import NO_SECRETS, Secrets
+
+
+class Writer:
+    """Writes the events of one run onto its tape.
+
+    Args:
+        tape: Of the run.
+        graph: The state that the events have changed.
+        secrets: Those of the host: none of them is written.
+
+    Attributes:
+        tape: The same.
+        on_failure: Called when an event cannot be written, because it holds what no JSON can say; amid a change.
+    """
+
+    def __init__(self, tape: Tape, graph: LiveGraph, secrets: Secrets = NO_SECRETS) -> None:
+        self._graph = graph
+        self._unrecorded = frozenset(graph.plan.policy.unrecorded)
+        self._is_over = False
+        self.tape = tape
+        self.on_failure: Callable[[JournalFailed], None]
+        self.flush: Callable[[], None] = tape.flush
+        self._append = tape.append
+        self._secrets = secrets if secrets.are_hidden else None
+
+    def keep(self, event: Event) -> None:
+        """Write *event* down; its number is that of its record."""
+        if self._is_over:
+            return  # a record with a hole in it would be a damaged one
+        if self._unrecorded:
+            event = for_record(event, self._graph, self._unrecorded)
+        try:
+            text = encode(event) if self._secrets is None else written(event, self._secrets)
+        except ValueRefused as error:
+            self._is_over = True
+            self.on_failure(JournalFailed(f"{type(event).__name__} {event.seq} cannot be written: {error}"))
+        else:
+            self._append(text)

@@ -1,0 +1,158 @@
+"""What the suite of journals is made of: the store under test, and small helpers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import ClassVar
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from dagrun.model.journal import Durability, Journal, Letter, Line, Tape
+
+RUN = "run-1"
+
+# Texts that stores have been seen to change: all are JSON, as records are.
+ODD_TEXTS = {
+    "empty": b'""',
+    "escaped zero": rb'"\u0000"',
+    "escaped lone surrogate": rb'"\ud800"',
+    "quotes": b'"\' ; DROP TABLE records; -- $1 %s ? :x {0}"',
+    "line ends": b"[\r\n\t1\n]",
+    "spaces at the ends": b'  {"a": 1}  \n',
+    "accents, composed or not": '["\u00e9", "e\u0301"]'.encode(),
+    "emoji": '"\U0001f9ee\U0001f469\u200d\U0001f680"'.encode(),
+    "right to left": '"\u05d0\u202e\u0627"'.encode(),
+    "line separators": '"\u2028\u2029\u0085"'.encode(),
+    "byte order mark": '"\ufeff"'.encode(),
+    "noncharacters": '"\uffff\ufffe\U0010ffff"'.encode(),
+    "numbers": b"[1e400, -0.0, 123456789012345678901234567890, 0.1e-400]",
+    "same key twice": b'{"b":1,"a":2,"b":3}',
+    "deep": b"[" * 500 + b"]" * 500,
+    "like a number": b"007",
+    "backslashes": rb'"C:\\new\\table\\\\"',
+}
+
+
+class Store:
+    """A journal under test.
+
+    Attributes:
+        survives_reopen: Whether another journal on the same place has the same runs: `reopen_journal`.
+        has_letters: Whether letters can be posted.
+        durability: The level that the journal promises.
+        big: Bytes of the biggest record that is tried.
+    """
+
+    survives_reopen: ClassVar[bool] = True
+    has_letters: ClassVar[bool] = True
+    durability: ClassVar[Durability] = Durability.PROCESS
+    big: ClassVar[int] = 1024 * 1024
+    patience: ClassVar[float] = 30.0  # seconds
+
+    async def make_journal(self) -> Journal:
+        """Make a journal without runs."""
+        raise NotImplementedError("give the suite a journal: define make_journal")
+
+    async def reopen_journal(self, journal: Journal) -> Journal:
+        """Make another journal on the place of *journal*, as another process would have it."""
+        raise NotImplementedError("define reopen_journal, or set survives_reopen to False")
+
+    @asynccontextmanager
+    async def journal(self) -> AsyncIterator[Journal]:
+        """A journal without runs; no test takes longer than *patience*."""
+        with anyio.fail_after(self.patience):
+            journal = await self.make_journal()
+            try:
+                yield journal
+            finally:
+                await journal.aclose()
+
+    @asynccontextmanager
+    async def tape(self, run_id: str = RUN) -> AsyncIterator[tuple[Journal, Tape]]:
+        """A journal, and the tape of a new run in it."""
+        async with self.journal() as journal:
+            tape = await journal.create(run_id)
+            try:
+                yield journal, tape
+            finally:
+                await tape.aclose()
+
+    @asynccontextmanager
+    async def two(self) -> AsyncIterator[tuple[Journal, Journal]]:
+        """Two journals on one place, as two processes have them."""
+        if not self.survives_reopen:
+            pytest.skip("the records of this journal are seen by itself alone (survives_reopen)")
+        async with self.journal() as journal:
+            other = await self.reopen_journal(journal)
+            try:
+                yield journal, other
+            finally:
+                await other.aclose()
+
+    async def reopened(self, journal: Journal) -> Tape:
+        """Open the run and let it go again, to show that it is free."""
+        tape = await journal.open(RUN)
+        await tape.aclose()
+        return tape
+
+    def need_letters(self) -> None:
+        """Skip the test for a journal without letters."""
+        if not self.has_letters:
+            pytest.skip("this journal takes no letters (has_letters)")
+
+
+def add(tape: Tape, *texts: bytes) -> None:
+    """Add *texts* as one unit."""
+    for text in texts:
+        tape.append(text)
+    tape.flush()
+
+
+async def give_up(tape: Tape, seq: int) -> None:
+    """Begin to wait for record *seq*, and be cancelled."""
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await tape.durable(seq)
+
+
+async def write(tape: Tape, *texts: bytes) -> None:
+    """Add *texts* as one unit, and wait until they are durable."""
+    for text in texts:
+        tape.append(text)
+    await tape.durable()
+
+
+async def take_letters(tape: Tape, count: int) -> list[Letter]:
+    """The next *count* letters."""
+    letters: list[Letter] = []
+    async for letter in tape.letters():
+        letters.append(letter)
+        if len(letters) == count:
+            break
+    return letters
+
+
+async def until(claim: Callable[[], bool]) -> None:
+    """Wait until *claim* holds; what happens in a thread has no event of the loop."""
+    while not claim():  # noqa: ASYNC110
+        await anyio.sleep(0.001)
+
+
+async def yield_some() -> None:
+    """Let others have their turn."""
+    for _ in range(5):
+        await anyio.lowlevel.checkpoint()
+
+
+def numbered(count: int) -> list[bytes]:
+    """Give *count* small records."""
+    return [b'{"n":%d}' % number for number in range(count)]
+
+
+def shown(lines: object) -> list[tuple[int, bytes]]:
+    """Numbers and texts of *lines*."""
+    assert isinstance(lines, list | tuple)
+    return [(line.seq, line.text) for line in lines if isinstance(line, Line)]

@@ -1,0 +1,175 @@
+"""Ways to go on with a run that lose something, or do something twice; each must be noticed by the crash rig."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from dagrun.decide.questions import Questions
+from dagrun.graph.ledger import Ledger
+from dagrun.graph.live import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.graph.restoring import restore
+from dagrun.model.outcome import Failure, Outcome, State, Status
+from dagrun.model.question import Question
+from dagrun.model.toolbox import AnyTool
+from dagrun.runtime.attempt import Attempts, idempotency_key
+from dagrun.runtime.finish import Finish
+from dagrun.runtime.people import People
+from dagrun.runtime.resuming import Resumption
+from dagrun.runtime.run import Run
+from dagrun.runtime.slot import Slot, interrupted_outcome
+
+
+class WritesNoStart(Attempts):
+    """A tool is entered before the start of its call is durable."""
+
+    def must_be_written(self, tool: AnyTool) -> bool:
+        return False
+
+
+class KeyPerAttempt(Attempts):
+    """Each attempt has a key of its own."""
+
+    def key_of(self, node: Node, tool: str) -> str:
+        return idempotency_key(self._root, f"{node.root} {len(node.attempts)}", tool, node.generation)
+
+
+def repeats_effects(slot: Slot, stopped: str = "") -> Outcome:
+    """What was in flight is taken for something that surely has not happened."""
+    outcome = interrupted_outcome(slot, stopped)
+    assert isinstance(outcome.failure, Failure)
+    failure = replace(outcome.failure, nothing_happened=True, is_transient=not stopped)
+    return replace(outcome, state=outcome.state if stopped else State.FAILED, failure=failure)
+
+
+class ForgetsTriggers(Resumption):
+    """That the planner was to be asked is not noticed, if that is not on record yet."""
+
+    def _request_replan(self, node: Node) -> None:
+        pass
+
+
+class ForgetsPlanner(Resumption):
+    """Nobody asks the planner again."""
+
+    def _go_on_planning(self) -> None:
+        pass
+
+
+def forgets_reservations(ledger: Ledger, graph: LiveGraph) -> None:
+    """What was in flight has cost nothing."""
+    kept = {node: list(node.attempts) for node in graph.nodes.values()}
+    for node in kept:
+        node.attempts[:] = [attempt for attempt in node.attempts if attempt.outcome is not None]
+    restore(ledger, graph)
+    for node, attempts in kept.items():
+        node.attempts[:] = attempts
+
+
+class CallsAgain(Resumption):
+    """What the critics were looking at is called once more."""
+
+    def go_on(self) -> None:
+        for node in self._graph.nodes.values():
+            if node.is_under_review:
+                node.attempts[-1].outcome = node.attempts[-1].decision = None
+        super().go_on()
+
+
+class RemembersReady(Resumption):
+    """Ready is what was pushed while it ran, and not what the record says."""
+
+    def _line_up(self, ready: list[Node]) -> None:
+        super()._line_up([node for node in ready if not node.attempts])
+
+
+class ForgetsQuestions(People):
+    """An open question is nobody's any more."""
+
+    _is_new = False
+
+    def _put(self, question: Question) -> None:
+        self._is_new = True
+        super()._put(question)
+        self._is_new = False
+
+    def take_up(self, question: Question) -> None:
+        if self._is_new:
+            super().take_up(question)
+
+
+class ForgetsStops(Resumption):
+    """That the run was being ended is forgotten."""
+
+    def _end_run(self, status: Status, reason: str) -> None:
+        self._graph.stopping = None
+        self.go_on()
+
+
+class ForgetsBlocked(Resumption):
+    """What is behind a failure is not skipped, if the crash came between."""
+
+    def _follow_end(self, node: Node) -> None:
+        pass
+
+
+class LeavesAttemptsOpen(Resumption):
+    """Calls that were in flight have no end."""
+
+    def go_on(self) -> None:
+        nodes = [node for node in self._graph.nodes.values() if node.is_in_flight and node.tool.effect.is_free]
+        for node in nodes:
+            node.state = State.READY
+            node.attempts.pop()
+        super().go_on()
+
+
+class AcknowledgesEarly(Run):
+    """What is told as done may still be lost."""
+
+    async def _durable(self) -> None:
+        pass
+
+
+class NeverWaits(Finish):
+    """A run that only people could help waits for ever."""
+
+    @property
+    def _waits_for_people(self) -> bool:
+        return False
+
+
+class AsksTheSame(Questions):
+    """The next question about a step is the one before: an old answer is good for it."""
+
+    def _id(self, kind: Any, text: str, node: Node | None, valid_for: str) -> str:
+        if node is None or node.extra is None:
+            return super()._id(kind, text, node, valid_for)
+        asked, node.extra.asked = node.extra.asked, 0
+        try:
+            return super()._id(kind, text, node, valid_for)
+        finally:
+            node.extra.asked = asked
+
+
+# Three crashes in a row, each at the worst instant, are too rare for chance: a test of its own looks for these.
+RARE: Final[Mapping[str, Mapping[Any, Any]]] = {"an answer is good for the next question": {Questions: AsksTheSame}}
+
+MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
+    "no start record": {Attempts: WritesNoStart},
+    "a key per attempt": {Attempts: KeyPerAttempt},
+    "an effect is repeated": {interrupted_outcome: repeats_effects},
+    "a trigger is forgotten": {Resumption: ForgetsTriggers},
+    "the planner is forgotten": {Resumption: ForgetsPlanner},
+    "open reservations are not counted": {restore: forgets_reservations},
+    "a tool is called again for its critics": {Resumption: CallsAgain},
+    "ready is what memory says": {Resumption: RemembersReady},
+    "a question is forgotten": {People: ForgetsQuestions},
+    "that it was being ended is forgotten": {Resumption: ForgetsStops},
+    "what is behind a failure is forgotten": {Resumption: ForgetsBlocked},
+    "attempts are left open": {Resumption: LeavesAttemptsOpen},
+    "acknowledged before it is durable": {Run: AcknowledgesEarly},
+    "nobody suspends": {Finish: NeverWaits},
+}

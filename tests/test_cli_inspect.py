@@ -1,0 +1,149 @@
+"""What happened in a run can be read afterwards, with the reason of each decision, on any terminal."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from cli_tools import HOSTILE
+from command_line import TOOLS, Shell, shell
+
+__all__ = ["shell"]
+pytestmark = pytest.mark.real_time
+
+ADD = {"id": "sum", "tool": "add", "args": {"a": 1}}
+ONCE = {"id": "once", "tool": "fail_once", "depends_on": ["sum"]}
+ASK = {"id": "pay", "tool": "needs_a_person", "depends_on": ["once"]}
+BAD = {"id": "bad", "tool": "fail", "args": {"message": "the source is gone"}}
+
+PLANNER = """
+import dagrun
+
+class Planner:
+    async def revise(self, brief):
+        failed = brief.triggers[0].step
+        new = dagrun.Step(id=f"{failed}-new", tool="add", args={"a": 41})
+        return dagrun.Patch(edits=[dagrun.Replace(id=failed, step=new)], reason="there is another source")
+
+planner = Planner()
+"""
+
+
+@pytest.fixture
+def told(shell: Shell) -> Shell:
+    """A run with a retry, a question with its answer, a resumption and a change of the plan."""
+    shell.file("policy.toml", "retry = { first_delay = 0.0 }")
+    shell.file("told_rules.py", PLANNER)
+    options = ("--planner", "told_rules:planner", "--policy", "policy.toml")
+    shell("run", shell.plan(ADD, ONCE, ASK, BAD), *TOOLS, *options, "--run-id", "one")
+    shell("approve", "one", "pay", "--yes", "--by", "ann", "--note", "seen")
+    assert shell("resume", "one", *TOOLS, *options).code == 0
+    return shell
+
+
+def test_every_decision_comes_with_its_reason(told: Shell) -> None:
+    shown = told("inspect", "one").out
+
+    for words in (
+        r"once: failed after \d",
+        r"tried again: .*transient",
+        r"bad: failed after",
+        r"the source is gone",
+        r"the planner is asked: .*a planner can revise",
+        r"trigger failed",
+        r"plan: revision 1, by the planner: replaces bad by bad-new",
+        r"why: there is another source",
+        r'- \{"id":"bad"',
+        r'\+ \{"id":"bad-new"',
+        r"pay: asked: May step pay call needs_a_person\?",
+        r"why: needs_a_person needs approval",
+        r"suspended as waiting",
+        r"goes on",
+        r"pay: answered: yes by ann: seen",
+        r"ended as succeeded",
+    ):
+        assert re.search(words, shown), words
+
+
+def test_order_is_that_of_the_record(told: Shell) -> None:
+    entries = told("inspect", "one", "--json").json["entries"]
+
+    assert [entry["seq"] for entry in entries] == sorted(entry["seq"] for entry in entries)
+    assert entries[0]["event"] == "RunStarted"
+    assert entries[-1]["event"] == "RunEnded"
+
+
+def test_step_has_its_own_story(told: Shell) -> None:
+    shown = told("inspect", "one", "once").out
+    entries = told("inspect", "one", "once", "--json").json
+
+    assert "step once: succeeded" in shown
+    assert 'definition: {"id":"once","tool":"fail_once"' in shown
+    assert 'output: "ok"' in shown
+    assert {entry["about"] for entry in entries["entries"]} == {"once"}
+    assert entries["step"]["output"] == "ok"
+
+
+def test_step_that_is_not_there_is_told_with_one_that_is(told: Shell) -> None:
+    ended = told("inspect", "one", "onec")
+
+    assert (ended.code, "did you mean once" in ended.err) == (2, True)
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 100, 120])
+def test_page_fits_the_terminal(told: Shell, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+
+    assert max(map(len, told("inspect", "one").out.splitlines())) <= columns
+
+
+def test_waiting_run_is_told_with_the_commands(shell: Shell) -> None:
+    shell("run", shell.plan({"id": "pay", "tool": "needs_a_person"}), *TOOLS, "--run-id", "one")
+
+    shown = shell("inspect", "one").out
+
+    assert "  dagrun approve one pay" in shown.splitlines()
+    assert any(line.startswith("  dagrun resume one ") for line in shown.splitlines())
+
+
+def test_nothing_in_a_record_steers_the_terminal(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what a tool says, not a goal, not a label, and not a note."""
+    steps: list[dict[str, Any]] = [
+        {"id": "a", "tool": "hostile"},
+        {"id": "b", "tool": "says_hostile"},
+        {"id": "pay", "tool": "needs_a_person"},
+    ]
+    shell("run", shell.plan(*steps, goal=HOSTILE), *TOOLS, "--run-id", "one", "-i", f"x={HOSTILE}")
+    shell("approve", "one", "pay", "--yes", "--note", HOSTILE, "--by", HOSTILE)
+    shell("resume", "one", *TOOLS)
+
+    for args in (
+        ["inspect", "one"],
+        ["inspect", "one", "b"],
+        ["runs"],
+        ["replay", "one"],
+        ["journal", "verify", "one"],
+    ):
+        ended = shell(*args)
+        shown = ended.out + ended.err
+        assert not set(shown) & set("\x1b\x9b\u202e\r\x07"), args
+        assert not any(line.startswith("forged") for line in shown.splitlines()), args
+    assert json.loads(shell("inspect", "one", "--json").out)["goal"]
+
+
+def test_what_looks_like_a_secret_is_not_shown(shell: Shell) -> None:
+    key = "sk-proj-" + "a1B2" * 12
+    shell("run", shell.plan({"id": "a", "tool": "echo", "args": {"value": {"text": key}}}), *TOOLS, "--run-id", "one")
+
+    assert key not in shell("inspect", "one", "a").out
+    assert key not in shell("inspect", "one", "a", "--json").out
+
+
+def test_elements_belong_to_their_step(shell: Shell) -> None:
+    step = {"id": "each", "tool": "add", "for_each": [1, 2], "args": {"a": "${item}"}}
+    shell("run", shell.plan(step), *TOOLS, "--run-id", "one")
+
+    entries = shell("inspect", "one", "each", "--json").json["entries"]
+
+    assert {"each[0]", "each[1]"} <= {step for entry in entries for step in entry["steps"]}

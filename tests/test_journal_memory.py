@@ -1,0 +1,21 @@
+"""The journal in memory does what every journal does, on virtual time."""
+
+from __future__ import annotations
+
+import pytest
+
+from dagrun.journal.memory import MemoryJournal
+from dagrun.model.journal import Durability, Journal
+from dagrun.testing.journal_suite import JournalSuite
+
+pytestmark = pytest.mark.anyio
+
+
+class TestMemoryJournal(JournalSuite):
+    """The suite of every journal."""
+
+    survives_reopen = False
+    durability = Durability.MEMORY
+
+    async def make_journal(self) -> Journal:
+        return MemoryJournal()

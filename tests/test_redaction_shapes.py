@@ -1,0 +1,153 @@
+"""What is hidden by its looks, or by the name of its field, and what is not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import dagrun
+from dagrun import Plan, Policy, Step
+from dagrun.model.codec import encode
+from dagrun.model.event import Event
+from dagrun.model.redaction import HIDDEN, NOTHING
+from dagrun.model.shapes import Personal, is_secret_name, without_personal, without_tokens
+
+pytestmark = pytest.mark.anyio
+
+
+# What looks like a secret --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "sk-proj-abcdefghijklmnop1234",
+        "sk-ant-api03-abcdefghijklmnop",
+        "sk_live_4eC39HqLyjWDarjtT1",
+        "ghp_" + "a1B2" * 9,
+        "github_pat_" + "a1B2" * 9,
+        "glpat-abcdefghij0123456789",
+        "AKIAIOSFODNN7EXAMPLE",
+        "xoxb-123456789012-abcdefghij",
+        "AIza" + "b" * 35,
+        "ya29.a0AfH6SMBabcdefghijklmnop",
+        "hf_" + "a1B2" * 8,
+        "npm_" + "a1B2" * 9,
+        "pypi-" + "AgEIcHlwaS5vcmc" * 3,
+        "SG." + "a" * 22 + "." + "b" * 43,
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc-_123",
+        "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4\nMIIabc+/=\n-----END RSA PRIVATE KEY-----",
+    ],
+)
+def test_well_known_tokens_are_hidden(token: str) -> None:
+    assert without_tokens(f'it is "{token}", see there') == 'it is "[token]", see there'
+    assert without_tokens(token) == "[token]"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgres://user:pa55word@db/x", "postgres://[token]@db/x"),
+        ("GET /x?api_key=abc123&b=1", "GET /x?api_key=[token]&b=1"),
+        ('{"password": "hunter2x"}', '{"password": "[token]"}'),
+        ("Authorization: Bearer abcdef0123456789", "Authorization: Bearer [token]"),
+        ("sent bearer abcdef0123456789 to it", "sent bearer [token] to it"),
+        ("DB_PASSWORD=hunter2x and more", "DB_PASSWORD=[token] and more"),
+        ("Set-Cookie: sid=abc1234; Path=/", "Set-Cookie: [token]; Path=/"),
+    ],
+)
+def test_values_behind_secret_names_are_hidden_in_texts(text: str, shown: str) -> None:
+    assert without_tokens(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "password: input should be a valid string",
+        "token: field required",
+        "the author: Jane Doe, 2024",
+        "tokens=512, cost=0.25",
+        "https://example.com:8080/a?b=c@d",
+        "a sk-8 board, task-list-of-things-to-do-today",
+        "a bearer of good news, a basic understanding",
+        "key: value1",
+        "2026-11-22T10:00:00Z took 1.25 s",
+    ],
+)
+def test_plain_words_stay(text: str) -> None:
+    """Messages that nobody can read any more help nobody."""
+    assert without_tokens(text) == text
+
+
+@pytest.mark.parametrize("name", ["X-Api-Key", "secretKey", "access_key", "sessionid", "sid", "AUTH_TOKEN", "cookies"])
+def test_names_of_fields_that_are_hidden(name: str) -> None:
+    assert is_secret_name(name)
+    assert NOTHING.value({"a": [{name: {"deep": 1}}]}) == {"a": [{name: HIDDEN}]}
+
+
+@pytest.mark.parametrize("name", ["key", "keys", "primary_key", "tokens", "author", "residence", "side", "passenger"])
+def test_names_of_fields_that_are_shown(name: str) -> None:
+    """A "key" is mostly that of a row; "tokens" are what a model has used."""
+    assert NOTHING.value({name: 1}) == {name: 1}
+
+
+# Personal data -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("to jane.doe+x@mail.example.com, please", "to [email], please"),
+        ("call +49 30 1234567 now", "call [phone] now"),
+        ("call (555) 123-4567 now", "call [phone] now"),
+        ("call 0151 23456789 now", "call [phone] now"),
+        ("IBAN DE89 3704 0044 0532 0130 00.", "IBAN [iban]."),
+        ("GB82WEST12345698765432", "[iban]"),
+        ("card 4111 1111 1111 1111 and 4111111111111111", "card [card] and [card]"),
+    ],
+)
+def test_personal_data_is_hidden_where_the_policy_says_so(text: str, shown: str) -> None:
+    assert without_personal(text, ("email", "iban", "card", "phone")) == shown
+    assert without_personal(text, ()) == text
+
+
+EVERY: tuple[Personal, ...] = ("email", "phone", "iban", "card")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "4111 1111 1111 1112",  # Luhn's sum is wrong
+        "DE89 3704 0044 0532 0130 01",  # so are the check digits
+        "0.123456789 and 1234567890123",
+        "2026-11-22 10:00:00",
+        "v1.2.3-4567, 192.168.100.200",
+        "user@localhost",
+    ],
+)
+def test_what_only_looks_personal_stays(text: str) -> None:
+    assert without_personal(text, ("email", "iban", "card") if " 0044 " in text else EVERY) == text
+
+
+async def test_personal_data_stays_in_values_and_leaves_messages() -> None:
+    """A step that writes to somebody needs the address; a report does not."""
+    address = "jane@mail.example.com"
+
+    @dagrun.tool(effect="read")
+    async def find() -> str:
+        return address
+
+    @dagrun.tool(effect="read")
+    async def write(to: str) -> str:
+        raise dagrun.ToolError(f"{to} is {'known' if to == address else 'wrong'}")
+
+    events: list[Event] = []
+    steps = (Step(id="find", tool="find"), Step(id="write", tool="write", args={"to": "${find}"}))
+    policy = Policy(redact=("email",))
+    result = await dagrun.run(Plan(steps=steps), tools=[find, write], policy=policy, on_event=events.append)
+
+    assert result.steps["write"].reason == "[email] is known"
+    assert result.steps["find"].output == address
+    assert address not in json.dumps(result.as_dict())
+    assert any(address in encode(event).decode() for event in events)  # the value is on record
