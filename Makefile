@@ -16,7 +16,7 @@ help: ## list these targets
 
 env: $(READY) ## make .venv with dagrun and all that its development needs
 
-test: $(READY) ## run the tests (at most 2 minutes)
+test: $(READY) ## run the tests (3 minutes on two cores)
 	$(BIN)/pytest -q -n $(WORKERS) --maxprocesses 4 --dist worksteal
 
 rigs: $(READY) ## run the long proofs
@@ -47,6 +47,7 @@ bench: $(READY) ## measure what dagrun costs per step, and how long whole plans 
 	$(BIN)/python benchmarks/replanning.py
 	$(BIN)/python benchmarks/splicing.py
 	$(BIN)/python benchmarks/streaming.py
+	$(BIN)/python benchmarks/journal.py
 
 demo: $(READY) ## watch a real plan run on real data; its report is then in dagrun-demo/
 	$(BIN)/dagrun demo

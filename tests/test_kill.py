@@ -49,7 +49,7 @@ def _go_on(server: Server, folder: Path, level: str, again: int = 0) -> Counter[
     assert found is not None
     if found.get("error") == "CannotResume":
         met["was over"] += 1
-    elif found.get("error") == "JournalDamaged" and "no records" in found["text"]:
+    elif found.get("error") == "RunNotFound" and "before its first record" in found["text"]:
         assert not Outside(folder).lines(), "a tool was called, and nothing is on record"
         met["had not begun"] += 1
         return met

@@ -128,7 +128,7 @@ async def test_nothing_is_lost_or_written_twice_on_a_bad_line(server: Server, sc
             say(server.dsn, f"UPDATE {schema}.runs SET expires = now()")
         line.cut = lambda _: None
         assert shown(await journal.read(RUN)) == texts(seq)
-        assert min(line.cuts.values()) > 1
+        assert sum(line.cuts.values()) > 1
 
 
 async def test_a_run_that_is_deleted_on_a_bad_line_is_deleted(server: Server, schema: str, tmp_path: Path) -> None:

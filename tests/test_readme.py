@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+import dagrun
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -26,7 +30,7 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.real_time
 def test_the_first_example_runs_and_prints_what_it_says(blocks: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """It is the first thing that a newcomer tries."""
-    assert len(blocks) == 3
+    assert len(blocks) == 5
     assert len([line for line in blocks[0].splitlines() if line.strip()]) <= 20
 
     _run(blocks[0])
@@ -53,3 +57,18 @@ def test_the_example_of_a_splice_runs_and_prints_what_it_says(
     status, output, *difference = capsys.readouterr().out.strip().splitlines()
     assert f"It prints `{status}`, then `{output}`, then the difference" in README
     assert [line[0] for line in difference] == ["-", "-", "+", "+"]
+
+
+def test_the_examples_of_a_journal_stand_on_what_there_is(blocks: list[str]) -> None:
+    """They are parts of programs: the tool can be made, and the other one is Python whose names exist."""
+    again, tool = blocks[3], blocks[4]
+    space: dict[str, Any] = {"dagrun": dagrun}
+
+    exec(compile(tool, "README.md", "exec"), space)
+    tree = compile(again, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST)
+
+    assert space["pay"].reconcile is space["find_payment"]
+    used = [
+        node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    ]
+    assert [name for name in used if name != "result" and not hasattr(dagrun, name)] == []

@@ -598,3 +598,41 @@ async def test_a_journal_that_fails_while_the_run_is_suspended_says_so() -> None
         with pytest.raises(JournalFailed):
             await running.result()
     assert not [event for event in await records(journal) if isinstance(event, RunSuspended)]
+
+
+@pytest.mark.parametrize(("effect", "calls"), [("effectful", 1), ("idempotent", 2), ("read", 2)])
+async def test_effect_whose_output_is_not_in_the_record_takes_place_once(effect: Any, calls: int) -> None:
+    """What looks, or has a key, is called again for its output; a payment is not made twice for its receipt."""
+    made: list[int] = []
+
+    @dagrun.tool(effect=effect)
+    async def pay() -> str:
+        made.append(1)
+        return "paid with s3cr3t-s3cr3t"
+
+    journal = MemoryJournal()
+    options: dict[str, Any] = {"tools": [*toolset(), pay], "secrets": {"bank": "s3cr3t-s3cr3t"}}
+    first = await begin(journal, Plan(steps=[Step(id="pay", tool="pay"), fails("bad")]), **options)
+    second = await do_again(journal, **options)
+
+    assert (str(first.status), len(made), str(second.steps["pay"].state)) == ("failed", calls, "succeeded")
+
+
+async def test_retry_that_would_repeat_the_effect_of_an_element_is_refused() -> None:
+    """Only whole steps are taken over, so the elements that succeeded would be called again."""
+    made: list[str] = []
+
+    @dagrun.tool(effect="effectful")
+    async def send(to: str) -> str:
+        made.append(to)
+        if to == "ben":
+            raise dagrun.ToolError("ben is away")
+        return to
+
+    journal, tools = MemoryJournal(), [send]
+    plan = Plan(steps=[Step(id="each", tool="send", for_each=["ann", "ben"], args={"to": "${item}"})])
+    first = await begin(journal, plan, tools=tools)
+
+    with pytest.raises(CannotResume, match=r"would be called again: each\[0\]"):
+        await do_again(journal, tools=tools)
+    assert (str(first.status), sorted(made)) == ("failed", ["ann", "ben"])

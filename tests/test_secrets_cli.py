@@ -229,3 +229,13 @@ def test_what_looks_like_a_secret_is_hidden_where_it_is_shown(shell: Shell) -> N
     assert token not in ended.err + ended.out
     values = [line["outcome"]["value"] for line in ended.lines if line["event"] == "AttemptEnded"]
     assert values == [{"note": "[token] [email]", "password": "(hidden: its name says that it is secret)"}]
+
+
+def test_step_whose_output_is_not_in_the_record_is_still_told(shell: Shell) -> None:
+    """That a secret is in what it gave is no reason to say nothing of it."""
+    shell("run", leaky_plan(shell), *TOOLS, "--secret", "api=env:CANARY", "--run-id", "one")
+
+    text, found = shell("inspect", "one", "gives"), shell("inspect", "one", "gives", "--json")
+
+    assert (text.code, "output: not in the record: it holds the secret api" in text.out) == (0, True)
+    assert (found.json["step"]["output"], found.json["step"]["unavailable"]) == (None, "it holds the secret api")

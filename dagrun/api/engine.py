@@ -155,6 +155,8 @@ class Engine:
         inputs = _stored(options.inputs or {})
         if name := checked.secrets.found_in(to_json(inputs).decode()):
             raise ContractError(f"the inputs hold the secret {name}, and would be recorded; let the plan pass a handle")
+        # Before there is a tape: what is refused here must not leave a run without records, whose name is taken.
+        opening = opening_of(checked, inputs, run_id, options, taken_over) if options.journal is not None else None
         async with _written(run_id, options.journal) as tape:
             setup = Setup(
                 plan=checked,
@@ -164,7 +166,7 @@ class Engine:
                 artifacts=ArtifactFolder(options.artifacts or (tape.artifacts if tape is not None else None)),
                 context=context,
                 random=Random(options.seed),
-                opening=opening_of(checked, inputs, run_id, options, taken_over) if tape is not None else None,
+                opening=opening,
                 tape=tape,
                 shared=self._shared,
                 budget=self._budget,

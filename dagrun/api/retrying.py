@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,7 +80,7 @@ async def failed_part(
     """Find out what there is to be done again of a run that has ended.
 
     Raises:
-        JournalError: The run cannot be read, has not ended, has succeeded, or has an effect in doubt.
+        JournalError: The run cannot be read, has not ended, has succeeded, has an effect in doubt, or would repeat one.
     """
     events = events_of(run_id, await options["journal"].read(run_id))
     past = replayed(run_id, events)
@@ -93,6 +93,12 @@ async def failed_part(
     if doubtful:
         named = ", ".join(doubtful[:10])
         raise CannotResume(f"nobody knows whether these took effect: {named}; resume run {run_id} to settle that first")
+    twice = [child.id for node in graph.nodes.values() for child in node.children or () if _took_effect(node, child)]
+    if twice:
+        named = ", ".join(twice[:10])
+        raise CannotResume(
+            f"these elements took effect and would be called again: {named}; run the others as a new plan"
+        )
     return _taken_over(run_id, past, options, executors, policy)
 
 
@@ -125,7 +131,7 @@ def _taken_over(
         options=Options(inputs=inputs, **again),  # type: ignore[arg-type]
         parent=run_id,
         root=recorded.root,
-        roots={id_: (nodes[id_].root, nodes[id_].generation) for id_ in checked.steps if _has_roots(nodes[id_])},
+        roots=_roots_of([nodes[id_] for id_ in checked.steps]),
         values={id_: nodes[id_].value for id_ in kept},
         files=frozenset(name for id_ in kept for name in files[id_]),
         source=source,
@@ -150,9 +156,29 @@ _HANDED_ON = frozenset(
 )
 
 
+def _roots_of(steps: Iterable[Node]) -> dict[str, tuple[str, int]]:
+    """What the keys of steps and of their elements are made of, where that is not their own id alone."""
+    found = {}
+    for node in steps:
+        if _has_roots(node):
+            found[node.id] = node.root, node.generation
+        for child in node.children or ():
+            if child.extra is not None and _has_roots(child):  # by its place: a substitute has an id of its own
+                found[f"{node.id}[{child.index}]"] = child.root, child.generation
+    return found
+
+
+def _took_effect(parent: Node, child: Node) -> bool:
+    """Whether doing a for_each again would repeat the effect of an element: only whole steps are taken over."""
+    is_open = parent.state is not State.SUCCEEDED and not parent.is_gone
+    return is_open and child.state is State.SUCCEEDED and not child.plan.tool.effect.may_repeat
+
+
 def _has_roots(node: Node) -> bool:
     return node.root != node.id or node.generation > 0
 
 
 def _is_done(node: Node) -> bool:
-    return node.state is State.SUCCEEDED and not isinstance(node.value, Unavailable)
+    """Whether it is not called again: an effect takes place once, also if what the call gave cannot be had again."""
+    is_there = not isinstance(node.value, Unavailable)
+    return node.state is State.SUCCEEDED and (is_there or not node.plan.tool.effect.may_repeat)

@@ -21,8 +21,10 @@ from dagrun.cli.terminal import columns_of
 from dagrun.cli.text import SCHEMA_VERSION, printable, to_json
 from dagrun.errors import shorten, visible
 from dagrun.model.journal import Held
+from dagrun.model.redaction import Redactor
 from dagrun.model.toolbox import hint
 from dagrun.model.usage import ModelUse
+from dagrun.model.value import Stored, Unavailable, decode
 from dagrun.observe.chronicle import Entry, chronicle
 from dagrun.observe.spending import spending_words
 from dagrun.observe.standing import Stand, standing_of
@@ -135,14 +137,22 @@ def _step_facts(past: Replayed, step: str) -> dict[str, Any]:
         "state": str(result.state),
         "reason": result.reason,
         "definition": shown.value(definition),
-        "output": shown.value(result.output),
+        **_output(result.stored, shown),
     }
+
+
+def _output(stored: Stored, shown: Redactor) -> dict[str, Any]:
+    if isinstance(stored, Unavailable):
+        return {"output": None, "unavailable": visible(shown.text(stored.reason))}
+    return {"output": shown.value(decode(stored))}
 
 
 def _step_lines(past: Replayed, step: str) -> list[str]:
     facts = _step_facts(past, step)
     lines = [f"step {step}: {facts['state']}{': ' if facts['reason'] else ''}{facts['reason']}"]
     lines.append(f"definition: {_short(facts['definition'])}")
+    if "unavailable" in facts:
+        lines.append(f"output: not in the record: {facts['unavailable']}")
     return [*lines, *([f"output: {_short(facts['output'])}"] if facts["output"] is not None else []), ""]
 
 

@@ -27,6 +27,7 @@ from dagrun.graph.checked import CheckedPlan
 from dagrun.model.brief import Planner
 from dagrun.model.outcome import State, Status
 from dagrun.model.secret import NO_SECRETS, Secrets
+from dagrun.model.value import readable
 from dagrun.model.verdict import Critic
 from dagrun.observe.summary import summarise, warnings_of
 from dagrun.runtime.result import RunResult
@@ -180,4 +181,4 @@ def _partial(result: RunResult) -> dict[str, Any]:
     steps = result.plan.steps
     good = [id_ for id_ in steps if result.steps[id_].state is State.SUCCEEDED]
     used = {need for id_ in good for need in result.dependencies(id_)}
-    return {id_: result.steps[id_].output for id_ in good if id_ not in used}
+    return {id_: readable(result.steps[id_].stored) for id_ in good if id_ not in used}

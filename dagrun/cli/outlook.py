@@ -101,7 +101,8 @@ def answer_command(run_id: str, question: Question, where: Iterable[str] = ()) -
     about = question.step or question.id
     if question.kind not in _BY_VALUE:
         return quoted(["dagrun", "approve", run_id, about, *where])
-    value = "VALUE" if question.kind is Asked.INPUT else "yes|no"
+    # Both stand for a value, and do no harm if they are pasted into a shell; a "|" would.
+    value = "VALUE" if question.kind is Asked.INPUT else "YES_OR_NO"
     return quoted(["dagrun", "answer", run_id, about]) + f" {value}" + "".join(f" {quoted([w])}" for w in where)
 
 

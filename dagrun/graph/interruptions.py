@@ -49,6 +49,7 @@ def run_reopened(graph: LiveGraph, event: RunReopened) -> None:
     """Steps that had settled are open again, and everything that waits for them waits once more."""
     nodes = [graph.nodes[id_] for id_ in event.steps]
     graph.status, graph.reason = None, ""
+    graph.stopping = None  # what ended the run early would end it again, before anything could be settled
     for node in nodes:
         graph.unsettled += 1
         if node.parent is not None:

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from dagrun.errors import Problem
-from dagrun.graph import answers, drafts, interruptions, splicing
+from dagrun.graph import answers, drafts, expansion, interruptions, splicing
 from dagrun.graph.checked import CheckedPlan, CheckedStep
 from dagrun.graph.critical import topological_order, usual_seconds
 from dagrun.graph.frontier import Cap, Frontier
@@ -18,7 +18,7 @@ from dagrun.graph.history import PastReplan, Revision
 from dagrun.graph.node import Node
 from dagrun.model import event as events
 from dagrun.model.brief import Trigger
-from dagrun.model.event import AttemptEnded, AttemptStarted, Event, RunEnded, RunStarted, StepExpanded, StepSettled
+from dagrun.model.event import AttemptEnded, AttemptStarted, Event, RunEnded, RunStarted, StepSettled
 from dagrun.model.outcome import SETTLED, Attempt, Recovery, State, Status
 from dagrun.model.question import Question
 from dagrun.model.reference import Reference, Template
@@ -72,6 +72,7 @@ class LiveGraph:
         model_calls: Calls of models that no tool has made, by number: how they were reserved, and charged.
         stopping: With what status, and why, the run is being ended early, if it is.
         saving: The ceiling that is near, so that optional steps are dropped; `None` as long as there is none.
+        roots: For steps whose keys are not made of their own id: what they are made of, and the generation.
         shown_output: What people were asked about last as the answer of the run, stored; empty if they were not.
     """
 
@@ -116,6 +117,7 @@ class LiveGraph:
         self.has_plan = bool(plan.steps)
         self.model_calls: dict[int, tuple[events.ModelReserved, events.ModelCharged | None]] = {}
         self._labels: dict[str, float] | None = None
+        self.roots: Mapping[str, tuple[str, int]] = {}
         self.nodes = nodes = {
             id_: Node(id_, step, order, len(step.depends_on)) for order, (id_, step) in enumerate(plan.steps.items())
         }
@@ -173,10 +175,16 @@ class LiveGraph:
     # Attempts ---------------------------------------------------------------------------------------------
 
     def _run_started(self, event: RunStarted) -> None:
-        for id_, (root, generation) in event.opening.roots.items() if event.opening is not None else ():
-            extra = self.nodes[id_].make_extra()
-            extra.root, extra.generation = root, generation
+        self.roots = event.opening.roots if event.opening is not None else {}
+        for id_ in self.roots:
+            if id_ in self.nodes:  # the elements of a for_each come later
+                self.inherit_root(self.nodes[id_])
         self.begin()
+
+    def inherit_root(self, node: Node) -> None:
+        """Give *node* what the keys of its calls are made of: a run that this one does again has made them so."""
+        extra = node.make_extra()
+        extra.root, extra.generation = self.roots[node.id]
 
     def _attempt_started(self, event: AttemptStarted) -> None:
         node = self.nodes[event.step]
@@ -312,22 +320,6 @@ class LiveGraph:
             if after.state is _BLOCKED and not self.blocks(node, after):
                 self.reassess(after)
 
-    def _step_expanded(self, event: StepExpanded) -> None:
-        parent = self.nodes[event.step]
-        parent.state = _RUNNING
-        parent.children = children = []
-        parent.expanded = event.at
-        parent.missing = len(event.items)
-        limit = parent.plan.step.max_parallel
-        caps = parent.caps if limit is None else (*parent.caps, Cap(limit))
-        for index, item in enumerate(event.items):
-            child = Node(f"{parent.id}[{index}]", parent.plan, parent.order)
-            child.parent, child.index, child.item, child.caps = parent, index, item, caps
-            children.append(child)
-            self.nodes[child.id] = child
-            self.frontier.push(child)
-        self.unsettled += len(children)
-
     def _ceiling_near(self, event: events.CeilingNear) -> None:
         self.saving = event
 
@@ -377,7 +369,7 @@ _APPLY: Final[Mapping[type[Event], Callable[[LiveGraph, Any], None]]] = {
     AttemptStarted: LiveGraph._attempt_started,
     AttemptEnded: LiveGraph._attempt_ended,
     StepSettled: LiveGraph._step_settled,
-    StepExpanded: LiveGraph._step_expanded,
+    events.StepExpanded: expansion.step_expanded,
     RunEnded: LiveGraph._run_ended,
     events.Reviewed: LiveGraph._reviewed,
     events.Spliced: splicing.splice,

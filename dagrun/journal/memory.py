@@ -13,11 +13,12 @@ from dagrun.errors import JournalError, JournalFailed, OwnerLost, RunExists, Run
 from dagrun.journal.chain import chained
 from dagrun.journal.letters import check_letter
 from dagrun.journal.names import check_run_id, no_such_run
+from dagrun.journal.reading import Readable
 from dagrun.model.journal import Durability, Held, Letter, Line
 from dagrun.runtime.backend import call_soon
 
 
-class MemoryJournal:
+class MemoryJournal(Readable):
     """Keeps the records of runs until the process ends, or the journal is forgotten.
 
     It has no thread and reads no clock, so it works on virtual time. Several parts of one program may share it, all

@@ -28,6 +28,7 @@ from dagrun.journal.postgres_rows import Letters, as_bytes, fault_of_end, held_e
 from dagrun.journal.postgres_sql import Sql
 from dagrun.journal.postgres_tape import PostgresTape
 from dagrun.journal.postgres_writer import Claim, Writer
+from dagrun.journal.reading import Readable
 from dagrun.model.journal import Durability, Held, Line
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ T = TypeVar("T")
 _SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 
 
-class PostgresJournal:
+class PostgresJournal(Readable):
     """Keeps the records of runs in tables of PostgreSQL, for processes on many machines.
 
     It works in a thread with a loop of its own: on asyncio and on trio, and while a tool blocks the loop of the run.

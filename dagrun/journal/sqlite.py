@@ -19,12 +19,13 @@ from dagrun.journal.chain import seed
 from dagrun.journal.lease import Lease, held_text, holding
 from dagrun.journal.names import check_run_id, is_run_id, no_such_run
 from dagrun.journal.places import Place
+from dagrun.journal.reading import Readable
 from dagrun.journal.tape import SQLiteTape
 from dagrun.journal.writer import Writer
 from dagrun.model.journal import Durability, Held, Line
 
 
-class SQLiteJournal:
+class SQLiteJournal(Readable):
     """Keeps each run in a folder of its own: its records, its files, and the letters for it.
 
     The folders and files are for their user alone. A place that is a link, belongs to somebody else, or can be
@@ -44,7 +45,7 @@ class SQLiteJournal:
 
     def __init__(
         self,
-        folder: Path,
+        folder: Path | str,
         durability: Durability | str = Durability.PROCESS,
         lease_seconds: float = 10.0,
         busy_seconds: float = 5.0,
@@ -54,7 +55,7 @@ class SQLiteJournal:
             raise ContractError(
                 "a journal of files is durable as 'process' or 'power'; for memory there is MemoryJournal"
             )
-        self._folder = folder
+        self._folder = Path(folder)
         self._lease_seconds = lease_seconds
         self._busy_seconds = busy_seconds
 

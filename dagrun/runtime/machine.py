@@ -250,6 +250,7 @@ class Machine:
             coordinator=self.coordinator,
             alarms=self._alarms,
             tasks=tasks,
+            was_over=bool(doubtful),
         ).go_on()
         self._read_letters(tasks)
 

@@ -43,6 +43,7 @@ class Resumption:
         coordinator: Gets the open requests; `None` if there is no planner.
         alarms: Ring when a back-off is over.
         tasks: The task group of the run.
+        was_over: Whether it had ended, and is open again: how a step ended then does not end it once more.
     """
 
     def __init__(
@@ -58,7 +59,9 @@ class Resumption:
         coordinator: Coordinator | None,
         alarms: Alarms,
         tasks: TaskGroup,
+        was_over: bool = False,
     ) -> None:
+        self._was_over = was_over
         self._graph = graph
         self._record = record
         self._frontier = frontier
@@ -194,7 +197,7 @@ class Resumption:
         if not why:
             self._record.after_end(node)
         decision = node.attempts[-1].decision if node.attempts and node.ended is None else None
-        if decision is not None:
+        if decision is not None and not self._was_over:
             self._record.follow(node, decision)
 
     def _request_replan(self, node: Node) -> None:

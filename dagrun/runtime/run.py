@@ -84,15 +84,18 @@ class Run:
             Whether there was something left to cancel.
 
         Raises:
-            ContractError: It was called in another thread than that of the loop.
+            ContractError: It was called in another thread than that of the loop; or the reason is no text.
             StepNotFound: There is no such step.
         """
         # Before anything has changed: half a cancellation would leave a step that nobody ever wakes.
         self._must_be_in_loop("cancelled", "run_sync(run.cancel)")
+        _must_be_text(reason)
         if step is not None and step not in self._graph.nodes:
             raise StepNotFound(f"the run has no step {step!r}{hint(step, self._graph.nodes)}")
+        if self._graph.status is not None:
+            return False  # it may be suspended, with steps that are open: its record is over
         if step is None:
-            was_running = not self.has_ended
+            was_running = True
             self._scheduler.stop(Status.CANCELLED, reason)
         else:
             was_running = self._scheduler.stopping.cancel_step(self._graph.nodes[step], reason)
@@ -100,9 +103,10 @@ class Run:
         return was_running
 
     def suspend(self, reason: str = "suspended by the host") -> bool:
-        """Let nothing start any more, and end within the grace period, so that the run can be resumed later.
+        """Let nothing start any more, and end as soon as nothing runs, so that the run can be resumed later.
 
-        Steps that only look are stopped; a call with an effect gets the grace period to end by itself.
+        Steps that only look are stopped; a call with an effect gets the grace period to end by itself. What is stopped
+        and does not end is left behind after one more.
 
         Args:
             reason: Kept in the record.
@@ -111,9 +115,11 @@ class Run:
             Whether the run was going on.
 
         Raises:
-            ContractError: The run has no journal to resume it from; or this is another thread than that of the loop.
+            ContractError: The run has no journal to resume it from; or this is another thread than that of the loop; or
+                the reason is no text.
         """
         self._must_be_in_loop("suspended", "run_sync(run.suspend)")
+        _must_be_text(reason)
         if self._tape is None:
             raise ContractError("only a run with a journal can be suspended: journal=…")
         was_running = not self.has_ended
@@ -281,3 +287,9 @@ class Run:
         """Settle what is left, once no task of the run is alive."""
         self._scheduler.close()
         self._record.deliver()
+
+
+def _must_be_text(reason: object) -> None:
+    """Refuse, before anything has changed, what no record could say."""
+    if not isinstance(reason, str):
+        raise ContractError(f"a reason is a text, got {type(reason).__name__}")
