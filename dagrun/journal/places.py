@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from dagrun.errors import JournalFailed, RunExists
+from dagrun.journal.mounts import network_of
 from dagrun.journal.names import is_run_id
 
 FOLDER_MODE: Final = 0o700
@@ -108,12 +109,14 @@ def make_root(folder: Path) -> None:
     """Make the folder of all runs, if it is not there, and check it.
 
     Raises:
-        JournalFailed: It cannot be made, or is none of ours.
+        JournalFailed: It cannot be made, is none of ours, or is on a file system of the network.
     """
     if not os.path.lexists(folder):
         with as_failure(f"cannot make the folder {folder}"):
             os.makedirs(folder, FOLDER_MODE, exist_ok=True)
     check_folder(folder)
+    if network := network_of(folder):
+        raise JournalFailed(f"{folder} is on {network}, where SQLite is not safe; choose a local folder, or PostgreSQL")
 
 
 def run_names(folder: Path) -> list[str]:
