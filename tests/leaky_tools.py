@@ -106,6 +106,12 @@ def value_of(form: str) -> str:
     return FORMS[form]
 
 
+@dagrun.tool(effect="effectful", needs_approval=False, timeout=30)
+async def pays() -> str:
+    """Change the world, and give the secret away."""
+    return f"paid with {VALUE}"
+
+
 @dagrun.tool(effect="read", timeout=30)
 async def gives(form: str) -> Any:
     """Return the secret, deep inside."""
@@ -160,7 +166,7 @@ async def crashes(key: SecretStr | None = None) -> str:
     raise ValueError(f"with {os.environ.get('CANARY', '')}")
 
 
-TOOLS = [gives, says, fails, asks, takes, crashes]
+TOOLS = [pays, gives, says, fails, asks, takes, crashes]
 
 
 @dagrun.tool(effect="read", timeout=30)

@@ -9,7 +9,7 @@ import pytest
 
 import dagrun
 from dagrun import Answer, Event, MemoryJournal, Plan, State, Status, Step, ToolContext
-from dagrun.errors import ContractError, ValueRefused
+from dagrun.errors import ContractError, JournalFailed, ValueRefused
 from dagrun.model.event import RunSuspended
 from replans import nap
 from small_tools import toolset
@@ -156,3 +156,16 @@ async def test_a_run_that_is_refused_leaves_no_name_behind() -> None:
     with pytest.raises(ValueRefused):
         await dagrun.run(NAPS, tools=toolset(), journal=journal, run_id=RUN, labels={"a": object()})
     assert await journal.runs() == []
+
+
+async def test_a_record_gets_no_hole() -> None:
+    """An error of ours has eaten a number: what comes after it would be damage for whoever reads it."""
+    journal = MemoryJournal()
+    async with dagrun.start(NAPS, tools=toolset(), journal=journal, run_id=RUN) as running:
+        await anyio.sleep(1)
+        running._record.next_seq()
+        with pytest.raises(JournalFailed, match="a change before AttemptEnded 4 was cut off"):
+            await running.result()
+
+    assert [event.seq for event in await journal.records(RUN)] == [1, 2]
+    assert await finished(journal) is Status.SUCCEEDED

@@ -100,3 +100,14 @@ async def test_a_lease_that_seems_to_run_for_a_year_ends_with_its_owner(tmp_path
         await journal.open(RUN)
     stolen = await journal.open(RUN, steal=True)
     await stolen.aclose()
+
+
+@pytest.mark.anyio
+@pytest.mark.real_time
+async def test_a_folder_may_be_named_by_a_text(tmp_path: Path) -> None:
+    """That is how it stands in settings and examples."""
+    tape = await SQLiteJournal(str(tmp_path / "runs")).create(RUN)
+    tape.append(b"1")
+    await tape.aclose()
+
+    assert [line.text for line in await SQLiteJournal(tmp_path / "runs").read(RUN)] == [b"1"]

@@ -191,6 +191,20 @@ def test_a_literal_in_a_plan_is_refused_and_not_repeated(shell: Shell) -> None:
     assert traces_in(ended.err + ended.out) == []
 
 
+def test_a_run_goes_on_without_an_output_that_holds_a_secret_and_says_what_it_has(shell: Shell) -> None:
+    """The output is in no record; neither the partial answer nor the summary may stumble over that."""
+    held = {"id": "held", "tool": "gives", "args": {"form": "exact"}, "depends_on": ["pays"], "pause": "before"}
+    plan = shell.plan({"id": "pays", "tool": "pays", "args": {}}, held)
+    options = ("--secret", "api=env:CANARY", "--runs", "kept")
+    begun = shell("run", plan, *TOOLS, *options, "--run-id", "one")
+    ended = shell("resume", "one", *TOOLS, *options)
+
+    assert (begun.code, ended.code) == (5, 5)
+    assert "it holds the secret api" in ended.out
+    assert "dagrun approve one held" in ended.err
+    assert traces_in(ended.out + ended.err) == []
+
+
 def test_help_says_where_secrets_come_from(shell: Shell) -> None:
     for command in ("run", "do", "plan", "check"):
         assert "--secret NAME=env:VARIABLE" in shell(command, "--help").out

@@ -24,13 +24,15 @@ class Writer:
 
     Attributes:
         tape: The same.
-        on_failure: Called when an event cannot be written, because it holds what no JSON can say; amid a change.
+        on_failure: Called when an event cannot be written, because it holds what no JSON can say, or because the one
+            before it is missing; amid a change.
     """
 
     def __init__(self, tape: Tape, graph: LiveGraph, secrets: Secrets = NO_SECRETS) -> None:
         self._graph = graph
         self._unrecorded = frozenset(graph.plan.policy.unrecorded)
         self._is_over = False
+        self._last: int | None = None
         self.tape = tape
         self.on_failure: Callable[[JournalFailed], None]
         self.flush: Callable[[], None] = tape.flush
@@ -41,12 +43,19 @@ class Writer:
         """Write *event* down; its number is that of its record."""
         if self._is_over:
             return  # a record with a hole in it would be a damaged one
+        if self._last is not None and event.seq != self._last + 1:
+            self._give_up(f"a change before {type(event).__name__} {event.seq} was cut off by an error")
+            return
+        self._last = event.seq
         if self._unrecorded:
             event = for_record(event, self._graph, self._unrecorded)
         try:
             text = encode(event) if self._secrets is None else written(event, self._secrets)
         except ValueRefused as error:
-            self._is_over = True
-            self.on_failure(JournalFailed(f"{type(event).__name__} {event.seq} cannot be written: {error}"))
+            self._give_up(f"{type(event).__name__} {event.seq} cannot be written: {error}")
         else:
             self._append(text)
+
+    def _give_up(self, reason: str) -> None:
+        self._is_over = True
+        self.on_failure(JournalFailed(reason))
