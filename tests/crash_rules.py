@@ -15,13 +15,13 @@ from dagrun.graph.contracts import checked_from, recorded_toolbox
 from dagrun.graph.fold import fold, state_hash
 from dagrun.graph.limits import make_frontier
 from dagrun.graph.live import LiveGraph
+from dagrun.model.call_event import PlannerAsked
 from dagrun.model.codec import decode, encode
 from dagrun.model.event import (
     AttemptEnded,
     AttemptStarted,
     Event,
     GoalChanged,
-    PlannerAsked,
     QuestionAnswered,
     ReplanStarted,
     Reviewed,

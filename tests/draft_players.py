@@ -18,7 +18,8 @@ from dagrun.graph.frontier import Frontier
 from dagrun.graph.live import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.brief import Brief
-from dagrun.model.event import Event, PlannerCalled, Progress
+from dagrun.model.call_event import PlannerCalled
+from dagrun.model.event import Event, Progress
 from dagrun.model.patch import Add, Drop, Patch
 from dagrun.model.plan import Step
 from dagrun.model.question import Asked, Question

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from dagrun.graph.answers import GOAL
 from dagrun.graph.live import LiveGraph
+from dagrun.model.call_event import PlannerCalled
 from dagrun.model.event import (
     AttemptEnded,
     AttemptStarted,
@@ -17,7 +18,6 @@ from dagrun.model.event import (
     DraftStarted,
     Event,
     GoalChanged,
-    PlannerCalled,
     ReplanEnded,
     ReplanRequested,
     Reviewed,

@@ -17,7 +17,8 @@ from dagrun.errors import ModelError, OverCeiling
 from dagrun.graph.budget import Budget
 from dagrun.graph.ledger import ModelCall
 from dagrun.model.brief import Brief
-from dagrun.model.event import AttemptEnded, Event, PlannerCalled
+from dagrun.model.call_event import PlannerCalled
+from dagrun.model.event import AttemptEnded, Event
 from dagrun.model.outcome import Status
 from dagrun.model.patch import Add, Patch
 from dagrun.model.plan import Plan, RetryRule

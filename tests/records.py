@@ -7,6 +7,7 @@ from typing import Final
 from dagrun.errors import Problem
 from dagrun.model import event as events
 from dagrun.model.brief import Trigger
+from dagrun.model.call_event import ModelCharged, ModelReserved, PlannerAsked, PlannerCalled
 from dagrun.model.condition import Condition
 from dagrun.model.event import Event
 from dagrun.model.opening import Opening
@@ -184,13 +185,13 @@ EXAMPLES: Final[tuple[Event, ...]] = (
     events.GoalChanged(9, 0.7, "Total of Q3"),
     events.DraftStarted(10, 0.8, "Total of Q3", True),
     events.DraftEnded(11, 0.9, "refused", "1 problem", 2, (PROBLEM,), True),
-    events.PlannerAsked(12, 1.0, 1),
-    events.ModelReserved(13, 1.1, 1, "gpt-5", 4000, 0.5),
-    events.ModelReserved(13, 1.1, 1, "mine", None, None),
-    events.ModelCharged(14, 1.2, 1, 123, 0.01),
-    events.ModelCharged(14, 1.2, 1, None, None),
-    events.PlannerCalled(15, 1.3, 1, 0.25, 123, 0.01, "it broke off"),
-    events.PlannerCalled(15, 1.3, 1, 0.25, 0, None),
+    PlannerAsked(12, 1.0, 1),
+    ModelReserved(13, 1.1, 1, "gpt-5", 4000, 0.5),
+    ModelReserved(13, 1.1, 1, "mine", None, None),
+    ModelCharged(14, 1.2, 1, 123, 0.01),
+    ModelCharged(14, 1.2, 1, None, None),
+    PlannerCalled(15, 1.3, 1, 0.25, 123, 0.01, "it broke off"),
+    PlannerCalled(15, 1.3, 1, 0.25, 0, None),
     events.ReplanRequested(16, 1.4, TRIGGER),
     events.ReplanRequested(16, 1.4, Trigger(TriggerKind.NEXT, "", "all has ended")),
     events.ReplanStarted(17, 1.5, 1, ("load", "")),

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from dagrun.errors import ContractError, RecordRefused, UnknownFormat, ValueRefused
 from dagrun.model import event as events
+from dagrun.model.call_event import ModelCharged
 from dagrun.model.codec import RECORDED, decode, encode
 from dagrun.model.event import AttemptEnded, AttemptStarted, Event, RunStarted, Spliced, StepExpanded, StepSettled
 from dagrun.model.forms import Fields
@@ -85,10 +86,9 @@ def test_every_event_comes_back_as_it_was(event: Event) -> None:
 
 def test_every_class_of_events_has_an_example() -> None:
     """Who adds an event adds it to the examples, and so to all that is tested here."""
-    classes = {kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event)}
-    recorded = classes - {Event, events.Progress, events.Gap}
+    classes = {kind.__name__ for kind in Event.__subclasses__() if kind.__module__.startswith("dagrun.")}
 
-    assert {type(event) for event in EXAMPLES} == recorded == set(RECORDED.values())
+    assert {type(event).__name__ for event in EXAMPLES} == classes - {"Progress", "Gap"} == set(RECORDED)
 
 
 def test_a_record_begins_with_its_format_and_its_event() -> None:
@@ -215,7 +215,7 @@ def test_nobody_takes_the_mark_for_a_value() -> None:
 def test_infinity_is_kept_and_nan_refused() -> None:
     """Costs that were added up may run over; NaN equals nothing, and no JSON can say it."""
     same(events.CeilingNear(1, 0.0, "c", math.inf, -math.inf))
-    for event in (events.CeilingNear(1, 0.0, "c", math.nan, 0.0), events.ModelCharged(1, 0.0, 1, 1, math.nan)):
+    for event in (events.CeilingNear(1, 0.0, "c", math.nan, 0.0), ModelCharged(1, 0.0, 1, 1, math.nan)):
         with pytest.raises(ValueRefused, match="NaN"):
             encode(event)
     with pytest.raises(ValueRefused, match="not a JSON value"):

@@ -4,13 +4,13 @@ import pytest
 from rich.cells import cell_len
 
 import dagrun
+from dagrun.model.call_event import PlannerCalled
 from dagrun.model.event import (
     AttemptEnded,
     AttemptStarted,
     DraftEnded,
     DraftStarted,
     Event,
-    PlannerCalled,
     ReplanEnded,
     ReplanStarted,
     RunEnded,

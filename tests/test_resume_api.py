@@ -636,3 +636,19 @@ async def test_retry_that_would_repeat_the_effect_of_an_element_is_refused() -> 
     with pytest.raises(CannotResume, match=r"would be called again: each\[0\]"):
         await do_again(journal, tools=tools)
     assert (str(first.status), sorted(made)) == ("failed", ["ann", "ben"])
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "message"),
+    [
+        (dagrun.resume, {"jurnal": None}, "resume has no option jurnal; did you mean journal"),
+        (dagrun.resume, {"inputs": {}, "journal": None}, "resume has no option inputs"),
+        (dagrun.resume, {"tools": []}, "resume cannot do without journal="),
+        (dagrun.retry, {}, "retry cannot do without journal="),
+    ],
+)
+async def test_options_that_do_not_fit_are_named(function: Any, options: dict[str, Any], message: str) -> None:
+    """A misspelt one that is ignored would be a surprise in the middle of the run."""
+    with pytest.raises(ContractError, match=message):
+        async with function(RUN, **options):
+            raise AssertionError("it has begun")

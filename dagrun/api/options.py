@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Required, TypedDict
+from typing import Any, TypedDict
 
 from dagrun.api.checking import AnyPlan, AnySecrets, Inputs, check, must_be, toolbox_of
 from dagrun.errors import ContractError
@@ -19,19 +19,16 @@ from dagrun.model.protocols import Executor
 from dagrun.model.question import Approver
 from dagrun.model.redaction import Hook
 from dagrun.model.secret import NO_SECRETS, secrets_from
-from dagrun.model.toolbox import Tools
+from dagrun.model.toolbox import Tools, hint
 from dagrun.model.verdict import Critic
 
 
-class DraftOptions(TypedDict, total=False):
-    """The options of `draft`: those of `start`, the goal excepted."""
+class HostOptions(TypedDict, total=False):
+    """What every way to carry out a run takes from the host; see `start`."""
 
     tools: Tools | None
     policy: Policy | None
-    inputs: Inputs | None
     artifacts: Path | None
-    run_id: str | None
-    seed: int | None
     on_event: Callable[[Event], object] | None
     planner: Planner | None
     critics: Sequence[Critic]
@@ -40,6 +37,14 @@ class DraftOptions(TypedDict, total=False):
     executors: Mapping[str, Executor] | None
     secrets: AnySecrets | None
     redact: Hook | None
+
+
+class DraftOptions(HostOptions, total=False):
+    """The options of `draft`: those of `start`, the goal excepted."""
+
+    inputs: Inputs | None
+    run_id: str | None
+    seed: int | None
     journal: Journal | None
     labels: Mapping[str, Any] | None
     expires_after: float | None
@@ -51,46 +56,46 @@ class RunOptions(DraftOptions, total=False):
     goal: str | None
 
 
-class ResumeOptions(TypedDict, total=False):
+class _FromJournal(TypedDict):
+    """What cannot be left out where a run comes from a journal."""
+
+    journal: Journal
+
+
+class ResumeOptions(HostOptions, _FromJournal, total=False):
     """The options of `resume`."""
 
-    journal: Required[Journal]
-    tools: Tools | None
-    policy: Policy | None
-    artifacts: Path | None
-    on_event: Callable[[Event], object] | None
-    planner: Planner | None
-    critics: Sequence[Critic]
-    approver: Approver | None
-    attended: bool
-    executors: Mapping[str, Executor] | None
-    secrets: AnySecrets | None
-    redact: Hook | None
     allow_differences: bool
     steal: bool
 
 
-class RetryOptions(TypedDict, total=False):
+class RetryOptions(HostOptions, _FromJournal, total=False):
     """The options of `retry`."""
 
-    journal: Required[Journal]
-    tools: Tools | None
-    policy: Policy | None
     new_id: str | None
-    artifacts: Path | None
     parent_artifacts: Path | None
     seed: int | None
-    on_event: Callable[[Event], object] | None
-    planner: Planner | None
-    critics: Sequence[Critic]
-    approver: Approver | None
-    attended: bool
-    executors: Mapping[str, Executor] | None
-    secrets: AnySecrets | None
-    redact: Hook | None
     labels: Mapping[str, Any] | None
     expires_after: float | None
     allow_differences: bool
+
+
+def must_fit(options: Mapping[str, object], kind: type, function: str) -> None:
+    """Refuse options that *function* does not have, and those that it cannot do without.
+
+    Args:
+        options: As they were given.
+        kind: What describes them, a `TypedDict`.
+        function: For the message.
+
+    Raises:
+        ContractError: One is unknown, or missing.
+    """
+    known, wanted = kind.__annotations__, kind.__required_keys__  # type: ignore[attr-defined]
+    if unknown := sorted(options.keys() - known.keys()):
+        raise ContractError(f"{function} has no option {unknown[0]}{hint(unknown[0], known)}")
+    if missing := sorted(wanted - options.keys()):
+        raise ContractError(f"{function} cannot do without {missing[0]}=…")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

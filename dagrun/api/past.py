@@ -12,7 +12,7 @@ from random import Random
 import anyio
 
 from dagrun.api.checking import must_be, toolbox_of
-from dagrun.api.options import ResumeOptions
+from dagrun.api.options import ResumeOptions, must_fit
 from dagrun.errors import CannotResume, JournalDamaged
 from dagrun.graph.contracts import checked_from, contract_of, differences
 from dagrun.model.event import Event, RunEnded, RunResumed, RunStarted
@@ -88,6 +88,7 @@ async def taken_up(
     Raises:
         JournalError: It cannot be taken over, or not as it is.
     """
+    must_fit(options, ResumeOptions, "resume")
     tape = await options["journal"].open(run_id, steal=options.get("steal", False))
     try:
         events = events_of(run_id, tape.lines)

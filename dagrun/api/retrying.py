@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import anyio
 
 from dagrun.api.carried_files import are_there, bring, files_named
 from dagrun.api.checking import toolbox_of
-from dagrun.api.options import Options, RetryOptions
+from dagrun.api.options import Options, RetryOptions, must_fit
 from dagrun.api.past import opening_at_end
 from dagrun.api.replaying import Replayed, replayed
 from dagrun.errors import CannotResume, JournalFailed
@@ -82,6 +82,7 @@ async def failed_part(
     Raises:
         JournalError: The run cannot be read, has not ended, has succeeded, has an effect in doubt, or would repeat one.
     """
+    must_fit(options, RetryOptions, "retry")
     events = events_of(run_id, await options["journal"].read(run_id))
     past = replayed(run_id, events)
     graph = past.graph
@@ -138,22 +139,9 @@ def _taken_over(
     )
 
 
-_HANDED_ON = frozenset(
-    (
-        "artifacts",
-        "seed",
-        "on_event",
-        "planner",
-        "critics",
-        "approver",
-        "attended",
-        "executors",
-        "redact",
-        "journal",
-        "labels",
-        "expires_after",
-    )
-)
+# What the plan was checked with is part of it; all else goes to the new run as it is.
+_OF_THE_PLAN = frozenset(("tools", "policy", "secrets"))
+_HANDED_ON = frozenset(field.name for field in fields(Options)) - _OF_THE_PLAN
 
 
 def _roots_of(steps: Iterable[Node]) -> dict[str, tuple[str, int]]:

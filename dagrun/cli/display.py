@@ -16,7 +16,8 @@ from dagrun.cli.guard import guarded
 from dagrun.cli.secrecy_state import STATE
 from dagrun.cli.terminal import is_drawable
 from dagrun.errors import shorten
-from dagrun.model.event import AttemptStarted, Event, PlannerCalled, RunEnded
+from dagrun.model.call_event import PlannerCalled
+from dagrun.model.event import AttemptStarted, Event, RunEnded
 from dagrun.observe.progress import ProgressTable
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from dagrun.cli.interrupts import Interrupts
 from dagrun.cli.jobs import Goal
 from dagrun.graph.checked import CheckedPlan
 from dagrun.model.brief import Brief, Planner, RevisedBy
-from dagrun.model.event import DraftEnded, Event, PlannerCalled, Spliced, StepSettled
+from dagrun.model.call_event import PlannerCalled
+from dagrun.model.event import DraftEnded, Event, Spliced, StepSettled
 from dagrun.model.outcome import Status
 from dagrun.model.patch import Add
 from dagrun.model.plan import Step

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from dagrun.graph.drafts import thaw
 from dagrun.graph.history import PastReplan
+from dagrun.model.call_event import PlannerCalled
 from dagrun.model.event import (
     PatchRefused,
-    PlannerCalled,
     QuestionAnswered,
     QuestionAsked,
     ReplanEnded,

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dagrun.model.event import (
-    ModelCharged,
-    ModelReserved,
-    PlannerAsked,
-    RunReopened,
-    RunResumed,
-    RunStopping,
-    RunSuspended,
-)
+from dagrun.model.call_event import ModelCharged, ModelReserved, PlannerAsked
+from dagrun.model.event import RunReopened, RunResumed, RunStopping, RunSuspended
 from dagrun.model.outcome import Recovery, State
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from dagrun.graph.history import PastReplan, Revision
 from dagrun.graph.node import Node
 from dagrun.model import event as events
 from dagrun.model.brief import Trigger
+from dagrun.model.call_event import ModelCharged, ModelReserved, PlannerAsked, PlannerCalled
 from dagrun.model.event import AttemptEnded, AttemptStarted, Event, RunEnded, RunStarted, StepSettled
 from dagrun.model.outcome import SETTLED, Attempt, Recovery, State, Status
 from dagrun.model.question import Question
@@ -115,7 +116,7 @@ class LiveGraph:
         self.models = ModelUse()
         self.warnings: list[str] = []
         self.has_plan = bool(plan.steps)
-        self.model_calls: dict[int, tuple[events.ModelReserved, events.ModelCharged | None]] = {}
+        self.model_calls: dict[int, tuple[ModelReserved, ModelCharged | None]] = {}
         self._labels: dict[str, float] | None = None
         self.roots: Mapping[str, tuple[str, int]] = {}
         self.nodes = nodes = {
@@ -383,13 +384,13 @@ _APPLY: Final[Mapping[type[Event], Callable[[LiveGraph, Any], None]]] = {
     events.PatchRefused: answers.patch_refused,
     events.DraftStarted: drafts.draft_started,
     events.DraftEnded: drafts.draft_ended,
-    events.PlannerCalled: answers.planner_called,
+    PlannerCalled: answers.planner_called,
     events.CeilingNear: LiveGraph._ceiling_near,
     events.RunSuspended: interruptions.run_suspended,
     events.RunResumed: interruptions.run_resumed,
     events.RunReopened: interruptions.run_reopened,
     events.RunStopping: interruptions.run_stopping,
-    events.PlannerAsked: interruptions.planner_asked,
-    events.ModelReserved: interruptions.model_reserved,
-    events.ModelCharged: interruptions.model_charged,
+    PlannerAsked: interruptions.planner_asked,
+    ModelReserved: interruptions.model_reserved,
+    ModelCharged: interruptions.model_charged,
 }

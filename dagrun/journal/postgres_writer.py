@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -15,6 +14,7 @@ from dagrun.errors import JournalError, JournalFailed, OwnerLost
 from dagrun.journal.anchor import Anchor, Mark
 from dagrun.journal.beside import Beside
 from dagrun.journal.chain import link
+from dagrun.journal.handover import Handover
 from dagrun.journal.postgres_links import Links
 from dagrun.model.journal import Durability
 
@@ -22,11 +22,8 @@ if TYPE_CHECKING:
     from asyncpg import Connection
 
 MAX_BATCH: Final = 500  # records
-MAX_BYTES: Final = 4 * 1024 * 1024  # in a batch
 PAUSE: Final = 0.01  # seconds to wait for more records while nobody waits for these
 RELEASE_SECONDS: Final = 5.0
-
-Unit = Sequence[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +43,7 @@ class Claim:
     seconds: float
 
 
-class Writer:
+class Writer(Handover):
     """Writes in the loop beside what the loop of the run hands over.
 
     Nothing is acknowledged before it is committed, and the anchor, if there is one, says so.
@@ -57,8 +54,7 @@ class Writer:
         claim: The right to write.
         anchor: Open for writing, closed at the end; `None` if there is none.
         last: Number and digest of the last record that is there.
-        tell: Called in the loop beside when the loop of the run should look: at `acknowledged` if it has set
-            `is_awaited`, and at `failure` and `has_ended`.
+        tell: As for `Handover`; called in the loop beside.
     """
 
     def __init__(
@@ -71,42 +67,13 @@ class Writer:
         last: tuple[int, bytes],
         tell: Callable[[], None],
     ) -> None:
+        super().__init__(last[0], MAX_BATCH, tell)
         self.claim = claim
-        self.acknowledged = last[0]
-        self.is_awaited = False
-        self.has_ended = False
-        self.failure: JournalError | None = None
         self._beside = beside
         self._links = links
         self._anchor = anchor
         self._seq, self._digest = last
-        self._tell = tell
-        # Both loops change these, each by single steps that need no lock: one adds at the right, one takes at the left.
-        self._units: deque[Unit] = deque()
-        self._handed = self._taken = 0  # records: one number for each loop
         self._bell: anyio.Event | None = None
-        self._is_dozing = self._is_idle = self._is_closing = False
-
-    # On the loop of the run -------------------------------------------------------------------------------------------
-
-    def put(self, unit: Unit) -> None:
-        """Hand over what becomes durable together."""
-        self._units.append(unit)
-        self._handed += len(unit)
-        if self._is_dozing and (self._is_idle or self._handed - self._taken >= MAX_BATCH):
-            self._ring()
-
-    def hurry(self) -> None:
-        """Have it tell when it has written something: somebody waits."""
-        if not self.is_awaited:
-            self.is_awaited = True
-            if self._is_dozing:
-                self._ring()
-
-    def close(self) -> None:
-        """Have it write what is left, let go of the run, and end."""
-        self._is_closing = True
-        self._ring()
 
     # In the loop beside -----------------------------------------------------------------------------------------------
 
@@ -149,7 +116,7 @@ class Writer:
         self._raise_failure()
         if not self._units:
             return None
-        if not self.is_awaited and not self._is_closing:
+        if not self._is_urgent:
             # Nobody waits: what comes in the next moment goes along.
             with anyio.move_on_after(PAUSE):
                 await self._doze(is_idle=False)
@@ -168,24 +135,11 @@ class Writer:
     def _has_reason(self, *, is_idle: bool) -> bool:
         if self._is_closing or self.failure is not None:
             return True
-        return bool(self._units) if is_idle else self.is_awaited or self._handed - self._taken >= MAX_BATCH
+        return bool(self._units) if is_idle else self._is_urgent
 
     def _raise_failure(self) -> None:
         if self.failure is not None:
             raise self.failure
-
-    def _gather(self) -> list[bytes]:
-        batch: list[bytes] = []
-        size = 0
-        while self._units:
-            unit = self._units[0]
-            size += sum(map(len, unit))
-            if batch and (len(batch) + len(unit) > MAX_BATCH or size > MAX_BYTES):
-                break
-            self._units.popleft()
-            self._taken += len(unit)
-            batch += unit
-        return batch
 
     async def _write(self, batch: list[bytes]) -> None:
         seq, digest = self._seq, self._digest
@@ -198,10 +152,7 @@ class Writer:
         await self._links.ask(lambda connection: self._add(connection, texts, digests))
         self._seq, self._digest = seq, digest
         await self._move_anchor(Mark(seq, digest.hex(), self.claim.token))
-        self.acknowledged = seq
-        if self.is_awaited:
-            self.is_awaited = False
-            self._tell()
+        self._acknowledge(seq)
 
     async def _add(self, connection: Connection, texts: list[str], digests: list[str]) -> None:
         """Add records behind the last one, or find that they were added when the connection was lost."""

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
-import anyio
-from anyio.lowlevel import EventLoopToken, current_token
+import anyio.to_thread
 
-from dagrun.errors import JournalError, JournalFailed
 from dagrun.journal import inbox
 from dagrun.journal.places import Place
-from dagrun.journal.waiting import Waiting
 from dagrun.journal.writer import Writer
-from dagrun.model.journal import Durability, Letter, Line
-from dagrun.runtime.backend import call_soon
+from dagrun.journal.written_tape import WrittenTape
+from dagrun.model.journal import Durability, Line
 
 
-class SQLiteTape:
+class SQLiteTape(WrittenTape[inbox.Inbox, Writer]):
     """The records of one run, in the hands of the one who may add to them.
 
     Args:
@@ -36,74 +32,8 @@ class SQLiteTape:
         lines: Sequence[Line],
         start: Callable[[Callable[[], None]], Writer],
     ) -> None:
-        self.run_id = run_id
-        self.durability = durability
-        self.lines = lines
-        self.artifacts: Path | None = place.artifacts
-        self.on_failure: Callable[[JournalError], None] = _ignore
+        super().__init__(run_id, durability, lines, place.artifacts, inbox=inbox.Inbox(place), start=start)
         self._place = place
-        self._inbox = inbox.Inbox(place)
-        self._loop: EventLoopToken = current_token()
-        self._unit: list[bytes] = []
-        self._last = len(lines)
-        self._waiting = Waiting()
-        self._ended = anyio.Event()
-        self._is_closed = False
-        self._writer = start(lambda: call_soon(self._loop, self._hear))
-
-    def append(self, text: bytes) -> int:
-        """Add a record, and give its number."""
-        self._unit.append(text)
-        self._last += 1
-        return self._last
-
-    def flush(self) -> None:
-        """Hand on what was added since the last time: it becomes durable together, all of it or nothing."""
-        if not self._unit:
-            return
-        unit, self._unit = self._unit, []
-        if not self._is_closed and not self._writer.has_ended:
-            self._writer.put(unit)
-
-    async def durable(self, seq: int | None = None) -> None:
-        """Wait until record *seq* is durable; by default, the last one that was added.
-
-        Raises:
-            JournalFailed: It could not be written, or came after the tape was closed.
-            OwnerLost: Somebody else has taken the run over; nothing of it was written.
-            ValueError: There is no such record.
-        """
-        self.flush()
-        if seq is None:
-            seq = self._last
-            self._raise_failure()
-        elif seq > self._last:
-            raise ValueError(f"record {seq} was never added; the last one is {self._last}")
-        writer = self._writer
-        while writer.acknowledged < seq:
-            if writer.has_ended:
-                # What was acknowledged before the end is durable all the same.
-                if writer.acknowledged < seq:
-                    self._raise_failure()
-                    raise JournalFailed(f"the tape of run '{self.run_id}' is closed: record {seq} came too late")
-                return
-            event = self._waiting.event(seq)
-            writer.hurry(self._waiting.first)
-            # It may have become durable just before the writer was asked to tell.
-            if writer.acknowledged < seq and not writer.has_ended:
-                await event.wait()
-
-    def letters(self) -> AsyncIterator[Letter]:
-        """The letters that others have left, each once, oldest first; waits for more."""
-        return self._inbox
-
-    async def backlog(self) -> list[Letter]:
-        """The letters that lie there now, oldest first; `letters` does not give them again.
-
-        Raises:
-            JournalFailed: They cannot be read.
-        """
-        return await self._inbox.backlog()
 
     async def discard(self, letter: str) -> None:
         """Throw a letter away.
@@ -115,39 +45,5 @@ class SQLiteTape:
 
     async def aclose(self) -> None:
         """Write what is left, and let go of the run."""
-        self.flush()
-        if not self._is_closed:
-            self._is_closed = True
-            self._inbox.close()
-            self._writer.close()
-        with anyio.CancelScope(shield=True):  # it takes no longer than the disk, or whoever has locked the database
-            await self._ended.wait()
+        await super().aclose()
         self._writer.join()
-
-    def _hear(self) -> None:
-        """Look at what the writer has done."""
-        writer = self._writer
-        if writer.has_ended:
-            self._end()
-            return
-        # Again, if it has gone on between the look and the request.
-        while self._waiting.wake(writer.heard()):
-            writer.hurry(self._waiting.first)
-
-    def _end(self) -> None:
-        self._waiting.wake_all()
-        if self._ended.is_set():
-            return
-        self._ended.set()
-        if self._writer.failure is not None:
-            self.on_failure(self._writer.failure)
-
-    def _raise_failure(self) -> None:
-        failure = self._writer.failure
-        if failure is not None and self._writer.has_ended:
-            # A new one each time: many tasks may raise it at once.
-            raise type(failure)(*failure.args) from failure
-
-
-def _ignore(_: JournalError) -> None:
-    """What a failure calls that nobody wants to hear of."""

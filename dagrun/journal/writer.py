@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Final
 
@@ -13,18 +12,16 @@ from dagrun.errors import JournalError, JournalFailed
 from dagrun.journal.anchor import Anchor, Mark
 from dagrun.journal.chain import link
 from dagrun.journal.database import insertion, writing
+from dagrun.journal.handover import Handover
 from dagrun.journal.lease import Lease
 from dagrun.journal.places import Place
 
 MAX_BATCH: Final = 200  # records: more at a time would keep the interpreter from the loop for too long
-MAX_BYTES: Final = 4 * 1024 * 1024  # in a batch
 PAUSE: Final = 0.003  # seconds to wait for more records while nobody waits for these
 _ROWS: Final = (128, 64, 32, 16, 8, 4, 2, 1)  # of one statement: few statements to prepare, and few steps for many rows
 
-Unit = Sequence[bytes]
 
-
-class Writer:
+class Writer(Handover):
     """Writes in a thread of its own what the loop hands over.
 
     Nothing is acknowledged before it is committed, the files are still those that were opened, and the anchor says so.
@@ -36,8 +33,7 @@ class Writer:
         anchor: Open for writing; closed at the end.
         files: What the files of the database are.
         last: Number and digest of the last record that is there.
-        tell: Called in the thread when the loop should look: at `heard`, since somebody waits for it, and at
-            `has_ended` and `failure`.
+        tell: As for `Handover`; called in the thread.
     """
 
     def __init__(
@@ -51,48 +47,16 @@ class Writer:
         last: tuple[int, bytes],
         tell: Callable[[], None],
     ) -> None:
-        self.acknowledged = last[0]
-        self._awaited = 0  # the first record that somebody waits for
-        self._has_told = False
-        self.has_ended = False
-        self.failure: JournalError | None = None
+        super().__init__(last[0], MAX_BATCH, tell)
         self._place = place
         self._database = database
         self._lease = lease
         self._anchor = anchor
         self._seq, self._digest = last
-        self._tell = tell
         self._files = files
-        # Both threads change these, by single steps that need no lock: one adds at the right, one takes at the left.
-        self._units: deque[Unit] = deque()
-        self._handed = self._taken = 0  # records: one number for each thread
         self._bell: SimpleQueue[None] = SimpleQueue()
-        self._is_dozing = self._is_idle = self._is_closing = False
         self._thread = threading.Thread(target=self._run, name=f"journal of {lease.run_id}", daemon=True)
         self._thread.start()
-
-    def put(self, unit: Unit) -> None:
-        """Hand over what becomes durable together."""
-        self._units.append(unit)
-        self._handed += len(unit)
-        if self._is_dozing and (self._is_idle or self._handed - self._taken >= MAX_BATCH):
-            self._ring()
-
-    def hurry(self, seq: int) -> None:
-        """Have it tell when record *seq* is durable, and not wait for more to write along; 0 is for no record."""
-        self._awaited = seq
-        if seq and self._is_dozing:
-            self._ring()
-
-    def heard(self) -> int:
-        """Give the last record that is durable; the thread tells again when there is more that somebody waits for."""
-        self._has_told = False
-        return self.acknowledged
-
-    def close(self) -> None:
-        """Have the thread write what is left and end."""
-        self._is_closing = True
-        self._ring()
 
     def join(self) -> None:
         """Wait for the thread, which has told that it ends."""
@@ -134,13 +98,10 @@ class Writer:
                 return []
         # Nobody waits: what comes in the next moment goes along. A transaction costs as much as ten records.
         self._is_dozing = True
-        if not self._is_urgent():
+        if not self._is_urgent:
             self._doze(PAUSE)
         self._is_dozing = False
         return self._gather()
-
-    def _is_urgent(self) -> bool:
-        return bool(self._awaited) or self._is_closing or self._handed - self._taken >= MAX_BATCH
 
     def _wait_for_work(self) -> bool:
         """Wait for the first unit, or the end; say whether something rang."""
@@ -150,29 +111,13 @@ class Writer:
         self._is_idle = self._is_dozing = False
         return has_rung
 
-    def _gather(self) -> list[bytes]:
-        batch: list[bytes] = []
-        size = 0
-        while self._units:
-            unit = self._units[0]
-            size += sum(map(len, unit))
-            if batch and (len(batch) + len(unit) > MAX_BATCH or size > MAX_BYTES):
-                break
-            self._units.popleft()
-            self._taken += len(unit)
-            batch += unit
-        return batch
-
     def _write(self, batch: list[bytes]) -> None:
         self._transaction(lambda database: self._add(database, batch))
         if not batch:
             return
         self._check_files()
         self._anchor.write(Mark(self._seq, self._digest.hex(), self._lease.token))
-        self.acknowledged = self._seq
-        if 0 < self._awaited <= self._seq and not self._has_told:
-            self._has_told = True
-            self._tell()
+        self._acknowledge(self._seq)
 
     def _transaction(self, act: Callable[[sqlite3.Connection], None]) -> None:
         """Do *act* in a transaction that nobody else can come between."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from dagrun.model import event as events
+from dagrun.model.call_event import PlannerCalled
 from dagrun.model.event import AttemptEnded, Event, Reviewed, StepSettled
 from dagrun.model.outcome import Outcome
 from dagrun.model.redaction import Redactor
@@ -62,7 +63,7 @@ def _reason(event: Any, redactor: Redactor) -> None:
     event.reason = redactor.text(event.reason)
 
 
-def _called(event: events.PlannerCalled, redactor: Redactor) -> None:
+def _called(event: PlannerCalled, redactor: Redactor) -> None:
     event.fault = redactor.text(event.fault)
 
 
@@ -95,7 +96,7 @@ CLEANERS: Final[Mapping[type[Event], Callable[[Any, Redactor], None]]] = {
     events.GoalChanged: _goal,
     events.DraftStarted: _goal,
     events.DraftEnded: _draft_ended,
-    events.PlannerCalled: _called,
+    PlannerCalled: _called,
     events.ReplanRequested: _requested,
     events.ReplanEnded: _reason,
     events.QuestionAnswered: _answered,

@@ -15,6 +15,7 @@ from typing import Final
 from pydantic_core import to_json
 
 from dagrun.errors import ContractError, RecordRefused, UnknownFormat, shorten
+from dagrun.model import call_event
 from dagrun.model import event as events
 from dagrun.model.event import AttemptEnded, AttemptStarted, Event
 from dagrun.model.forms import Fields
@@ -26,7 +27,7 @@ from dagrun.model.value import Stored, Unavailable
 _NOT_RECORDED: Final = frozenset((Event, events.Progress, events.Gap))
 RECORDED: Final = {
     kind.__name__: kind
-    for kind in vars(events).values()
+    for kind in (*vars(events).values(), *vars(call_event).values())
     if isinstance(kind, type) and issubclass(kind, Event) and kind not in _NOT_RECORDED
 }
 

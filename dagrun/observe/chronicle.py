@@ -11,6 +11,7 @@ from typing import Any, Final
 from dagrun.api.replaying import Replayed
 from dagrun.errors import shorten
 from dagrun.model import event as events
+from dagrun.model.call_event import ModelCharged, PlannerCalled
 from dagrun.model.event import Event
 from dagrun.model.question import Answer
 from dagrun.observe.decisions import answer_words, counted, spent, why
@@ -187,11 +188,11 @@ class _Teller:
         which = f"request {event.number}" if event.number else "no request"
         return PLANNER, f"{which}: {event.result}", [event.reason], event.steps
 
-    def planner_called(self, event: events.PlannerCalled) -> Said:
+    def planner_called(self, event: PlannerCalled) -> Said:
         words = [f"fault: {event.fault}" if event.fault else "", spent(event.tokens, event.cost)]
         return PLANNER, f"call {event.number} took {event.seconds:.2f} s", words, ()
 
-    def model_charged(self, event: events.ModelCharged) -> Said | None:
+    def model_charged(self, event: ModelCharged) -> Said | None:
         words = spent(event.tokens or 0, event.cost)
         return (RUN, f"call {event.number} of a model: {words}", (), ()) if words else None
 
@@ -239,8 +240,8 @@ _TELLERS: Final[Mapping[type[Event], Callable[[_Teller, Any], Said | None]]] = M
         events.ReplanRequested: _Teller.replan_requested,
         events.ReplanStarted: _Teller.replan_started,
         events.ReplanEnded: _Teller.replan_ended,
-        events.PlannerCalled: _Teller.planner_called,
-        events.ModelCharged: _Teller.model_charged,
+        PlannerCalled: _Teller.planner_called,
+        ModelCharged: _Teller.model_charged,
         events.QuestionAsked: _Teller.question_asked,
         events.QuestionAnswered: _Teller.question_answered,
     }

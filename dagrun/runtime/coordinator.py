@@ -18,7 +18,6 @@ from dagrun.decide.governor import is_seen, signature_of
 from dagrun.decide.proposals import as_in_plan, diff_of, is_doubtful, needs_person
 from dagrun.errors import Problem, shorten
 from dagrun.graph.answers import GOAL
-from dagrun.graph.difference import patch_of
 from dagrun.graph.ledger import Ledger, Near
 from dagrun.graph.live import LiveGraph
 from dagrun.graph.patch import CheckedPatch, Splicer
@@ -28,6 +27,7 @@ from dagrun.model.patch import Patch
 from dagrun.model.plan import Plan
 from dagrun.runtime.drafting import Drafting, Request
 from dagrun.runtime.people import People
+from dagrun.runtime.planner_answers import patch_from
 from dagrun.runtime.planner_calls import Over, PlannerCalls, Refused
 from dagrun.runtime.record import Record
 from dagrun.runtime.scheduler import Scheduler
@@ -322,7 +322,7 @@ class Coordinator:
     ) -> tuple[Patch | None, CheckedPatch | None, tuple[Problem, ...]]:
         """Turn an answer into a patch, and check that; whatever it is, looking at it cannot hurt the run."""
         try:
-            patch = self._patch_from(said, told)
+            patch = patch_from(said, told.brief, told.known, self._graph)
             checked, problems = self._check(request, patch, told.known)
             if isinstance(said, Plan):
                 problems = tuple(as_in_plan(problems, patch, said))
@@ -335,30 +335,6 @@ class Coordinator:
             # Data that no check has thought of; or a fault of ours, so the trace is kept.
             _LOG.exception("the answer of the planner could not be checked")
             raise Over("failed", f"the planner's answer cannot be checked: {type(error).__name__}") from error
-
-    def _patch_from(self, said: object, told: _Told) -> Patch:
-        brief = told.brief
-        match said:
-            case None if brief.is_first:
-                raise Over("failed", "the planner has none")
-            case None:
-                raise Over("unchanged", "the planner leaves the plan as it is")
-            case Patch(edits=(), more=False) if brief.is_next and not said.changes_output:
-                raise Over("unchanged", said.reason or "the planner has nothing to add")
-            case Plan():
-                count, limit = len(said.steps), self._policy.max_edits
-                if count > limit + len(self._graph.nodes):
-                    raise Refused(Problem("DR409", "steps", {"count": str(count), "limit": str(limit)}))
-                if brief.is_first and not said.steps:  # nothing is changed by that, and there still is no plan
-                    raise Refused(Problem("DR111", "steps"))
-                patch = patch_of(self._graph, said, brief.revision, told.known)
-                if not patch.edits and not patch.changes_output:
-                    raise Over("unchanged", "the planner's plan is the one that is carried out already")
-                return patch
-            case Patch():
-                return said if said.base is not None else said.model_copy(update={"base": brief.revision})
-            case _:
-                raise Over("failed", f"the planner's answer is no patch but a {type(said).__name__}")
 
     def _check(
         self, request: Request, patch: Patch, known: frozenset[str]

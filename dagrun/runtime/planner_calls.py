@@ -16,7 +16,7 @@ from dagrun.decide.delays import retry_delay
 from dagrun.errors import CannotPlan, ModelError, OverCeiling, PlanRefused, Problem, shorten
 from dagrun.graph.ledger import Ledger
 from dagrun.model.brief import Brief, Planner
-from dagrun.model.event import PlannerCalled
+from dagrun.model.call_event import PlannerCalled
 from dagrun.model.outcome import Status
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
 from dagrun.model.policy import Policy

@@ -15,6 +15,7 @@ from dagrun.graph.node import Node
 from dagrun.graph.patch import CheckedPatch, Origin
 from dagrun.model import event as events
 from dagrun.model.brief import Trigger
+from dagrun.model.call_event import ModelCharged, ModelReserved, PlannerAsked
 from dagrun.model.event import (
     Event,
     StepExpanded,
@@ -231,20 +232,20 @@ class Record(EventLog):
     def ask_planner(self) -> int:
         """Note that the planner is called; give the number of the call."""
         number = self.graph.planner_calls + 1
-        self.emit(events.PlannerAsked(self.next_seq(), self.at(), number))
+        self.emit(PlannerAsked(self.next_seq(), self.at(), number))
         return number
 
     def reserve_model(self, who: str, tokens: int | None, cost: float | None) -> int:
         """Note that a model is about to be called; give the number of the call."""
         number = len(self.graph.model_calls) + 1
-        self.emit(events.ModelReserved(self.next_seq(), self.at(), number, who, tokens, cost))
+        self.emit(ModelReserved(self.next_seq(), self.at(), number, who, tokens, cost))
         self.deliver()
         return number
 
     def charge_model(self, number: int, tokens: int | None, cost: float | None) -> None:
         """Note what such a call has used, unless the run has ended meanwhile."""
         if self.ended_at is None and self.graph.model_calls[number][1] is None:
-            self.emit(events.ModelCharged(self.next_seq(), self.at(), number, tokens, cost))
+            self.emit(ModelCharged(self.next_seq(), self.at(), number, tokens, cost))
 
     # People -----------------------------------------------------------------------------------------------
 
