@@ -22,6 +22,7 @@ import anyio
 from dagrun.api import Engine
 from dagrun.errors import CannotResume, JournalDamaged, JournalError, RunHeld, ToolError
 from dagrun.graph.fold import state_hash
+from dagrun.journal.chain import END, Chain
 from dagrun.journal.lease import Lease
 from dagrun.journal.sqlite import SQLiteJournal
 from dagrun.journal.writer import Writer
@@ -176,9 +177,11 @@ class KillingWriter(Writer):
     counted: Path | None = None
 
     def _gather(self) -> list[bytes]:
-        unit = self._units.popleft()
-        self._taken += len(unit)
-        return list(unit)
+        most, self._most = self._most, 1
+        try:
+            return super()._gather()
+        finally:
+            self._most = most
 
     def _write(self, batch: list[bytes]) -> None:
         if not batch:
@@ -207,14 +210,12 @@ class UnfencedWriter(Writer):
     """Adds to what is there, whoever has written it."""
 
     def _add(self, database: sqlite3.Connection, batch: list[bytes]) -> None:
-        seq, digest = database.execute("SELECT seq, digest FROM records ORDER BY seq DESC LIMIT 1").fetchone() or (
-            0,
-            b"",
-        )
-        if seq:
-            self._seq, self._digest = seq, bytes.fromhex(digest.decode())
+        rows = database.execute("SELECT text FROM records ORDER BY seq").fetchall()
+        there = [text for (row,) in rows for text in row.split(END)]
+        if there:
+            self._chain = Chain(self._lease.run_id, there)
             texts = []
-            for number, text in enumerate(batch, seq + 1):
+            for number, text in enumerate(batch, len(there) + 1):
                 record = json.loads(text)
                 if record.get("seq") != number:
                     record["seq"] = number

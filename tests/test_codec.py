@@ -25,7 +25,7 @@ from dagrun.model.codec import RECORDED, decode, encode
 from dagrun.model.event import AttemptEnded, AttemptStarted, Event, RunStarted, Spliced, StepExpanded, StepSettled
 from dagrun.model.forms import Fields
 from dagrun.model.opening import Opening
-from dagrun.model.outcome import Decision, Outcome, Recovery, State
+from dagrun.model.outcome import PROCEED, Decision, Outcome, Recovery, State
 from dagrun.model.patch import Add, Consequence
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import Policy
@@ -39,7 +39,6 @@ from random_cases import make_case
 from records import EXAMPLES
 
 FIXTURE: Final = Path(__file__).parent / "data" / "journal_format_1.jsonl"
-PROCEED: Final = Decision(Recovery.PROCEED)
 
 TEXTS: Final = st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(
     ['"', "\\", "\u2028\u2029\x85", "\x00\x1f\x7f", "\n\r\t", "</script>", "é€😀", "${load}", '{"v":1}']

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
 from hashlib import sha256
@@ -131,25 +132,32 @@ async def test_blocks_that_are_zero_or_of_another_place_are_never_taken_for_reco
 EDITS = {
     "text": ["UPDATE records SET text = replace(text, 'abc', 'abd') WHERE seq = 7"],
     "digest": ["UPDATE records SET digest = replace(digest, 'a', 'b') WHERE seq = 7"],
-    "text, where the anchor knows nothing": ["UPDATE records SET text = replace(text, 'abc', 'abd') WHERE seq = 60"],
+    "text, where the anchor knows nothing": ["UPDATE records SET text = replace(text, 'abc', 'abd') WHERE seq = 56"],
     "cut out": ["DELETE FROM records WHERE seq = 7"],
     "cut out, and moved up": [
         "DELETE FROM records WHERE seq = 7",
         "UPDATE records SET seq = -seq WHERE seq > 7",
-        "UPDATE records SET seq = -seq - 1 WHERE seq < 0",
+        "UPDATE records SET seq = -seq - 6 WHERE seq < 0",
     ],
-    "cut off": ["DELETE FROM records WHERE seq > 40"],
+    "one of six cut out": ["UPDATE records SET text = substr(text, instr(text, char(30)) + 1) WHERE seq = 7"],
+    "six made one": ["UPDATE records SET text = replace(text, char(30), ' ') WHERE seq = 7"],
+    "two rows made one": [
+        "UPDATE records SET text = text || char(30) || (SELECT text FROM records WHERE seq = 13), "
+        "digest = (SELECT digest FROM records WHERE seq = 7) WHERE seq = 7",
+        "DELETE FROM records WHERE seq = 13",
+    ],
+    "cut off": ["DELETE FROM records WHERE seq > 36"],
     "all gone": ["DELETE FROM records"],
     "begins later": ["DELETE FROM records WHERE seq < 3"],
     "swapped": [
         "UPDATE records SET seq = -7 WHERE seq = 7",
-        "UPDATE records SET seq = 7 WHERE seq = 8",
-        "UPDATE records SET seq = 8 WHERE seq = -7",
+        "UPDATE records SET seq = 7 WHERE seq = 13",
+        "UPDATE records SET seq = 13 WHERE seq = -7",
     ],
     "duplicated": [
         "UPDATE records SET seq = -seq WHERE seq > 7",
-        "UPDATE records SET seq = -seq + 1 WHERE seq < 0",
-        "INSERT INTO records SELECT 8, text, digest FROM records WHERE seq = 7",
+        "UPDATE records SET seq = -seq + 6 WHERE seq < 0",
+        "INSERT INTO records SELECT 13, text, digest FROM records WHERE seq = 7",
     ],
     "number 0": ["INSERT INTO records VALUES (0, '{}', '')"],
     "not text": ["UPDATE records SET text = CAST(text AS BLOB) || x'ff' WHERE seq = 7"],
@@ -178,13 +186,13 @@ async def test_an_edit_is_noticed(patient: Patient, edit: str) -> None:
 @pytest.mark.parametrize(
     ("edit", "seq", "words"),
     [
-        ("text", 7, "record 7 was changed"),
-        ("digest", 7, "record 7 was changed"),
-        ("cut out", 7, "record 7 is missing; the next one is record 8"),
-        ("begins later", 1, "record 1 is missing; the next one is record 3"),
+        ("text", 7, "one of records 7 to 12 was changed"),
+        ("digest", 7, "one of records 7 to 12 was changed"),
+        ("cut out", 7, "record 7 is missing; the next one is record 13"),
+        ("begins later", 1, "record 1 is missing; the next one is record 7"),
         ("swapped", 7, "another one stands in its place"),
         ("number 0", 1, "record 0 stands twice, or out of its order"),
-        ("cut off", 41, "the records end at 40, and 48 were acknowledged"),
+        ("cut off", 37, "the records end at 36, and 48 were acknowledged"),
         ("another format", 0, "format 2"),
     ],
 )
@@ -201,12 +209,13 @@ async def test_a_chain_that_was_made_anew_is_noticed_by_the_anchor(patient: Pati
     """Whoever can write the database can compute digests; the anchor knows another one."""
     texts = [line.text for line in patient.whole.lines]
     texts[6] = texts[6].replace(b"abc", b"abd")
-    patient.change(
-        lambda database: database.executemany(
-            "UPDATE records SET text = ?, digest = ? WHERE seq = ?",
-            [(line.text.decode(), line.digest, line.seq) for line in chained(RUN, texts)],
-        )
-    )
+    anew = [(line.text.decode(), line.digest, line.seq) for line in chained(RUN, texts)]
+
+    def replace(database: sqlite3.Connection) -> None:
+        database.execute("DELETE FROM records")
+        database.executemany("INSERT INTO records (text, digest, seq) VALUES (?, ?, ?)", anew)
+
+    patient.change(replace)
     with pytest.raises(JournalDamaged, match="made anew"):
         await patient.journal.read(RUN)
 

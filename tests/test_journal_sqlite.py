@@ -321,8 +321,9 @@ async def test_units_are_gathered_and_never_split(folder: Path, units: list[int]
     def watch(mark: Mark) -> None:
         nonlocal last
         database = sqlite3.connect(folder / RUN / "journal.db")
-        (count,) = database.execute("SELECT count(*) FROM records").fetchone()
+        rows = database.execute("SELECT text FROM records").fetchall()
         database.close()
+        count = sum(len(text.split("\x1e")) for (text,) in rows)
         if count != last:
             sizes.append(count - last)
             last = count
@@ -342,12 +343,13 @@ async def test_units_are_gathered_and_never_split(folder: Path, units: list[int]
     assert {sum(sizes[:count]) for count in range(len(sizes) + 1)} <= ends
 
 
-async def test_a_text_that_is_no_text_stops_the_run(folder: Path) -> None:
-    """Records are JSON in UTF-8; what is not would be changed by a database of texts."""
+@pytest.mark.parametrize(("text", "words"), [(b"\xff", "utf-8"), (b'"\x1e"', "no JSON")])
+async def test_a_text_that_is_no_json_stops_the_run(folder: Path, text: bytes, words: str) -> None:
+    """A database of texts would change what is no UTF-8, and what ends a record would make two of one."""
     tape = await SQLiteJournal(folder).create(RUN)
     await write(tape, b"1")
-    tape.append(b"\xff")
-    with pytest.raises(JournalFailed, match="utf-8"):
+    tape.append(text)
+    with pytest.raises(JournalFailed, match=words):
         await tape.durable()
     await tape.aclose()
     assert len(await SQLiteJournal(folder).read(RUN)) == 1

@@ -19,8 +19,10 @@ import pytest
 import postgres_server
 from cut_line import Cut, cut_line
 from dagrun.errors import JournalError, JournalFailed, OwnerLost, RunHeld
+from dagrun.journal.beside import Beside
 from dagrun.journal.postgres import PostgresJournal
 from dagrun.journal.postgres_sql import Sql
+from dagrun.journal.postgres_writer import Writer
 from dagrun.model.journal import Line as Record
 from dagrun.testing.journal_suite import take_letters, write
 from journal_child import RUN, text_of
@@ -306,9 +308,12 @@ class Unfenced(Sql):
 
 
 class UnfencedJournal(PostgresJournal):
-    """A journal without the fence."""
+    """A journal without the fence, whose owners do not look whether the run is still theirs."""
 
     sql_type = Unfenced
+
+    async def _work(self, beside: Beside, writer: Writer, knock: Callable[[], None]) -> None:
+        await writer.run()
 
 
 async def test_it_is_the_fence_that_keeps_a_former_owner_away(server: Server) -> None:

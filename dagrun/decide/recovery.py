@@ -8,10 +8,8 @@ from typing import Final, Literal
 
 from dagrun.decide.delays import retry_delay
 from dagrun.model.effect import Effect
-from dagrun.model.outcome import Decision, ErrorKind, Outcome, Recovery, State, TriggerKind
+from dagrun.model.outcome import PROCEED, Decision, ErrorKind, Outcome, Recovery, State, TriggerKind
 from dagrun.model.plan import OnFailure, RetryRule
-
-PROCEED: Final = Decision(Recovery.PROCEED)
 
 # What a step must not do any more when the run, or the step itself, is on its way out.
 GOES_ON: Final = frozenset((Recovery.RETRY, Recovery.FALL_BACK, Recovery.REPLAN, Recovery.ASK))

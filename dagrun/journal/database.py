@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -18,7 +17,10 @@ from dagrun.model.journal import Durability, Line
 FORMAT: Final = 1  # of the tables
 APPLICATION: Final = 0x64616772  # "dagr": what `file` says of the database
 CHECKPOINT: Final = 4000  # pages of the log: fewer checkpoints cost less, and 16 MB are read fast after a crash
+# A row has what was written in one transaction: the number of the first record, all of them, and the digest of the
+# last. A row for each record takes SQLite four times as long.
 RECORDS = "CREATE TABLE records (seq INTEGER PRIMARY KEY, text TEXT NOT NULL, digest TEXT NOT NULL)"
+INSERT: Final = "INSERT INTO records (seq, text, digest) VALUES (?, ?, ?)"
 _SCHEMA = sorted((RECORDS, lease.TABLE))
 
 # What is wrong with the place, and not with what is in it; the words are for people.
@@ -128,15 +130,6 @@ def _fault_of_schema(database: sqlite3.Connection) -> Fault | None:
     found = database.execute("SELECT CAST(sql AS BLOB) FROM sqlite_master")
     tables = sorted((sql or b"").decode(errors="replace") for (sql,) in found)
     return None if tables == _SCHEMA else Fault(0, "the database does not have the tables of a journal")
-
-
-@cache
-def insertion(count: int) -> str:
-    """The statement that adds *count* records at once.
-
-    A statement per row would hand the interpreter to and fro with the loop for each of them.
-    """
-    return f"INSERT INTO records (seq, text, digest) VALUES {','.join(['(?,?,?)'] * count)}"
 
 
 @contextmanager

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable
 from typing import Final
 
 from dagrun.errors import JournalError
 
 MAX_BYTES: Final = 4 * 1024 * 1024  # in a batch
 
-Unit = Sequence[bytes]
-
 
 class Handover(ABC):
     """What the loop of a run and the writer of its records share; they are in different threads.
 
-    Both change it by single steps that need no lock: the loop adds units at the right, the writer takes them at the
-    left. The writer naps while there is nothing to write, or nobody waits for it, and is rung for when that changes.
+    Both change it by single steps that need no lock: the loop adds texts, and then the end of their unit, at the right;
+    the writer takes many at once at the left. It naps while there is nothing to write, or nobody waits for it, and is
+    rung for when that changes.
 
     Args:
         last: Number of the last record that is durable.
@@ -27,6 +26,7 @@ class Handover(ABC):
             `has_ended` and `failure`.
 
     Attributes:
+        texts: Where the loop adds records. Those of a unit are taken when it has been put.
         acknowledged: Number of the last record that is durable.
         has_ended: Whether nothing is written any more.
         failure: Why, if that was not wanted.
@@ -40,16 +40,17 @@ class Handover(ABC):
         self._tell = tell
         self._awaited = 0  # the first record that somebody waits for
         self._has_told = False
-        self._units: deque[Unit] = deque()
-        self._handed = self._taken = 0  # records: one number for each side
+        self.texts: list[bytes] = []
+        self._ends: list[int] = []  # numbers of the last records of units
+        self._put = self._taken = last  # numbers of records: one for each side
         self._is_dozing = self._is_idle = self._is_closing = False
 
     # On the loop of the run -------------------------------------------------------------------------------------------
 
-    def put(self, unit: Unit) -> None:
-        """Hand over what becomes durable together."""
-        self._units.append(unit)
-        self._handed += len(unit)
+    def put(self, seq: int) -> None:
+        """Hand over what was added, up to record *seq*: it becomes durable together."""
+        self._put = seq
+        self._ends.append(seq)
         if self._is_dozing and (self._is_idle or self._has_batch):
             self._ring()
 
@@ -77,7 +78,7 @@ class Handover(ABC):
 
     @property
     def _has_batch(self) -> bool:
-        return self._handed - self._taken >= self._most
+        return self._put - self._taken >= self._most
 
     @property
     def _is_urgent(self) -> bool:
@@ -86,16 +87,14 @@ class Handover(ABC):
 
     def _gather(self) -> list[bytes]:
         """Take as many whole units as fit into a batch."""
-        batch: list[bytes] = []
-        size = 0
-        while self._units:
-            unit = self._units[0]
-            size += sum(map(len, unit))
-            if batch and (len(batch) + len(unit) > self._most or size > MAX_BYTES):
-                break
-            self._units.popleft()
-            self._taken += len(unit)
-            batch += unit
+        ends, taken = self._ends, self._taken
+        units = max(1, bisect_right(ends, taken + self._most))
+        while units > 1 and sum(map(len, self.texts[: ends[units - 1] - taken])) > MAX_BYTES:
+            units //= 2
+        self._taken = ends[units - 1]
+        batch = self.texts[: self._taken - taken]
+        del self.texts[: len(batch)]
+        del ends[:units]
         return batch
 
     def _acknowledge(self, seq: int) -> None:

@@ -18,7 +18,7 @@ import anyio.to_thread
 from dagrun.errors import ContractError, JournalDamaged, JournalFailed, MissingExtra, RunExists
 from dagrun.journal import anchor, places
 from dagrun.journal.beside import Beside
-from dagrun.journal.chain import seed, verify
+from dagrun.journal.chain import Chain, verify
 from dagrun.journal.lease import this_process
 from dagrun.journal.letters import check_letter
 from dagrun.journal.names import check_run_id, is_run_id, no_such_run
@@ -217,9 +217,8 @@ class PostgresJournal(Readable):
 
     def _start(self, taken: _Taken, tell: Callable[[], None], knock: Callable[[], None]) -> Writer:
         beside = self._loop()
-        digest = bytes.fromhex(taken.lines[-1].digest) if taken.lines else seed(taken.claim.run_id)
-        last = len(taken.lines), digest
-        writer = Writer(beside, self._links, taken.claim, anchor=taken.anchor, last=last, tell=tell)
+        chain = Chain(taken.claim.run_id, (line.text for line in taken.lines))
+        writer = Writer(beside, self._links, taken.claim, anchor=taken.anchor, chain=chain, tell=tell)
         beside.start(partial(self._work, beside, writer, knock))
         return writer
 
@@ -235,10 +234,10 @@ class PostgresJournal(Readable):
             self._keeper.remove(writer)
 
     async def _create(self, run_id: str, claim: str, connection: Connection) -> _Taken:
-        start = seed(run_id)
+        start = Chain(run_id).digest
         async with connection.transaction(isolation="read_committed"):
             owner = this_process().encode()
-            await connection.execute(self._sql.create, run_id, owner, claim, self._lease_seconds, start.hex())
+            await connection.execute(self._sql.create, run_id, owner, claim, self._lease_seconds, start)
             row = await connection.fetchrow(self._sql.find, run_id)
             if row is None or row["claim"] != claim:
                 raise RunExists(f"there is a run '{run_id}' in this journal already; choose another id")
@@ -321,7 +320,7 @@ class PostgresJournal(Readable):
                 places.make_root(folder / claim.run_id)
         if self._anchors is None:
             return None
-        digest = lines[-1].digest if lines else seed(claim.run_id).hex()
+        digest = lines[-1].digest if lines else Chain(claim.run_id).digest
         mark = anchor.Mark(len(lines), digest, claim.token)
         with places.as_failure(f"cannot write the anchor of run '{claim.run_id}'"):
             # A new file: a former owner that wakes up later writes to one that has no name any more.

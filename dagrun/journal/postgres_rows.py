@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dagrun.errors import RunHeld
-from dagrun.journal.chain import Fault, seed
+from dagrun.journal.chain import Chain, Fault
 from dagrun.journal.lease import Holding, Owner, decode, held_text, this_process
 from dagrun.journal.postgres_sql import Sql
 from dagrun.model.journal import Letter, Line
@@ -52,7 +52,7 @@ def fault_of_end(run_id: str, lines: Sequence[Line], seq: int, digest: str) -> F
         return Fault(len(lines) + 1, f"the records end at {len(lines)}, and {seq} were written: the last are lost")
     if len(lines) > seq:
         return Fault(seq + 1, f"{seq} records were written, and there are {len(lines)}: somebody else has added some")
-    if digest != (lines[-1].digest if lines else seed(run_id).hex()):
+    if digest != (lines[-1].digest if lines else Chain(run_id).digest):
         return Fault(seq, "the last record is not the one that the row of the run knows")
     return None
 

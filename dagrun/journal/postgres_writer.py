@@ -13,7 +13,7 @@ import anyio.to_thread
 from dagrun.errors import JournalError, JournalFailed, OwnerLost
 from dagrun.journal.anchor import Anchor, Mark
 from dagrun.journal.beside import Beside
-from dagrun.journal.chain import link
+from dagrun.journal.chain import Chain
 from dagrun.journal.handover import Handover
 from dagrun.journal.postgres_links import Links
 from dagrun.model.journal import Durability
@@ -53,7 +53,7 @@ class Writer(Handover):
         links: The connections.
         claim: The right to write.
         anchor: Open for writing, closed at the end; `None` if there is none.
-        last: Number and digest of the last record that is there.
+        chain: As far as the records go.
         tell: As for `Handover`; called in the loop beside.
     """
 
@@ -64,15 +64,15 @@ class Writer(Handover):
         claim: Claim,
         *,
         anchor: Anchor | None,
-        last: tuple[int, bytes],
+        chain: Chain,
         tell: Callable[[], None],
     ) -> None:
-        super().__init__(last[0], MAX_BATCH, tell)
+        super().__init__(chain.seq, MAX_BATCH, tell)
         self.claim = claim
         self._beside = beside
         self._links = links
         self._anchor = anchor
-        self._seq, self._digest = last
+        self._chain = chain
         self._bell: anyio.Event | None = None
 
     # In the loop beside -----------------------------------------------------------------------------------------------
@@ -110,11 +110,11 @@ class Writer(Handover):
 
     async def _take(self) -> list[bytes] | None:
         """Wait for units, and take as many as fit; `None` at the end."""
-        while not self._units and not self._is_closing:
+        while not self._ends and not self._is_closing:
             self._raise_failure()
             await self._doze(is_idle=True)
         self._raise_failure()
-        if not self._units:
+        if not self._ends:
             return None
         if not self._is_urgent:
             # Nobody waits: what comes in the next moment goes along.
@@ -135,29 +135,28 @@ class Writer(Handover):
     def _has_reason(self, *, is_idle: bool) -> bool:
         if self._is_closing or self.failure is not None:
             return True
-        return bool(self._units) if is_idle else self._is_urgent
+        return bool(self._ends) if is_idle else self._is_urgent
 
     def _raise_failure(self) -> None:
         if self.failure is not None:
             raise self.failure
 
     async def _write(self, batch: list[bytes]) -> None:
-        seq, digest = self._seq, self._digest
+        chain = self._chain.copy()
         digests: list[str] = []
         for text in batch:
-            seq += 1
-            digest = link(digest, seq, text)
-            digests.append(digest.hex())
+            chain.add(text)
+            digests.append(chain.digest)
         texts = [text.decode() for text in batch]
         await self._links.ask(lambda connection: self._add(connection, texts, digests))
-        self._seq, self._digest = seq, digest
-        await self._move_anchor(Mark(seq, digest.hex(), self.claim.token))
-        self._acknowledge(seq)
+        self._chain = chain
+        await self._move_anchor(Mark(chain.seq, chain.digest, self.claim.token))
+        self._acknowledge(chain.seq)
 
     async def _add(self, connection: Connection, texts: list[str], digests: list[str]) -> None:
         """Add records behind the last one, or find that they were added when the connection was lost."""
-        claim = self.claim
-        seq, digest = self._seq + len(texts), digests[-1]
+        claim, before = self.claim, self._chain
+        seq, digest = before.seq + len(texts), digests[-1]
         done = await connection.execute(
             self._links.sql.append,
             claim.number,
@@ -165,8 +164,8 @@ class Writer(Handover):
             seq,
             digest,
             claim.seconds,
-            self._seq,
-            self._digest.hex(),
+            before.seq,
+            before.digest,
             texts,
             digests,
         )
@@ -180,7 +179,7 @@ class Writer(Handover):
         if (found["seq"], found["digest"]) != (seq, digest):
             raise JournalFailed(
                 f"run '{claim.run_id}' goes as far as record {found['seq']} in {self._links.place}, and was written "
-                f"as far as record {self._seq}: the server has lost records, or somebody has changed them"
+                f"as far as record {before.seq}: the server has lost records, or somebody has changed them"
             )
 
     async def _move_anchor(self, mark: Mark) -> None:

@@ -15,7 +15,7 @@ import anyio
 
 from dagrun.errors import ContractError, JournalDamaged, JournalFailed, RunHeld
 from dagrun.journal import anchor, database, inbox, places
-from dagrun.journal.chain import seed
+from dagrun.journal.chain import Chain
 from dagrun.journal.lease import Lease, held_text, holding
 from dagrun.journal.names import check_run_id, is_run_id, no_such_run
 from dagrun.journal.places import Place
@@ -139,7 +139,7 @@ class SQLiteJournal(Readable):
             with database.writing(new.folder):
                 new.make()
                 database.create(new.database, self.durability)
-                anchor.replace(new.anchor, anchor.Mark(0, seed(run_id).hex(), 0), self.durability).close()
+                anchor.replace(new.anchor, anchor.Mark(0, Chain(run_id).digest, 0), self.durability).close()
             places.publish(new.folder, place)
         except BaseException:
             shutil.rmtree(new.folder, ignore_errors=True)
@@ -162,15 +162,15 @@ class SQLiteJournal(Readable):
                 lines = _checked(run_id, connection, place, lease.token)
             with database.writing(place.database):
                 connection.execute("COMMIT")
-                digest = bytes.fromhex(lines[-1].digest) if lines else seed(run_id)
+                chain = Chain(run_id, (line.text for line in lines))
                 files = place.identities()
                 # A new file: a former owner that wakes up later writes to one that has no name any more.
-                mark = anchor.Mark(len(lines), digest.hex(), lease.token)
+                mark = anchor.Mark(chain.seq, chain.digest, lease.token)
                 opened = anchor.replace(place.anchor, mark, self.durability)
         except BaseException:
             connection.close()
             raise
-        return _Taken(place, lines, connection, lease, opened, files, digest)
+        return _Taken(place, lines, connection, lease, opened, files, chain)
 
     def _read(self, run_id: str) -> list[Line]:
         place = self._find(run_id)
@@ -246,12 +246,13 @@ class _Taken:
     lease: Lease
     opened: anchor.Anchor
     files: list[tuple[int, int]]
-    digest: bytes
+    chain: Chain
 
     def start(self, tell: Callable[[], None]) -> Writer:
         """Start the writer."""
-        last = len(self.lines), self.digest
-        return Writer(self.place, self.connection, self.lease, self.opened, files=self.files, last=last, tell=tell)
+        return Writer(
+            self.place, self.connection, self.lease, self.opened, files=self.files, chain=self.chain, tell=tell
+        )
 
 
 def _checked(run_id: str, connection: sqlite3.Connection, place: Place, token: int) -> list[Line]:

@@ -10,15 +10,14 @@ from typing import Final
 
 from dagrun.errors import JournalError, JournalFailed
 from dagrun.journal.anchor import Anchor, Mark
-from dagrun.journal.chain import link
-from dagrun.journal.database import insertion, writing
+from dagrun.journal.chain import END, Chain
+from dagrun.journal.database import INSERT, writing
 from dagrun.journal.handover import Handover
 from dagrun.journal.lease import Lease
 from dagrun.journal.places import Place
 
 MAX_BATCH: Final = 200  # records: more at a time would keep the interpreter from the loop for too long
 PAUSE: Final = 0.003  # seconds to wait for more records while nobody waits for these
-_ROWS: Final = (128, 64, 32, 16, 8, 4, 2, 1)  # of one statement: few statements to prepare, and few steps for many rows
 
 
 class Writer(Handover):
@@ -32,7 +31,7 @@ class Writer(Handover):
         lease: The right to write.
         anchor: Open for writing; closed at the end.
         files: What the files of the database are.
-        last: Number and digest of the last record that is there.
+        chain: As far as the records go.
         tell: As for `Handover`; called in the thread.
     """
 
@@ -44,15 +43,15 @@ class Writer(Handover):
         anchor: Anchor,
         *,
         files: list[tuple[int, int]],
-        last: tuple[int, bytes],
+        chain: Chain,
         tell: Callable[[], None],
     ) -> None:
-        super().__init__(last[0], MAX_BATCH, tell)
+        super().__init__(chain.seq, MAX_BATCH, tell)
         self._place = place
         self._database = database
         self._lease = lease
         self._anchor = anchor
-        self._seq, self._digest = last
+        self._chain = chain
         self._files = files
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"journal of {lease.run_id}", daemon=True)
@@ -91,7 +90,7 @@ class Writer(Handover):
 
     def _take(self) -> list[bytes] | None:
         """Wait for units, and take as many as fit; none after a third of the lease, `None` at the end."""
-        while not self._units:
+        while not self._ends:
             if self._is_closing:
                 return None
             if not self._wait_for_work():
@@ -107,7 +106,7 @@ class Writer(Handover):
         """Wait for the first unit, or the end; say whether something rang."""
         # The flags stand before the last look: what comes after the look rings.
         self._is_idle = self._is_dozing = True
-        has_rung = bool(self._units) or self._is_closing or self._doze(self._lease.seconds / 3)
+        has_rung = bool(self._ends) or self._is_closing or self._doze(self._lease.seconds / 3)
         self._is_idle = self._is_dozing = False
         return has_rung
 
@@ -116,8 +115,9 @@ class Writer(Handover):
         if not batch:
             return
         self._check_files()
-        self._anchor.write(Mark(self._seq, self._digest.hex(), self._lease.token))
-        self._acknowledge(self._seq)
+        chain = self._chain
+        self._anchor.write(Mark(chain.seq, chain.digest, self._lease.token))
+        self._acknowledge(chain.seq)
 
     def _transaction(self, act: Callable[[sqlite3.Connection], None]) -> None:
         """Do *act* in a transaction that nobody else can come between."""
@@ -127,18 +127,14 @@ class Writer(Handover):
 
     def _add(self, database: sqlite3.Connection, batch: list[bytes]) -> None:
         self._lease.check(database)
-        values: list[object] = []
-        seq, digest = self._seq, self._digest
-        for text in batch:
-            seq += 1
-            digest = link(digest, seq, text)
-            values += (seq, text.decode(), digest.hex())
-        begin, left = 0, len(batch)
-        while left:
-            rows = next(rows for rows in _ROWS if rows <= left)
-            database.execute(insertion(rows), values[begin : begin + rows * 3])
-            begin, left = begin + rows * 3, left - rows
-        self._seq, self._digest = seq, digest
+        if not batch:
+            return
+        row = END.join(batch)
+        if row.count(END) != len(batch) - 1:
+            raise JournalFailed("what was to be written is no JSON: it has a character that ends a record")
+        first = self._chain.seq + 1
+        self._chain.add(row, len(batch))
+        database.execute(INSERT, (first, row.decode(), self._chain.digest))
 
     def _check_files(self) -> None:
         """Refuse to go on writing to files that nobody will find any more.

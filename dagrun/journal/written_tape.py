@@ -69,26 +69,26 @@ class WrittenTape(Generic[InboxT, WriterT]):
         self.on_failure: Callable[[JournalError], None] = _ignore
         self._inbox = inbox
         self._loop: EventLoopToken = current_token()
-        self._unit: list[bytes] = []
-        self._last = len(lines)
+        self._last = self._flushed = len(lines)
         self._waiting = Waiting()
         self._ended = anyio.Event()
         self._is_closed = False
         self._writer = start(lambda: call_soon(self._loop, self._hear))
+        self._add = self._writer.texts.append
 
     def append(self, text: bytes) -> int:
         """Add a record, and give its number."""
-        self._unit.append(text)
+        self._add(text)
         self._last += 1
         return self._last
 
     def flush(self) -> None:
         """Hand on what was added since the last time: it becomes durable together, all of it or nothing."""
-        if not self._unit:
+        if self._last == self._flushed:
             return
-        unit, self._unit = self._unit, []
+        self._flushed = self._last
         if not self._is_closed and not self._writer.has_ended:
-            self._writer.put(unit)
+            self._writer.put(self._last)
 
     async def durable(self, seq: int | None = None) -> None:
         """Wait until record *seq* is durable; by default, the last one that was added.

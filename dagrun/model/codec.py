@@ -8,9 +8,10 @@ closed list of events.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from json.encoder import encode_basestring as quote
-from typing import Final
+from typing import Any, Final
 
 from pydantic_core import to_json
 
@@ -21,7 +22,7 @@ from dagrun.model.event import AttemptEnded, AttemptStarted, Event
 from dagrun.model.forms import Fields
 from dagrun.model.journal import FORMAT
 from dagrun.model.json_text import scan_whole, write_number
-from dagrun.model.outcome import Recovery, State
+from dagrun.model.outcome import PROCEED, State
 from dagrun.model.value import Stored, Unavailable
 
 _NOT_RECORDED: Final = frozenset((Event, events.Progress, events.Gap))
@@ -33,7 +34,6 @@ RECORDED: Final = {
 
 _START: Final = f'{{"v":{FORMAT},"event":"'
 _SUCCEEDED: Final = State.SUCCEEDED
-_PROCEED: Final = Recovery.PROCEED
 # What follows the value of an attempt that has gone as it should, by far the most there are.
 _WELL: Final = (
     b',"failure":null,"tokens":0,"cost":null,"surprise":""},'
@@ -54,14 +54,15 @@ def encode(event: Event) -> bytes:
         ContractError: It is none of those that are recorded.
         ValueRefused: It holds what no JSON can say: NaN, say.
     """
-    kind = type(event)
-    if kind is AttemptStarted:
-        return _started(event)  # type: ignore[arg-type]
-    if kind is AttemptEnded and (text := _ended_well(event)):  # type: ignore[arg-type]
-        return text
-    if kind.__name__ not in RECORDED:
-        raise ContractError(f"{kind.__name__} is not recorded")
-    return b'%b%b",%b}' % (_START.encode(), kind.__name__.encode(), _fields(kind.__name__).write(event))
+    write = _QUICK.get(type(event))
+    return _whole(event) if write is None else write(event)
+
+
+def _whole(event: Event) -> bytes:
+    name = type(event).__name__
+    if name not in RECORDED:
+        raise ContractError(f"{name} is not recorded")
+    return b'%b%b",%b}' % (_START.encode(), name.encode(), _fields(name).write(event))
 
 
 def decode(text: bytes) -> Event:
@@ -115,31 +116,26 @@ def _started(event: AttemptStarted) -> bytes:
     ).encode("utf-8", "backslashreplace")
 
 
-def _ended_well(event: AttemptEnded) -> bytes | None:
-    """The text, if there is nothing to tell but a value."""
-    outcome, decision = event.outcome, event.decision
+def _ended(event: AttemptEnded) -> bytes:
+    outcome = event.outcome
+    value = outcome.value
     if (
-        event.state is not _SUCCEEDED
+        event.decision is not PROCEED
+        or event.state is not _SUCCEEDED
         or outcome.state is not _SUCCEEDED
         or outcome.tokens
         or outcome.cost is not None
         or outcome.surprise
         or outcome.failure is not None
-        or decision.recovery is not _PROCEED
-        or decision.reason
-        or decision.delay
-        or decision.trigger is not None
+        or type(value) is Unavailable
     ):
-        return None
-    at, value = event.at, outcome.value
+        return _whole(event)
+    at = event.at
     when = to_json(at) if 1e-4 <= at < 1e15 else write_number(at)
-    if type(value) is Unavailable:
-        return None
-    shown = "" if type(value) is bytes else _scalar(value)
     head = (
         f'{_START}AttemptEnded","seq":{event.seq},"at":{when.decode()},'
         f'"step":{quote(event.step)},"attempt":{event.attempt},"state":"succeeded",'
-        f'"outcome":{{"state":"succeeded","value":{shown}'
+        f'"outcome":{{"state":"succeeded","value":{"" if type(value) is bytes else _scalar(value)}'
     ).encode("utf-8", "backslashreplace")
     return b"%b%b%b" % (head, value, _WELL) if type(value) is bytes else head + _WELL
 
@@ -151,3 +147,6 @@ def _scalar(value: Stored) -> str:
     if kind is int or kind is float:
         return repr(value)
     return "null" if value is None else "true" if value else "false"
+
+
+_QUICK: Final[dict[type[Event], Callable[[Any], bytes]]] = {AttemptStarted: _started, AttemptEnded: _ended}

@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any, Final, Literal, NoReturn
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from dagrun.errors import ContractError, RecordRefused, shorten
 from dagrun.model.json_text import (
@@ -241,8 +242,16 @@ def _validated(write: Callable[[Any], bytes], validate: Callable[[str], Any]) ->
 
 
 def _model(kind: type[BaseModel]) -> Form:
-    def write(value: Any) -> bytes:  # what was not said stays unsaid: it makes a difference to a plan
-        return write_json(value.model_dump(mode="json", by_alias=True, exclude_unset=True, fallback=repr))
+    # What was not said stays unsaid: it makes a difference to a plan.
+    how: Final = {"by_alias": True, "exclude_unset": True, "fallback": repr}
+
+    def write(value: Any) -> bytes:
+        try:
+            text: bytes = value.__pydantic_serializer__.to_json(value, **how)
+        except PydanticSerializationError:  # half a character, which UTF-8 does not know
+            text = b""
+        # A null may stand for NaN there, which the longer way refuses.
+        return write_json(value.model_dump(mode="json", **how)) if not text or b"null" in text else text
 
     return _validated(write, kind.model_validate_json)
 

@@ -192,6 +192,10 @@ class Decision:
     trigger: TriggerKind | None = None
 
 
+PROCEED: Final = Decision(Recovery.PROCEED)
+"""Of nearly every attempt: it has succeeded, and there is nothing more to say."""
+
+
 @dataclass(slots=True)
 class Attempt:
     """One call of one tool, as it went.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from dagrun.decide.recovery import PROCEED, settled_state
+from dagrun.decide.recovery import settled_state
 from dagrun.errors import ValueRefused
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.live import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.event import AttemptEnded, Reviewed
-from dagrun.model.outcome import Decision, Outcome, Recovery, State, TriggerKind
+from dagrun.model.outcome import PROCEED, Decision, Outcome, Recovery, State, TriggerKind
 from dagrun.runtime.accounts import Accounts
 from dagrun.runtime.alarms import Alarms
 from dagrun.runtime.attempt import Attempts

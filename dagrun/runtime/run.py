@@ -16,6 +16,7 @@ from dagrun.model.outcome import State, Status, TriggerKind
 from dagrun.model.patch import Consequence, Patch
 from dagrun.model.question import Answer, Question, answer_from
 from dagrun.model.toolbox import hint
+from dagrun.runtime.backend import let_others_run
 from dagrun.runtime.machine import Machine, Setup
 from dagrun.runtime.observers import DEFAULT_BUFFER, Observer, Subscription
 from dagrun.runtime.record import Record
@@ -253,6 +254,9 @@ class Run:
         Raises:
             JournalFailed: The journal cannot be written.
         """
+        if self._tape is not None:
+            # The state was just built, and the whole plan is about to be written as text.
+            await let_others_run()
         self._machine.open(tasks, taken_over)
         if self._tape is not None:
             await self._tape.durable()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from dagrun.errors import JournalFailed, ValueRefused
 from dagrun.graph.live import LiveGraph
@@ -37,7 +38,7 @@ class Writer:
         self.on_failure: Callable[[JournalFailed], None]
         self.flush: Callable[[], None] = tape.flush
         self._append = tape.append
-        self._secrets = secrets if secrets.are_hidden else None
+        self._text_of = partial(written, secrets=secrets) if secrets.are_hidden else encode
 
     def keep(self, event: Event) -> None:
         """Write *event* down; its number is that of its record."""
@@ -50,7 +51,7 @@ class Writer:
         if self._unrecorded:
             event = for_record(event, self._graph, self._unrecorded)
         try:
-            text = encode(event) if self._secrets is None else written(event, self._secrets)
+            text = self._text_of(event)
         except ValueRefused as error:
             self._give_up(f"{type(event).__name__} {event.seq} cannot be written: {error}")
         else:
