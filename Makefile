@@ -9,10 +9,11 @@ READY := $(VENV)/.ready
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help env test rigs night check lint format types floors bench demo demo-model clean
+.PHONY: help env test rigs night check lint format types floors bench bench-check bench-full bench-peers demo demo-model \
+  clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 env: $(READY) ## make .venv with dagrun and all that its development needs
 
@@ -41,13 +42,27 @@ types: $(READY) ## check types
 floors: $(READY) ## check that imports go down the floors of the house
 	$(BIN)/lint-imports --no-logo
 
-bench: $(READY) ## measure what dagrun costs per step, and how long whole plans take (5 minutes, on a quiet machine)
+bench: $(READY) ## measure what dagrun costs per step, and how long whole plans take (10 minutes, on a quiet machine)
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/modes.py
 	$(BIN)/python benchmarks/replanning.py
 	$(BIN)/python benchmarks/splicing.py
 	$(BIN)/python benchmarks/streaming.py
 	$(BIN)/python benchmarks/journal.py
+	$(BIN)/python benchmarks/latency.py
+	$(BIN)/python benchmarks/many_runs.py
+	$(BIN)/python benchmarks/ordering.py
+	$(BIN)/python benchmarks/hedging.py
+
+bench-check: $(READY) ## compare a part of the benchmarks with what was last recorded (a minute and a half)
+	$(BIN)/python benchmarks/check.py
+
+bench-peers: $(READY) ## compare with other engines, each in an environment of its own in .peers/ (25 minutes)
+	PYTHONPATH=benchmarks $(BIN)/python -m peers.environments || true
+	PYTHONPATH=benchmarks $(BIN)/python -m peers.compare
+
+bench-full: $(READY) ## measure plans of up to 1,000,000 steps (10 minutes, some GB)
+	$(BIN)/python benchmarks/full.py
 
 demo: $(READY) ## watch a real plan run on real data; its report is then in dagrun-demo/
 	$(BIN)/dagrun demo
@@ -56,7 +71,7 @@ demo-model: $(READY) ## run `dagrun do` with a small language model on this mach
 	PYTHONPATH=benchmarks $(BIN)/python -m real_model.demo $(if $(GOAL),"$$GOAL")
 
 clean: ## remove all that make has made, .venv included, but not the model in .model/
-	rm -rf $(VENV) dist build dagrun-demo .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .peers dist build dagrun-demo .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Some systems ship Python without ensurepip; there the system's own pip fills the environment.

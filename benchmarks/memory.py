@@ -49,10 +49,10 @@ def _traced(plan: CheckedPlan) -> float:
 
 
 def _resident(plan: CheckedPlan) -> float:
-    return _growth(_peak, plan)
+    return _growth(peak, plan)
 
 
-def _peak() -> int:
+def peak() -> int:
     """The most bytes that this process has had in memory so far."""
     status = Path("/proc/self/status")
     if status.exists():  # the figure of getrusage is handed down by the process that started this one

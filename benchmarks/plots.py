@@ -56,14 +56,15 @@ def _draw_ratios(axes: Axes, rows: list[dict[str, Any]]) -> None:
             labels.append(f"{row['shape']} {row['steps']:,}")
             ticks.append(at)
             at += 1
-        axes.hlines(mine[0]["must"], first - 0.5, at - 0.5, colors="black", linestyles="dashed", linewidth=1)
-        label = f"{case}\nmust: {mine[0]['must']:g}"
+        must = max(row["must"] or 0.0 for row in mine)  # small sizes have none
+        axes.hlines(must, first - 0.5, at - 0.5, colors="black", linestyles="dashed", linewidth=1)
+        label = f"{case}\nmust: {must:g}"
         axes.text(
             (first + at - 1) / 2, 0.98, label, transform=axes.get_xaxis_transform(), fontsize=7, ha="center", va="top"
         )
         at += 1
     axes.axhline(1, color="grey", linewidth=0.5)
-    axes.set_ylim(0, 1.2 * max(max(row["ratio"], row["must"]) for row in rows))
+    axes.set_ylim(0, 1.2 * max(max(row["ratio"], row["must"] or 0) for row in rows))
     axes.set_xticks(ticks, labels, rotation=90, fontsize=6)
     axes.set_ylabel("CPU per step / x")
     axes.set_title("Ratio to one start_soon per step", fontsize=9)

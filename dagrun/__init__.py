@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dagrun.critics.rubric import RubricCritic
     from dagrun.critics.rules import RuleCritic
     from dagrun.critics.schemas import SchemaCritic
+    from dagrun.decide.durations import Durations
     from dagrun.errors import (
         AnswerRefused,
         CannotPlan,
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from dagrun.llm.request import Form, LanguageModel, Message, Reply, Request, Usage
     from dagrun.model.artifact import Artifact
     from dagrun.model.brief import Brief, Planner, Refusal, StepView, Trigger
-    from dagrun.model.call_event import ModelCharged, ModelReserved, PlannerAsked, PlannerCalled
+    from dagrun.model.call_event import Hedged, HedgeEnded, ModelCharged, ModelReserved, PlannerAsked, PlannerCalled
     from dagrun.model.condition import Condition
     from dagrun.model.context import ToolContext
     from dagrun.model.effect import Applied, Effect
@@ -87,11 +88,11 @@ if TYPE_CHECKING:
         StepResumed,
         StepSettled,
     )
-    from dagrun.model.journal import Durability, Journal, Tape
+    from dagrun.model.journal import Durability, Journal, RemembersDurations, Tape
     from dagrun.model.outcome import State, Status, TriggerKind
     from dagrun.model.patch import Add, Consequence, Drop, Patch, Replace, Rewire
     from dagrun.model.plan import Plan, RetryRule, Step
-    from dagrun.model.policy import ApprovalRule, PlanLimits, Policy
+    from dagrun.model.policy import ApprovalRule, HedgeRule, PlanLimits, Policy
     from dagrun.model.protocols import Executor, StillRunning, ToolCall
     from dagrun.model.question import Answer, Asked, Question
     from dagrun.model.secret import Secret, Secrets, env
@@ -115,6 +116,7 @@ _NAMES = {
     "dagrun.critics.rubric": "RubricCritic",
     "dagrun.critics.rules": "RuleCritic",
     "dagrun.critics.schemas": "SchemaCritic",
+    "dagrun.decide.durations": "Durations",
     "dagrun.errors": (
         "AnswerRefused CannotPlan CannotResume ContractError DagrunError JournalDamaged JournalError "
         "JournalFailed MissingExtra ModelError NoRoute OverCeiling OwnerLost PlanRefused Problem "
@@ -135,7 +137,7 @@ _NAMES = {
     "dagrun.llm.request": "Form LanguageModel Message Reply Request Usage",
     "dagrun.model.artifact": "Artifact",
     "dagrun.model.brief": "Brief Planner Refusal StepView Trigger",
-    "dagrun.model.call_event": "ModelCharged ModelReserved PlannerAsked PlannerCalled",
+    "dagrun.model.call_event": "HedgeEnded Hedged ModelCharged ModelReserved PlannerAsked PlannerCalled",
     "dagrun.model.condition": "Condition",
     "dagrun.model.context": "ToolContext",
     "dagrun.model.effect": "Applied Effect",
@@ -145,11 +147,11 @@ _NAMES = {
         "ReplanEnded ReplanRequested ReplanStarted Reviewed RunEnded RunReopened RunResumed RunStarted "
         "RunStopping RunSuspended Spliced StepExpanded StepResumed StepSettled"
     ),
-    "dagrun.model.journal": "Durability Journal Tape",
+    "dagrun.model.journal": "Durability Journal RemembersDurations Tape",
     "dagrun.model.outcome": "State Status TriggerKind",
     "dagrun.model.patch": "Add Consequence Drop Patch Replace Rewire",
     "dagrun.model.plan": "Plan RetryRule Step",
-    "dagrun.model.policy": "ApprovalRule PlanLimits Policy",
+    "dagrun.model.policy": "ApprovalRule HedgeRule PlanLimits Policy",
     "dagrun.model.protocols": "Executor StillRunning ToolCall",
     "dagrun.model.question": "Answer Asked Question",
     "dagrun.model.secret": "Secret Secrets env",
@@ -196,6 +198,7 @@ __all__ = [
     "DraftStarted",
     "Drop",
     "Durability",
+    "Durations",
     "Effect",
     "Engine",
     "EnsemblePlanner",
@@ -204,6 +207,9 @@ __all__ = [
     "Form",
     "Gap",
     "GoalChanged",
+    "HedgeEnded",
+    "HedgeRule",
+    "Hedged",
     "Journal",
     "JournalDamaged",
     "JournalError",
@@ -241,6 +247,7 @@ __all__ = [
     "QuestionNotFound",
     "RecordRefused",
     "Refusal",
+    "RemembersDurations",
     "Replace",
     "ReplanEnded",
     "ReplanRequested",

@@ -153,7 +153,7 @@ def snapshot(graph: LiveGraph) -> dict[str, Any]:
     """All that a graph holds, bit for bit, in a form that does not change with it."""
     whole = {name: copy.copy(value) for name, value in vars(graph).items() if name not in ("nodes", "frontier")}
     # Looked up for the first time, and kept: that is no change.
-    whole = {name: value for name, value in whole.items() if name not in ("_labels", "usual_seconds")}
+    whole = {name: value for name, value in whole.items() if name not in ("labels", "expected")}
     frontier = graph.frontier
     caps = {id(cap): cap for node in graph.nodes.values() for cap in node.caps}
     waiting = (list(frontier._queue), list(frontier._heap), copy.copy(frontier.priorities))

@@ -7,7 +7,7 @@ from typing import Final
 from dagrun.errors import Problem
 from dagrun.model import event as events
 from dagrun.model.brief import Trigger
-from dagrun.model.call_event import ModelCharged, ModelReserved, PlannerAsked, PlannerCalled
+from dagrun.model.call_event import Hedged, HedgeEnded, ModelCharged, ModelReserved, PlannerAsked, PlannerCalled
 from dagrun.model.condition import Condition
 from dagrun.model.event import Event
 from dagrun.model.opening import Opening
@@ -208,4 +208,7 @@ EXAMPLES: Final[tuple[Event, ...]] = (
     events.RunResumed(25, 2.3, 1_795_000_100.0),
     events.RunReopened(26, 2.4, ("load", "join"), "its effect was in doubt"),
     events.RunEnded(27, 2.5, Status.SUCCEEDED, "all 2 steps have succeeded"),
+    Hedged(28, 2.6, "load", 1, 0.75),
+    HedgeEnded(29, 2.7, "load", 1, True, 12, 0.01),
+    HedgeEnded(29, 2.7, "load", 1, False, 0, None, "no connection"),
 )

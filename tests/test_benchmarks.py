@@ -17,15 +17,15 @@ import memory
 import overhead
 import subject
 from measure import Pairs, growth_exponent, measure_pairs
-from overhead import Case, Growth, Row
+from overhead import Case, Growth, Memory, Row
 from plots import draw_overhead
 from shapes import SHAPES, successors
 
-TINY = Case("no-op", ("chain", "fan"), (10, 20), must=100.0)
+TINY = Case("no-op", ("chain", "fan"), (10, 20), must=100.0, aim=1.0)
 
 
-def _row(ratio: float, *, shape: str = "chain", steps: int = 100) -> Row:
-    return Row("no-op", shape, steps, 3, ours=10.0 * ratio, base=10.0, ratio=ratio, must=0.8)
+def _row(ratio: float, *, shape: str = "chain", steps: int = 1_000, must: float | None = 0.8) -> Row:
+    return Row("no-op", shape, steps, 3, ours=10.0 * ratio, base=10.0, ratio=ratio, must=must, aim=0.5)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -97,6 +97,38 @@ async def test_dagrun_runs_every_step_of_the_same_graph_once(shape: str) -> None
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("shape", ["chain", "random3"])
+async def test_both_halves_hand_the_same_objects_on(shape: str) -> None:
+    """Every step gets one of each that it waits for, and what it gives goes on; else one of the two does less."""
+    graph = SHAPES[shape](20)
+    seen: dict[str, int] = {}
+
+    async def step(id_: str, values: dict[str, object]) -> object:
+        seen[id_] = len(values)
+        return await subject.bare_hand_on(id_, values)
+
+    given = await baseline.run(graph, successors(graph), step)
+    result = await dagrun.run(subject.checked_plan(graph, subject.hand_on))
+
+    assert {id_: result.steps[id_].output for id_ in graph} == given == dict.fromkeys(graph, subject.PARCEL)
+    assert seen == {id_: len(before) for id_, before in graph.items()}
+    plan = subject.checked_plan(graph, subject.hand_on)
+    assert {id_: len(step.args.holes) for id_, step in plan.steps.items()} == seen
+
+
+@pytest.mark.anyio
+async def test_both_halves_check_what_they_get() -> None:
+    """The price of checking is part of the case."""
+    with pytest.raises(ValueError, match="validation error"):
+        await subject.bare_hand_on("b", {"a": {"id": 1}})
+
+    bad = dagrun.Plan(steps=[dagrun.Step(id="a", tool="hand_on", args={"parcels": "${input.some}"})])
+    result = await dagrun.run(bad, tools=[subject.hand_on], inputs={"some": [{"id": "p-1"}]})
+
+    assert result.steps["a"].state == "failed"
+
+
+@pytest.mark.anyio
 async def test_a_run_that_fails_is_no_measurement() -> None:
     """A run that ends early is fast; its time must not be taken for a good one."""
 
@@ -155,21 +187,57 @@ def test_a_must_is_missed_above_it_only() -> None:
     """The verdicts decide what the gate says."""
     assert _row(0.8).passed
     assert not _row(0.81).passed
-    assert Growth("no-op", "chain", (1, 2), ours=1.1, base=1.0).passed
-    assert not Growth("no-op", "chain", (1, 2), ours=1.101, base=1.0).passed
+    assert _row(9.0, must=None).passed
+    assert Growth("no-op", "chain", (1, 2), ours=1.05, base=1.0).passed
+    assert not Growth("no-op", "chain", (1, 2), ours=1.051, base=1.0).passed
+    assert Memory("chain", 10, "traced", 1024).passed
+    assert not Memory("chain", 10, "traced", 1025).passed
+
+
+def test_the_musts_are_those_of_the_issue() -> None:
+    """They are stated for 1,000 steps and more."""
+    assert {case.name: (case.must, case.aim) for case in overhead.FULL} == {
+        "no-op": (0.7, 0.45),
+        "suspending": (0.9, 0.7),
+        "burst": (1.3, 1.0),
+        "by reference": (1.3, 0.8),
+    }
+    assert overhead.measure_row(TINY, "chain", 10, 1).must is None
+    assert overhead.GATED_FROM == 1_000
+
+
+@pytest.mark.real_time
+def test_growth_in_turn_compares_equal_numbers_of_steps() -> None:
+    """One run of twice the steps against two runs: with nothing that grows faster, the exponent is near 1."""
+    growth = overhead.growth_in_turn("chain", 100, 200, 3, of_base=False)
+
+    assert growth.in_turn
+    assert growth.sizes == (100, 200)
+    assert 0 < growth.ours < 2  # two runs against one would be 1; the big one against one small, 2
 
 
 def test_the_table_shows_what_was_missed() -> None:
     """Who reads a red pipeline looks for the row."""
     assert overhead.line_of(_row(0.9)).endswith("MISSED")
-    assert overhead.line_of(_row(0.7)).split() == ["no-op", "chain", "100", "7.0", "10.0", "0.70", "0.80", "ok"]
+    assert overhead.line_of(_row(0.7)).split() == [
+        "no-op",
+        "chain",
+        "1,000",
+        "7.0",
+        "10.0",
+        "0.70",
+        "0.80",
+        "0.50",
+        "ok",
+    ]
+    assert overhead.line_of(_row(0.9, must=None)).split()[-3:] == ["-", "0.50", "-"]
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A tiny measurement, as it is kept."""
     rows = list(overhead.measure_case(TINY))
-    taken = [{"shape": "chain", "steps": 10, "how": "traced", "bytes": 800}]
+    taken = [Memory("chain", 10, "traced", 800.0)]
     kept: dict[str, Any] = json.loads(json.dumps(overhead.as_json(rows, list(overhead.growth_of(rows)), taken)))
     draw_overhead(kept, tmp_path_factory.mktemp("first") / "plot")  # the fonts that it opens stay open
     return kept
@@ -203,13 +271,23 @@ SCHEMA = {
             "base": float,
             "ratio": float,
             "must": float,
+            "aim": float,
             "passed": bool,
         }
     ],
     "growth": [
-        {"case": str, "shape": str, "sizes": [float], "ours": float, "base": float, "must": float, "passed": bool}
+        {
+            "case": str,
+            "shape": str,
+            "sizes": [float],
+            "ours": float,
+            "base": float,
+            "in_turn": bool,
+            "must": float,
+            "passed": bool,
+        }
     ],
-    "memory": [{"shape": str, "steps": float, "how": str, "bytes": float}],
+    "memory": [{"shape": str, "steps": float, "how": str, "bytes": float, "must": float, "passed": bool}],
 }
 
 

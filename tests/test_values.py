@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 import json
+from collections import UserDict
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -36,6 +38,33 @@ def test_what_goes_in_comes_out_equal_and_is_another_object(value: Any) -> None:
 def test_joining_stored_values_is_storing_the_list(values: list[Any]) -> None:
     """The output of a for_each is put together without decoding."""
     assert decode(join([encode(value) for value in values])) == values
+
+
+@given(JSON)
+def test_the_text_is_that_of_the_standard_library(value: Any) -> None:
+    """Records hold it, and are compared with it later: the shorter way to it must not be another text."""
+    if isinstance(value, dict | list):
+        assert encode(value) == json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def test_what_every_kind_of_container_holds_is_counted() -> None:
+    """JSON's own types are measured on a short way, which must not be a way around the ceiling for the others."""
+    makers: list[Callable[[object], object]] = [
+        lambda inner: (inner,),
+        lambda inner: UserDict({"a": inner}),
+        lambda inner: Plain({"a": inner}),
+        lambda inner: {"a": inner},
+        lambda inner: [inner],
+    ]
+    for made in makers:
+        with pytest.raises(ValueRefused, match="takes over 100 bytes"):
+            encode(made("x" * 101), 100)
+        with pytest.raises(ValueRefused, match="takes over 100 bytes"):
+            encode([made(["x" * 101])], 100)
+
+
+class Plain(dict[str, Any]):
+    pass
 
 
 class Colour(enum.StrEnum):

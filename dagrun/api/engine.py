@@ -19,11 +19,15 @@ from dagrun.api.checking import AnyPlan, Inputs, check
 from dagrun.api.opening import opening_of
 from dagrun.api.options import Options, ResumeOptions, RetryOptions, RunOptions
 from dagrun.api.past import taken_up
+from dagrun.api.remembering import Memory
 from dagrun.api.retrying import TakenOver, failed_part
+from dagrun.decide.durations import Durations
+from dagrun.decide.hedge_share import HedgeShare
 from dagrun.errors import ContractError, PlanRefused, RunFailed, ValueRefused
 from dagrun.executors.pool import Executors
 from dagrun.graph.budget import Budget
 from dagrun.graph.checked import CheckedPlan
+from dagrun.graph.collecting import full_collections_put_off
 from dagrun.graph.frontier import Cap
 from dagrun.model.event import Event
 from dagrun.model.journal import Journal, Tape
@@ -31,7 +35,9 @@ from dagrun.model.policy import Policy
 from dagrun.model.protocols import Executor
 from dagrun.model.value import Stored, encode, to_json
 from dagrun.runtime.artifacts import ArtifactFolder
-from dagrun.runtime.machine import Setup
+from dagrun.runtime.aside import aside, weight_of
+from dagrun.runtime.learning import learns
+from dagrun.runtime.machine import Setup, with_state
 from dagrun.runtime.observers import Callback
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
@@ -51,6 +57,15 @@ class Engine:
         policy: The limits of each run, and the sizes of the shared pools.
         budget: Ceilings on what all runs together may use.
         executors: As for `dagrun.start`, for every run; a run may bring more of its own.
+        durations: What is known of how long calls take; a new one by default.
+
+    Attributes:
+        policy: The limits of each run.
+        durations: How long the calls of each tool took, in all runs together. A run adds to it if it needs it: if
+            something limits what runs at once, or slow calls are hedged. With it, a step without an estimate counts as
+            the median of its tool when the longest remaining path is started first; that is looked up when the run
+            begins, so that what it learns is for the runs after it, and does not change the order in itself. A journal
+            that is a `RemembersDurations` keeps it from one process to the next.
     """
 
     def __init__(
@@ -60,10 +75,14 @@ class Engine:
         policy: Policy | None = None,
         budget: Budget | None = None,
         executors: Mapping[str, Executor] | None = None,
+        durations: Durations | None = None,
     ) -> None:
         if max_running is not None and max_running < 1:
             raise ContractError(f"max_running must be at least 1, got {max_running}")
         self.policy = policy
+        self._memory = Memory(durations)
+        self.durations = self._memory.durations
+        self._hedge_share = HedgeShare()
         self._budget = budget
         self._shared = Cap(max_running) if max_running is not None else None
         self._executors = Executors(executors)
@@ -82,12 +101,13 @@ class Engine:
     @asynccontextmanager
     async def start(self, plan: AnyPlan | None = None, **options: Unpack[RunOptions]) -> AsyncIterator[Run]:
         """Run a plan in this engine; see `dagrun.start`."""
-        async with self._open(plan, Options(**options)) as running:
-            yield running
+        with full_collections_put_off(weight_of(plan)):
+            async with self._open(plan, Options(**options)) as running:
+                yield running
 
     async def run(self, plan: AnyPlan | None = None, **options: Unpack[RunOptions]) -> RunResult:
         """Run a plan in this engine to its end; see `dagrun.run`."""
-        async with self._open(plan, Options(**options)) as running:
+        async with self.start(plan, **options) as running:
             return await running.result()
 
     async def draft(self, **options: Unpack[RunOptions]) -> CheckedPlan:
@@ -118,17 +138,24 @@ class Engine:
         self._must_be_open()
         named = self._executors.named(options.get("executors"))
         async with taken_up(run_id, options, named, self.policy) as past:
+            journal = self._teacher(options["journal"], past.setup.plan)
+            await self._memory.recall(journal)
             setup = replace(
                 past.setup,
                 executors=self._executors.of(past.setup.plan, named),
                 context=self._context(),
                 shared=self._shared,
                 budget=self._budget,
+                durations=self.durations,
+                hedge_share=self._hedge_share,
             )
-            running = Run(setup)
-            past.fold(running)
+            running = Run(await with_state(setup))
+            await aside(len(past.events), partial(past.fold, running))
             begin = partial(running.take_up, last=past.last, resumed=past.resumed)
-            async with _carried_out(running, begin, options.get("on_event")):
+            async with (
+                self._memory.kept(journal, running),
+                _carried_out(running, begin, options.get("on_event")),
+            ):
                 yield running
 
     @asynccontextmanager
@@ -150,7 +177,7 @@ class Engine:
         self._must_be_open()
         context = self._context()
         named = self._executors.named(options.executors)
-        checked = options.plan_of(plan, self.policy, named)
+        checked = await aside(_to_check(plan), partial(options.plan_of, plan, self.policy, named))
         run_id = options.run_id or uuid.uuid4().hex
         inputs = _stored(options.inputs or {})
         if name := checked.secrets.found_in(to_json(inputs).decode()):
@@ -158,6 +185,8 @@ class Engine:
         # Before there is a tape: what is refused here must not leave a run without records, whose name is taken.
         opening = opening_of(checked, inputs, run_id, options, taken_over) if options.journal is not None else None
         async with _written(run_id, options.journal) as tape:
+            journal = self._teacher(options.journal, checked)
+            await self._memory.recall(journal)
             setup = Setup(
                 plan=checked,
                 inputs=inputs,
@@ -174,14 +203,20 @@ class Engine:
                 critics=options.critics,
                 approver=options.approver,
                 attended=options.attended,
+                durations=self.durations,
+                hedge_share=self._hedge_share,
                 is_plan_only=is_plan_only,
             )
             if taken_over is not None:
                 await taken_over.bring(setup.artifacts)
-            running = Run(setup)
+            running = Run(await with_state(setup))
             begin = partial(running.open, taken_over=taken_over.settle if taken_over is not None else None)
-            async with _carried_out(running, begin, options.on_event):
+            async with self._memory.kept(journal, running), _carried_out(running, begin, options.on_event):
                 yield running
+
+    def _teacher(self, journal: Journal | None, plan: CheckedPlan) -> Journal | None:
+        """The journal, if a run of *plan* has any use for how long calls took."""
+        return journal if journal is not None and learns(plan, self._shared) else None
 
     def _must_be_open(self) -> None:
         if not self._is_open:
@@ -197,6 +232,11 @@ class Engine:
         context = copy_context()
         context.run(_ENGINES.set, _ENGINES.get() | {self})
         return context
+
+
+def _to_check(plan: AnyPlan | None) -> int:
+    """How many steps have still to be checked, or so many as take as long."""
+    return 0 if isinstance(plan, CheckedPlan) else weight_of(plan)
 
 
 def _stored(inputs: Inputs) -> Stored:

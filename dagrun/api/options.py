@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from dagrun.api.checking import AnyPlan, AnySecrets, Inputs, check, must_be, toolbox_of
+from dagrun.decide.durations import Durations
 from dagrun.errors import ContractError
 from dagrun.graph.checked import CheckedPlan, empty_plan
 from dagrun.model.brief import Planner, must_be_planner
@@ -54,6 +55,12 @@ class RunOptions(DraftOptions, total=False):
     """The options of `start`, for those that hand them on."""
 
     goal: str | None
+
+
+class SoloOptions(RunOptions, total=False):
+    """The options of `dagrun.run`, which has no engine: those of `RunOptions`, and what an engine would have."""
+
+    durations: Durations | None
 
 
 class _FromJournal(TypedDict):

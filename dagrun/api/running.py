@@ -15,7 +15,8 @@ from anyio.lowlevel import current_token
 
 from dagrun.api.checking import AnyPlan, AnySecrets, Inputs
 from dagrun.api.engine import Engine
-from dagrun.api.options import DraftOptions, RunOptions
+from dagrun.api.options import DraftOptions, SoloOptions
+from dagrun.decide.durations import Durations
 from dagrun.graph.checked import CheckedPlan
 from dagrun.model.brief import Planner
 from dagrun.model.event import Event
@@ -53,6 +54,7 @@ async def start(
     journal: Journal | None = None,
     labels: Mapping[str, Any] | None = None,
     expires_after: float | None = None,
+    durations: Durations | None = None,
 ) -> AsyncIterator[Run]:
     """Run a plan beside the body of an ``async with``; leaving the body waits for the run to end.
 
@@ -86,6 +88,8 @@ async def start(
             closes it, after the run.
         labels: What the journal keeps with the run for people: plain JSON by name.
         expires_after: Seconds after which the journal may forget the run; `None` for never.
+        durations: What is known of how long the calls of each tool take, and learns on; `None` for what the journal
+            keeps of that, if it does. See `Engine.durations`.
 
     Raises:
         PlanRefused: The plan has problems; nothing was run.
@@ -100,7 +104,7 @@ async def start(
         ...     return await run.result()
     """
     async with (
-        Engine() as engine,
+        Engine(durations=durations) as engine,
         engine.start(
             plan,
             goal=goal,
@@ -144,7 +148,7 @@ async def draft(goal: str, **options: Unpack[DraftOptions]) -> CheckedPlan:
         return await engine.draft(goal=goal, **options)
 
 
-async def run(plan: AnyPlan | None = None, **options: Unpack[RunOptions]) -> RunResult:
+async def run(plan: AnyPlan | None = None, **options: Unpack[SoloOptions]) -> RunResult:
     """Run a plan to its end. The options are those of `start`.
 
     Raises:
@@ -155,7 +159,7 @@ async def run(plan: AnyPlan | None = None, **options: Unpack[RunOptions]) -> Run
         return await running.result()
 
 
-def run_sync(plan: AnyPlan | None = None, *, backend: str = "asyncio", **options: Unpack[RunOptions]) -> RunResult:
+def run_sync(plan: AnyPlan | None = None, *, backend: str = "asyncio", **options: Unpack[SoloOptions]) -> RunResult:
     """Run a plan to its end from code that is not async. The options are those of `start`.
 
     Works inside a running loop too, as in a notebook, which it blocks meanwhile: the run then has a loop and a thread

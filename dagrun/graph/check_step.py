@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import filterfalse
 from typing import Final
 
 from dagrun.graph.approval import asks_of
@@ -97,26 +98,40 @@ def _dependencies(scope: Scope, index: int, step: Step, references: StepReferenc
     found = tuple(step.depends_on)
     if found:
         distinct = set(found)
-        if len(distinct) < len(found) or step.id in distinct or not scope.knows(distinct):
-            _check_declared(scope, index, step)
-            found = tuple(id_ for id_ in dict.fromkeys(found) if id_ in scope.index and id_ != step.id)
+        if len(distinct) < len(found) or step.id in distinct or not scope.knows(found):
+            found = _check_declared(scope, index, step, distinct)
     if references is not None and references.sources:
         found = tuple(dict.fromkeys((*found, *references.sources)))
     return found
 
 
-def _check_declared(scope: Scope, index: int, step: Step) -> None:
+def _check_declared(scope: Scope, index: int, step: Step, distinct: set[str]) -> tuple[str, ...]:
+    """Name the faults among the declared dependencies; give those that are none, once each."""
+    findings, found = scope.findings, tuple(step.depends_on)
+    strange = {id_ for id_ in distinct if id_ not in scope.index or id_ == step.id}
+    are_repeated = len(distinct) < len(found)
+    # A dense plan has millions of the same fault: those that nobody would be told are not looked for either.
+    named = strange if step.id in strange or findings.wants("DR104") else set()
     seen: set[str] = set()
-    for number, id_ in enumerate(step.depends_on):
-        place = f"depends_on[{number}]"
+    add = seen.add
+    numbered = enumerate(found if named or (are_repeated and findings.wants("DR107")) else ())
+    for number, id_ in numbered:
         if id_ in seen:
-            scope.findings.add("DR107", index, place, step=step.id, dependency=repr(id_[:200]))
-        elif id_ == step.id:
-            scope.findings.add("DR105", index, place, step=step.id)
-        elif id_ not in scope.index:
-            hint = scope.findings.hint(id_, scope.index)
-            scope.findings.add("DR104", index, place, step=step.id, dependency=repr(id_[:200]), hint=hint)
-        seen.add(id_)
+            _add_declared(scope, index, step, "DR107", number)
+            continue
+        add(id_)
+        if id_ in named:
+            _add_declared(scope, index, step, "DR105" if id_ == step.id else "DR104", number)
+    once = dict.fromkeys(found) if are_repeated else found
+    return tuple(filterfalse(strange.__contains__, once))
+
+
+def _add_declared(scope: Scope, index: int, step: Step, code: str, number: int) -> None:
+    id_, findings = step.depends_on[number], scope.findings
+    facts = {} if code == "DR105" else {"dependency": repr(id_[:200])}
+    if code == "DR104":
+        facts["hint"] = findings.hint(id_, scope.index)
+    findings.add(code, index, f"depends_on[{number}]", step=step.id, **facts)
 
 
 def _check_options(scope: Scope, index: int, step: Step) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from dagrun.graph.checked import CheckedPlan
+from dagrun.graph.checked import CheckedPlan, CheckedStep
 
 
 def remaining_paths(
@@ -43,22 +43,51 @@ def topological_order(successors: Mapping[str, Sequence[str]], degree: Mapping[s
     return order
 
 
-def priorities(plan: CheckedPlan) -> dict[str, float]:
-    """Longest remaining path of each step by its estimate; a step without one counts as the mean of the others.
-
-    Where no step has an estimate, the path is counted in hops.
-    """
-    usual = usual_seconds(plan)
-
-    def seconds(step: str) -> float:
-        estimate = plan.steps[step].step.estimate
-        return usual if estimate is None else estimate
-
+def priorities(plan: CheckedPlan, expected: Expected) -> dict[str, float]:
+    """Longest remaining path of each step, in the unit of *expected*."""
     order = topological_order(plan.successors, {id_: len(s.depends_on) for id_, s in plan.steps.items()})
-    return remaining_paths(order, plan.successors, seconds)
+    return remaining_paths(order, plan.successors, lambda id_: expected.seconds(plan.steps[id_]))
 
 
-def usual_seconds(plan: CheckedPlan) -> float:
-    """What a step without an estimate counts as: the mean of the others, or 1 hop."""
-    known = [s.step.estimate for s in plan.steps.values() if s.step.estimate is not None]
-    return sum(known) / len(known) if known else 1.0
+class Expected:
+    """How long steps are expected to take: the one place where that is decided.
+
+    A step counts as its own estimate; without one as its tool was learned, the median of its calls; without that as
+    the mean of the steps of the plan of which either is known, or of the tools that were learned if there is none.
+    Where nothing at all is known, each step counts as 1, and a path is as long as it has steps.
+
+    It is found out when first asked for, and holds for the whole run: in a comparison of paths all must be by the same
+    knowledge. What a run learns is for the runs after it.
+
+    Args:
+        plan: What the run begins with.
+        learned: Gives the medians of the tools that were seen, in seconds, by name.
+    """
+
+    __slots__ = ("_learn", "_learned", "_plan", "_usual")
+
+    def __init__(self, plan: CheckedPlan, learned: Callable[[], Mapping[str, float]] = dict) -> None:
+        self._plan = plan
+        self._learn = learned
+        self._learned: Mapping[str, float] = {}
+        self._usual: float | None = None
+
+    def seconds(self, checked: CheckedStep) -> float:
+        """How long a step is expected to take, in seconds, or 1 where nothing is known; the step may be a new one."""
+        usual = self.usual
+        known = self._known(checked)
+        return usual if known is None else known
+
+    @property
+    def usual(self) -> float:
+        """What a step counts as of which nothing is known."""
+        if self._usual is None:
+            self._learned = self._learn()
+            found = (self._known(checked) for checked in self._plan.steps.values())
+            known = [seconds for seconds in found if seconds is not None] or list(self._learned.values())
+            self._usual = sum(known) / len(known) if known else 1.0
+        return self._usual
+
+    def _known(self, checked: CheckedStep) -> float | None:
+        estimate = checked.step.estimate
+        return self._learned.get(checked.tool.name) if estimate is None else estimate

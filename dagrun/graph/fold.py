@@ -144,4 +144,6 @@ def _attempt_state(attempt: Attempt) -> list[Any]:
         shown += [str(outcome.state), readable(outcome.value), failure, outcome.tokens, outcome.cost, outcome.surprise]
     if decision is not None:
         shown += [str(decision.recovery), decision.reason, decision.delay]
+    if (hedge := attempt.hedge) is not None:
+        shown.append([hedge.started, hedge.ended, hedge.has_won, hedge.tokens, hedge.cost, hedge.fault])
     return shown

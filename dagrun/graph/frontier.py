@@ -126,6 +126,18 @@ class Frontier:
             for cap in (*node.caps, *((self._total,) if self._total is not None else ())):
                 cap.used += 1
 
+    def occupy_more(self, node: Node) -> bool:
+        """Take slots for one more call of a step that runs, if all are free; say whether they were."""
+        if self.priorities is None:
+            return True
+        total = self._total
+        if any(cap.is_full for cap in node.caps):
+            return False
+        if total is not None and (self in total.promised or total.free_for(self) <= 0):
+            return False  # what is promised is for a step that is ready
+        self.occupy(node)
+        return True
+
     def withdraw(self, nodes: Collection[Node]) -> None:
         """Take steps back that were ready and have not been started: they may be pushed again later."""
         off = set(nodes)
@@ -156,6 +168,11 @@ class Frontier:
         waiting, self._queue = self._queue, deque()
         for node in waiting:
             self.push(node)
+
+    @property
+    def longest_waiting(self) -> float:
+        """The longest remaining path of the steps that lie here; 0 if none does, or nothing makes paths matter."""
+        return -self._heap[0][0] if self._heap and not self.is_empty else 0.0
 
     def room(self) -> int:
         """How many more steps could be taken now, at most."""

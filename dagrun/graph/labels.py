@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 
+from dagrun.graph.checked import CheckedPlan
 from dagrun.graph.critical import topological_order
 
 Edge = tuple[str, str]  # a step, and one that waits for it
@@ -23,6 +24,14 @@ class Cycle(Exception):
     def __init__(self, steps: list[str]) -> None:
         super().__init__(steps)
         self.steps = steps
+
+
+def first_labels(plan: CheckedPlan) -> dict[str, float]:
+    """The labels of a plan as it is checked."""
+    order = list(plan.steps)
+    if not plan.is_ordered:
+        order = topological_order(plan.successors, {id_: len(s.depends_on) for id_, s in plan.steps.items()})
+    return {id_: float(place) for place, id_ in enumerate(order)}
 
 
 class Labels:

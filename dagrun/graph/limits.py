@@ -5,32 +5,42 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dagrun.graph.checked import CheckedPlan, CheckedStep
-from dagrun.graph.critical import priorities
+from dagrun.graph.critical import Expected, priorities
 from dagrun.graph.frontier import Cap, Frontier
 
 CapsOf = Callable[[CheckedStep], tuple[Cap, ...]]
 
 
-def make_frontier(plan: CheckedPlan, shared: Cap | None, on_room: Callable[[], None]) -> tuple[Frontier, CapsOf | None]:
+def is_limited(plan: CheckedPlan, shared: Cap | None) -> bool:
+    """Whether anything limits what runs at once, so that the order of steps matters."""
+    policy = plan.policy
+    return bool(policy.max_running or shared or policy.max_running_by_tool or policy.max_running_by_pool) or any(
+        step.step.max_parallel is not None for step in plan.steps.values()
+    )
+
+
+def make_frontier(
+    plan: CheckedPlan, shared: Cap | None, on_room: Callable[[], None], expected: Expected | None = None
+) -> tuple[Frontier, CapsOf | None]:
     """Make the frontier of a run; without a limit it is a plain queue, and costs next to nothing.
+
+    Where slow calls are hedged it has priorities, too: they say what the end of the run waits for.
 
     Args:
         plan: The plan and the policy that it was checked against.
         shared: A cap that counts the steps of several runs, or none.
         on_room: Called when the shared cap has room again after it was full.
+        expected: How long steps are expected to take; `None` for what the plan alone says.
 
     Returns:
         The frontier; and the caps that count a step besides the total, `None` if there are none.
     """
+    if not is_limited(plan, shared) and plan.policy.hedge is None:
+        return Frontier(), None
     policy = plan.policy
     own = Cap(policy.max_running) if policy.max_running is not None else None
     by_tool = {name: Cap(limit) for name, limit in policy.max_running_by_tool.items()}
     by_pool = {name: Cap(limit) for name, limit in policy.max_running_by_pool.items()}
-    is_limited = bool(own or shared or by_tool or by_pool) or any(
-        step.step.max_parallel is not None for step in plan.steps.values()
-    )
-    if not is_limited:
-        return Frontier(), None
 
     def caps_of(step: CheckedStep) -> tuple[Cap, ...]:
         found = (
@@ -40,4 +50,5 @@ def make_frontier(plan: CheckedPlan, shared: Cap | None, on_room: Callable[[], N
         )
         return tuple(cap for cap in found if cap is not None)
 
-    return Frontier(shared or own, priorities(plan), on_room if shared is not None else None), caps_of
+    first = priorities(plan, expected or Expected(plan))
+    return Frontier(shared or own, first, on_room if shared is not None else None), caps_of

@@ -10,15 +10,17 @@ from functools import cached_property
 from typing import Any, Final
 
 from dagrun.errors import Problem
-from dagrun.graph import answers, drafts, expansion, interruptions, splicing
+from dagrun.graph import answers, drafts, expansion, hedges, interruptions, splicing
 from dagrun.graph.checked import CheckedPlan, CheckedStep
-from dagrun.graph.critical import topological_order, usual_seconds
+from dagrun.graph.critical import Expected
+from dagrun.graph.ends import ends_of, first_of, sinks_of
 from dagrun.graph.frontier import Cap, Frontier
 from dagrun.graph.history import PastReplan, Revision
+from dagrun.graph.labels import first_labels
 from dagrun.graph.node import Node
 from dagrun.model import event as events
 from dagrun.model.brief import Trigger
-from dagrun.model.call_event import ModelCharged, ModelReserved, PlannerAsked, PlannerCalled
+from dagrun.model.call_event import Hedged, HedgeEnded, ModelCharged, ModelReserved, PlannerAsked, PlannerCalled
 from dagrun.model.event import AttemptEnded, AttemptStarted, Event, RunEnded, RunStarted, StepSettled
 from dagrun.model.outcome import SETTLED, Attempt, Recovery, State, Status
 from dagrun.model.question import Question
@@ -46,6 +48,7 @@ class LiveGraph:
         inputs: The inputs of the run, stored.
         frontier: Gets every step that becomes ready.
         caps_of: The caps that count a step; called where caps are set at all.
+        expected: How long steps are expected to take; `None` for what the plan alone says.
 
     Attributes:
         nodes: Every step that ever was in the plan, by id, elements of for_each included.
@@ -74,6 +77,7 @@ class LiveGraph:
         stopping: With what status, and why, the run is being ended early, if it is.
         saving: The ceiling that is near, so that optional steps are dropped; `None` as long as there is none.
         roots: For steps whose keys are not made of their own id: what they are made of, and the generation.
+        all_well: Whether every step that has settled has succeeded, so that nobody need look for others.
         shown_output: What people were asked about last as the answer of the run, stored; empty if they were not.
     """
 
@@ -84,15 +88,14 @@ class LiveGraph:
     asking = 0
     why_unchanged = ""
     withheld: tuple[Status, str] | None = None
-    is_frozen = False
-    is_drafting = False
-    wants_more = False
+    is_frozen = is_drafting = wants_more = False
     problems: tuple[Problem, ...] = ()
     draft_end = ("", "")
     planner_calls = 0
     stopping: tuple[Status, str] | None = None
     saving: events.CeilingNear | None = None
     shown_output: Stored = b""
+    all_well = True
 
     def __init__(
         self,
@@ -100,11 +103,13 @@ class LiveGraph:
         inputs: Stored,
         frontier: Frontier,
         caps_of: Callable[[CheckedStep], tuple[Cap, ...]] | None = None,
+        expected: Expected | None = None,
     ) -> None:
         self.plan = plan
         self.inputs = inputs
         self.frontier = frontier
         self.caps_of = caps_of
+        self.expected = expected or Expected(plan)
         self.unsettled = len(plan.steps)
         self.goal = plan.plan.goal
         self.output: Template | None = plan.output
@@ -117,7 +122,6 @@ class LiveGraph:
         self.warnings: list[str] = []
         self.has_plan = bool(plan.steps)
         self.model_calls: dict[int, tuple[ModelReserved, ModelCharged | None]] = {}
-        self._labels: dict[str, float] | None = None
         self.roots: Mapping[str, tuple[str, int]] = {}
         self.nodes = nodes = {
             id_: Node(id_, step, order, len(step.depends_on)) for order, (id_, step) in enumerate(plan.steps.items())
@@ -127,10 +131,11 @@ class LiveGraph:
         if caps_of is not None:
             for node in nodes.values():
                 node.caps = caps_of(node.plan)
+        self.ends = ends_of(nodes)
 
     def begin(self) -> None:
         """Put what waits for nothing on the frontier."""
-        for node in self.nodes.values():
+        for node in first_of(self):
             if node.state is _READY:
                 self.frontier.push(node)
 
@@ -230,6 +235,7 @@ class LiveGraph:
             self.settled(node)
         elif state in SETTLED:
             # What was told to stop because the plan does without it is missed by nobody, a doubt about it excepted.
+            self.all_well = False
             node.is_tolerated = recovery is Recovery.SKIP or (node.is_gone and state is not State.UNKNOWN)
             self.settled(node)
         else:
@@ -243,6 +249,7 @@ class LiveGraph:
         node.value = event.value
         node.is_tolerated = event.is_tolerated
         node.ended = event
+        self.all_well = self.all_well and event.state is _SUCCEEDED
         if event.asks_planner:
             self.kept.setdefault(node.id, set()).add(REPLAN)
         if node.state is _SUCCEEDED and node.pauses_after:
@@ -335,21 +342,10 @@ class LiveGraph:
         """The number of the present revision; 0 for the plan that the run began with."""
         return len(self.revisions)
 
-    @property
+    @cached_property
     def labels(self) -> dict[str, float]:
         """The order labels of all steps of the plan; see `labels.Labels`."""
-        if self._labels is None:
-            steps = self.plan.steps
-            order = list(steps)
-            if not self.plan.is_ordered:
-                order = topological_order(self.plan.successors, {id_: len(s.depends_on) for id_, s in steps.items()})
-            self._labels = {id_: float(place) for place, id_ in enumerate(order)}
-        return self._labels
-
-    @cached_property
-    def usual_seconds(self) -> float:
-        """What a step without an estimate counts as, where the longest remaining path matters."""
-        return usual_seconds(self.plan)
+        return first_labels(self.plan)
 
     def planned(self) -> Iterator[Node]:
         """The steps of the plan as it stands, without the elements of for_each."""
@@ -362,7 +358,7 @@ class LiveGraph:
 
     def sinks(self) -> list[Node]:
         """The steps that nothing waits for, but for the end of a wave."""
-        return [node for node in self.planned() if all(node.id in after.plan.gates for after in self.after(node))]
+        return sinks_of(self)
 
 
 _APPLY: Final[Mapping[type[Event], Callable[[LiveGraph, Any], None]]] = {
@@ -393,4 +389,6 @@ _APPLY: Final[Mapping[type[Event], Callable[[LiveGraph, Any], None]]] = {
     PlannerAsked: interruptions.planner_asked,
     ModelReserved: interruptions.model_reserved,
     ModelCharged: interruptions.model_charged,
+    Hedged: hedges.hedged,
+    HedgeEnded: hedges.hedge_ended,
 }

@@ -69,7 +69,7 @@ def _visit(tree: Any, path: Path, problems: list[Problem]) -> None:
             if fault := _stored_fault(key):
                 problems.append(_problem("DR013", path, reason=f"{fault} in a key"))
             tree[key] = _cleaned(value, (*path, key), problems)
-    elif isinstance(tree, list):
+    elif isinstance(tree, list) and not _are_plain_texts(tree):
         for number, value in enumerate(tree):
             tree[number] = _cleaned(value, (*path, number), problems)
 
@@ -86,6 +86,15 @@ def _cleaned(value: Any, path: Path, problems: list[Problem]) -> Any:
         return 1
     _visit(value, path, problems)
     return value
+
+
+def _are_plain_texts(values: list[Any]) -> bool:
+    """Whether all of *values* are texts with nothing wrong in them: said at once of lists of millions."""
+    try:
+        text = "".join(values)
+    except TypeError:
+        return False
+    return text.isascii() and "\0" not in text
 
 
 def _stored_fault(text: str) -> str | None:

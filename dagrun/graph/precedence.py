@@ -7,6 +7,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from dagrun.graph.checked import CheckedStep
+from dagrun.graph.critical import Expected
 from dagrun.graph.node import Node
 from dagrun.model.outcome import State
 
@@ -37,7 +38,7 @@ def _counts(node: Node) -> bool:
     return node.parent is None and not node.is_gone and not node.state.is_settled
 
 
-def _longest(node: Node, known: Mapping[str, float], usual: float) -> float:
+def _longest(node: Node, known: Mapping[str, float], expected: Expected) -> float:
     best = 0.0
     for after in node.successors:
         # What waits for an element is its for_each.
@@ -45,19 +46,18 @@ def _longest(node: Node, known: Mapping[str, float], usual: float) -> float:
         path = known.get(family.id, 0.0)
         if path > best and not family.is_gone:
             best = path
-    estimate = node.plan.step.estimate
-    return best + (usual if estimate is None else estimate)
+    return best + expected.seconds(node.plan)
 
 
 def _raise(graph: LiveGraph, known: dict[str, float], touched: Collection[str]) -> Iterator[Node]:
     """Set the priorities of *touched*, and of what comes before them; give the ready steps that stand elsewhere now."""
-    labels, nodes, usual = graph.labels, graph.nodes, graph.usual_seconds
+    labels, nodes, expected = graph.labels, graph.nodes, graph.expected
     seen = set(touched)
     heap = [(-labels[id_], id_) for id_ in seen]
     heapify(heap)
     while heap:  # those that come last first: then each is looked at once
         node = nodes[heappop(heap)[1]]
-        longest = _longest(node, known, usual)
+        longest = _longest(node, known, expected)
         if known.get(node.id) == longest:
             continue
         known[node.id] = longest
@@ -74,5 +74,5 @@ def _all_priorities(graph: LiveGraph) -> dict[str, float]:
     labels = graph.labels
     known: dict[str, float] = {}
     for node in sorted(filter(_counts, graph.nodes.values()), key=lambda node: -labels[node.id]):
-        known[node.id] = _longest(node, known, graph.usual_seconds)
+        known[node.id] = _longest(node, known, graph.expected)
     return known

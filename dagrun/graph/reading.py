@@ -118,6 +118,7 @@ def make_plan(
     if not isinstance(tree, dict):
         return None, [wrong_type("", "an object with steps", tree)]
     _check_count(tree.get("steps"), limits.max_steps)
+    _check_edges(tree.get("steps"), limits.max_edges)
     problems = take_out_marks(tree)
     tree.pop("$schema", None)
     problems += take_refusal(tree, raises=may_refuse and not problems and not tree.get("steps"))
@@ -202,6 +203,14 @@ def _check_count(steps: object, limit: int) -> None:
     # Before anything is looked at: a million steps are not checked one by one only to be refused.
     if isinstance(steps, list) and len(steps) > limit:
         raise PlanRefused([Problem("DR108", "steps", {"count": str(len(steps)), "limit": str(limit)})])
+
+
+def _check_edges(steps: object, limit: int) -> None:
+    # As early, for the same reason: millions of them would be looked at one by one.
+    lists = (step.get("depends_on") for step in steps if isinstance(step, dict)) if isinstance(steps, list) else ()
+    count = sum(len(needed) for needed in lists if isinstance(needed, list))
+    if count > limit:
+        raise PlanRefused([Problem("DR113", "steps", {"count": str(count), "limit": str(limit)})])
 
 
 def _count_dependencies(steps: object, limit: int) -> list[Problem]:

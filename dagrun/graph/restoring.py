@@ -17,6 +17,9 @@ def restore(ledger: Ledger, graph: LiveGraph) -> None:
             outcome = attempt.outcome
             tokens, cost = (0, None) if outcome is None else (outcome.tokens, outcome.cost)
             ledger.charge(node.called(attempt.tool), tokens, cost, is_reported=_has_reported(attempt))
+            if (hedge := attempt.hedge) is not None:
+                known = bool(hedge.tokens) or hedge.cost is not None
+                ledger.charge(node.called(attempt.tool), hedge.tokens, hedge.cost, is_reported=known)
     for asked, told in graph.model_calls.values():
         call = ModelCall(asked.who, asked.tokens, asked.cost)
         used = None if told is None else told.tokens

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from dagrun.graph.approval import EVERY_TOOL
 from dagrun.graph.check_ids import check_ids
@@ -17,6 +17,8 @@ from dagrun.model.policy import Policy
 from dagrun.model.secret import NO_SECRETS, Secrets
 from dagrun.model.tool import ExecutorName
 from dagrun.model.toolbox import AnyTool, Toolbox
+
+_MANY_IDS: Final = 100_000
 
 
 @dataclass(slots=True)
@@ -83,7 +85,7 @@ class Scope:
     executors: frozenset[str] = frozenset()
     secrets: Secrets = NO_SECRETS
 
-    def knows(self, ids: set[str]) -> bool:
+    def knows(self, ids: Collection[str]) -> bool:
         """Whether a step may wait for all of *ids*."""
         return self.ids.issuperset(ids) if self.ids is not None else all(id_ in self.index for id_ in ids)
 
@@ -101,7 +103,9 @@ def scope_of(
     """The scope of a whole plan; its ids are checked."""
     index = check_ids(plan.steps, findings)
     sources = Sources({id_: plan.steps[place] for id_, place in index.items()}, dict(toolbox), inputs)
-    return Scope(policy, findings, index, facts_of(toolbox, policy), sources, frozenset(index), executors, secrets)
+    # Made in one go, in which no other thread gets a turn: of a million, that takes too long.
+    ids = frozenset(index) if len(index) <= _MANY_IDS else None
+    return Scope(policy, findings, index, facts_of(toolbox, policy), sources, ids, executors, secrets)
 
 
 def facts_of(toolbox: Toolbox, policy: Policy) -> dict[str, ToolFacts]:

@@ -27,12 +27,14 @@ def check_cycles(dependencies: Mapping[str, Collection[str]], index: Mapping[str
     Returns:
         Whether every step stands after all that it waits for.
     """
-    graph = _loose_part(dependencies)
-    if graph is None:
-        limit = f"{MAX_LOOSE_EDGES:,}"
-        reason = f"over {limit} dependencies can be checked only if every step stands after those that it waits for"
-        findings.add("DR308", WHOLE_PLAN, "steps", reason=reason)
+    settled, loose = _loose_part(dependencies)
+    count = sum(len(dependencies[id_]) for id_ in loose)
+    if count > MAX_LOOSE_EDGES:
+        findings.add("DR114", WHOLE_PLAN, "steps", count=f"{count:,}", limit=f"{MAX_LOOSE_EDGES:,}")
         return False
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    graph.add_nodes_from(loose)
+    graph.add_edges_from((need, id_) for id_ in loose for need in dependencies[id_] if need not in settled)
     if nx.is_directed_acyclic_graph(graph):
         return not graph
     # Never `find_cycle`: on a dense graph without a cycle it takes for ever, and most of this one may be such.
@@ -43,8 +45,8 @@ def check_cycles(dependencies: Mapping[str, Collection[str]], index: Mapping[str
     return False
 
 
-def _loose_part(dependencies: Mapping[str, Collection[str]]) -> nx.DiGraph[str] | None:
-    """The steps that do not stand after all that they wait for, as a graph; `None` if that is too large."""
+def _loose_part(dependencies: Mapping[str, Collection[str]]) -> tuple[set[str], list[str]]:
+    """Part the steps that stand after all that they wait for, and so does all of that, from the others."""
     # A step after its dependencies is on no cycle, and neither is what it waits for: one pass at the speed of sets
     # settles nearly every plan that people and planners write.
     settled: set[str] = set()
@@ -54,12 +56,7 @@ def _loose_part(dependencies: Mapping[str, Collection[str]]) -> nx.DiGraph[str] 
             settled.add(id_)
         else:
             loose.append(id_)
-    if sum(len(dependencies[id_]) for id_ in loose) > MAX_LOOSE_EDGES:
-        return None
-    graph: nx.DiGraph[str] = nx.DiGraph()
-    graph.add_nodes_from(loose)
-    graph.add_edges_from((need, id_) for id_ in loose for need in dependencies[id_] if need not in settled)
-    return graph
+    return settled, loose
 
 
 def _walk(knot: set[str], dependencies: Mapping[str, Collection[str]], index: Mapping[str, int]) -> list[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import anyio
 from anyio.lowlevel import EventLoopToken, current_token
 
+from dagrun.decide.durations import Durations
 from dagrun.errors import JournalError, JournalFailed, OwnerLost, RunExists, RunHeld
 from dagrun.journal.chain import chained
 from dagrun.journal.letters import check_letter
@@ -30,6 +31,7 @@ class MemoryJournal(Readable):
 
     def __init__(self) -> None:
         self._runs: dict[str, _Kept] = {}
+        self._durations = Durations()
 
     async def create(self, run_id: str) -> MemoryTape:
         """Begin the records of a new run.
@@ -99,6 +101,18 @@ class MemoryJournal(Readable):
         if self._find(run_id).owner is not None:
             raise RunHeld(f"run '{run_id}' is held by a tape of this process; close that one first")
         del self._runs[run_id]
+
+    async def durations(self) -> dict[str, Any]:
+        """How long the calls of each tool took in all runs so far."""
+        return self._durations.as_dict()
+
+    async def keep_durations(self, new: dict[str, Any]) -> None:
+        """Add what a run has learned of that.
+
+        Raises:
+            RecordRefused: It is not what `Durations.as_dict` gives.
+        """
+        self._durations.merge(Durations.from_dict(new))
 
     async def aclose(self) -> None:
         """Nothing to let go of."""

@@ -10,13 +10,14 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import anyio
 import anyio.to_thread
 
+from dagrun.decide.durations import Durations
 from dagrun.errors import ContractError, JournalDamaged, JournalFailed, MissingExtra, RunExists
-from dagrun.journal import anchor, places
+from dagrun.journal import anchor, places, remembered
 from dagrun.journal.beside import Beside
 from dagrun.journal.chain import Chain, verify
 from dagrun.journal.lease import this_process
@@ -25,7 +26,7 @@ from dagrun.journal.names import check_run_id, is_run_id, no_such_run
 from dagrun.journal.postgres_keeper import Keeper
 from dagrun.journal.postgres_links import Links
 from dagrun.journal.postgres_rows import Letters, as_bytes, fault_of_end, held_error, is_held, owner_text
-from dagrun.journal.postgres_sql import Sql
+from dagrun.journal.postgres_sql import Sql, keep_durations, kept_durations
 from dagrun.journal.postgres_tape import PostgresTape
 from dagrun.journal.postgres_writer import Claim, Writer
 from dagrun.journal.reading import Readable
@@ -95,6 +96,7 @@ class PostgresJournal(Readable):
         self._links = Links(dsn, self._sql, self.durability, most=connections, patience=patience)
         self._beside: Beside | None = None
         self._keeper: Keeper | None = None
+        self._table = f"the table {schema}.durations"
         self._is_closed = False
 
     async def __aenter__(self) -> PostgresJournal:
@@ -179,6 +181,31 @@ class PostgresJournal(Readable):
         with places.as_failure(f"cannot delete the files of run '{run_id}'"):
             for folder in filter(Path.exists, folders):
                 await anyio.to_thread.run_sync(shutil.rmtree, folder)
+
+    async def durations(self) -> dict[str, Any]:
+        """How long the calls of each tool took, in the runs of all who share the database.
+
+        Raises:
+            JournalFailed: It cannot be read.
+        """
+        text = await self._ask(lambda connection: kept_durations(connection, self._sql))
+        return remembered.understood(text, self._table).as_dict()
+
+    async def keep_durations(self, new: dict[str, Any]) -> None:
+        """Add what a run has learned of that.
+
+        Raises:
+            JournalFailed: It cannot be written.
+            RecordRefused: It is not what `Durations.as_dict` gives.
+        """
+        learned = Durations.from_dict(new)
+
+        def merged(text: str) -> str:
+            kept = remembered.understood(text, self._table)
+            kept.merge(learned)
+            return remembered.as_text(kept)
+
+        await self._ask(lambda connection: keep_durations(connection, self._sql, merged))
 
     async def aclose(self) -> None:
         """Let go of the connections. Tapes that are still open fail."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from dagrun.errors import JournalFailed
@@ -90,7 +91,37 @@ class Sql:
             SELECT pg_notify($4, number::text) FROM run"""
         self.letters = f"""SELECT id, text FROM {letters} WHERE run = $1 AND NOT id = ANY ($2::text[])
             ORDER BY number LIMIT {MOST_LETTERS}"""
+        # Not among the tables: schemas that an earlier version has made are without it, and it is only good to know.
+        self.durations = (
+            f"CREATE TABLE IF NOT EXISTS {tables}.durations "
+            "(is_there boolean PRIMARY KEY CHECK (is_there), text text NOT NULL)",
+            f"INSERT INTO {tables}.durations VALUES (true, '') ON CONFLICT DO NOTHING",
+        )
+        self.read_durations = f"SELECT text FROM {tables}.durations"
+        self.write_durations = f"UPDATE {tables}.durations SET text = $1"
         self.discard = f"DELETE FROM {letters} WHERE run = $1 AND id = $2"
+
+
+async def kept_durations(connection: Connection, sql: Sql) -> str:
+    """What is kept of how long calls took, as text; empty if nothing is."""
+    if not await _is_there(connection, sql, "durations"):
+        return ""
+    return str(await connection.fetchval(sql.read_durations) or "")
+
+
+async def keep_durations(connection: Connection, sql: Sql, merged: Callable[[str], str]) -> None:
+    """Keep what *merged* makes of what is kept; whoever does the same meanwhile waits.
+
+    Raises:
+        asyncpg.PostgresError: It cannot be kept.
+    """
+    async with connection.transaction(isolation="read_committed"):
+        if not await _is_there(connection, sql, "durations"):
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+            for statement in sql.durations:
+                await connection.execute(statement)
+        kept = await connection.fetchval(f"{sql.read_durations} FOR UPDATE")
+        await connection.execute(sql.write_durations, merged(str(kept or "")))
 
 
 async def prepare(connection: Connection, sql: Sql) -> None:
@@ -115,10 +146,10 @@ async def prepare(connection: Connection, sql: Sql) -> None:
         )
 
 
-async def _is_there(connection: Connection, sql: Sql) -> bool:
+async def _is_there(connection: Connection, sql: Sql, table: str = "format") -> bool:
     # Not by to_regclass: that looks into a cache, where what others have made meanwhile is still missing.
-    found = "SELECT FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = 'format'"
-    return bool(await connection.fetchval(f"SELECT EXISTS ({found})", sql.schema))
+    found = "SELECT FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = $2"
+    return bool(await connection.fetchval(f"SELECT EXISTS ({found})", sql.schema, table))
 
 
 async def _create(connection: Connection, sql: Sql) -> None:

@@ -9,12 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import anyio
 
+from dagrun.decide.durations import Durations
 from dagrun.errors import ContractError, JournalDamaged, JournalFailed, RunHeld
-from dagrun.journal import anchor, database, inbox, places
+from dagrun.journal import anchor, database, inbox, places, remembered
 from dagrun.journal.chain import Chain
 from dagrun.journal.lease import Lease, held_text, holding
 from dagrun.journal.names import check_run_id, is_run_id, no_such_run
@@ -122,6 +123,24 @@ class SQLiteJournal(Readable):
             JournalFailed: It cannot be deleted.
         """
         await anyio.to_thread.run_sync(self._delete, run_id)
+
+    async def durations(self) -> dict[str, Any]:
+        """How long the calls of each tool took, from a file beside the folders of the runs.
+
+        Raises:
+            JournalFailed: The file is none of ours, or cannot be read.
+        """
+        return (await anyio.to_thread.run_sync(remembered.read, self._folder)).as_dict()
+
+    async def keep_durations(self, new: dict[str, Any]) -> None:
+        """Add what a run has learned of that. Of two processes that do so at the same time, one may lose it.
+
+        Raises:
+            JournalFailed: The file is none of ours, or cannot be written.
+            RecordRefused: It is not what `Durations.as_dict` gives.
+        """
+        learned = Durations.from_dict(new)
+        await anyio.to_thread.run_sync(remembered.add, self._folder, learned, self.durability)
 
     async def aclose(self) -> None:
         """Nothing to let go of: each tape has its own."""

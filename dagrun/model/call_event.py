@@ -1,10 +1,46 @@
-"""Events about calls of planners, and of the models that no tool calls: those of planners and critics."""
+"""Events about calls besides those of steps: second calls of slow tools, planners, and models that no tool calls."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from dagrun.model.event import Event
+
+
+@dataclass(slots=True)
+class Hedged(Event):
+    """A call takes longer than most calls of its tool: a second one is made beside it.
+
+    Attributes:
+        step: Its id.
+        attempt: The number of the attempt whose call is slow.
+        after: Seconds that this call has taken so far.
+    """
+
+    step: str
+    attempt: int
+    after: float
+
+
+@dataclass(slots=True)
+class HedgeEnded(Event):
+    """The second call of an attempt has ended, or is stopped because the first one has.
+
+    Attributes:
+        step: Its id.
+        attempt: The number of the attempt.
+        has_won: Whether its result is that of the attempt, which ends next; the first call is stopped.
+        tokens: What the second call has reported.
+        cost: The same in money; `None` if nothing was.
+        fault: Why it failed; empty if it did not.
+    """
+
+    step: str
+    attempt: int
+    has_won: bool
+    tokens: int
+    cost: float | None
+    fault: str = ""
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from dagrun.model import event as events
-from dagrun.model.call_event import PlannerCalled
+from dagrun.model.call_event import HedgeEnded, PlannerCalled
 from dagrun.model.event import AttemptEnded, Event, Reviewed, StepSettled
 from dagrun.model.outcome import Outcome
 from dagrun.model.redaction import Redactor
@@ -63,7 +63,7 @@ def _reason(event: Any, redactor: Redactor) -> None:
     event.reason = redactor.text(event.reason)
 
 
-def _called(event: PlannerCalled, redactor: Redactor) -> None:
+def _called(event: PlannerCalled | HedgeEnded, redactor: Redactor) -> None:
     event.fault = redactor.text(event.fault)
 
 
@@ -97,6 +97,7 @@ CLEANERS: Final[Mapping[type[Event], Callable[[Any, Redactor], None]]] = {
     events.DraftStarted: _goal,
     events.DraftEnded: _draft_ended,
     PlannerCalled: _called,
+    HedgeEnded: _called,
     events.ReplanRequested: _requested,
     events.ReplanEnded: _reason,
     events.QuestionAnswered: _answered,

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from dagrun.errors import JournalError
 
@@ -189,4 +189,22 @@ class Journal(Protocol):
 
     async def aclose(self) -> None:
         """Let go of everything; called once, after the last tape was closed."""
+        ...
+
+
+@runtime_checkable
+class RemembersDurations(Protocol):
+    """A journal that also keeps how long the calls of each tool took, for the runs of later processes.
+
+    No journal needs to. What it keeps is only good to know: it changes in which order steps start and when a slow call
+    is called slow, never what a run gives; an error of these methods is logged, and the run goes on. Replay needs none
+    of it. A journal is asked once by each engine, which knows it by its identity.
+    """
+
+    async def durations(self) -> dict[str, Any]:
+        """What is kept, as plain JSON that `Durations.from_dict` reads; that of an empty one if nothing is."""
+        ...
+
+    async def keep_durations(self, new: dict[str, Any]) -> None:
+        """Add what a run has learned, as `Durations.as_dict` gives it, to what is kept: see `Durations.merge`."""
         ...

@@ -197,8 +197,29 @@ PROCEED: Final = Decision(Recovery.PROCEED)
 
 
 @dataclass(slots=True)
+class Hedge:
+    """A second call beside that of an attempt which was slow.
+
+    Attributes:
+        started: Seconds since the start of the run.
+        ended: The same, for its end; `None` while it runs.
+        has_won: Whether its result is that of the attempt.
+        tokens: What it has reported.
+        cost: The same in money; `None` if nothing was.
+        fault: Why it failed; empty if it did not.
+    """
+
+    started: float
+    ended: float | None = None
+    has_won: bool = False
+    tokens: int = 0
+    cost: float | None = None
+    fault: str = ""
+
+
+@dataclass(slots=True)
 class Attempt:
-    """One call of one tool, as it went.
+    """One call of one tool, as it went; two, if it was slow and was hedged.
 
     Attributes:
         number: 1 for the first.
@@ -207,6 +228,7 @@ class Attempt:
         ended: The same, for its end; `None` while it runs.
         outcome: How it ended; `None` while it runs.
         decision: What was done about it; `None` while it runs.
+        hedge: The second call; `None` if there was none.
     """
 
     number: int
@@ -215,6 +237,7 @@ class Attempt:
     ended: float | None = None
     outcome: Outcome | None = None
     decision: Decision | None = None
+    hedge: Hedge | None = None
 
     @property
     def duration(self) -> float:

@@ -69,6 +69,31 @@ else:
     Redacted = Annotated[tuple[Personal, ...], Field(strict=False)]
 
 
+class HedgeRule(BaseModel):
+    """When a slow call gets a second one beside it; the first of both that succeeds counts, and the other is stopped.
+
+    Only calls of tools that only look (``pure``, ``read``) are hedged, only where the end of the run waits for them,
+    and only if there is room for one more call under every ceiling. Each attempt gets one second call at most.
+
+    Attributes:
+        quantile: A call is slow when it has taken longer than this part of the calls of its tool;
+        most_medians: or, sooner than that, this many times the median: where more calls than those are slow, the
+            quantile is that of the slow ones.
+        min_calls: Calls of a tool that must have ended before any of it is called slow.
+        tools: These alone; empty for all that only look.
+        max_share: The part of the calls of a tool that may get a second one, the first three aside, in all runs of an
+            engine together: where everything has become slow, twice the calls would make it slower.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    quantile: float = Field(default=0.95, ge=0.5, lt=1)
+    most_medians: float = Field(default=3.0, gt=1)
+    min_calls: Count = 20
+    tools: Names = ()
+    max_share: float = Field(default=0.1, gt=0, le=1)
+
+
 class Policy(BaseModel):
     """What a run may do. Times are in seconds; `None` means no limit.
 
@@ -90,6 +115,7 @@ class Policy(BaseModel):
         timeout: An attempt, where neither the step nor the tool says less.
         grace: What a step that was asked to stop gets before it is abandoned.
         retry: How often, and when, a step is tried again.
+        hedge: When a slow call gets a second one beside it; `None` for never.
         replan_on: What the planner is asked about at all.
         planner_timeout: One call of the planner.
         critic_timeout: One review of a critic.
@@ -135,6 +161,7 @@ class Policy(BaseModel):
     timeout: Seconds | None = None
     grace: Seconds = 1.0
     retry: RetryRule = RetryRule()
+    hedge: HedgeRule | None = None
     replan_on: Triggers = tuple(TriggerKind)
     planner_timeout: Seconds = 60.0
     critic_timeout: Seconds = 60.0
@@ -160,11 +187,14 @@ class Policy(BaseModel):
 class PlanLimits(BaseModel):
     """Ceilings of size for plans that come from files and planners; a plan that the host builds has none.
 
+    To raise one, read the plan with other limits: ``read_plan(path, limits=PlanLimits(max_steps=10_000))``.
+
     Attributes:
         max_bytes: Of the text, counted before it is parsed.
         max_steps: Of the plan as written.
         max_depth: Of nesting.
         max_dependencies: Of one step.
+        max_edges: Dependencies of all steps together.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -173,3 +203,4 @@ class PlanLimits(BaseModel):
     max_steps: Count = 1_000
     max_depth: Count = 32
     max_dependencies: Count = 100
+    max_edges: Count = 1_000_000

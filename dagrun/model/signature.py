@@ -233,11 +233,14 @@ def _scalar_encoder(kind: type) -> Callable[[object, int], Stored]:
 
 
 def _adapter_encoder(adapter: TypeAdapter[Any], *, is_plain: bool) -> Callable[[object, int], Stored]:
+    # The methods of the adapter are layers around these two, and this runs at every step.
+    validate, dump = adapter.validator.validate_python, adapter.serializer.to_python
+
     def encode_checked(value: object, limit: int = MAX_VALUE_BYTES) -> Stored:
         try:
-            checked = adapter.validate_python(value, strict=True)
+            checked = validate(value, strict=True)
             # What is made of JSON's own types already need not be copied into them.
-            return encode(checked if is_plain else adapter.dump_python(checked, mode="json"), limit)
+            return encode(checked if is_plain else dump(checked, mode="json"), limit)
         except ValidationError as error:
             raise ValueRefused(f"does not return what it declares: {explain(error)}") from error
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, TypeAlias
@@ -55,6 +55,20 @@ def _plain(value: object) -> object:
 
 
 _encoder: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+
+
+def _one_shot() -> Callable[[object], str]:
+    """`_encoder.encode` without making the encoder in C at every call, which takes longer than a small value."""
+    make: Any = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:  # another interpreter
+        return _encoder.encode
+    # No record of what holds what: `measure` has walked the value before, and refuses what holds itself.
+    text_of: Any = json.encoder.encode_basestring
+    pieces: Any = make(None, _plain, text_of, None, ":", ",", False, False, False)
+    return lambda value: "".join(pieces(value, 0))
+
+
+_encode_small: Final = _one_shot()
 
 
 def encode_plain(value: object) -> str:
@@ -108,7 +122,7 @@ def _checked_text(text: str, limit: int) -> str:
 def _encode_container(value: object, limit: int) -> Stored:
     measure(value, limit)
     try:
-        data = _utf8(_encoder.encode(value))
+        data = _utf8(_encode_small(value))
     except RecursionError:
         raise ValueRefused(f"the value is nested deeper than {MAX_DEPTH} levels or holds itself") from None
     except (TypeError, ValueError) as error:
@@ -130,18 +144,22 @@ def measure(value: object, limit: int, max_depth: int = MAX_DEPTH) -> None:
     Walks no further than the limit, so an endless or gigantic structure costs a bounded time.
     """
     size = 0
-    level: list[object] = [value]
+    level: Collection[object] = (value,)
     for _ in range(max_depth + 1):
         below: list[object] = []
         for item in level:
-            size += _least_size(item)
+            kind = type(item)
+            if kind in _NO_LENGTH:
+                continue
+            size += _BYTES[kind] * len(item) if kind in _BYTES else _least_size(item)  # type: ignore[arg-type]
             if size > limit:
                 raise ValueRefused(f"the value takes over {limit} bytes of JSON{_ADVICE}")
-            # As many as it says it has: what comes from a tool may also be an endless iterator in disguise.
-            if isinstance(item, Mapping):
-                below.extend(islice(item.values(), len(item)))
-            elif isinstance(item, _LISTS):
-                below.extend(islice(item, len(item)))
+            if kind is dict:
+                below += item.values()  # type: ignore[attr-defined]
+            elif kind is list:
+                below += item  # type: ignore[arg-type]
+            elif kind is not str:
+                below.extend(_inside(item))
         if not below:
             return
         level = below
@@ -149,6 +167,9 @@ def measure(value: object, limit: int, max_depth: int = MAX_DEPTH) -> None:
 
 
 _LISTS: Final = (list, tuple, set, frozenset)
+# JSON's own types are looked up: to ask whether something is a `Mapping` takes longer than all the rest.
+_NO_LENGTH: Final = frozenset((int, float, bool, type(None)))
+_BYTES: Final[Mapping[type, int]] = {str: 1, list: 2, dict: 4}  # of JSON, at least, for each character or element
 
 
 def _least_size(item: object) -> int:
@@ -158,6 +179,13 @@ def _least_size(item: object) -> int:
     if isinstance(item, Mapping):
         return 4 * len(item)
     return 2 * len(item) if isinstance(item, _LISTS) else 0
+
+
+def _inside(item: object) -> Iterable[object]:
+    """What *item* holds: as much as it says, as what comes from a tool may be an endless iterator in disguise."""
+    if isinstance(item, Mapping):
+        return islice(item.values(), len(item))
+    return islice(item, len(item)) if isinstance(item, _LISTS) else ()
 
 
 def _utf8(text: str) -> bytes:

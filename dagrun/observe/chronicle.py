@@ -11,7 +11,7 @@ from typing import Any, Final
 from dagrun.api.replaying import Replayed
 from dagrun.errors import shorten
 from dagrun.model import event as events
-from dagrun.model.call_event import ModelCharged, PlannerCalled
+from dagrun.model.call_event import Hedged, HedgeEnded, ModelCharged, PlannerCalled
 from dagrun.model.event import Event
 from dagrun.model.question import Answer
 from dagrun.observe.decisions import answer_words, counted, spent, why
@@ -132,6 +132,15 @@ class _Teller:
         seconds = event.at - self._started.pop(event.step, event.at)
         return event.step, f"{event.outcome.state} after {seconds:.2f} s", why(event), (event.step,)
 
+    def hedged(self, event: Hedged) -> Said:
+        return event.step, f"a second call, as the first has taken {event.after:.2f} s", (), (event.step,)
+
+    def hedge_ended(self, event: HedgeEnded) -> Said:
+        text = "the second call was faster" if event.has_won else "the second call failed"
+        if not event.has_won and not event.fault:
+            text = "the second call was not needed"
+        return event.step, text, [event.fault, spent(event.tokens, event.cost)], (event.step,)
+
     def reviewed(self, event: events.Reviewed) -> Said:
         verdicts = [
             f"{verdict.critic}: {verdict.result}{'' if verdict.score is None else f' ({verdict.score:g})'}"
@@ -228,6 +237,8 @@ _TELLERS: Final[Mapping[type[Event], Callable[[_Teller, Any], Said | None]]] = M
         events.CeilingNear: _Teller.ceiling_near,
         events.AttemptStarted: _Teller.attempt_started,
         events.AttemptEnded: _Teller.attempt_ended,
+        Hedged: _Teller.hedged,
+        HedgeEnded: _Teller.hedge_ended,
         events.Reviewed: _Teller.reviewed,
         events.StepSettled: _Teller.step_settled,
         events.StepExpanded: _Teller.step_expanded,

@@ -50,6 +50,19 @@ class Accounts:
         slot.make_rare().reservation = reservation
         return True
 
+    def reserve_more(self, slot: Slot) -> bool:
+        """Take what one more call beside a running one may use at worst; say whether it fits. Nobody waits for it.
+
+        It leaves room for such a call by every other step that has not settled: it must not be what ends the run.
+        """
+        if not self.are_bound:
+            return True
+        others = self._graph.unsettled - 1
+        if self._ledger.room(slot.tool, 1 + others) <= others:
+            return False
+        slot.make_rare().reservation = self._ledger.reserve(slot.tool)
+        return True
+
     def _line(self, tool: str) -> list[Node]:
         line = self._starved.get(tool)
         if line is None:
@@ -63,6 +76,13 @@ class Accounts:
         if rare.reservation is not None:
             self._ledger.settle(rare.reservation, 0, 0.0, is_reported=True)
             rare.reservation = None
+            self.feed()
+
+    def withdraw(self, slot: Slot) -> None:
+        """Take a reservation back, because no call came of it at all."""
+        if slot.rare is not None and slot.rare.reservation is not None:
+            self._ledger.withdraw(slot.rare.reservation)
+            slot.rare.reservation = None
             self.feed()
 
     def settle(self, slot: Slot) -> None:

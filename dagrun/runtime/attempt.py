@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from dagrun.decide.classify import classify
-from dagrun.errors import JournalError, ValueRefused, shorten
+from dagrun.errors import JournalError, ToolError, ValueRefused, shorten
 from dagrun.graph.live import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.artifact import ArtifactStore
@@ -36,6 +36,7 @@ from dagrun.runtime.drive import Suspended
 from dagrun.runtime.slot import Slot
 
 AskInside = Callable[[Slot, str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
+AskPerson = Callable[[str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
 
 _LOG: Final = logging.getLogger("dagrun.tool")
 _SUCCEEDED: Final = State.SUCCEEDED
@@ -286,13 +287,23 @@ class Attempts:
             artifacts=self._artifacts,
             report=report,
             clock=self._now,
-            ask_person=partial(self._ask_person, slot) if self._runs_here(slot) else None,
+            ask_person=self._asking(slot),
         )
+
+    def _asking(self, slot: Slot) -> AskPerson | None:
+        if not self._runs_here(slot):
+            return None
+        return _ask_nobody if slot.rare is not None and slot.rare.is_second else partial(self._ask_person, slot)
 
     @staticmethod
     def _runs_here(slot: Slot) -> bool:
         plan = slot.node.plan
         return (plan.executor if slot.tool is plan.tool else slot.tool.executor) == "coroutine"
+
+
+async def _ask_nobody(text: str, schema: Mapping[str, Any] | None, about: Any) -> Answer | None:
+    # An answer that nobody gave would be taken for one; the first call can ask.
+    raise ToolError("a second call beside a slow one asks nobody")
 
 
 def idempotency_key(run_id: str, step: str, tool: str, generation: int = 0) -> str:

@@ -17,6 +17,7 @@ from dagrun.runtime.alarms import Alarms
 from dagrun.runtime.attempt import Attempts
 from dagrun.runtime.finish import Finish
 from dagrun.runtime.judging import Judge
+from dagrun.runtime.learning import Learning
 from dagrun.runtime.people import People
 from dagrun.runtime.record import Record
 from dagrun.runtime.slot import Rare, Slot, interrupted_outcome, stopped_outcome
@@ -46,6 +47,7 @@ class Endings:
     Attributes:
         alarms: Of the run.
         attempts: Of the run.
+        learning: Is told how long calls took; `None` if nobody needs to know.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Endings:
         self._now = now
         self._nudge = nudge
         self._end_if_nothing_is_left = end_if_nothing_is_left
+        self.learning: Learning | None = None
         self.alarms: Alarms
         self.attempts: Attempts
 
@@ -100,6 +103,7 @@ class Endings:
         """Forget an attempt without a record of its end: the run is suspended, and sees to it when it goes on."""
         slot.is_done, slot.call = True, None
         del self._running[slot.node.id]
+        self._end_second(slot.rare, is_recorded=False)
         if slot.rare is None or slot.rare.has_place:
             self._frontier.release(slot.node)
         self._finish.suspend_if_idle(self._running)
@@ -122,6 +126,8 @@ class Endings:
             self._frontier.release(node)
         else:
             self._end_rare(slot, slot.rare, state, outcome, decision)
+        if self.learning is not None and outcome.state is _SUCCEEDED:
+            self.learning.note(slot)
         if decision is not PROCEED or node.parent is not None or node.plan.pauses_after:
             self._follow(node, outcome, decision, call.data if call is not None else b"")
         graph = self._graph
@@ -132,6 +138,7 @@ class Endings:
     def _end_rare(self, slot: Slot, rare: Rare, state: State, outcome: Outcome, decision: Decision) -> None:
         """Record the end of an attempt that was reviewed, was reserved for, or has asked a person."""
         record, node = self._record, slot.node
+        self._end_second(rare, is_recorded=True)
         seq, at, attempt = record.next_seq(), record.at(), len(node.attempts)
         if rare.verdicts is None:
             record.emit(AttemptEnded(seq, at, node.id, attempt, state, outcome, decision))
@@ -142,6 +149,12 @@ class Endings:
         else:
             self._frontier.withdraw((node,))  # it may have stood in line for a place to go on
         self._accounts.settle(slot)
+
+    @staticmethod
+    def _end_second(rare: Rare | None, *, is_recorded: bool) -> None:
+        """Let the call beside an attempt that ends know, if there is one."""
+        if rare is not None and rare.second is not None and rare.second.on_first_end is not None:
+            rare.second.on_first_end(is_recorded)
 
     def _follow(self, node: Node, outcome: Outcome, decision: Decision, call: bytes) -> None:
         """Do what was decided about an attempt that has been recorded."""

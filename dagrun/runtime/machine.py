@@ -5,20 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 
 import anyio
 from anyio.abc import TaskGroup
 
+from dagrun.decide.durations import Durations
+from dagrun.decide.hedge_share import HedgeShare
 from dagrun.errors import JournalError
 from dagrun.graph.budget import Budget
+from dagrun.graph.building import Built, build
 from dagrun.graph.checked import CheckedPlan
+from dagrun.graph.collecting import MANY
+from dagrun.graph.critical import Expected
 from dagrun.graph.frontier import Cap
 from dagrun.graph.ledger import Ledger
-from dagrun.graph.limits import make_frontier
-from dagrun.graph.live import LiveGraph
 from dagrun.graph.patch import Splicer
 from dagrun.graph.reopening import in_doubt
 from dagrun.model.brief import Planner
@@ -34,9 +37,12 @@ from dagrun.model.verdict import Critic
 from dagrun.runtime.accounts import Accounts
 from dagrun.runtime.alarms import Alarms
 from dagrun.runtime.artifacts import ArtifactFolder
+from dagrun.runtime.aside import aside
 from dagrun.runtime.attempt import Attempts
 from dagrun.runtime.backend import clock
 from dagrun.runtime.coordinator import Coordinator
+from dagrun.runtime.hedging import Hedges
+from dagrun.runtime.learning import Learning
 from dagrun.runtime.letters import Letters
 from dagrun.runtime.metering import RunMeter
 from dagrun.runtime.people import People
@@ -68,8 +74,11 @@ class Setup:
         planner: Who is asked when the plan has to change, or nobody.
         critics: Who looks at what steps give.
         approver: Who answers questions, or nobody.
+        durations: How long the calls of each tool took, as far as it is known.
+        hedge_share: How many of them got a second one beside them.
         attended: Whether the host answers them, through `Run.pending` and `Run.answer`.
         is_plan_only: Whether nothing runs: the planner's plan is all that is wanted.
+        built: The state in which it begins, if that is built already; see `with_state`.
     """
 
     plan: CheckedPlan
@@ -86,8 +95,24 @@ class Setup:
     planner: Planner | None = None
     critics: Sequence[Critic] = ()
     approver: Approver | None = None
+    durations: Durations = field(default_factory=Durations)
+    hedge_share: HedgeShare = field(default_factory=HedgeShare)
     attended: bool = False
     is_plan_only: bool = False
+    built: Built | None = None
+
+
+async def with_state(setup: Setup) -> Setup:
+    """Give *setup* with its state, if that takes so long to build that it is done in a worker thread."""
+    plan = setup.plan
+    if len(plan.steps) < MANY:
+        return setup
+    medians = setup.durations.medians_of(plan.toolbox)  # here: other runs in this loop add to them
+    return replace(setup, built=await aside(len(plan.steps), partial(_built, setup, lambda: medians)))
+
+
+def _built(setup: Setup, learned: Callable[[], Mapping[str, float]]) -> Built:
+    return build(setup.plan, setup.inputs, setup.shared, Expected(setup.plan, learned))
 
 
 class Machine:
@@ -104,6 +129,7 @@ class Machine:
         coordinator: Asks the planner; `None` if there is none.
         people: Asks people.
         ended: Set when the end of the run is recorded, or that it is suspended.
+        learning: Notes how long calls take; `None` if the run has no use for it.
         failure: Why the journal cannot be written any more, if that is so.
     """
 
@@ -114,8 +140,9 @@ class Machine:
         self.ended = anyio.Event()
         self._has_news = anyio.Event()  # of the journal: it has failed, or is not needed any more
         self.failure: JournalError | None = None
-        self._frontier, caps_of = make_frontier(plan, setup.shared, self.nudge)
-        self.graph = LiveGraph(plan, setup.inputs, self._frontier, caps_of)
+        built = setup.built or _built(setup, partial(setup.durations.medians_of, plan.toolbox))
+        built.on_room = self.nudge
+        self._frontier, self.graph = built.frontier, built.graph
         self.splicer = Splicer(self.graph)
         setup.context.run(REDACTOR.set, plan.redactor)
         self._writer = Writer(tape, self.graph, plan.secrets) if tape is not None else None
@@ -127,6 +154,11 @@ class Machine:
         meter = partial(RunMeter, self._ledger, self._on_charge, record)
         self._reviews = Reviews(setup.critics, policy, setup.context, now, meter) if setup.critics else None
         self.scheduler = self._make_scheduler()
+        self.scheduler.hedges = self._make_hedges()
+        # As `learns` says, without a look at every step.
+        is_needed = self._frontier.priorities is not None or policy.hedge is not None
+        self.learning = Learning(setup.durations) if is_needed else None
+        self.scheduler.endings.learning = self.learning
         self.coordinator = self._make_coordinator(setup.planner)
         self._letters = Letters(tape, self.graph, self.people) if tape is not None else None
         record.on_void = self.people.forget
@@ -167,6 +199,27 @@ class Machine:
             on_more=lambda: self.coordinator is not None and self.coordinator.go_on(),
             on_end=self._end,
             may_wait=self._setup.tape is not None,
+        )
+
+    def _make_hedges(self) -> Hedges | None:
+        policy = self._setup.plan.policy
+        if policy.hedge is None:
+            return None
+        return Hedges(
+            policy.hedge,
+            grace=policy.grace,
+            graph=self.graph,
+            record=self.record,
+            frontier=self._frontier,
+            running=self.scheduler.running,
+            accounts=self._accounts,
+            reviews=self._reviews,
+            durations=self._setup.durations,
+            share=self._setup.hedge_share,
+            now=self._now,
+            conclude=self.scheduler.endings.conclude,
+            is_closing=lambda: self.scheduler.is_stopping,
+            nudge=self.nudge,
         )
 
     def _make_coordinator(self, planner: Planner | None) -> Coordinator | None:
@@ -280,6 +333,8 @@ class Machine:
         if self.coordinator is not None:
             self.coordinator.open(tasks)
         self.scheduler.open(self._alarms, attempts)
+        if self.scheduler.hedges is not None:
+            self.scheduler.hedges.open(tasks, setup.context, self._alarms, attempts)
         if setup.tape is not None and self._letters is not None and self._writer is not None:
             setup.tape.on_failure = self._on_failure
             tasks.start_soon(self._watch_journal, name="dagrun journal")

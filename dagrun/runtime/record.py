@@ -64,6 +64,8 @@ class Record(EventLog):
 
     def unsuccessful(self) -> list[Ended]:
         """The steps of the plan that have ended otherwise than well, and those that left it with an effect in doubt."""
+        if self.graph.all_well and not self.graph.revisions:
+            return []
         return [
             Ended(node.id, node.state, node.reason, node.is_tolerated, node.plan.step.optional)
             for node in self.graph.nodes.values()

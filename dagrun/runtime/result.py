@@ -223,8 +223,10 @@ class RunResult:
     def used(self) -> ModelUse:
         """What all attempts have reported, and what the models of the planner and the critics have used."""
         used = replace(self._graph.models)
-        for outcome in (a.outcome for node in self._graph.nodes.values() for a in node.attempts if a.outcome):
-            used.add(outcome.tokens, outcome.cost)
+        for attempt in (attempt for node in self._graph.nodes.values() for attempt in node.attempts):
+            for call in (attempt.outcome, attempt.hedge):
+                if call is not None:
+                    used.add(call.tokens, call.cost)
         return used
 
     @property

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from anyio.abc import TaskGroup
 
+from dagrun.decide.durations import Durations
 from dagrun.errors import ContractError, Problem, SpliceRefused, StepNotFound
 from dagrun.graph.fold import fold
 from dagrun.graph.history import PlanHistory
@@ -273,6 +274,11 @@ class Run:
     async def take_up(self, tasks: TaskGroup, last: Event, resumed: Callable[[int, float], RunResumed]) -> None:
         """Go on; see `Machine.take_up`."""
         self._machine.take_up(tasks, last, resumed)
+
+    @property
+    def learned(self) -> Durations | None:
+        """How long the calls of this run took; `None` if it had no use for that, and did not look."""
+        return None if self._machine.learning is None else self._machine.learning.new
 
     def watch(self, observer: Observer) -> None:
         """Show the events of the run to *observer*, from now on."""

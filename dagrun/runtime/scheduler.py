@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import partial
 from random import Random
 from typing import Any, Final
@@ -22,6 +22,7 @@ from dagrun.runtime.attempt import Attempts
 from dagrun.runtime.backend import is_being_cancelled, leave_leaked_scopes
 from dagrun.runtime.endings import Endings
 from dagrun.runtime.finish import Finish
+from dagrun.runtime.hedging import Hedges
 from dagrun.runtime.inside import Inside
 from dagrun.runtime.judging import Judge
 from dagrun.runtime.people import People
@@ -66,6 +67,8 @@ class Scheduler:
         inside: Lets running tools ask people.
         stopping: Tells what runs to stop.
         endings: Records how attempts end, and does what follows.
+        running: The running attempts, by step.
+        hedges: Makes second calls beside slow ones; `None` if the policy wants none.
     """
 
     def __init__(
@@ -99,6 +102,7 @@ class Scheduler:
         self._nudge = on_ready
         self._is_written = may_wait
         self._running: dict[str, Slot] = {}
+        self.running: Mapping[str, Slot] = self._running
         self._finish = Finish(
             graph=graph,
             record=record,
@@ -146,12 +150,15 @@ class Scheduler:
         self.inside = Inside(frontier, record, people, now=now, nudge=on_ready, arm=self.stopping.arm)
         # The class of the running backend: made through anyio.CancelScope, each would look the backend up again.
         self._new_scope: Callable[[], anyio.CancelScope] = type(anyio.CancelScope())
+        self.hedges: Hedges | None = None
         self._attempts: Attempts
+        self._perform: Callable[[Slot], Coroutine[Any, Any, Outcome]]
 
     def open(self, alarms: Alarms, attempts: Attempts) -> None:
         """Take what exists only inside the task group of the run."""
         self.stopping.alarms = self.endings.alarms = alarms
         self._attempts = self._starting.attempts = self.endings.attempts = attempts
+        self._perform = attempts.perform if self.hedges is None else self.hedges.perform
         zero, limit = self._record.zero, self._policy.max_seconds  # what a run had before it goes on counts, too
         if limit is not None:
             alarms.at(zero + limit, self._finish.out_of_time)
@@ -178,7 +185,7 @@ class Scheduler:
                 if self._is_written and self._attempts.must_be_written(slot.tool):
                     outcome = await self._attempts.write_start(slot)
                 if outcome is None:
-                    outcome = await self._attempts.perform(slot)
+                    outcome = await self._perform(slot)
                 if self._reviews is not None and outcome.state is _SUCCEEDED:
                     given, outcome = outcome, None  # if the review is cancelled, it has not passed
                     outcome = await self._review(slot, given, self._reviews)
@@ -191,6 +198,8 @@ class Scheduler:
             if outcome is None or outcome.state is not _SUCCEEDED or slot.was_interrupted:
                 self._notice_cancellation(slot)
             self.endings.conclude(slot, outcome)
+            if self.hedges is not None:
+                self.hedges.left(slot)
             self._record.deliver()
         if outcome is None or slot.asked is not None:
             return False

@@ -32,6 +32,8 @@ class Rare:
         is_let_go: Whether its end is not to be recorded: the run is suspended, and makes the call again, or asks about
             it, when it goes on.
         is_unentered: Whether it was stopped before its tool was called at all.
+        second: The call beside this one, because it was slow.
+        is_second: Whether this is such a call.
     """
 
     surprise: str = ""
@@ -43,6 +45,33 @@ class Rare:
     resume: anyio.Event | None = None
     is_let_go: bool = False
     is_unentered: bool = False
+    second: Second | None = None
+    is_second: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Second:
+    """A second call beside a slow one.
+
+    Attributes:
+        slot: Its own: scope, context, and what it reports.
+        ended: Set when its task has done with it.
+        outcome: What came of it; `None` while it runs, and if it was cancelled.
+        has_won: Whether this is the outcome of the attempt.
+        is_closed: Whether its end is on record, or is not to be.
+        has_place: Whether the extra call counts under the limits on what runs at once.
+        leaving: How many of both tasks have done with the attempt.
+        on_first_end: Called right before the end of the attempt is recorded, or dropped: whether it is recorded.
+    """
+
+    slot: Slot
+    ended: anyio.Event
+    outcome: Outcome | None = None
+    has_won: bool = False
+    is_closed: bool = False
+    has_place: bool = True
+    leaving: int = 0
+    on_first_end: Callable[[bool], None] | None = None
 
 
 class Slot:
@@ -109,7 +138,7 @@ class Slot:
         self._now = now
 
     def tell_to_stop(self, asked: State, reason: str, grace: float) -> None:
-        """Cancel the attempt. The first reason counts; the grace period runs from then."""
+        """Cancel the attempt, both calls if there are two. The first reason counts; the grace period runs from then."""
         if self.asked is None:
             self.asked, self.reason = asked, reason
             self.cutoff = self._now() + grace
@@ -118,6 +147,8 @@ class Slot:
             if self.rare is not None and self.rare.resume is not None:
                 self.rare.resume.set()
             self.scope.cancel()
+            if self.rare is not None and self.rare.second is not None:
+                self.rare.second.slot.tell_to_stop(asked, reason, grace)
 
     @property
     def is_let_go(self) -> bool:

@@ -1,0 +1,211 @@
+"""Has anything become slower since it was last recorded?
+
+    python benchmarks/check.py [--results FOLDER]
+
+**What is measured.** A part of what ``overhead.py`` and ``latency.py`` measure, by the same functions, compared with
+what their last full runs have left in ``results/``. It takes at most 90 seconds.
+
+**How to read it.** One line for each figure: recorded, now, the change, a verdict. Only ratios to a baseline that took
+turns with dagrun, an exponent of growth, and bytes are compared, never times. A machine that changes its speed hits
+both halves of a pair alike, and a figure is the median of many pairs; still, what seems to be a regression is measured
+once more, and the better figure counts. A regression is a change of more than 25 %; of an exponent, of what ten times
+as many steps take. For all figures, less is better.
+
+The exit code is 1 if there is a regression, or if a figure was never recorded: then ``make bench`` does so. What has
+become better by more than that deserves to be recorded, or it may be lost again unseen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import latency
+import memory
+import overhead
+
+RESULTS: Final = Path(__file__).parent / "results"
+SLACK: Final = 0.25
+MAX_SECONDS: Final = 90
+
+Kind = Literal["ratio", "exponent", "bytes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A figure that must not get worse.
+
+    Attributes:
+        name: Of it.
+        kind: What sort of figure it is.
+        file: Where it is recorded, without the ending.
+        table: The list in that file.
+        row: What the fields of its row are.
+        field: The figure in that row.
+        measure: Gives the figure of now.
+    """
+
+    name: str
+    kind: Kind
+    file: str
+    table: str
+    row: Mapping[str, object]
+    field: str
+    measure: Callable[[], float]
+
+    def recorded(self, folder: Path) -> float | None:
+        """What the figure was when it was last recorded; `None` if it never was."""
+        path = folder / f"{self.file}.json"
+        rows: list[dict[str, Any]] = json.loads(path.read_text()).get(self.table, []) if path.exists() else []
+        found = [one[self.field] for one in rows if self.row.items() <= one.items()]
+        return float(found[0]) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A figure, then and now.
+
+    Attributes:
+        name: Of it.
+        recorded: Then; `None` if it was never recorded.
+        now: The better of the measurements, if there were two.
+        change: By how much more it is now; -0.1 is a tenth less.
+        is_repeated: Whether it was measured once more.
+    """
+
+    name: str
+    recorded: float | None
+    now: float
+    change: float
+    is_repeated: bool
+
+    @property
+    def passed(self) -> bool:
+        """Whether it was recorded, and has not got worse."""
+        return self.recorded is not None and self.change <= SLACK
+
+    @property
+    def verdict(self) -> str:
+        """The same in words."""
+        if self.recorded is None:
+            return "NOT RECORDED: make bench"
+        if self.change > SLACK:
+            return "REGRESSION"
+        return "better: record it" if self.change < 1 / (1 + SLACK) - 1 else "ok"
+
+
+def change_of(kind: Kind, recorded: float, now: float) -> float:
+    """By how much more it is now than recorded; of exponents, by how much more ten times as many steps take."""
+    return float(10 ** (now - recorded)) - 1 if kind == "exponent" else now / recorded - 1
+
+
+def compare(watched: Watched, folder: Path) -> Comparison:
+    """Measure *watched*, and once more if it seems to have got worse."""
+    recorded, now = watched.recorded(folder), watched.measure()
+    if recorded is None:
+        return Comparison(watched.name, None, now, 0.0, is_repeated=False)
+    seems_worse = change_of(watched.kind, recorded, now) > SLACK
+    if seems_worse:
+        now = min(now, watched.measure())
+    return Comparison(watched.name, recorded, now, change_of(watched.kind, recorded, now), seems_worse)
+
+
+# What is watched ------------------------------------------------------------------------------------------------------
+
+
+def per_step(case: str, shape: str, pairs: int) -> Watched:
+    """The cost of 1,000 steps of one case."""
+    of = next(one for one in overhead.FULL if one.name == case)
+    return Watched(
+        f"{case}, {shape} 1,000",
+        "ratio",
+        "overhead",
+        "overhead",
+        {"case": case, "shape": shape, "steps": 1_000},
+        "ratio",
+        lambda: overhead.measure_row(of, shape, 1_000, pairs).ratio,
+    )
+
+
+def latency_ratio(name: str, measure: Callable[[], float]) -> Watched:
+    """A ratio of `latency`."""
+    return Watched(name, "ratio", "latency", "latency", {"name": name}, "value", measure)
+
+
+def watched() -> Iterator[Watched]:
+    """Everything, in the order of the table."""
+    yield per_step("no-op", "chain", 15)
+    yield per_step("no-op", "random3", 15)
+    yield per_step("suspending", "random3", 15)
+    yield per_step("burst", "independent", 15)
+    yield per_step("by reference", "random3", 15)
+    yield Watched(
+        "growth, 1,000 to 10,000",
+        "exponent",
+        "overhead",
+        "growth",
+        {"shape": "random3", "in_turn": True},
+        "ours",
+        lambda: overhead.growth_in_turn("random3", 1_000, 10_000, 5, of_base=False).ours,
+    )
+    yield Watched(
+        "memory per step",
+        "bytes",
+        "overhead",
+        "memory",
+        {"shape": "random3", "steps": 10_000, "how": "traced"},
+        "bytes",
+        lambda: memory.bytes_per_step("random3", 10_000, "traced"),
+    )
+    yield latency_ratio("check, named / pydantic", lambda: latency.checking("no-op", latency.PLAN_STEPS, 7).ratio)
+    yield latency_ratio(
+        "check, referred / pydantic", lambda: latency.checking("by reference", latency.PLAN_STEPS, 7).ratio
+    )
+    yield latency_ratio("start-up / bare", lambda: latency.starting(11)[0].ratio)
+    yield latency_ratio("cancel / bare", lambda: latency.cancelling(7).ratio)
+
+
+# Showing --------------------------------------------------------------------------------------------------------------
+
+HEAD: Final = f"{'figure':28}{'recorded':>10}{'now':>10}{'change':>9}  verdict"
+
+
+def line_of(one: Comparison) -> str:
+    """One line of the table."""
+    again = ", measured twice" if one.is_repeated else ""
+    if one.recorded is None:
+        return f"{one.name:28}{'-':>10}{one.now:>10.3f}{'-':>9}  {one.verdict}"
+    return f"{one.name:28}{one.recorded:>10.3f}{one.now:>10.3f}{one.change:>+9.0%}  {one.verdict}{again}"
+
+
+def compare_all(figures: Iterable[Watched], folder: Path) -> bool:
+    """Compare each, print its line as soon as it is there, and say whether none has got worse."""
+    print(HEAD)
+    passed = True
+    for one in figures:
+        found = compare(one, folder)
+        print(line_of(found), flush=True)
+        passed = passed and found.passed
+    return passed
+
+
+def main(arguments: Sequence[str] | None = None, figures: Iterable[Watched] | None = None) -> int:
+    """Compare, print, and say by the exit code whether nothing has got worse."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where the recorded figures are")
+    options = parser.parse_args(arguments)
+    began = time.monotonic()
+    passed = compare_all(watched() if figures is None else figures, options.results)
+    seconds = time.monotonic() - began
+    print(f"{'nothing is slower' if passed else 'FAILED'}; {seconds:.0f} s of at most {MAX_SECONDS}")
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

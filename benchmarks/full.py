@@ -1,0 +1,233 @@
+"""Plans of up to a million steps: what a step costs, what it takes of memory, and how long the loop stands still.
+
+    python benchmarks/full.py [--quick] [--gate] [--out FOLDER]
+
+**What is measured.** A chain and a fan of 10,000 to 1,000,000 no-op steps, made as `Plan` and `Step` objects, checked
+and run by `dagrun.start`: the engine alone, without a journal and without a subscriber. Each in a process of its own,
+beside a task that wants its turn every millisecond.
+
+- *build*: making the objects, which is the host's own work and gates nothing; *open*: from the call of `start` to the
+  run, its check included; *run*: from there to its result. CPU microseconds per step.
+- *growth*: the exponent k of CPU time = c * steps ** k, of open and run together; 1 is linear. Must: 1.05.
+- *memory*: the growth of the peak of the process from before the plan is made, in bytes per step.
+- *lag*: the most CPU time that the process took between two turns of that task, in milliseconds: for so long nothing
+  else in the loop would have got its turn. It is CPU time, so that other processes do not count; work in a thread
+  does, although the loop gets its turn beside it: the figure is an upper bound. Must: 50 ms.
+
+With ``--gate`` the exit code is 1 if a must is missed. A full run takes five minutes and 4 GB, and writes
+``results/full.json``; a quick one ends at 100,000 steps, within a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+
+import dagrun
+import environment
+import memory
+from measure import growth_exponent
+from shapes import SHAPES
+from subject import noop
+
+RESULTS: Final = Path(__file__).parent / "results"
+GRAPHS: Final = ("chain", "fan")
+FULL: Final = (10_000, 100_000, 1_000_000)
+QUICK: Final = (10_000, 100_000)
+MAX_EXPONENT: Final = 1.05
+MAX_LAG: Final = 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One shape of one size.
+
+    Attributes:
+        shape: In `shapes.SHAPES`.
+        steps: How many.
+        build: Making the objects of the plan; CPU microseconds per step, like what follows.
+        open: Checking it, and beginning to run it.
+        run: Running it.
+        bytes: Of memory, per step, at most.
+        lag_open: The longest that the loop stood still until the run had begun, in milliseconds.
+        lag_run: The same from there to its end.
+    """
+
+    shape: str
+    steps: int
+    build: float
+    open: float
+    run: float
+    bytes: float
+    lag_open: float
+    lag_run: float
+
+    @property
+    def lag(self) -> float:
+        """The longer of the two lags."""
+        return max(self.lag_open, self.lag_run)
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How the CPU time of one shape grows, from its check to its end."""
+
+    shape: str
+    sizes: tuple[int, ...]
+    exponent: float
+
+
+class Ticker:
+    """Wants its turn every millisecond, and keeps how much CPU time passed without one."""
+
+    def __init__(self) -> None:
+        self.worst = 0.0
+
+    async def tick(self) -> None:
+        """Go on until cancelled."""
+        last = time.process_time()
+        while True:
+            await anyio.sleep(0.001)
+            now = time.process_time()
+            self.worst = max(self.worst, now - last)
+            last = now
+
+    def take(self) -> float:
+        """The worst since the last call, in milliseconds."""
+        worst, self.worst = self.worst, 0.0
+        return worst * 1e3
+
+
+def measure(shape: str, count: int) -> Row:
+    """Measure one shape of one size, in this process."""
+    anyio.run(_run, dagrun.Plan(steps=[dagrun.Step(id="one", tool=noop.name)]))  # loads what is loaded on first use
+    graph = SHAPES[shape](count)
+    before, began = memory.peak(), time.process_time()
+    plan = dagrun.Plan(steps=[dagrun.Step(id=id_, tool=noop.name, depends_on=needs) for id_, needs in graph.items()])
+    build = time.process_time() - began
+    opened, ran, lag_open, lag_run = anyio.run(_run, plan)
+    micro = 1e6 / count
+    grown = (memory.peak() - before) / count
+    return Row(shape, count, build * micro, opened * micro, ran * micro, grown, lag_open, lag_run)
+
+
+async def _run(plan: dagrun.Plan) -> tuple[float, float, float, float]:
+    """CPU seconds to open and to run *plan*; and the lag of each, in milliseconds."""
+    ticker = Ticker()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ticker.tick)
+        await anyio.sleep(0.01)
+        ticker.take()
+        began = time.process_time()
+        async with dagrun.start(plan, tools=[noop]) as running:
+            opened = time.process_time()
+            await anyio.sleep(0.002)
+            lag_open = ticker.take()
+            result = await running.result()
+            ended = time.process_time()
+            if result.status != "succeeded" or len(result.steps) != len(plan.steps):
+                raise AssertionError(f"{result.status} ({result.reason}) after {len(result.steps)} steps")
+            await anyio.sleep(0.002)
+            lag_run = ticker.take()
+        tasks.cancel_scope.cancel()
+    return opened - began, ended - opened, lag_open, lag_run
+
+
+def measure_apart(shape: str, count: int) -> Row:
+    """The same in a process of its own: memory that another run has given back would hide what this one takes."""
+    command = [sys.executable, str(Path(__file__)), "--one", shape, str(count)]
+    found = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}  # it imports what this process would
+    text = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=found).stdout
+    return Row(**json.loads(text))
+
+
+def growth_of(rows: Sequence[Row]) -> list[Growth]:
+    """The growth of each shape that was measured in more than one size."""
+    found = []
+    for shape in dict.fromkeys(row.shape for row in rows):
+        mine = [row for row in rows if row.shape == shape]
+        if len(mine) > 1:
+            sizes = tuple(row.steps for row in mine)
+            found.append(Growth(shape, sizes, growth_exponent(sizes, [(r.open + r.run) * r.steps for r in mine])))
+    return found
+
+
+# Showing ----------------------------------------------------------------------------------------------------------
+
+HEAD: Final = (
+    f"{'shape':8}{'steps':>10}{'μs/step build':>15}{'open':>8}{'run':>8}{'bytes/step':>12}{'lag ms open':>13}{'run':>8}"
+)
+
+
+def line_of(row: Row) -> str:
+    """One line of the table."""
+    figures = (
+        f"{row.build:>15.1f}{row.open:>8.1f}{row.run:>8.1f}{row.bytes:>12,.0f}{row.lag_open:>13.1f}{row.lag_run:>8.1f}"
+    )
+    return f"{row.shape:8}{row.steps:>10,}{figures}  {_verdict(row.lag <= MAX_LAG)}"
+
+
+def growth_line(growth: Growth) -> str:
+    """The exponent of one shape."""
+    sizes = f"{growth.sizes[0]:,} to {growth.sizes[-1]:,}"
+    return f"{growth.shape:8}growth, {sizes}: {growth.exponent:.3f}  {_verdict(growth.exponent <= MAX_EXPONENT)}"
+
+
+def _verdict(is_kept: bool) -> str:
+    return "ok" if is_kept else "MISSED"
+
+
+def as_json(rows: Sequence[Row], growth: Sequence[Growth]) -> dict[str, Any]:
+    """The results as they are kept."""
+    return environment.describe() | {
+        "musts": {"exponent": MAX_EXPONENT, "lag_ms": MAX_LAG},
+        "rows": [_rounded(asdict(row) | {"passed": row.lag <= MAX_LAG}) for row in rows],
+        "growth": [_rounded(asdict(one) | {"passed": one.exponent <= MAX_EXPONENT}) for one in growth],
+    }
+
+
+def _rounded(facts: dict[str, Any]) -> dict[str, Any]:
+    return {key: round(value, 3) if isinstance(value, float) else value for key, value in facts.items()}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, and say by the exit code whether every must is kept."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="up to 100,000 steps, within a minute; writes nothing")
+    parser.add_argument("--gate", action="store_true", help="exit with 1 if a must is missed")
+    parser.add_argument("--out", type=Path, help="where the results go (by default benchmarks/results)")
+    parser.add_argument("--one", nargs=2, metavar=("SHAPE", "STEPS"), help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.one:
+        print(json.dumps(asdict(measure(options.one[0], int(options.one[1])))))
+        return 0
+    print(HEAD, flush=True)
+    rows: list[Row] = []
+    for shape in GRAPHS:
+        for count in QUICK if options.quick else FULL:
+            rows.append(measure_apart(shape, count))
+            print(line_of(rows[-1]), flush=True)
+    growth = growth_of(rows)
+    print(*map(growth_line, growth), sep="\n", flush=True)
+    if options.out is not None or not options.quick:
+        folder = options.out or RESULTS
+        folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(as_json(rows, growth), indent=1, ensure_ascii=False) + "\n"
+        (folder / "full.json").write_text(text)
+    verdicts = [row.lag <= MAX_LAG for row in rows] + [one.exponent <= MAX_EXPONENT for one in growth]
+    print(f"{verdicts.count(False)} of {len(verdicts)} musts missed")
+    return 1 if options.gate and not all(verdicts) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,185 @@
+"""Ways to hedge that do harm, or none of the good; each must be noticed by a test of hedging."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from dagrun.decide.hedge_share import HedgeShare
+from dagrun.graph.frontier import Frontier
+from dagrun.graph.hedges import is_waited_for
+from dagrun.graph.live import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.model.outcome import Outcome, State
+from dagrun.runtime.accounts import Accounts
+from dagrun.runtime.attempt import AskPerson, Attempts
+from dagrun.runtime.hedging import Hedges
+from dagrun.runtime.slot import Second, Slot
+
+
+class HedgesEffects(Hedges):
+    """Calls twice what changes the world."""
+
+    def _patience(self, slot: Slot) -> float | None:
+        found = self._durations.quantile(slot.tool.name, self._rule.quantile)
+        return super()._patience(slot) or found
+
+
+class ForgetsThePlace(Hedges):
+    """The place of the extra call is never given back."""
+
+    def _release(self, second: Second) -> None:
+        pass
+
+
+class ReleasesAtOnce(Hedges):
+    """The place is free as soon as the attempt has ended, although the loser is still at it."""
+
+    def _first_ended(self, slot: Slot, second: Second, is_recorded: bool) -> None:
+        super()._first_ended(slot, second, is_recorded)
+        self._release(second)
+
+
+class TakesNoPlace(Frontier):
+    """A second call does not count among what runs."""
+
+    def occupy_more(self, node: Node) -> bool:
+        self.occupy(node)
+        return True
+
+
+class ChargesOne(Accounts):
+    """Room for the second call is not asked for, and it costs nothing."""
+
+    def reserve_more(self, slot: Slot) -> bool:
+        return True
+
+
+class RecordsNoEnd(Hedges):
+    """How a second call has ended is not on record."""
+
+    def _close(self, slot: Slot, second: Second, fault: str = "") -> None:
+        second.is_closed = second.slot.is_done = True
+        self._accounts.settle(second.slot)
+
+
+class LetsTheSecondRunOn(Hedges):
+    """Nobody tells the second call that it has lost."""
+
+    def _first_ended(self, slot: Slot, second: Second, is_recorded: bool) -> None:
+        if not second.is_closed:
+            self._close(slot, second)
+
+
+class LetsTheFirstRunOn(Hedges):
+    """Nobody tells the first call that it has lost."""
+
+    def _second_ended(self, slot: Slot, second: Second) -> None:
+        scope, slot.scope = slot.scope, self._new_scope()
+        try:
+            super()._second_ended(slot, second)
+        finally:
+            slot.scope = scope
+
+
+class TakesTheFailure(Hedges):
+    """Whichever call ends first decides, also if it has failed."""
+
+    def _second_ended(self, slot: Slot, second: Second) -> None:
+        outcome = second.outcome
+        failed = outcome is not None and outcome.state is not State.SUCCEEDED and not second.is_closed
+        super()._second_ended(slot, second)
+        if failed and outcome is not None and not slot.is_done:
+            self._conclude(slot, outcome)
+            slot.tell_to_stop(State.CANCELLED, "the other call has failed", 1.0)
+
+
+class WaitsForNobody(Hedges):
+    """The first call has failed: the second one is not waited for."""
+
+    async def perform(self, slot: Slot) -> Outcome:
+        return await self._perform_alone(slot) if self._patience(slot) is not None else await super().perform(slot)
+
+    async def _perform_alone(self, slot: Slot) -> Outcome:
+        now, patience = self._now(), self._patience(slot)
+        assert patience is not None
+        self._alarms.at(now + patience, partial(self._consider, slot, now))
+        return await self._attempts.perform(slot)
+
+
+def always_waited_for(graph: LiveGraph, node: Node, running: Iterable[Node], at: float) -> bool:
+    """The end of the run is taken to wait for every step."""
+    return True
+
+
+def goes_by_the_step_alone(graph: LiveGraph, node: Node, running: Iterable[Node], at: float) -> bool:
+    """What comes after a step does not count."""
+    alone = {id_: graph.expected.seconds(other.plan) for id_, other in graph.nodes.items()}
+    known, graph.frontier.priorities = graph.frontier.priorities, alone
+    try:
+        return is_waited_for(graph, node, running, at)
+    finally:
+        graph.frontier.priorities = known
+
+
+class HedgesTheHeld(Hedges):
+    """Takes a call that waits for a person for a slow one."""
+
+    def _consider(self, slot: Slot, started: float) -> None:
+        rare = slot.rare
+        asking, lock = (None, None) if rare is None else (rare, rare.asking)
+        if asking is not None:
+            asking.asking = None
+        super()._consider(slot, started)
+        if asking is not None:
+            asking.asking = lock
+
+
+class AsksTwice(Attempts):
+    """A second call asks people, too."""
+
+    def _asking(self, slot: Slot) -> AskPerson | None:
+        rare, slot.rare = slot.rare, None
+        try:
+            return super()._asking(slot)
+        finally:
+            slot.rare = rare
+
+
+class NoShare(HedgeShare):
+    """Where all has become slow, every call is made twice."""
+
+    def allows(self, tool: str, share: float) -> bool:
+        return True
+
+
+class WakesNobody(Hedges):
+    """What a second call has released waits until something else wakes a worker."""
+
+    def _second_ended(self, slot: Slot, second: Second) -> None:
+        nudge, self._nudge = self._nudge, lambda: None
+        try:
+            super()._second_ended(slot, second)
+        finally:
+            self._nudge = nudge
+
+
+MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
+    "effects are hedged": {Hedges: HedgesEffects},
+    "the place is forgotten": {Hedges: ForgetsThePlace},
+    "the place is free at once": {Hedges: ReleasesAtOnce},
+    "a second call takes no place": {Frontier: TakesNoPlace},
+    "a second call costs nothing": {Accounts: ChargesOne},
+    "its end is not recorded": {Hedges: RecordsNoEnd},
+    "the second call runs on": {Hedges: LetsTheSecondRunOn},
+    "the first call runs on": {Hedges: LetsTheFirstRunOn},
+    "the failure of the first call decides": {Hedges: WaitsForNobody},
+    "the failure of the second call counts": {Hedges: TakesTheFailure},
+    "every step is taken to be waited for": {is_waited_for: always_waited_for},
+    "what comes after a step does not count": {is_waited_for: goes_by_the_step_alone},
+    "whoever waits for a person is slow": {Hedges: HedgesTheHeld},
+    "a second call asks people": {Attempts: AsksTwice},
+    "there is no share": {HedgeShare: NoShare},
+    "nobody is woken": {Hedges: WakesNobody},
+}

@@ -1,0 +1,79 @@
+"""The benchmark of big plans, run tiny: what it says, not how fast."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import anyio
+import pytest
+
+import full
+from full import Row
+
+
+def row(shape: str = "chain", steps: int = 10, **changed: float) -> Row:
+    facts = {"build": 1.0, "open": 2.0, "run": 8.0, "bytes": 900.0, "lag_open": 3.0, "lag_run": 4.0}
+    return Row(shape, steps, **facts | changed)
+
+
+@pytest.mark.parametrize("shape", full.GRAPHS)
+def test_every_figure_of_a_run_is_there(shape: str) -> None:
+    """The run itself is checked: a step that was left out would make the rest look cheap."""
+    found = full.measure(shape, 50)
+
+    assert (found.shape, found.steps) == (shape, 50)
+    assert min(found.build, found.open, found.run, found.lag) > 0
+    assert found.bytes >= 0
+
+
+def test_the_exponent_is_that_of_open_and_run_together() -> None:
+    """Making the objects of the plan is the host's work."""
+    rows = [row(steps=10), row(steps=1_000, build=5.0, open=20.0, run=80.0), row("fan", steps=10)]
+
+    (growth,) = full.growth_of(rows)
+
+    assert (growth.shape, growth.sizes) == ("chain", (10, 1_000))
+    assert growth.exponent == pytest.approx(1.5)
+
+
+def test_both_lags_count() -> None:
+    """A loop that stands still while a plan is opened stands still."""
+    assert row(lag_open=60.0).lag == row(lag_run=60.0).lag == 60.0
+    assert full.line_of(row(lag_open=60.0)).endswith("MISSED")
+    assert full.line_of(row()).endswith("ok")
+
+
+@pytest.mark.anyio
+@pytest.mark.real_time
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_the_ticker_notes_for_how_long_it_got_no_turn() -> None:
+    """Its own sleep is no lag, and what the process computes meanwhile is."""
+    ticker = full.Ticker()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ticker.tick)
+        await anyio.sleep(0.01)
+        idle = ticker.take()
+        sum(range(3_000_000))
+        await anyio.sleep(0.01)
+        busy = ticker.take()
+        tasks.cancel_scope.cancel()
+
+    assert busy > 2 * idle
+
+
+@pytest.mark.rigs
+def test_a_whole_run_prints_and_keeps_its_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each row comes from a process of its own."""
+    monkeypatch.setattr(full, "QUICK", (20, 200))
+
+    full.main(["--quick", "--out", str(tmp_path)])
+
+    kept = json.loads((tmp_path / "full.json").read_text())
+    assert [(one["shape"], one["steps"]) for one in kept["rows"]] == [
+        (shape, steps) for shape in full.GRAPHS for steps in (20, 200)
+    ]
+    assert [one["shape"] for one in kept["growth"]] == list(full.GRAPHS)
+    assert "musts missed" in capsys.readouterr().out
