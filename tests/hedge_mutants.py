@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
 from dagrun.decide.hedge_share import HedgeShare
 from dagrun.graph.frontier import Frontier
-from dagrun.graph.hedges import is_waited_for
+from dagrun.graph.hedges import Rest, is_waited_for, longest_rests
 from dagrun.graph.live import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.outcome import Outcome, State
@@ -44,8 +45,7 @@ class ReleasesAtOnce(Hedges):
 class TakesNoPlace(Frontier):
     """A second call does not count among what runs."""
 
-    def occupy_more(self, node: Node) -> bool:
-        self.occupy(node)
+    def has_more_room(self, node: Node) -> bool:
         return True
 
 
@@ -108,19 +108,31 @@ class WaitsForNobody(Hedges):
         return await self._attempts.perform(slot)
 
 
-def always_waited_for(graph: LiveGraph, node: Node, running: Iterable[Node], at: float) -> bool:
+def always_waited_for(graph: LiveGraph, node: Node, rests: Iterable[Rest]) -> bool:
     """The end of the run is taken to wait for every step."""
     return True
 
 
-def goes_by_the_step_alone(graph: LiveGraph, node: Node, running: Iterable[Node], at: float) -> bool:
-    """What comes after a step does not count."""
+@contextmanager
+def _steps_alone(graph: LiveGraph) -> Iterator[None]:
     alone = {id_: graph.expected.seconds(other.plan) for id_, other in graph.nodes.items()}
     known, graph.frontier.priorities = graph.frontier.priorities, alone
     try:
-        return is_waited_for(graph, node, running, at)
+        yield
     finally:
         graph.frontier.priorities = known
+
+
+def goes_by_the_step_alone(graph: LiveGraph, node: Node, rests: Iterable[Rest]) -> bool:
+    """What comes after a step does not count."""
+    with _steps_alone(graph):
+        return is_waited_for(graph, node, rests)
+
+
+def rests_of_steps_alone(graph: LiveGraph, running: Iterable[Node], at: float) -> tuple[Rest, ...]:
+    """The same of the others."""
+    with _steps_alone(graph):
+        return longest_rests(graph, running, at)
 
 
 class HedgesTheHeld(Hedges):
@@ -177,7 +189,10 @@ MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "the failure of the first call decides": {Hedges: WaitsForNobody},
     "the failure of the second call counts": {Hedges: TakesTheFailure},
     "every step is taken to be waited for": {is_waited_for: always_waited_for},
-    "what comes after a step does not count": {is_waited_for: goes_by_the_step_alone},
+    "what comes after a step does not count": {
+        is_waited_for: goes_by_the_step_alone,
+        longest_rests: rests_of_steps_alone,
+    },
     "whoever waits for a person is slow": {Hedges: HedgesTheHeld},
     "a second call asks people": {Attempts: AsksTwice},
     "there is no share": {HedgeShare: NoShare},

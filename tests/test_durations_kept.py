@@ -65,6 +65,15 @@ async def test_the_run_of_a_later_process_knows_which_tool_is_slow(journal: Any)
     assert await counts(journal) == {"fast": 4, "slow": 2}
 
 
+async def test_what_the_host_brings_is_not_added_to_from_the_journal(journal: Any) -> None:
+    """It may be in there already: each run of its own would count the same calls once more."""
+    mine = Durations()
+    for _ in range(3):
+        (await dagrun.run(PLAN, tools=TOOLS, policy=ONE, journal=journal, durations=mine)).raise_for_status()
+
+    assert {tool: mine.count(tool) for tool in mine} == await counts(journal) == {"slow": 3, "fast": 6}
+
+
 async def test_an_engine_reads_a_journal_once_and_writes_after_each_run(journal: Any) -> None:
     """Read twice, the same calls would count twice."""
     await journal.keep_durations(known(slow=10.0, fast=1.0).as_dict())

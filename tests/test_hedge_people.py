@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
+import anyio
 import pytest
 
 import dagrun
 from dagrun import ToolContext
 from dagrun.model.event import StepResumed
-from hedge_tools import PATIENCE, Act, Looker, nap, play, step
+from hedge_tools import PATIENCE, Act, Looker, nap, play, started, step
 from judges import Judge
 from persons import Person
 from small_tools import near
@@ -55,6 +57,35 @@ async def test_a_call_that_asks_while_the_second_one_runs_is_answered_by_that() 
     assert played.result.makespan == near(PATIENCE + 4.0)
     assert played.run.pending == ()
     assert played.of(StepResumed) == []
+
+
+async def test_an_answer_that_comes_as_the_second_call_wins_opens_nothing_again() -> None:
+    """The step has succeeded: its question is void at that very instant, not when the first call has unwound."""
+    may_end = anyio.Event()
+
+    async def wins(_: ToolContext) -> str:
+        await may_end.wait()
+        return "second"
+
+    look, find = Looker(Act(2.0, _asks), Act(0.0, wins)), Looker(Act(1.0), name="find")
+    async with started(step(), step("next", "find", "slow"), tools=[look, find], attended=True) as played:
+
+        async def answer() -> None:
+            (question,) = played.run.pending
+            await may_end.wait()
+            with suppress(dagrun.QuestionNotFound):
+                await played.run.answer(question, dagrun.Answer("approve", value="that one"))
+
+        async with anyio.create_task_group() as tasks:
+            await anyio.sleep(3.0)
+            tasks.start_soon(answer)
+            await anyio.sleep(1.0)
+            may_end.set()
+            result = await played.run.result()
+
+    assert (len(look.calls), len(find.calls)) == (2, 1)
+    assert {id_: str(found.state) for id_, found in result.steps.items()} == {"slow": "succeeded", "next": "succeeded"}
+    assert result.steps["slow"].output == "second"
 
 
 async def test_what_critics_look_at_gets_none() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 from weakref import WeakSet
 
@@ -29,20 +29,28 @@ class Memory:
 
     def __init__(self, durations: Durations | None) -> None:
         self.durations = Durations() if durations is None else durations
+        self._is_given = durations is not None  # then the host knows, and what a journal keeps may be in it already
         self._asked: WeakSet[RemembersDurations] = WeakSet()
         self._lock = anyio.Lock()
 
     async def recall(self, journal: Journal | None) -> None:
         """Add what *journal* keeps, if it keeps such things and was not asked yet."""
-        if not isinstance(journal, RemembersDurations):
+        if self._is_given or not isinstance(journal, RemembersDurations):
             return
         async with self._lock:  # a run that starts at the same time would not know what is being read
             try:
                 if journal in self._asked:
                     return
+                kept = None
+                with anyio.move_on_after(_PATIENCE):
+                    kept = await journal.durations()
                 self._asked.add(journal)
-                self.durations.merge(Durations.from_dict(await journal.durations()))
+                if kept is None:
+                    raise TimeoutError(f"the journal did not answer within {_PATIENCE:g} s")
+                self.durations.merge(Durations.from_dict(kept))
             except Exception as error:  # noqa: BLE001  (a journal is a plug-in, and this is not what it is for)
+                with suppress(TypeError):  # one that cannot be referred to is asked again
+                    self._asked.add(journal)
                 _LOG.warning("how long calls took before is not known, because it cannot be read: %s", error)
 
     @asynccontextmanager

@@ -126,17 +126,13 @@ class Frontier:
             for cap in (*node.caps, *((self._total,) if self._total is not None else ())):
                 cap.used += 1
 
-    def occupy_more(self, node: Node) -> bool:
-        """Take slots for one more call of a step that runs, if all are free; say whether they were."""
-        if self.priorities is None:
-            return True
+    def has_more_room(self, node: Node) -> bool:
+        """Whether slots are free for one more call of a step that runs; `occupy` takes them."""
         total = self._total
         if any(cap.is_full for cap in node.caps):
             return False
-        if total is not None and (self in total.promised or total.free_for(self) <= 0):
-            return False  # what is promised is for a step that is ready
-        self.occupy(node)
-        return True
+        # What is promised is for a step that is ready.
+        return total is None or (self not in total.promised and total.free_for(self) > 0)
 
     def withdraw(self, nodes: Collection[Node]) -> None:
         """Take steps back that were ready and have not been started: they may be pushed again later."""

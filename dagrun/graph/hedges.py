@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from dataclasses import dataclass
+from heapq import nlargest
 from typing import TYPE_CHECKING, Final
 
 from dagrun.graph.node import Node
@@ -28,28 +31,53 @@ def hedge_ended(graph: LiveGraph, event: HedgeEnded) -> None:
     hedge.tokens, hedge.cost = event.tokens, event.cost
 
 
-def is_waited_for(graph: LiveGraph, node: Node, running: Iterable[Node], at: float) -> bool:
-    """Whether the end of the run waits for *node*, as far as anybody can tell: nothing else takes longer from now on.
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """How long the run takes from now on for the sake of one step that runs, or of one of its elements.
 
-    What waits for others takes no longer than what it waits for, so it is enough to look at what runs and at what is
+    Attributes:
+        seconds: To the end of the run, along the longest path behind the step.
+        step: Its id; that of the for_each, of an element.
+    """
+
+    seconds: float
+    step: str
+
+
+def longest_rests(graph: LiveGraph, running: Iterable[Node], at: float) -> tuple[Rest, ...]:
+    """The two longest rests of different steps that run; fewer, if fewer run.
+
+    What waits for others takes no longer than what it waits for, so nothing else needs to be looked at but what is
     ready. The paths are those by which the frontier puts steps in order.
 
     Args:
         graph: The state.
-        node: A step that runs, and may be called once more from the start.
         running: All steps that run.
         at: Now, in seconds since the start of the run.
     """
-    paths = graph.frontier.priorities or {}
-    mine = paths.get(_family(node).id, 0.0) + _SAME
+    paths, seconds = graph.frontier.priorities or {}, graph.expected.seconds
+    longest: dict[str, float] = {}
+    for node in running:
+        family = _family(node).id
+        rest = paths.get(family, 0.0) - min(at - node.attempts[-1].started, seconds(node.plan))
+        if rest > longest.get(family, -math.inf):
+            longest[family] = rest
+    return tuple(Rest(longest[id_], id_) for id_ in nlargest(2, longest, key=longest.__getitem__))
+
+
+def is_waited_for(graph: LiveGraph, node: Node, rests: Iterable[Rest]) -> bool:
+    """Whether the end of the run waits for *node*, as far as the paths tell: nothing else takes longer from now on.
+
+    Args:
+        graph: The state.
+        node: A step that runs, and may be called once more from the start.
+        rests: What `longest_rests` has given.
+    """
+    family = _family(node).id
+    mine = (graph.frontier.priorities or {}).get(family, 0.0) + _SAME
     if graph.frontier.longest_waiting > mine:
         return False
-
-    def rest(other: Node) -> float:
-        gone = at - other.attempts[-1].started
-        return paths.get(_family(other).id, 0.0) - min(gone, graph.expected.seconds(other.plan))
-
-    return all(rest(other) <= mine for other in running if _family(other) is not _family(node))
+    return all(rest.seconds <= mine for rest in rests if rest.step != family)
 
 
 def _family(node: Node) -> Node:

@@ -72,14 +72,16 @@ else:
 class HedgeRule(BaseModel):
     """When a slow call gets a second one beside it; the first of both that succeeds counts, and the other is stopped.
 
-    Only calls of tools that only look (``pure``, ``read``) are hedged, only where the end of the run waits for them,
-    and only if there is room for one more call under every ceiling. Each attempt gets one second call at most.
+    Only calls of tools that only look (``pure``, ``read``) are hedged, only where the end of the run waits for them, as
+    far as the longest remaining paths tell, and only if there is room for one more call under every limit and ceiling.
+    Each attempt gets one second call at most; plain functions in threads, which cannot be stopped, and steps that
+    critics look at get none.
 
     Attributes:
         quantile: A call is slow when it has taken longer than this part of the calls of its tool;
         most_medians: or, sooner than that, this many times the median: where more calls than those are slow, the
             quantile is that of the slow ones.
-        min_calls: Calls of a tool that must have ended before any of it is called slow.
+        min_calls: Calls of a tool that must have ended before any of it is called slow; at most 500.
         tools: These alone; empty for all that only look.
         max_share: The part of the calls of a tool that may get a second one, the first three aside, in all runs of an
             engine together: where everything has become slow, twice the calls would make it slower.
@@ -89,7 +91,7 @@ class HedgeRule(BaseModel):
 
     quantile: float = Field(default=0.95, ge=0.5, lt=1)
     most_medians: float = Field(default=3.0, gt=1)
-    min_calls: Count = 20
+    min_calls: int = Field(default=20, ge=1, le=500)
     tools: Names = ()
     max_share: float = Field(default=0.1, gt=0, le=1)
 

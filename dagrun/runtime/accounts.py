@@ -53,7 +53,8 @@ class Accounts:
     def reserve_more(self, slot: Slot) -> bool:
         """Take what one more call beside a running one may use at worst; say whether it fits. Nobody waits for it.
 
-        It leaves room for such a call by every other step that has not settled: it must not be what ends the run.
+        It leaves room for such a call by every other step that has not settled, so as not to be what ends the run. A
+        for_each that has no elements yet counts as one step, and a tool that costs more than this one as this one.
         """
         if not self.are_bound:
             return True

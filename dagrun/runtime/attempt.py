@@ -172,8 +172,7 @@ class Attempts:
         Raises only the cancellation that somebody asked for.
         """
         try:
-            plan = slot.node.plan
-            executor = self._executors[plan.executor if slot.tool is plan.tool else slot.tool.executor]
+            executor = self._executors[executor_of(slot)]
             assert slot.call is not None
             coroutine = executor.call(slot.call)
             context = self._context.copy()
@@ -297,8 +296,13 @@ class Attempts:
 
     @staticmethod
     def _runs_here(slot: Slot) -> bool:
-        plan = slot.node.plan
-        return (plan.executor if slot.tool is plan.tool else slot.tool.executor) == "coroutine"
+        return executor_of(slot) == "coroutine"
+
+
+def executor_of(slot: Slot) -> str:
+    """The name of the executor that makes the call of *slot*."""
+    plan = slot.node.plan
+    return plan.executor if slot.tool is plan.tool else slot.tool.executor
 
 
 async def _ask_nobody(text: str, schema: Mapping[str, Any] | None, about: Any) -> Answer | None:

@@ -128,7 +128,9 @@ class Endings:
             self._end_rare(slot, slot.rare, state, outcome, decision)
         if self.learning is not None and outcome.state is _SUCCEEDED:
             self.learning.note(slot)
-        if decision is not PROCEED or node.parent is not None or node.plan.pauses_after:
+        # A call may have won while the one beside it asks a person: what it asks is nobody's business any more.
+        has_asked = slot.rare is not None and slot.rare.asking is not None
+        if decision is not PROCEED or node.parent is not None or node.plan.pauses_after or has_asked:
             self._follow(node, outcome, decision, call.data if call is not None else b"")
         graph = self._graph
         is_idle = not self._running and (self._accounts.are_bound or graph.questions or self._finish.is_closing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextvars import Context
 from dataclasses import replace
@@ -14,7 +15,7 @@ from anyio.abc import TaskGroup
 from dagrun.decide.durations import RELATIVE_ERROR, Durations
 from dagrun.decide.hedge_share import HedgeShare
 from dagrun.graph.frontier import Frontier
-from dagrun.graph.hedges import is_waited_for
+from dagrun.graph.hedges import Rest, is_waited_for, longest_rests
 from dagrun.graph.live import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.call_event import Hedged, HedgeEnded
@@ -22,12 +23,13 @@ from dagrun.model.outcome import Outcome, State
 from dagrun.model.policy import HedgeRule
 from dagrun.runtime.accounts import Accounts
 from dagrun.runtime.alarms import Alarms
-from dagrun.runtime.attempt import Attempts
+from dagrun.runtime.attempt import Attempts, executor_of
 from dagrun.runtime.backend import is_being_cancelled, is_cancellation, leave_leaked_scopes, shake_off_cancellation
 from dagrun.runtime.record import Record
 from dagrun.runtime.reviews import Reviews
 from dagrun.runtime.slot import Second, Slot, leaked_outcome
 
+LOOK: Final = 0.01  # seconds for which a look at all that runs holds: a thousand calls may be slow at once
 LEAST_PATIENCE: Final = 0.001  # seconds: what ends sooner is not made faster by another call
 FASTER: Final = "a second call beside it was faster"
 SLOWER: Final = "the first call has ended"
@@ -90,6 +92,8 @@ class Hedges:
         self._is_closing = is_closing
         self._nudge = nudge
         self._new_scope: Callable[[], anyio.CancelScope] = type(anyio.CancelScope())
+        self._looked = -math.inf
+        self._rests: tuple[Rest, ...] = ()
         self._tasks: TaskGroup
         self._context: Context
         self._alarms: Alarms
@@ -128,6 +132,8 @@ class Hedges:
         rule, name = self._rule, slot.tool.name
         if not slot.tool.effect.is_free or (rule.tools and name not in rule.tools):
             return None
+        if executor_of(slot) == "thread":
+            return None  # the slower of both could not be stopped, and threads that would not stop are counted
         if self._durations.count(name) < rule.min_calls:
             return None
         if self._reviews is not None and self._reviews.wanted(slot.node.plan.step):
@@ -152,17 +158,20 @@ class Hedges:
             self._alarms.at(now + (now - started), partial(self._consider, slot, started))
 
     def _is_worth_it(self, node: Node) -> bool:
-        name = node.attempts[-1].tool
-        if not self._share.allows(name, self._rule.max_share):
+        if not self._share.allows(node.attempts[-1].tool, self._rule.max_share):
             return False
-        running = (slot.node for slot in self._running.values())
-        return is_waited_for(self._graph, node, running, self._record.at())
+        if not self._frontier.has_more_room(node):
+            return False
+        now = self._now()
+        if now - self._looked >= LOOK:
+            running = [slot.node for slot in self._running.values()]
+            self._looked, self._rests = now, longest_rests(self._graph, running, self._record.at())
+        return is_waited_for(self._graph, node, self._rests)
 
     def _begin(self, slot: Slot, started: float) -> bool:
-        """Make the second call, if there is room for it; say whether there was."""
+        """Make the second call, if there is room for it under the ceilings; say whether there was."""
         node = slot.node
-        if not self._frontier.occupy_more(node):
-            return False
+        self._frontier.occupy(node)
         other = Slot(node, slot.tool, self._new_scope(), True, self._now)
         other.deadline, other.limit = slot.deadline, slot.limit
         other.make_rare().is_second = True  # before its context is made, which says whom it may ask
