@@ -26,11 +26,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import command
 import latency
 import memory
 import overhead
 
-RESULTS: Final = Path(__file__).parent / "results"
 SLACK: Final = 0.25
 MAX_SECONDS: Final = 90
 
@@ -198,7 +198,7 @@ def compare_all(figures: Iterable[Watched], folder: Path) -> bool:
 def main(arguments: Sequence[str] | None = None, figures: Iterable[Watched] | None = None) -> int:
     """Compare, print, and say by the exit code whether nothing has got worse."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--results", type=Path, default=RESULTS, help="where the recorded figures are")
+    parser.add_argument("--results", type=Path, default=command.RESULTS, help="where the recorded figures are")
     options = parser.parse_args(arguments)
     began = time.monotonic()
     passed = compare_all(watched() if figures is None else figures, options.results)

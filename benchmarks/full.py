@@ -33,6 +33,7 @@ from typing import Any, Final
 
 import anyio
 
+import command
 import dagrun
 import environment
 import memory
@@ -40,7 +41,6 @@ from measure import growth_exponent
 from shapes import SHAPES
 from subject import noop
 
-RESULTS: Final = Path(__file__).parent / "results"
 GRAPHS: Final = ("chain", "fan")
 FULL: Final = (10_000, 100_000, 1_000_000)
 QUICK: Final = (10_000, 100_000)
@@ -202,10 +202,7 @@ def _rounded(facts: dict[str, Any]) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and say by the exit code whether every must is kept."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="up to 100,000 steps, within a minute; writes nothing")
-    parser.add_argument("--gate", action="store_true", help="exit with 1 if a must is missed")
-    parser.add_argument("--out", type=Path, help="where the results go (by default benchmarks/results)")
+    parser = command.parser_of(__doc__, "up to 100,000 steps, within a minute")
     parser.add_argument("--one", nargs=2, metavar=("SHAPE", "STEPS"), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.one:
@@ -219,11 +216,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(line_of(rows[-1]), flush=True)
     growth = growth_of(rows)
     print(*map(growth_line, growth), sep="\n", flush=True)
-    if options.out is not None or not options.quick:
-        folder = options.out or RESULTS
-        folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(as_json(rows, growth), indent=1, ensure_ascii=False) + "\n"
-        (folder / "full.json").write_text(text)
+    if (folder := command.folder_of(options)) is not None:
+        command.write(folder, "full", as_json(rows, growth))
     verdicts = [row.lag <= MAX_LAG for row in rows] + [one.exponent <= MAX_EXPONENT for one in growth]
     print(f"{verdicts.count(False)} of {len(verdicts)} musts missed")
     return 1 if options.gate and not all(verdicts) else 0

@@ -20,25 +20,22 @@ it was, or if more than 15 % extra calls were made. A full run writes ``results/
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 import anyio
 
+import command
 import dagrun
 import environment
 from dagrun import HedgeRule, Plan, Policy, Step
 from dagrun.testing import run_virtual
 
-RESULTS: Final = Path(__file__).parent / "results"
 SHORTEST, LONGEST = 0.08, 0.12  # seconds
 STRAGGLERS: Final = 0.05  # of all calls
 FACTOR: Final = 10.0
@@ -204,27 +201,20 @@ def line_of(row: Row) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and say by the exit code whether every must is kept."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="fewer runs; writes nothing")
-    parser.add_argument("--gate", action="store_true", help="exit with 1 if a must is missed")
-    parser.add_argument("--out", type=Path, help="where the results go (by default benchmarks/results)")
-    options = parser.parse_args(arguments)
+    options = command.parser_of(__doc__, "fewer runs").parse_args(arguments)
     print(HEAD)
     rows = []
     for case in CASES:
         rows.append(measure_row(case, 100 if options.quick else 300))
         print(line_of(rows[-1]), flush=True)
-    if options.out is not None or not options.quick:
+    if (folder := command.folder_of(options)) is not None:
         facts: dict[str, Any] = {
             "calls": {"seconds": [SHORTEST, LONGEST], "stragglers": STRAGGLERS, "factor": FACTOR},
             "hedging": [
                 {key: _rounded(value) for key, value in asdict(row).items()} | {"passed": row.passed} for row in rows
             ],
         }
-        out = options.out or RESULTS
-        out.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(environment.describe() | facts, indent=1, ensure_ascii=False)
-        (out / "hedging.json").write_text(text + "\n")
+        command.write(folder, "hedging", environment.describe() | facts)
     missed = sum(not row.passed for row in rows)
     print(f"{missed} of {len(rows)} musts missed")
     return 1 if options.gate and missed else 0

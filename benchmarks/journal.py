@@ -22,8 +22,6 @@ full run writes ``results/journal.json``.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import sys
 import tempfile
@@ -40,6 +38,7 @@ from uuid import uuid4
 import anyio
 
 import baseline
+import command
 import dagrun
 import environment
 import subject
@@ -47,7 +46,6 @@ from dagrun.graph.checked import CheckedPlan
 from measure import cpu_seconds
 from shapes import SHAPES, Dependencies, successors
 
-RESULTS: Final = Path(__file__).parent / "results"
 MUST_X: Final = 0.7
 MUST_MICROSECONDS: Final = 15.0
 MUST_LAG: Final = 10.0
@@ -247,24 +245,18 @@ async def measure(count: int, folder: Path) -> tuple[list[Row], dict[str, float]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and say by the exit code whether every must is kept."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="three pairs each; writes nothing")
-    parser.add_argument("--gate", action="store_true", help="exit with 1 if a must is missed")
-    parser.add_argument("--out", type=Path, help="where the results go (by default benchmarks/results)")
-    options = parser.parse_args(arguments)
+    options = command.parser_of(__doc__, "three pairs each").parse_args(arguments)
     print(HEAD)
     with tempfile.TemporaryDirectory() as folder:
         rows, openings, effects = anyio.run(measure, 3 if options.quick else 9, Path(folder))
-    if options.out is not None or not options.quick:
+    if (out := command.folder_of(options)) is not None:
         results = environment.describe() | {
             "steps": STEPS,
             "journal": [_rounded(asdict(row)) | {"passed": row.passed} for row in rows],
             "open_ms": _rounded(openings),
             "effect_ms": _rounded(effects),
         }
-        out = options.out or RESULTS
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "journal.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+        command.write(out, "journal", results)
     missed = sum(not row.passed for row in rows)
     print(f"{missed} of {sum(row.is_bound for row in rows)} musts missed")
     return 1 if options.gate and missed else 0

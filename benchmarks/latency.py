@@ -24,20 +24,18 @@ With ``--gate`` the exit code is 1 if a must is missed. A full run writes ``resu
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, Final
 
 import anyio
 
 import baseline
+import command
 import dagrun
 import environment
 import subject
@@ -48,7 +46,6 @@ from measure import Pairs, Work, measure_pairs
 from shapes import SHAPES, successors
 from uneven import make_uneven
 
-RESULTS: Final = Path(__file__).parent / "results"
 STEPS: Final = 100
 PLAN_STEPS: Final = 1_000
 START_STEPS: Final = 10
@@ -266,21 +263,15 @@ def _rounded(figure: Figure) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and say by the exit code whether every must is kept."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="fewer runs; writes nothing")
-    parser.add_argument("--gate", action="store_true", help="exit with 1 if a must is missed")
-    parser.add_argument("--out", type=Path, help="where the results go (by default benchmarks/results)")
-    options = parser.parse_args(arguments)
+    options = command.parser_of(__doc__, "fewer runs").parse_args(arguments)
     began = time.monotonic()
     print(HEAD)
     figures = []
     for figure in measure(quick=options.quick):
         print(line_of(figure), flush=True)
         figures.append(figure)
-    if options.out is not None or not options.quick:
-        folder = options.out or RESULTS
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "latency.json").write_text(json.dumps(as_json(figures), indent=1, ensure_ascii=False) + "\n")
+    if (folder := command.folder_of(options)) is not None:
+        command.write(folder, "latency", as_json(figures))
     verdicts = [figure.passed for figure in figures if figure.must is not None]
     missed = verdicts.count(False)
     print(f"{missed} of {len(verdicts)} musts missed; {time.monotonic() - began:.0f} s")

@@ -20,16 +20,13 @@ round. They are medians over the rounds. Nothing gates: there is no must. A full
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, Final, TypeAlias
 
@@ -37,13 +34,13 @@ import anyio
 import anyio.lowlevel
 
 import baseline
+import command
 import dagrun
 import environment
 import subject
 from dagrun.graph.checked import CheckedPlan
 from shapes import SHAPES, Dependencies, successors
 
-RESULTS: Final = Path(__file__).parent / "results"
 RUNS: Final = 1_000
 STEPS: Final = 10
 GRAPHS: Final = ("chain", "fan")
@@ -211,11 +208,7 @@ def as_json(rows: Sequence[Row]) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="one round; writes nothing")
-    parser.add_argument("--gate", action="store_true", help="like the others; but there is no must here")
-    parser.add_argument("--out", type=Path, help="where the results go (by default benchmarks/results)")
-    options = parser.parse_args(arguments)
+    options = command.parser_of(__doc__, "one round", has_musts=False).parse_args(arguments)
     began = time.monotonic()
     print(HEAD)
     rows: list[Row] = []
@@ -223,10 +216,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = measure(shape, RUNS, 1 if options.quick else 3)
         print(*map(line_of, found), sep="\n", flush=True)
         rows += found
-    if options.out is not None or not options.quick:
-        folder = options.out or RESULTS
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "many_runs.json").write_text(json.dumps(as_json(rows), indent=1, ensure_ascii=False) + "\n")
+    if (folder := command.folder_of(options)) is not None:
+        command.write(folder, "many_runs", as_json(rows))
     print(f"{time.monotonic() - began:.0f} s")
     return 0
 

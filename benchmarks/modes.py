@@ -25,8 +25,6 @@ With ``--gate`` the exit code is 1 if a must is missed. A full run writes ``resu
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,6 +35,7 @@ from typing import Any, Final
 
 import anyio
 
+import command
 import dagrun
 import environment
 from bare import run_bare
@@ -47,7 +46,6 @@ from dagrun.testing import run_virtual
 from demo_plan import demo
 from uneven import SHAPES, Uneven, longest_chain, make_uneven
 
-RESULTS: Final = Path(__file__).parent / "results"
 STEPS: Final = 100
 
 
@@ -255,26 +253,21 @@ def write(results: dict[str, Any], folder: Path) -> None:
     """Keep *results* as ``modes.json`` in *folder*, with the plot beside it."""
     from plot_modes import draw_modes
 
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "modes.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    command.write(folder, "modes", results)
     draw_modes(results, folder / "modes")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and say by the exit code whether every must is kept."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="fewer seeds, without the demo; writes nothing")
-    parser.add_argument("--gate", action="store_true", help="exit with 1 if a must is missed")
-    parser.add_argument("--out", type=Path, help="where the results go (by default benchmarks/results)")
-    options = parser.parse_args(arguments)
+    options = command.parser_of(__doc__, "fewer seeds, without the demo").parse_args(arguments)
     began = time.monotonic()
     print(HEAD)
     seeds = range(2) if options.quick else range(5)
     rows = [row for shape in SHAPES for row in _shown(measure_uneven(shape, seeds))]
     if not options.quick:
         rows += _shown(measure_demo(repeats=2))
-    if options.out is not None or not options.quick:
-        write(as_json(rows), options.out or RESULTS)
+    if (folder := command.folder_of(options)) is not None:
+        write(as_json(rows), folder)
     verdicts = [row.passed for row in rows if row.must is not None]
     missed = verdicts.count(False)
     print(f"{missed} of {len(verdicts)} musts missed; {time.monotonic() - began:.0f} s")

@@ -31,8 +31,6 @@ With ``--gate`` the exit code is 1 if a must is missed. A full run writes ``resu
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,6 +42,7 @@ from typing import Any, Final
 
 import anyio
 
+import command
 import dagrun
 import environment
 from dagrun.decide.durations import Durations
@@ -52,7 +51,6 @@ from dagrun.testing import run_virtual
 from first_ready import first_ready
 from mixed import Mixed, make_mixed
 
-RESULTS: Final = Path(__file__).parent / "results"
 STEPS: Final = 100
 SLOTS: Final = (2, 4, 8, 16)
 FIRST_READY: Final = "first ready"
@@ -244,8 +242,7 @@ def write(results: dict[str, Any], folder: Path) -> None:
     """Keep *results* as ``ordering.json`` in *folder*, with the plot beside it."""
     from plot_ordering import draw_ordering
 
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "ordering.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    command.write(folder, "ordering", results)
     draw_ordering(results, folder / "ordering")
 
 
@@ -276,15 +273,11 @@ def measure_all(*, is_quick: bool) -> dict[str, list[Row]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and say by the exit code whether every must is kept."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="fewer seeds and slots, no real time; writes nothing")
-    parser.add_argument("--gate", action="store_true", help="exit with 1 if a must is missed")
-    parser.add_argument("--out", type=Path, help="where the results go (by default benchmarks/results)")
-    options = parser.parse_args(arguments)
+    options = command.parser_of(__doc__, "fewer seeds and slots, no real time").parse_args(arguments)
     began = time.monotonic()
     rows = measure_all(is_quick=options.quick)
-    if options.out is not None or not options.quick:
-        write(as_json(rows), options.out or RESULTS)
+    if (folder := command.folder_of(options)) is not None:
+        write(as_json(rows), folder)
     verdicts = [row.passed for row in rows["ordering"] if row.must is not None]
     missed = verdicts.count(False)
     print(f"{missed} of {len(verdicts)} musts missed; {time.monotonic() - began:.0f} s")

@@ -26,8 +26,6 @@ With ``--gate`` the exit code is 1 if a must is missed. A full run writes ``resu
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import sys
 import time
@@ -41,13 +39,13 @@ from typing import Any, Final
 import anyio
 
 import baseline
+import command
 import environment
 import memory
 import subject
 from measure import Pairs, Work, growth_exponent, measure_pairs
 from shapes import SHAPES, successors
 
-RESULTS: Final = Path(__file__).parent / "results"
 MAX_EXPONENT: Final = 1.05
 MAX_BYTES: Final = 1024
 GATED_FROM: Final = 1_000  # steps
@@ -284,18 +282,13 @@ def write(results: dict[str, Any], folder: Path) -> None:
     """Keep *results* as ``overhead.json`` in *folder*, with the plot beside it."""
     from plots import draw_overhead
 
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "overhead.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    command.write(folder, "overhead", results)
     draw_overhead(results, folder / "overhead")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and say by the exit code whether every must is kept."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="fewer and smaller sizes, within a minute; writes nothing")
-    parser.add_argument("--gate", action="store_true", help="exit with 1 if a must is missed")
-    parser.add_argument("--out", type=Path, help="where the results go (by default benchmarks/results)")
-    options = parser.parse_args(arguments)
+    options = command.parser_of(__doc__, "fewer and smaller sizes, within a minute").parse_args(arguments)
     began = time.monotonic()
     print(HEAD)
     rows = [row for case in (QUICK if options.quick else FULL) for row in _shown(measure_case(case))]
@@ -304,8 +297,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(*map(growth_line, growth), sep="\n", flush=True)
     memory_rows = list(measure_memory(quick=options.quick))
     print(*map(memory_line, memory_rows), sep="\n", flush=True)
-    if options.out is not None or not options.quick:
-        write(as_json(rows, growth, memory_rows), options.out or RESULTS)
+    if (folder := command.folder_of(options)) is not None:
+        write(as_json(rows, growth, memory_rows), folder)
     gated = [row for row in rows if row.must is not None]
     verdicts = [row.passed for row in gated] + [one.passed for one in growth] + [one.passed for one in memory_rows]
     missed = verdicts.count(False)

@@ -17,25 +17,22 @@ With ``--gate`` the exit code is 1 if a must is missed. A full run writes ``resu
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
-from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 import anyio
 
+import command
 import dagrun
 import environment
 from dagrun import Brief, Patch, Plan, Replace, RunResult, Step, tool
 from dagrun.testing import run_virtual
 
-RESULTS: Final = Path(__file__).parent / "results"
 BRANCHES: Final = 200
 LENGTH: Final = 10
 SHORTEST, LONGEST = 0.1, 0.5  # seconds
@@ -182,17 +179,11 @@ def as_json(pairs: Sequence[Pair]) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and say by the exit code whether every must is kept."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="one pair in real time; writes nothing")
-    parser.add_argument("--gate", action="store_true", help="exit with 1 if a must is missed")
-    parser.add_argument("--out", type=Path, help="where the results go (by default benchmarks/results)")
-    options = parser.parse_args(arguments)
+    options = command.parser_of(__doc__, "one pair in real time").parse_args(arguments)
     print(HEAD)
     pairs = list(_shown(measure(1 if options.quick else 5)))
-    if options.out is not None or not options.quick:
-        folder = options.out or RESULTS
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "replanning.json").write_text(json.dumps(as_json(pairs), indent=1, ensure_ascii=False) + "\n")
+    if (folder := command.folder_of(options)) is not None:
+        command.write(folder, "replanning", as_json(pairs))
     kept = verdicts(pairs)
     print("; ".join(f"{clock} time: {'ok' if passed else 'MISSED'}" for clock, passed in kept.items()))
     return 1 if options.gate and not all(kept.values()) else 0

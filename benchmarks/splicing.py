@@ -22,20 +22,18 @@ With ``--gate`` the exit code is 1 if a must is missed. A full run writes ``resu
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
-from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, Final
 
 import anyio
 import anyio.lowlevel
 
+import command
 import dagrun
 import environment
 from dagrun import Add, Drop, Patch, Replace, Rewire, Step, tool
@@ -47,7 +45,6 @@ from dagrun.model.event import AttemptEnded, AttemptStarted, Event, RunStarted, 
 from dagrun.model.outcome import Decision, Outcome, Recovery, State
 from shapes import SHAPES
 
-RESULTS: Final = Path(__file__).parent / "results"
 GRAPHS: Final = ("chain", "layered", "random3")
 SIZES: Final = (1_000, 10_000, 100_000)
 WHERE: Final = ("early", "late")
@@ -271,20 +268,14 @@ def _rounded(row: Row) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and say by the exit code whether every must is kept."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="fewer patches and smaller plans; writes nothing")
-    parser.add_argument("--gate", action="store_true", help="exit with 1 if a must is missed")
-    parser.add_argument("--out", type=Path, help="where the results go (by default benchmarks/results)")
-    options = parser.parse_args(arguments)
+    options = command.parser_of(__doc__, "fewer patches and smaller plans").parse_args(arguments)
     print(HEAD)
     rows = []
     for row in measure(SIZES[:2] if options.quick else SIZES, 15 if options.quick else 50):
         print(line_of(row), flush=True)
         rows.append(row)
-    if options.out is not None or not options.quick:
-        folder = options.out or RESULTS
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "splicing.json").write_text(json.dumps(as_json(rows), indent=1, ensure_ascii=False) + "\n")
+    if (folder := command.folder_of(options)) is not None:
+        command.write(folder, "splicing", as_json(rows))
     missed = sum(not row.passed for row in rows)
     print(f"{missed} of {sum(row.must is not None for row in rows)} musts missed")
     return 1 if options.gate and missed else 0

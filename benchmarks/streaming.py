@@ -21,24 +21,22 @@ With ``--gate`` the exit code is 1 if a must is missed. A full run writes ``resu
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 import anyio
 
+import command
 import dagrun
 import environment
 from dagrun import OpenAIPlanner, Policy, RunResult, tool
 from dagrun.testing import Answer, FakeModelServer
 
-RESULTS: Final = Path(__file__).parent / "results"
 TOKENS_PER_SECOND: Final = 50.0
 GOAL: Final = "compare what three towns have done about their traffic"
 MUST_MS: Final = 10.0
@@ -220,17 +218,11 @@ def as_json(all_: Sequence[Measured]) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and say by the exit code whether the must is kept."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="each way once; writes nothing")
-    parser.add_argument("--gate", action="store_true", help="exit with 1 if a must is missed")
-    parser.add_argument("--out", type=Path, help="where the results go (by default benchmarks/results)")
-    options = parser.parse_args(arguments)
+    options = command.parser_of(__doc__, "each way once").parse_args(arguments)
     print(HEAD)
     all_ = list(_shown(measure(1 if options.quick else 3)))
-    if options.out is not None or not options.quick:
-        folder = options.out or RESULTS
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "streaming.json").write_text(json.dumps(as_json(all_), indent=1, ensure_ascii=False) + "\n")
+    if (folder := command.folder_of(options)) is not None:
+        command.write(folder, "streaming", as_json(all_))
     found = summary(all_)
     reaction, passed = found["reaction_ms"], found["reaction_ms"]["median"] < MUST_MS
     print(f"streamed / plan, then run: makespan {found['makespan_of_plan_then_run']:.2f}, "

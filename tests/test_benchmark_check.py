@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import check
+import command
 from check import Kind, Watched, change_of, compare
 
 
@@ -107,7 +108,7 @@ def test_what_is_watched_is_recorded() -> None:
     """In the files of the repository, under the names that are looked up; and nothing of it is a time."""
     found = {one.name: one for one in check.watched()}
 
-    assert [name for name, one in found.items() if one.recorded(check.RESULTS) is None] == []
+    assert [name for name, one in found.items() if one.recorded(command.RESULTS) is None] == []
     assert len(found) == len(list(check.watched()))
     for one in found.values():
         assert (one.field, one.kind) in {

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import command
 import dagrun
 import modes
 from dagrun.graph.waves import generations
@@ -230,7 +231,7 @@ def test_results_have_their_schema(results: dict[str, Any]) -> None:
 
 def test_kept_results_are_complete() -> None:
     """The file in the repository is one that the present code would write, the demo included."""
-    kept = json.loads((modes.RESULTS / "modes.json").read_text())
+    kept = json.loads((command.RESULTS / "modes.json").read_text())
     keys = {field.name for field in fields(Row)} | {"passed"}
 
     assert all(row.keys() == keys for row in kept["modes"])

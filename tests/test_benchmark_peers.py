@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import pytest
 
+import command
 from dagrun.testing import run_virtual
 from peers import compare, measures, pipelines, tables
 from peers.adapters import polling, with_dagrun
@@ -37,7 +38,7 @@ async def _answers(measure: Any, adapter: Any, task: dict[str, Any]) -> list[dic
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The recorded results, drawn once; the fonts that this opens stay open."""
     folder = tmp_path_factory.mktemp("peers")
-    compare.write(json.loads((compare.RESULTS / "peers.json").read_text()), folder)
+    compare.write(json.loads((command.RESULTS / "peers.json").read_text()), folder)
     return folder
 
 

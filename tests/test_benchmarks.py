@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 import baseline
+import command
 import dagrun
 import environment
 import memory
@@ -306,7 +307,7 @@ def test_results_have_their_schema(results: dict[str, Any]) -> None:
 
 def test_kept_results_have_their_schema() -> None:
     """The file in the repository is one that the present code would write."""
-    assert _shape_of(json.loads((overhead.RESULTS / "overhead.json").read_text())) == SCHEMA
+    assert _shape_of(json.loads((command.RESULTS / "overhead.json").read_text())) == SCHEMA
 
 
 @pytest.mark.rigs

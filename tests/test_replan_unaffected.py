@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import command
 import replanning
 from dagrun import RunResult
 from dagrun.testing import run_virtual
@@ -92,7 +93,7 @@ def test_the_musts_are_nothing_on_virtual_time_and_one_percent_in_real_time(pair
 
 
 def test_kept_results_are_complete() -> None:
-    kept = json.loads((replanning.RESULTS / "replanning.json").read_text())
+    kept = json.loads((command.RESULTS / "replanning.json").read_text())
 
     assert kept.keys() == as_json([_pair()]).keys()
     assert [pair["clock"] for pair in kept["pairs"]] == ["virtual, asyncio", "virtual, trio", *["real"] * 5]

@@ -29,8 +29,6 @@ it writes nothing, unless it is told where.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,6 +37,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+import command
 import environment
 from dagrun.testing import run_virtual
 from peers import measures, pipelines, tables
@@ -47,7 +46,6 @@ from peers.jobs import ask
 from peers.registry import PEERS, Peer
 from uneven import Uneven, longest_chain, make_uneven
 
-RESULTS: Final = Path(__file__).parent.parent / "results"
 SHAPES: Final = ("chain", "fan", "random3")
 UNEVEN: Final = ("random3", "layered")
 STEPS: Final = 100  # of an uneven graph
@@ -194,19 +192,16 @@ def write(results: dict[str, Any], folder: Path) -> None:
     """Keep *results* as ``peers.json`` in *folder*, with the plots beside it."""
     from peers.drawing import draw_cost, draw_makespan
 
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "peers.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    command.write(folder, "peers", results)
     draw_cost(results, folder / "peers_cost")
     draw_makespan(results, folder / "peers_makespan")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and keep; nothing is gated, as peers are not ours to keep fast."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="small sizes, few repeats; writes nothing")
+    parser = command.parser_of(__doc__, "small sizes, few repeats", has_musts=False)
     names = ", ".join(peer.name for peer in PEERS)
     parser.add_argument("--only", metavar="NAME", action="append", help=f"one peer; may be given again: {names}")
-    parser.add_argument("--out", type=Path, help="where the results go (by default benchmarks/results)")
     options = parser.parse_args(arguments)
     unknown = set(options.only or ()) - {peer.name for peer in PEERS}
     if unknown:
@@ -214,8 +209,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     peers = [peer for peer in PEERS if not options.only or peer.name in options.only]
     results = measure_all(peers, QUICK if options.quick else FULL)
-    if options.out is not None or not (options.quick or options.only):
-        write(results, options.out or RESULTS)
+    is_part = bool(options.only) and options.out is None  # no result to keep
+    if not is_part and (folder := command.folder_of(options)) is not None:
+        write(results, folder)
     print(f"{len(peers)} peers; {time.monotonic() - began:.0f} s")
     return 0
 

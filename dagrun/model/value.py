@@ -146,24 +146,29 @@ def measure(value: object, limit: int, max_depth: int = MAX_DEPTH) -> None:
     size = 0
     level: Collection[object] = (value,)
     for _ in range(max_depth + 1):
-        below: list[object] = []
-        for item in level:
-            kind = type(item)
-            if kind in _NO_LENGTH:
-                continue
-            size += _BYTES[kind] * len(item) if kind in _BYTES else _least_size(item)  # type: ignore[arg-type]
-            if size > limit:
-                raise ValueRefused(f"the value takes over {limit} bytes of JSON{_ADVICE}")
-            if kind is dict:
-                below += item.values()  # type: ignore[attr-defined]
-            elif kind is list:
-                below += item  # type: ignore[arg-type]
-            elif kind is not str:
-                below.extend(_inside(item))
-        if not below:
+        size, level = _below(level, size, limit)
+        if not level:
             return
-        level = below
     raise ValueRefused(f"the value is nested deeper than {max_depth} levels or holds itself")
+
+
+def _below(level: Collection[object], size: int, limit: int) -> tuple[int, list[object]]:
+    """Add what *level* takes to *size*, and give what stands one level below it; refuse more than *limit*."""
+    below: list[object] = []
+    for item in level:
+        kind = type(item)
+        if kind in _NO_LENGTH:
+            continue
+        size += _BYTES[kind] * len(item) if kind in _BYTES else _least_size(item)  # type: ignore[arg-type]
+        if size > limit:
+            raise ValueRefused(f"the value takes over {limit} bytes of JSON{_ADVICE}")
+        if kind is dict:
+            below += item.values()  # type: ignore[attr-defined]
+        elif kind is list:
+            below += item  # type: ignore[arg-type]
+        elif kind is not str:
+            below.extend(_inside(item))
+    return size, below
 
 
 _LISTS: Final = (list, tuple, set, frozenset)

@@ -116,43 +116,49 @@ class Scheduler:
             starved=lambda: accounts.in_line,
             may_wait=may_wait,
         )
-        self.stopping = Stopping(
-            running=self._running,
-            finish=self._finish,
-            record=record,
-            policy=policy,
-            now=now,
-            nudge=on_ready,
-            conclude=self._conclude,
-            settle_down=self.settle_down,
-        )
-        judge = Judge(
-            record=record,
-            policy=policy,
-            people=people,
-            starting=starting,
-            random=random,
-            is_stopping=lambda: graph.stopping is not None,
-        )
-        self.endings = Endings(
-            graph=graph,
-            record=record,
-            frontier=frontier,
-            judge=judge,
-            people=people,
-            accounts=accounts,
-            finish=self._finish,
-            running=self._running,
-            now=now,
-            nudge=on_ready,
-            end_if_nothing_is_left=self._end_if_nothing_is_left,
-        )
+        self.stopping = self._make_stopping()
+        self.endings = self._make_endings(random)
         self.inside = Inside(frontier, record, people, now=now, nudge=on_ready, arm=self.stopping.arm)
         # The class of the running backend: made through anyio.CancelScope, each would look the backend up again.
         self._new_scope: Callable[[], anyio.CancelScope] = type(anyio.CancelScope())
         self.hedges: Hedges | None = None
         self._attempts: Attempts
         self._perform: Callable[[Slot], Coroutine[Any, Any, Outcome]]
+
+    def _make_stopping(self) -> Stopping:
+        return Stopping(
+            running=self._running,
+            finish=self._finish,
+            record=self._record,
+            policy=self._policy,
+            now=self._now,
+            nudge=self._nudge,
+            conclude=self._conclude,
+            settle_down=self.settle_down,
+        )
+
+    def _make_endings(self, random: Random) -> Endings:
+        judge = Judge(
+            record=self._record,
+            policy=self._policy,
+            people=self._people,
+            starting=self._starting,
+            random=random,
+            is_stopping=lambda: self._graph.stopping is not None,
+        )
+        return Endings(
+            graph=self._graph,
+            record=self._record,
+            frontier=self._frontier,
+            judge=judge,
+            people=self._people,
+            accounts=self._accounts,
+            finish=self._finish,
+            running=self._running,
+            now=self._now,
+            nudge=self._nudge,
+            end_if_nothing_is_left=self._end_if_nothing_is_left,
+        )
 
     def open(self, alarms: Alarms, attempts: Attempts) -> None:
         """Take what exists only inside the task group of the run."""
