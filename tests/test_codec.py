@@ -27,7 +27,7 @@ from dagrun.model.forms import Fields
 from dagrun.model.opening import Opening
 from dagrun.model.outcome import PROCEED, Decision, Outcome, Recovery, State
 from dagrun.model.patch import Add, Consequence
-from dagrun.model.plan import Plan, Step
+from dagrun.model.plan import Plan, RetryRule, Step
 from dagrun.model.policy import Policy
 from dagrun.model.question import Answer
 from dagrun.model.value import Stored, Unavailable, to_json
@@ -209,6 +209,17 @@ def test_nobody_takes_the_mark_for_a_value() -> None:
             use(Unavailable("it holds a secret"))
     with pytest.raises(ValueRefused, match="only a field"):
         encode(StepExpanded(1, 0.0, "a", (Unavailable("x"),)))
+
+
+@pytest.mark.parametrize("value", [None, [None, "é"], 1e16, 1e-7, 2**70])
+@pytest.mark.parametrize("goal", ["whole", "half \ud800 of it", "\\udead"])
+def test_a_plan_comes_back_whichever_way_it_is_written(goal: str, value: object) -> None:
+    """What a host or a person has typed may hold half a character: the run must be there to be read all the same."""
+    step = Step(id="a", tool="t", args={"x": value}, depends_on=["b"], retry=RetryRule(factor=3), description=goal)
+    policy = Policy(max_seconds=3, max_running_by_tool={"t": 2})
+    opening = Opening(plan=Plan(steps=[step], goal=goal), policy=policy, inputs=None, tools={})
+    same(RunStarted(1, 0.0, "run", 1, goal, 0.0, opening))
+    same(Spliced(2, 0.0, 1, "host", goal, (Add(step=step),), Consequence()))
 
 
 def test_infinity_is_kept_and_nan_refused() -> None:

@@ -7,7 +7,11 @@ from typing import Any, Final
 import anyio
 import pytest
 
-from dagrun import Budget, Engine, Policy, Status, Step
+import dagrun
+from dagrun import Budget, Engine, Plan, Policy, Status, Step
+from dagrun.graph.building import build
+from dagrun.graph.critical import Expected
+from dagrun.graph.frontier import Cap
 from dagrun.model.event import CeilingNear
 from hedge_tools import HEDGED, PATIENCE, Act, Alive, Looker, known, nap, play, started, step
 from small_tools import near
@@ -125,6 +129,20 @@ async def test_many_slow_steps_never_exceed_the_limit() -> None:
         played = await play(*steps, tools=[look], max_running=limit, hedge=hedge)
         assert look.alive.most <= limit
         assert played.hedged
+
+
+async def test_a_place_that_is_promised_is_for_a_step_that_is_ready() -> None:
+    """A run that stood in line for a shared place has a step for it; a second call must not go before that."""
+    shared = Cap(1)
+    plan = dagrun.check(Plan(steps=[step()]), [Looker(QUICK).tool])
+    built = build(plan, None, shared, Expected(plan))
+    node, frontier = built.graph.nodes["slow"], built.frontier
+    assert frontier.has_more_room(node)
+
+    shared.promised.add(frontier)
+
+    assert shared.free_for(frontier) == 1
+    assert not frontier.has_more_room(node)
 
 
 # Ceilings -------------------------------------------------------------------------------------------------------------

@@ -357,3 +357,13 @@ async def test_a_run_that_may_not_be_hedged_is_the_same_run() -> None:
 
     assert shown(hedged) == shown(plain)
     assert states(hedged.result) == states(plain.result)
+
+
+async def test_a_call_that_was_stopped_is_remembered_with_the_time_at_which_it_was_slow() -> None:
+    """How long it would have taken nobody knows; a longer time would move the limit on until no call is slow."""
+    played = await play(step(), tools=[Looker(SLOW, QUICK)])
+
+    learned = played.run.learned
+    assert learned is not None
+    assert learned.count("look") == 1
+    assert learned.quantile("look", 0.5) == pytest.approx(PATIENCE, rel=0.06)

@@ -38,6 +38,7 @@ from dagrun.model.value import Stored, Unavailable
 
 ELSEWHERE: Final = "unavailable"  # the field that stands in the place of a value that is not in the record
 _ELSEWHERE_KEY: Final = f'"{ELSEWHERE}":'
+_HALF: Final = "\\ud"  # how the escape of half a character begins
 _EDITS: Final = frozenset((Add, Drop, Replace, Rewire))
 
 
@@ -228,13 +229,16 @@ def _mapping_of(form: Form) -> Form:
     return Form(write, read)
 
 
-def _validated(write: Callable[[Any], bytes], validate: Callable[[str], Any]) -> Form:
+def _validated(write: Callable[[Any], bytes], adapter: Callable[[], TypeAdapter[Any]]) -> Form:
     """What pydantic checks."""
 
     def read(text: str, at: int) -> Found:
-        _, end = scan(text, at)
+        value, end = scan(text, at)
+        piece = text[at:end]
         try:
-            return validate(text[at:end]), end
+            if _HALF in piece:  # half a character, which pydantic's own reader of JSON does not know
+                return adapter().validate_python(value), end
+            return adapter().validate_json(piece), end
         except ValidationError as error:
             raise RecordRefused(explain(error)) from None
 
@@ -249,11 +253,10 @@ def _model(kind: type[BaseModel]) -> Form:
         try:
             text: bytes = value.__pydantic_serializer__.to_json(value, **how)
         except PydanticSerializationError:  # half a character, which UTF-8 does not know
-            text = b""
-        # A null may stand for NaN there, which the longer way refuses.
-        return write_json(value.model_dump(mode="json", **how)) if not text or b"null" in text else text
+            text = write_json(value.model_dump(mode="json", **how))
+        return text
 
-    return _validated(write, kind.model_validate_json)
+    return _validated(write, cache(lambda: TypeAdapter(kind)))
 
 
 @cache
@@ -261,7 +264,7 @@ def _edit_adapter() -> TypeAdapter[Any]:
     return TypeAdapter(Edit)
 
 
-_EDIT: Final = _validated(lambda edit: write_json(edit_as_dict(edit)), lambda text: _edit_adapter().validate_json(text))
+_EDIT: Final = _validated(lambda edit: write_json(edit_as_dict(edit)), _edit_adapter)
 _STORED: Final = Form(write_stored, read_stored)
 _LEAVES: Final[Mapping[Any, Form]] = {
     str: Form(write_text, reader(lambda value: type(value) is str, "a text")),
