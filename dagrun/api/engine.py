@@ -216,7 +216,7 @@ class Engine:
 
     def _teacher(self, journal: Journal | None, plan: CheckedPlan) -> Journal | None:
         """The journal, if a run of *plan* has any use for how long calls took."""
-        return journal if journal is not None and learns(plan, self._shared) else None
+        return journal if journal is not None and learns(plan.policy, self._shared) else None
 
     def _must_be_open(self) -> None:
         if not self._is_open:

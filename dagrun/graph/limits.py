@@ -7,16 +7,24 @@ from collections.abc import Callable
 from dagrun.graph.checked import CheckedPlan, CheckedStep
 from dagrun.graph.critical import Expected, priorities
 from dagrun.graph.frontier import Cap, Frontier
+from dagrun.model.policy import Policy
 
 CapsOf = Callable[[CheckedStep], tuple[Cap, ...]]
 
 
-def is_limited(plan: CheckedPlan, shared: Cap | None) -> bool:
-    """Whether anything limits what runs at once, so that the order of steps matters."""
-    policy = plan.policy
-    return bool(policy.max_running or shared or policy.max_running_by_tool or policy.max_running_by_pool) or any(
-        step.step.max_parallel is not None for step in plan.steps.values()
-    )
+def limits_steps(policy: Policy, shared: Cap | None) -> bool:
+    """Whether anything limits which steps run at once, so that their order matters.
+
+    Args:
+        policy: Of the run.
+        shared: A cap that counts the steps of several runs, or none.
+    """
+    return bool(policy.max_running or shared or policy.max_running_by_tool or policy.max_running_by_pool)
+
+
+def _is_limited(plan: CheckedPlan, shared: Cap | None) -> bool:
+    """The same, or whether a step of the plan limits its own elements."""
+    return limits_steps(plan.policy, shared) or any(s.step.max_parallel is not None for s in plan.steps.values())
 
 
 def make_frontier(
@@ -35,7 +43,7 @@ def make_frontier(
     Returns:
         The frontier; and the caps that count a step besides the total, `None` if there are none.
     """
-    if not is_limited(plan, shared) and plan.policy.hedge is None:
+    if not _is_limited(plan, shared) and plan.policy.hedge is None:
         return Frontier(), None
     policy = plan.policy
     own = Cap(policy.max_running) if policy.max_running is not None else None

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dagrun.decide.durations import Durations
-from dagrun.graph.checked import CheckedPlan
 from dagrun.graph.frontier import Cap
-from dagrun.graph.limits import is_limited
+from dagrun.graph.limits import limits_steps
+from dagrun.model.policy import Policy
 from dagrun.runtime.slot import Slot
 
 
-def learns(plan: CheckedPlan, shared: Cap | None) -> bool:
-    """Whether a run of *plan* has any use for how long calls take: its steps are put in order, or slow ones hedged.
+def learns(policy: Policy, shared: Cap | None) -> bool:
+    """Whether a run has any use for how long calls take: its steps are put in order, or slow ones hedged.
 
     Args:
-        plan: With its policy.
+        policy: Of the run.
         shared: A cap that counts the steps of several runs, or none.
     """
-    return plan.policy.hedge is not None or is_limited(plan, shared)
+    return policy.hedge is not None or limits_steps(policy, shared)
 
 
 class Learning:

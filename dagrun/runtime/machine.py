@@ -42,7 +42,7 @@ from dagrun.runtime.attempt import Attempts
 from dagrun.runtime.backend import clock
 from dagrun.runtime.coordinator import Coordinator
 from dagrun.runtime.hedging import Hedges
-from dagrun.runtime.learning import Learning
+from dagrun.runtime.learning import Learning, learns
 from dagrun.runtime.letters import Letters
 from dagrun.runtime.metering import RunMeter
 from dagrun.runtime.people import People
@@ -155,9 +155,7 @@ class Machine:
         self._reviews = Reviews(setup.critics, policy, setup.context, now, meter) if setup.critics else None
         self.scheduler = self._make_scheduler()
         self.scheduler.hedges = self._make_hedges()
-        # As `learns` says, without a look at every step.
-        is_needed = self._frontier.priorities is not None or policy.hedge is not None
-        self.learning = Learning(setup.durations) if is_needed else None
+        self.learning = Learning(setup.durations) if learns(policy, setup.shared) else None
         self.scheduler.endings.learning = self.learning
         self.coordinator = self._make_coordinator(setup.planner)
         self._letters = Letters(tape, self.graph, self.people) if tape is not None else None
