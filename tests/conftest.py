@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 import postgres_server
+from dagrun.runtime.backend import loop_options
 from dagrun.testing import virtual_backend
 
 # Few examples in everyday runs; the big numbers are for the night. No deadline: what a case takes says more about the
@@ -27,6 +28,12 @@ settings.load_profile("dagrun")
 def _nobodys_records(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Commands that tests call write their runs down, and never into the home of whoever calls the tests."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _first_loop() -> None:
+    """The first loop of uvloop in a process opens what all later ones share, and nobody closes it."""
+    anyio.run(anyio.sleep, 0, backend_options=loop_options())
 
 
 @pytest.fixture(params=["asyncio", "trio"])

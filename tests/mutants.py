@@ -16,6 +16,7 @@ from dagrun.runtime.alarms import Alarms
 from dagrun.runtime.attempt import Attempts
 from dagrun.runtime.endings import Endings
 from dagrun.runtime.judging import Judge
+from dagrun.runtime.own_scope import OwnScope
 from dagrun.runtime.record import Record
 from dagrun.runtime.scheduler import Scheduler
 from dagrun.runtime.slot import Slot
@@ -269,6 +270,35 @@ class LosesWakeUps(Workers):
             super().nudge()
 
 
+class OverlooksWhatWasLeftOpen(OwnScope):
+    """A step that has left a scope of its own open in that of its worker is taken for one that ended as it should."""
+
+    def is_left_clean(self) -> bool:
+        return True
+
+
+class StaysInACancelledScope(Scheduler):
+    """A worker goes on after a step that was told to stop, in the scope that was cancelled for that."""
+
+    async def run_step(self, node: Node, own: OwnScope, is_fresh: bool) -> bool:
+        try:
+            return await super().run_step(node, own, is_fresh) or not own.has_leaked
+        except BaseException:
+            if not own.scope.cancel_called:
+                raise
+            return True
+
+
+class HitsWhoeverIsThere(Slot):
+    """What comes too late for a step cancels the scope that it was in, whoever is in it by now."""
+
+    __slots__ = ()
+
+    def tell_to_stop(self, asked: State, reason: str, grace: float) -> None:
+        self.has_left = False
+        super().tell_to_stop(asked, reason, grace)
+
+
 class OversleepsAlarms(Alarms):
     """An alarm before the one that is slept for does not shorten the sleep."""
 
@@ -305,5 +335,8 @@ MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "SystemExit gets out of a step": {Attempts: CatchesExceptionOnly},
     "a stray cancellation fails the next step": {Attempts: BlamesTheVictim},
     "a wake-up is lost": {Workers: LosesWakeUps},
+    "what a step left open is overlooked": {OwnScope: OverlooksWhatWasLeftOpen},
+    "a worker stays in a cancelled scope": {Scheduler: StaysInACancelledScope},
+    "a late word hits the next step": {Slot: HitsWhoeverIsThere},
     "an early alarm is overslept": {Alarms: OversleepsAlarms},
 }

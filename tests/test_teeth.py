@@ -18,6 +18,7 @@ from dagrun.testing import run_virtual
 from fuzz import run_case
 from graphs import work
 from mutants import MUTANTS
+from own_scopes import PROOFS as OWN_SCOPES
 from random_cases import make_case
 from simulation import replaced, seeded_schedule
 from test_cancellation_points import everywhere, quiet_case
@@ -112,7 +113,7 @@ def cancelled_in_line(parts: Parts) -> Iterator[str]:
         yield f"the steps ended as {states}"
 
 
-NAMED: Final[tuple[Proof, ...]] = (stray_cancellations, turns, cancelled_in_line)
+NAMED: Final[tuple[Proof, ...]] = (stray_cancellations, turns, cancelled_in_line, *OWN_SCOPES)
 PROOFS: Final[tuple[Proof, ...]] = (laws, fuzz, cancellation_points, *NAMED)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import replace
 from functools import partial
 from random import Random
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Final, Self, Unpack
 
 import anyio
 from anyio.abc import TaskGroup
@@ -27,7 +27,7 @@ from dagrun.errors import ContractError, PlanRefused, RunFailed, ValueRefused
 from dagrun.executors.pool import Executors
 from dagrun.graph.budget import Budget
 from dagrun.graph.checked import CheckedPlan
-from dagrun.graph.collecting import full_collections_put_off
+from dagrun.graph.collecting import MANY, full_collections_put_off
 from dagrun.graph.frontier import Cap
 from dagrun.model.event import Event
 from dagrun.model.journal import Journal, Tape
@@ -44,6 +44,8 @@ from dagrun.runtime.run import Run
 
 # The engines that the running code is a tool of: the one that called it, and those around that one.
 _ENGINES: ContextVar[frozenset[Engine]] = ContextVar("dagrun engines", default=frozenset())
+
+_NOTHING: Final = nullcontext()
 
 
 class Engine:
@@ -98,12 +100,10 @@ class Engine:
         self._is_open = False
         await self._executors.aclose()
 
-    @asynccontextmanager
-    async def start(self, plan: AnyPlan | None = None, **options: Unpack[RunOptions]) -> AsyncIterator[Run]:
+    def start(self, plan: AnyPlan | None = None, **options: Unpack[RunOptions]) -> AbstractAsyncContextManager[Run]:
         """Run a plan in this engine; see `dagrun.start`."""
-        with full_collections_put_off(weight_of(plan)):
-            async with self._open(plan, Options(**options)) as running:
-                yield running
+        opened, steps = self._open(plan, Options(**options)), weight_of(plan)
+        return opened if steps < MANY else _unhurried(opened, steps)
 
     async def run(self, plan: AnyPlan | None = None, **options: Unpack[RunOptions]) -> RunResult:
         """Run a plan in this engine to its end; see `dagrun.run`."""
@@ -184,7 +184,9 @@ class Engine:
             raise ContractError(f"the inputs hold the secret {name}, and would be recorded; let the plan pass a handle")
         # Before there is a tape: what is refused here must not leave a run without records, whose name is taken.
         opening = opening_of(checked, inputs, run_id, options, taken_over) if options.journal is not None else None
-        async with _written(run_id, options.journal) as tape:
+        # As a layer around every run, what is only for those that are written down would be felt.
+        written = _written(run_id, options.journal) if options.journal is not None else _NOTHING
+        async with written as tape:
             journal = self._teacher(options.journal, checked)
             await self._memory.recall(journal)
             setup = Setup(
@@ -211,7 +213,8 @@ class Engine:
                 await taken_over.bring(setup.artifacts)
             running = Run(await with_state(setup))
             begin = partial(running.open, taken_over=taken_over.settle if taken_over is not None else None)
-            async with self._memory.kept(journal, running), _carried_out(running, begin, options.on_event):
+            kept = self._memory.kept(journal, running) if journal is not None else _NOTHING
+            async with kept, _carried_out(running, begin, options.on_event):
                 yield running
 
     def _teacher(self, journal: Journal | None, plan: CheckedPlan) -> Journal | None:
@@ -240,6 +243,8 @@ def _to_check(plan: AnyPlan | None) -> int:
 
 
 def _stored(inputs: Inputs) -> Stored:
+    if not inputs:
+        return b"{}"
     try:
         return encode(dict(inputs))
     except ValueRefused as error:
@@ -247,11 +252,16 @@ def _stored(inputs: Inputs) -> Stored:
 
 
 @asynccontextmanager
-async def _written(run_id: str, journal: Journal | None) -> AsyncIterator[Tape | None]:
-    """A tape for a new run, closed when the run has ended; `None` if there is no journal."""
-    if journal is None:
-        yield None
-        return
+async def _unhurried(opened: AbstractAsyncContextManager[Run], steps: int) -> AsyncIterator[Run]:
+    """A run of so many steps, with full collections put off."""
+    with full_collections_put_off(steps):
+        async with opened as running:
+            yield running
+
+
+@asynccontextmanager
+async def _written(run_id: str, journal: Journal) -> AsyncIterator[Tape]:
+    """A tape for a new run, closed when the run has ended."""
     tape = await journal.create(run_id)
     try:
         yield tape

@@ -35,8 +35,8 @@ class Memory:
 
     async def recall(self, journal: Journal | None) -> None:
         """Add what *journal* keeps, if it keeps such things and was not asked yet."""
-        if self._is_given or not isinstance(journal, RemembersDurations):
-            return
+        if journal is None or self._is_given or not isinstance(journal, RemembersDurations):
+            return  # the first is by far the most frequent
         async with self._lock:  # a run that starts at the same time would not know what is being read
             try:
                 if journal in self._asked:

@@ -27,7 +27,7 @@ from dagrun.model.question import Approver
 from dagrun.model.redaction import Hook
 from dagrun.model.toolbox import Tools
 from dagrun.model.verdict import Critic
-from dagrun.runtime.backend import call_soon
+from dagrun.runtime.backend import call_soon, loop_options
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
 
@@ -167,7 +167,7 @@ def run_sync(plan: AnyPlan | None = None, *, backend: str = "asyncio", **options
 
     Args:
         plan: As for `start`.
-        backend: The event loop: ``asyncio`` or ``trio``.
+        backend: The event loop: ``asyncio``, with the loop of uvloop if that is installed, or ``trio``.
         options: As for `start`.
 
     Raises:
@@ -179,7 +179,7 @@ def run_sync(plan: AnyPlan | None = None, *, backend: str = "asyncio", **options
 
     if _is_loop_running():
         return _run_in_thread(main, backend)
-    return anyio.run(main, backend=backend)
+    return anyio.run(main, backend=backend, backend_options=loop_options(backend))
 
 
 def _run_in_thread(main: Callable[[], Awaitable[RunResult]], backend: str) -> RunResult:
@@ -198,7 +198,7 @@ def _run_in_thread(main: Callable[[], Awaitable[RunResult]], backend: str) -> Ru
         raise InterruptedError("the run was interrupted")  # nobody waits for it any more
 
     with ThreadPoolExecutor(max_workers=1) as thread:
-        running = thread.submit(lambda: anyio.run(inside, backend=backend))
+        running = thread.submit(lambda: anyio.run(inside, backend=backend, backend_options=loop_options(backend)))
         try:
             return running.result()
         except BaseException:

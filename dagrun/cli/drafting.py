@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -25,6 +24,7 @@ from dagrun.model.outcome import Status
 from dagrun.model.patch import Add
 from dagrun.model.plan import Step
 from dagrun.model.usage import ModelUse
+from dagrun.runtime.backend import loop_options
 
 # Where only the plan is wanted, a refused draft is not the end of planning, and no step is cancelled: none would run.
 _NO_NEWS: Final = (DraftEnded, Spliced, StepSettled)
@@ -72,7 +72,7 @@ class Drafting:
         began = time.monotonic()
         try:
             with Interrupts() as signals, unwrapped():
-                anyio.run(self._get, signals)
+                anyio.run(self._get, signals, backend_options=loop_options())
         finally:
             self.seconds = time.monotonic() - began
 
@@ -109,8 +109,7 @@ class Drafting:
         return self.planner if hasattr(self.planner, "plan") else _Watched(self.planner, self.steps, display)
 
     def _stopper(self, scope: anyio.CancelScope, signals: Interrupts, display: Display) -> Callable[[int], object]:
-        """Give what the first signal does. It comes in the middle of anything, so the loop does it next."""
-        loop = asyncio.get_running_loop()
+        """Give what the first signal does."""
 
         def stop(number: int) -> None:
             self.stopped_by = interrupts.name_of(number)
@@ -118,7 +117,7 @@ class Drafting:
             display.line("Stopping. Once more to stop at once.")
             scope.cancel()
 
-        return lambda number: loop.call_soon_threadsafe(stop, number)
+        return interrupts.next_in_loop(stop)
 
 
 class _Watched:

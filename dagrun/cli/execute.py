@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import tempfile
 import threading
@@ -27,6 +26,7 @@ from dagrun.graph.checked import CheckedPlan
 from dagrun.graph.waves import in_waves
 from dagrun.model.event import Event
 from dagrun.model.outcome import State, Status
+from dagrun.runtime.backend import loop_options
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
 
@@ -61,7 +61,7 @@ def execute(job: Job) -> int:
         ending = _Ending(job, folder, signals)
         try:
             with unwrapped():
-                anyio.run(_execute, job, ending)
+                anyio.run(_execute, job, ending, backend_options=loop_options())
         finally:
             ending.leave()
         if _has_stuck_threads(threads):
@@ -184,15 +184,14 @@ def both(first: OnEvent, second: OnEvent | None) -> OnEvent:
 
 
 def _stopper(run: Run, display: Display, *, is_recorded: bool) -> Callable[[int], object]:
-    """Give what the first signal does. It comes in the middle of anything, so the loop does it next."""
-    loop = asyncio.get_running_loop()
+    """Give what the first signal does."""
 
     def cancel(number: int) -> None:
         reason = f"interrupted by {interrupts.name_of(number)}"
         if run.suspend(reason) if is_recorded else run.cancel(reason=reason):
             display.line("Stopping. Once more to stop at once.")
 
-    return lambda number: loop.call_soon_threadsafe(cancel, number)
+    return interrupts.next_in_loop(cancel)
 
 
 @contextmanager

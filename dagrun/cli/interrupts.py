@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextvars import copy_context
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
@@ -27,6 +29,15 @@ def exit_hard(code: int) -> None:
 def name_of(number: int) -> str:
     """What people call a signal."""
     return "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+
+
+def next_in_loop(function: Callable[[int], object]) -> Callable[[int], object]:
+    """Make of *function* what a signal may call: the running loop calls it next, with the present context variables.
+
+    A signal comes in the middle of anything, and with uvloop in another context, in which no loop seems to be running.
+    """
+    loop, context = asyncio.get_running_loop(), copy_context()
+    return lambda number: loop.call_soon_threadsafe(function, number, context=context)
 
 
 class Interrupts:

@@ -65,6 +65,8 @@ def _names(steps: Sequence[Ended]) -> str:
 
 
 def _summary(unsuccessful: Sequence[Ended], count: int) -> str:
+    if not unsuccessful:
+        return f"{count} succeeded"
     counts = Counter(str(step.state) for step in unsuccessful)
     others = "".join(f", {number} {state}" for state, number in sorted(counts.items()))
     return f"{count - len(unsuccessful)} succeeded{others}"

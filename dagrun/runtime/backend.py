@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import anyio
@@ -23,9 +26,45 @@ def clock() -> Callable[[], float]:
         import trio
 
         return trio.current_time
-    # asyncio's own loops read this clock; others (the virtual one, uvloop's) have one of theirs.
+    # asyncio's own loops read this clock. So does uvloop's, but once per turn and in whole milliseconds: whoever blocks
+    # the loop would not be late. Others, the virtual one, say, have a clock of their own.
     is_plain = getattr(loop.time, "__func__", None) is asyncio.BaseEventLoop.time
-    return time.monotonic if is_plain else loop.time
+    return time.monotonic if is_plain or type(loop).__module__ == "uvloop" else loop.time
+
+
+def loop_options(backend: str = "asyncio") -> dict[str, object]:
+    """Options of `anyio.run` for a loop that we start ourselves: that of uvloop, if it is installed."""
+    if backend != "asyncio" or find_spec("uvloop") is None:
+        return {}
+    try:
+        for standard in range(3):
+            os.fstat(standard)
+    except OSError:
+        return {}  # one of the three is closed: libuv would open something in its place, and abort for that
+    return {"use_uvloop": True}
+
+
+def scope_class() -> type[anyio.CancelScope]:
+    """The class of the cancel scopes of the running backend: made through anyio's, each would look the backend up."""
+    return _classes(_is_asyncio())[0]
+
+
+def event_class() -> type[anyio.Event]:
+    """The class of the events of the running backend; see `scope_class`."""
+    return _classes(_is_asyncio())[1]
+
+
+def _is_asyncio() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+@cache
+def _classes(is_asyncio: bool) -> tuple[type[anyio.CancelScope], type[anyio.Event]]:
+    return type(anyio.CancelScope()), type(anyio.Event())
 
 
 def call_soon(token: EventLoopToken, function: Callable[[], None]) -> None:
@@ -71,6 +110,30 @@ async def shake_off_cancellation() -> None:
     except asyncio.CancelledError:
         if is_being_cancelled():
             raise
+
+
+def innermost_of(scope: anyio.CancelScope) -> Callable[[], bool]:
+    """Tell later whether *scope*, which the running task has just entered, is again the innermost one that it is in.
+
+    There is no public way to ask; the tests of leaked scopes hold these lines to the libraries' ways, too.
+    """
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return _innermost_of_trio()
+    from anyio._backends._asyncio import _task_states
+
+    assert task is not None
+    state = _task_states[task]
+    return lambda: state.cancel_scope is scope
+
+
+def _innermost_of_trio() -> Callable[[], bool]:
+    import trio
+
+    task = trio.lowlevel.current_task()
+    status = task._cancel_status
+    return lambda: task._cancel_status is status
 
 
 def leave_leaked_scopes(scope: anyio.CancelScope) -> None:

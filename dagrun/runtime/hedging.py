@@ -24,7 +24,13 @@ from dagrun.model.policy import HedgeRule
 from dagrun.runtime.accounts import Accounts
 from dagrun.runtime.alarms import Alarms
 from dagrun.runtime.attempt import Attempts, executor_of
-from dagrun.runtime.backend import is_being_cancelled, is_cancellation, leave_leaked_scopes, shake_off_cancellation
+from dagrun.runtime.backend import (
+    is_being_cancelled,
+    is_cancellation,
+    leave_leaked_scopes,
+    scope_class,
+    shake_off_cancellation,
+)
 from dagrun.runtime.record import Record
 from dagrun.runtime.reviews import Reviews
 from dagrun.runtime.slot import Second, Slot, leaked_outcome
@@ -91,7 +97,7 @@ class Hedges:
         self._conclude = conclude
         self._is_closing = is_closing
         self._nudge = nudge
-        self._new_scope: Callable[[], anyio.CancelScope] = type(anyio.CancelScope())
+        self._new_scope = scope_class()
         self._looked = -math.inf
         self._rests: tuple[Rest, ...] = ()
         self._tasks: TaskGroup

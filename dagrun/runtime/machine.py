@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 
-import anyio
 from anyio.abc import TaskGroup
 
 from dagrun.decide.durations import Durations
@@ -39,7 +38,7 @@ from dagrun.runtime.alarms import Alarms
 from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.aside import aside
 from dagrun.runtime.attempt import Attempts
-from dagrun.runtime.backend import clock
+from dagrun.runtime.backend import clock, event_class
 from dagrun.runtime.coordinator import Coordinator
 from dagrun.runtime.hedging import Hedges
 from dagrun.runtime.learning import Learning, learns
@@ -137,8 +136,9 @@ class Machine:
         self._setup = setup
         plan, policy, tape = setup.plan, setup.plan.policy, setup.tape
         self._now = now = clock()
-        self.ended = anyio.Event()
-        self._has_news = anyio.Event()  # of the journal: it has failed, or is not needed any more
+        make_event = event_class()
+        self.ended = make_event()
+        self._has_news = make_event()  # of the journal: it has failed, or is not needed any more
         self.failure: JournalError | None = None
         built = setup.built or _built(setup, partial(setup.durations.medians_of, plan.toolbox))
         built.on_room = self.nudge

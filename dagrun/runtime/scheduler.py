@@ -19,12 +19,13 @@ from dagrun.model.policy import Policy
 from dagrun.runtime.accounts import Accounts
 from dagrun.runtime.alarms import Alarms
 from dagrun.runtime.attempt import Attempts
-from dagrun.runtime.backend import is_being_cancelled, leave_leaked_scopes
+from dagrun.runtime.backend import is_being_cancelled
 from dagrun.runtime.endings import Endings
 from dagrun.runtime.finish import Finish
 from dagrun.runtime.hedging import Hedges
 from dagrun.runtime.inside import Inside
 from dagrun.runtime.judging import Judge
+from dagrun.runtime.own_scope import OwnScope
 from dagrun.runtime.people import People
 from dagrun.runtime.record import Record
 from dagrun.runtime.reviews import Reviews, judged
@@ -119,8 +120,6 @@ class Scheduler:
         self.stopping = self._make_stopping()
         self.endings = self._make_endings(random)
         self.inside = Inside(frontier, record, people, now=now, nudge=on_ready, arm=self.stopping.arm)
-        # The class of the running backend: made through anyio.CancelScope, each would look the backend up again.
-        self._new_scope: Callable[[], anyio.CancelScope] = type(anyio.CancelScope())
         self.hedges: Hedges | None = None
         self._attempts: Attempts
         self._perform: Callable[[Slot], Coroutine[Any, Any, Outcome]]
@@ -179,35 +178,38 @@ class Scheduler:
 
     # One step ---------------------------------------------------------------------------------------------
 
-    async def run_step(self, node: Node, is_fresh: bool) -> bool:
-        """Run one step to the end of its attempt; say whether the task is as good as new afterwards."""
-        slot = self._begin(node, is_fresh)
+    async def run_step(self, node: Node, own: OwnScope, is_fresh: bool) -> bool:
+        """Run one step to the end of its attempt; say whether the task is as good as new afterwards.
+
+        Args:
+            node: The step.
+            own: The scope of the task.
+            is_fresh: Whether nothing else ran on this task before.
+        """
+        slot = self._begin(node, own.scope, is_fresh)
         if slot is None:
             self._record.deliver()  # the next change may be an hour away
             return True
         outcome: Outcome | None = None  # stands when the attempt was cancelled, alone or with all around it
         try:
-            with slot.scope:
-                if self._is_written and self._attempts.must_be_written(slot.tool):
-                    outcome = await self._attempts.write_start(slot)
-                if outcome is None:
-                    outcome = await self._perform(slot)
-                if self._reviews is not None and outcome.state is _SUCCEEDED:
-                    given, outcome = outcome, None  # if the review is cancelled, it has not passed
-                    outcome = await self._review(slot, given, self._reviews)
-        except RuntimeError:
-            # Nothing but leaving the scope raises here: the tool has left one of its own open.
-            leave_leaked_scopes(slot.scope)
-            outcome = leaked_outcome(slot)
-            return False
+            if self._is_written and self._attempts.must_be_written(slot.tool):
+                outcome = await self._attempts.write_start(slot)
+            if outcome is None:
+                outcome = await self._perform(slot)
+            if self._reviews is not None and outcome.state is _SUCCEEDED:
+                given, outcome = outcome, None  # if the review is cancelled, it has not passed
+                outcome = await self._review(slot, given, self._reviews)
         finally:
+            slot.has_left = True
+            if not own.is_left_clean():
+                outcome = leaked_outcome(slot)
             if outcome is None or outcome.state is not _SUCCEEDED or slot.was_interrupted:
                 self._notice_cancellation(slot)
             self.endings.conclude(slot, outcome)
             if self.hedges is not None:
                 self.hedges.left(slot)
             self._record.deliver()
-        if outcome is None or slot.asked is not None:
+        if slot.asked is not None or own.has_leaked:
             return False
         return outcome.failure is None or outcome.failure.kind not in _UNCLEAN
 
@@ -219,7 +221,7 @@ class Scheduler:
         if slot.asked is None and is_being_cancelled():
             self.stopping.interrupt(CANCELLED_AROUND)
 
-    def _begin(self, node: Node, is_fresh: bool) -> Slot | None:
+    def _begin(self, node: Node, scope: anyio.CancelScope, is_fresh: bool) -> Slot | None:
         """Start the attempt of a step that was taken; nothing if it turns out that there is nothing to call."""
         if node.attempts and node.id in self._running:
             self.inside.resume(self._running[node.id])
@@ -228,7 +230,7 @@ class Scheduler:
             self._put_back(node)
             return None
         plan, record, tool = node.plan, self._record, node.tool
-        slot = Slot(node, tool, self._new_scope(), is_fresh, self._now)
+        slot = Slot(node, tool, scope, is_fresh, self._now)
         if self._accounts.are_bound and not self._accounts.reserve(slot):
             self._put_back(node)
             return None
@@ -289,7 +291,7 @@ class Scheduler:
 
     def end_interrupted(self, node: Node, stopped: str = "") -> None:
         """Record the end of an attempt that ended with its process; *stopped* says why, if the run is being ended."""
-        slot = Slot(node, node.called(node.attempts[-1].tool), self._new_scope(), True, self._now)
+        slot = Slot(node, node.called(node.attempts[-1].tool), anyio.CancelScope(), True, self._now)
         self.endings.end_interrupted(slot, stopped)
 
     def review_again(self, node: Node) -> Callable[[], Coroutine[Any, Any, None]]:
@@ -301,7 +303,7 @@ class Scheduler:
         attempt = node.attempts[-1]
         given = attempt.outcome
         assert given is not None
-        slot = Slot(node, node.called(attempt.tool), self._new_scope(), True, self._now)
+        slot = Slot(node, node.called(attempt.tool), anyio.CancelScope(), True, self._now)
         slot.tokens, slot.cost, slot.rare = given.tokens, given.cost, Rare(verdicts=())
         self._running[node.id] = slot
         self._frontier.occupy(node)

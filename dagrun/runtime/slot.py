@@ -80,7 +80,8 @@ class Slot:
     Attributes:
         node: The step.
         tool: What is called.
-        scope: The cancel scope around the attempt; it exists from the instant the step is running.
+        scope: The cancel scope around the attempt; it exists from the instant the step is running, and nothing else is
+            in it meanwhile.
         call: What the executor gets; from when the arguments are filled in until the end is recorded.
         is_fresh: Whether nothing else ran on this task before.
         deadline: When the attempt must be over, on the clock of the loop; or none.
@@ -90,6 +91,7 @@ class Slot:
         cutoff: When it is abandoned if it still runs; or none.
         was_interrupted: Whether anything was thrown into it while it waited, a cancellation, say.
         is_done: Whether its end was recorded.
+        has_left: Whether it has left its scope, in which another one may be by now.
         tokens: Reported so far.
         cost: Reported so far; `None` if nothing was.
         context: What the tool may ask of the run, once somebody wanted it.
@@ -104,6 +106,7 @@ class Slot:
         "cost",
         "cutoff",
         "deadline",
+        "has_left",
         "is_done",
         "is_fresh",
         "limit",
@@ -131,6 +134,7 @@ class Slot:
         self.cutoff: float | None = None
         self.was_interrupted = False
         self.is_done = False
+        self.has_left = False
         self.tokens = 0
         self.cost: float | None = None
         self.context: ToolContext | None = None
@@ -146,7 +150,8 @@ class Slot:
                 self.context.stop.set()
             if self.rare is not None and self.rare.resume is not None:
                 self.rare.resume.set()
-            self.scope.cancel()
+            if not self.has_left:
+                self.scope.cancel()
             if self.rare is not None and self.rare.second is not None:
                 self.rare.second.slot.tell_to_stop(asked, reason, grace)
 

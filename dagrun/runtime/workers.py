@@ -17,7 +17,14 @@ from anyio.lowlevel import checkpoint
 
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.node import Node
-from dagrun.runtime.backend import is_being_cancelled, is_cancellation, shake_off_cancellation
+from dagrun.runtime.backend import (
+    event_class,
+    is_being_cancelled,
+    is_cancellation,
+    scope_class,
+    shake_off_cancellation,
+)
+from dagrun.runtime.own_scope import OwnScope
 
 KEEP_IDLE: Final = 16  # beyond that, waiting costs more than starting anew
 STREAK: Final = 50  # steps in a row before the loop gets to breathe
@@ -39,7 +46,7 @@ class Workers:
         self,
         tasks: TaskGroup,
         frontier: Frontier,
-        run_step: Callable[[Node, bool], Awaitable[bool]],
+        run_step: Callable[[Node, OwnScope, bool], Awaitable[bool]],
         context: Context,
         now: Callable[[], float],
     ) -> None:
@@ -53,8 +60,8 @@ class Workers:
         frontier.elsewhere.append(self._on_the_way)
         self._coming = 0  # workers that were woken or started and have not looked at the frontier yet
         self._suspensions = 0
-        # The class of the running backend: made through anyio.Event, each would look the backend up again.
-        self._new_event: Callable[[], anyio.Event] = type(anyio.Event())
+        self._new_scope = scope_class()
+        self._new_event = event_class()
         self._is_over = False
 
     def nudge(self) -> None:
@@ -87,17 +94,22 @@ class Workers:
     async def _work(self, node: Node | None) -> None:
         """Run ready steps one after another; retire after an end that was not clean."""
         try:
-            await self._go_on(node)
+            await self._in_scope(node)
             await shake_off_cancellation()
-        except BaseException as error:
-            # A cancellation that a tool left behind and that hits an idle worker harms nobody, if it ends here.
-            if not is_cancellation(error) or is_being_cancelled():
-                raise
         finally:
             if not self._is_over:
                 self.nudge()
 
-    async def _go_on(self, node: Node | None) -> None:
+    async def _in_scope(self, node: Node | None) -> None:
+        try:
+            with OwnScope(self._new_scope()) as own:
+                await self._go_on(node, own)
+        except BaseException as error:
+            # A cancellation that a tool left behind and that hits an idle worker harms nobody, if it ends here.
+            if not is_cancellation(error) or is_being_cancelled():
+                raise
+
+    async def _go_on(self, node: Node | None, own: OwnScope) -> None:
         if node is None:
             self._coming -= 1
         elif node in self._on_the_way:
@@ -118,7 +130,7 @@ class Workers:
                 # What an earlier step left behind on this task must not hit a call that cannot be repeated.
                 self._on_the_way.append(node)
                 self._start(node)
-            elif not await self._run_step(node, is_fresh):
+            elif not await self._run_step(node, own, is_fresh):
                 return
             node, is_fresh, streak = None, False, streak + 1
             if self._suspensions != before:  # it was this very step that suspended: no other worker ran otherwise

@@ -1,0 +1,58 @@
+"""The cancel scope that a worker keeps for its steps, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import anyio
+
+from dagrun.runtime.backend import innermost_of, is_cancellation, leave_leaked_scopes
+
+
+class OwnScope:
+    """A cancel scope around the steps of one worker, entered by ``with``.
+
+    A step that runs has it to itself. One that ends as it should leaves it as it found it, and the next step may run in
+    it; after any other the worker ends, and the scope with it. That spares most steps a scope of their own, which is a
+    quarter of what a step costs.
+
+    Args:
+        scope: Not entered yet.
+
+    Attributes:
+        scope: The same.
+        has_leaked: Whether a step has left a scope or a task group of its own open in it; then it was left at once.
+    """
+
+    __slots__ = ("_is_innermost", "has_leaked", "scope")
+
+    _is_innermost: Callable[[], bool]
+
+    def __init__(self, scope: anyio.CancelScope) -> None:
+        self.scope = scope
+        self.has_leaked = False
+
+    def __enter__(self) -> Self:
+        self.scope.__enter__()
+        self._is_innermost = innermost_of(self.scope)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if self.has_leaked:
+            return error is not None and is_cancellation(error)
+        return bool(self.scope.__exit__(kind, error, trace))
+
+    def is_left_clean(self) -> bool:
+        """Whether the step that has just ended has left nothing open; if it has, that is closed by force."""
+        if self._is_innermost():
+            return True
+        self.has_leaked = True
+        try:
+            self.scope.__exit__(None, None, None)
+        except RuntimeError:
+            leave_leaked_scopes(self.scope)
+        return False
