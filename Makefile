@@ -42,7 +42,7 @@ types: $(READY) ## check types
 floors: $(READY) ## check that imports go down the floors of the house
 	$(BIN)/lint-imports --no-logo
 
-bench: $(READY) ## measure what dagrun costs per step, and how long whole plans take (10 minutes, on a quiet machine)
+bench: $(READY) ## measure what dagrun costs per step, and how long whole plans take (5 minutes, on a quiet machine)
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/modes.py
 	$(BIN)/python benchmarks/replanning.py
@@ -54,10 +54,10 @@ bench: $(READY) ## measure what dagrun costs per step, and how long whole plans 
 	$(BIN)/python benchmarks/ordering.py
 	$(BIN)/python benchmarks/hedging.py
 
-bench-check: $(READY) ## compare a part of the benchmarks with what was last recorded (a minute and a half)
+bench-check: $(READY) ## compare a part of the benchmarks with what was last recorded (a minute and a half at most)
 	$(BIN)/python benchmarks/check.py
 
-bench-peers: $(READY) ## compare with other engines, each in an environment of its own in .peers/ (25 minutes)
+bench-peers: $(READY) ## compare with other engines, each in an environment of its own in .peers/ (12 minutes)
 	PYTHONPATH=benchmarks $(BIN)/python -m peers.environments || true
 	PYTHONPATH=benchmarks $(BIN)/python -m peers.compare
 

@@ -32,10 +32,10 @@ def folder_of(options: argparse.Namespace) -> Path | None:
     if options.quick and options.out is None:
         return None
     folder: Path = options.out or RESULTS
-    folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 def write(folder: Path, name: str, results: Mapping[str, Any]) -> None:
-    """Write *results* as ``name.json``."""
+    """Write *results* as ``name.json``; *folder* is made if it is missing."""
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")

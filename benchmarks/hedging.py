@@ -205,7 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(HEAD)
     rows = []
     for case in CASES:
-        rows.append(measure_row(case, 100 if options.quick else 300))
+        rows.append(measure_row(case, 100 if options.quick else 200))
         print(line_of(rows[-1]), flush=True)
     if (folder := command.folder_of(options)) is not None:
         facts: dict[str, Any] = {

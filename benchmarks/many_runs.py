@@ -213,7 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(HEAD)
     rows: list[Row] = []
     for shape in GRAPHS:
-        found = measure(shape, RUNS, 1 if options.quick else 3)
+        found = measure(shape, RUNS, 1 if options.quick else 2)
         print(*map(line_of, found), sep="\n", flush=True)
         rows += found
     if (folder := command.folder_of(options)) is not None:

@@ -2,8 +2,8 @@
 
     python benchmarks/modes.py [--quick] [--gate] [--out FOLDER]
 
-**What is measured.** Plans of 100 steps that only wait, 5 to 50 ms each, in two shapes with several seeds; and the plan
-of the demo, which reads, computes, draws and asks a real server. Each is run by the same engine as five schedules:
+**What is measured.** Plans of 100 steps that only wait, 5 to 50 ms each, in two shapes with three seeds; and, once, the
+plan of the demo, which reads, computes, draws and asks a real server. Each is run by the same engine as five schedules:
 
 - *sequential*: one step at a time;
 - *waves*: a generation starts when all of the one before have ended, as simple runners of graphs do it;
@@ -262,10 +262,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = command.parser_of(__doc__, "fewer seeds, without the demo").parse_args(arguments)
     began = time.monotonic()
     print(HEAD)
-    seeds = range(2) if options.quick else range(5)
+    seeds = range(2) if options.quick else range(3)
     rows = [row for shape in SHAPES for row in _shown(measure_uneven(shape, seeds))]
     if not options.quick:
-        rows += _shown(measure_demo(repeats=2))
+        rows += _shown(measure_demo(repeats=1))
     if (folder := command.folder_of(options)) is not None:
         write(as_json(rows), folder)
     verdicts = [row.passed for row in rows if row.must is not None]

@@ -5,8 +5,8 @@
 **What is measured.** A plan of 200 independent branches, each a chain of ten steps that sleep for 0.1 to 0.5 s, is run
 twice, in turn: as it is, and with one step of the first branch failing. Then a planner is asked, thinks for 2 s, and
 puts a substitute in its place, while the other 199 branches run. The figure is the makespan of those 199: when the last
-of them ended. On virtual time, where a step takes as long as it says to the last digit, every step of the unaffected
-branches must start and end at the very same instant in both runs.
+of them ended, as the median of three pairs. On virtual time, where a step takes as long as it says to the last digit,
+every step of the unaffected branches must start and end at the very same instant in both runs.
 
 **How to read it.** *Change* is by how much the unaffected branches took longer, in percent; below zero they were
 faster, which is the noise of the machine. *Shift* is the largest delay of any of their 1,990 steps. *Branch* is when
@@ -181,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and say by the exit code whether every must is kept."""
     options = command.parser_of(__doc__, "one pair in real time").parse_args(arguments)
     print(HEAD)
-    pairs = list(_shown(measure(1 if options.quick else 5)))
+    pairs = list(_shown(measure(1 if options.quick else 3)))
     if (folder := command.folder_of(options)) is not None:
         command.write(folder, "replanning", as_json(pairs))
     kept = verdicts(pairs)

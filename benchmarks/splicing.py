@@ -26,6 +26,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from itertools import product
 from statistics import median, quantiles
 from typing import Any, Final
@@ -47,6 +48,8 @@ from shapes import SHAPES
 
 GRAPHS: Final = ("chain", "layered", "random3")
 SIZES: Final = (1_000, 10_000, 100_000)
+BIG: Final = 100_000  # where one shape and few patches have to do: to make such a plan takes longer than all of them
+FEW, MANY = 15, 30  # patches
 WHERE: Final = ("early", "late")
 MUSTS: Final = {1_000: 0.5, 10_000: 2.0}  # milliseconds
 LIMIT: Final = 8
@@ -143,6 +146,7 @@ class Patches:
         return Patch(edits=edits)
 
 
+@lru_cache(maxsize=1)  # all places of a plan come one after another
 def plan_of(shape: str, steps: int, limit: int | None) -> CheckedPlan:
     """A plan of *steps* steps behind one that never ends, so that all of them wait when it is run."""
     graph = SHAPES[shape](steps)
@@ -237,9 +241,12 @@ def measure_row(shape: str, steps: int, where: str, limit: int | None, count: in
 
 
 def measure(sizes: Sequence[int], count: int) -> Iterator[Row]:
-    """Measure every shape, size and place, with and without a limit."""
+    """Measure every shape, size and place, with and without a limit; of the biggest size, one shape and few patches."""
     for shape, steps, limit, where in product(GRAPHS, sizes, (None, LIMIT), WHERE):
-        yield measure_row(shape, steps, where, limit, count)
+        if steps < BIG:
+            yield measure_row(shape, steps, where, limit, count)
+        elif shape == GRAPHS[-1]:
+            yield measure_row(shape, steps, where, limit, FEW)
 
 
 # Showing --------------------------------------------------------------------------------------------------------------
@@ -271,7 +278,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = command.parser_of(__doc__, "fewer patches and smaller plans").parse_args(arguments)
     print(HEAD)
     rows = []
-    for row in measure(SIZES[:2] if options.quick else SIZES, 15 if options.quick else 50):
+    for row in measure(SIZES[:2] if options.quick else SIZES, FEW if options.quick else MANY):
         print(line_of(row), flush=True)
         rows.append(row)
     if (folder := command.folder_of(options)) is not None:

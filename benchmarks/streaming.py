@@ -4,7 +4,7 @@
 
 **What is measured.** A model on the loopback writes a plan of ten steps at 50 tokens a second, four characters to a
 token: three searches, a page for each, a summary of each page, and a report. The real client reads it over HTTP, in
-real time. Three ways to carry it out, in turn:
+real time. Three ways to carry it out, in turn, twice:
 
 - *streamed*: `dagrun.run(goal=…)`. A step starts when its object has closed and its inputs exist.
 - *plan, then run*: `dagrun.draft(…)`, and then `dagrun.run` of what it gave.
@@ -220,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and say by the exit code whether the must is kept."""
     options = command.parser_of(__doc__, "each way once").parse_args(arguments)
     print(HEAD)
-    all_ = list(_shown(measure(1 if options.quick else 3)))
+    all_ = list(_shown(measure(1 if options.quick else 2)))
     if (folder := command.folder_of(options)) is not None:
         command.write(folder, "streaming", as_json(all_))
     found = summary(all_)

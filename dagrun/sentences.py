@@ -86,6 +86,9 @@ SENTENCES: Mapping[str, str] = {
     "DR420": "the planner's answer is no patch: {reason}",
     "DR421": "the answer broke off: {reason}",
     "DR422": "the planner gives its plan a confidence of {confidence}, and at least {least} is wanted",
+    "DR423": "step {step} reads what {dependency} gave, which was released; add a step that makes it again",
+    "DR424": "the run would answer with what {step} gave, which was released; give the patch another output, or add a "
+    "step that makes it again",
     # Advice: the plan runs, but look.
     "DR901": "step {step} depends on {dependency} but uses nothing of it",
     "DR902": "steps {steps} make the same call of {tool}; one would do",

@@ -63,13 +63,20 @@ def postgres() -> Iterator[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Choose what is a rig, and watch the tasks of every async test."""
+    """Choose what is a rig, let the longest ones come first, and watch the tasks of every async test."""
+    items.sort(key=_seconds, reverse=True)
     for item in items:
         # Of tests that start processes or servers, the variant on trio is a rig: what they cost adds up.
         if item.get_closest_marker("costly") is not None and "trio" in item.name:
             item.add_marker(pytest.mark.rigs)
         if isinstance(item, pytest.Function) and _is_watched(item):
             item.fixturenames.append("_no_tasks_left")
+
+
+def _seconds(item: pytest.Item) -> float:
+    """What a long rig takes: were it the last to begin, the other processes would have nothing to do meanwhile."""
+    rig = item.get_closest_marker("rigs")
+    return float(rig.kwargs.get("seconds", 0)) if rig else 0.0
 
 
 def _is_watched(item: pytest.Function) -> bool:

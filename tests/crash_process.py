@@ -23,6 +23,7 @@ from dagrun.model.letters import AnswerLetter
 from dagrun.model.outcome import Status
 from dagrun.model.patch import Add, Drop, Patch, Replace
 from dagrun.model.question import Question
+from dagrun.model.value import readable
 from dagrun.runtime.run import Run
 
 MOST_RECORDS: Final = 2_000  # no run needs half of them: one that makes more would go on for ever
@@ -233,7 +234,7 @@ class Process:
             graph = run._machine.graph
             self.world.acked.append(("result", (len(self.journal.texts), str(result.status))))
             self._mark("end")
-        steps = {id_: (str(step.state), step.output) for id_, step in result.steps.items()}
+        steps = {id_: (str(step.state), readable(step.stored)) for id_, step in result.steps.items()}
         return Ended(list(self.journal.texts), state_hash(graph), result.status, steps, graph)
 
     def suspended(self) -> Instant:

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 import full
-from full import Row
+from full import Held, Row
 
 
 def row(shape: str = "chain", steps: int = 10, **changed: float) -> Row:
@@ -44,6 +44,25 @@ def test_both_lags_count() -> None:
     assert full.line_of(row()).endswith("ok")
 
 
+@pytest.mark.parametrize("outputs", ["kept", "released"])
+def test_a_chain_that_hands_on_is_measured(outputs: str) -> None:
+    """Its answer is checked: it went through every step."""
+    found = full.measure_outputs(outputs, 20)
+
+    assert (found.outputs, found.steps) == (outputs, 20)
+    assert found.cpu > 0
+    assert found.bytes >= 0
+
+
+def test_what_is_saved_is_what_both_differ_by() -> None:
+    """The plan and the states take as much in both."""
+    held = [Held("kept", 10, 30.0, 4_100.0), Held("released", 10, 33.0, 3_000.0)]
+
+    assert full.saved_by(held) == 1_100
+    assert full.held_lines(held)[-1] == "saved of 1,000 bytes: 1,100  ok"
+    assert full.held_lines([held[1], Held("kept", 10, 30.0, 3_400.0)])[-1].endswith("MISSED")
+
+
 @pytest.mark.anyio
 @pytest.mark.real_time
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
@@ -68,6 +87,7 @@ def test_a_whole_run_prints_and_keeps_its_rows(
 ) -> None:
     """Each row comes from a process of its own."""
     monkeypatch.setattr(full, "QUICK", (20, 200))
+    monkeypatch.setattr(full, "QUICKLY_HANDED_ON", 20)
 
     full.main(["--quick", "--out", str(tmp_path)])
 
@@ -76,4 +96,5 @@ def test_a_whole_run_prints_and_keeps_its_rows(
         (shape, steps) for shape in full.GRAPHS for steps in (20, 200)
     ]
     assert [one["shape"] for one in kept["growth"]] == list(full.GRAPHS)
+    assert [one["outputs"] for one in kept["outputs"]] == ["kept", "released"]
     assert "musts missed" in capsys.readouterr().out

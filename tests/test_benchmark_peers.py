@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,11 @@ from peers.jobs import ask
 from peers.registry import HERE, PEERS, Peer
 from peers.steps import Book, WrongRun, note, opened, value_of
 from shapes import SHAPES
+from uneven import Uneven
 
 adapters = pytest.mark.parametrize("adapter", [with_dagrun, polling], ids=["dagrun", "polling"])
 TINY = Extent(sizes=(10,), rounds=1, seconds=0.1, limit=30, seeds=1, repeats=1)
+_ONE = Uneven({"a": ()}, {"a": 1.0})
 ABSENT = Peer(name="absent", adapter="none", environment="no-such", how="not at all")
 
 
@@ -155,6 +158,26 @@ def test_a_peer_without_an_environment_is_named() -> None:
     assert "no environment" in tables.cost_line(rows[0])
     assert "no environment" in tables.span_line(rows[3])
     assert "no environment" in tables.failure_line(rows[5])
+    assert "does not run here: no environment" in tables.peer_line(compare.describe(ABSENT))
+
+
+def test_what_a_slow_peer_is_not_asked_is_named() -> None:
+    """Its small sizes are measured all the same."""
+    slow = replace(next(peer for peer in PEERS if peer.adapter == "polling"), max_steps=1)
+
+    rows = list(compare.measure_cost(slow, TINY))
+
+    assert {(row["steps"], row["trouble"]) for row in rows} == {(10, "not asked: takes too long")}
+
+
+def test_pipelines_are_told_without_bare_tasks() -> None:
+    """They would double the time, and lose nothing that shows."""
+    runs = [({"graph": 0, "makespan": 2.0, "took": {"a": 1.0}, "base": base}, _ONE) for base in (None, 1.5)]
+
+    assert "bare" not in compare.sum_up(runs[:1])
+    assert compare.sum_up(runs[1:])["bare"] == 1.5
+    shown = tables.span_line({"peer": "some", "graph": "one"} | compare.sum_up(runs[:1]))
+    assert shown.split() == ["some", "one", "1", "2.000", "s", "2.000", "2.000", "-"]
 
 
 def test_an_environment_of_other_versions_is_none(tmp_path: Path) -> None:
@@ -206,7 +229,7 @@ def test_the_recorded_results_are_drawn(kept: Path) -> None:
 @pytest.mark.timeout(300)  # all measures, in processes, on real time
 def test_the_comparison_is_printed_and_kept(tmp_path: Path) -> None:
     """Once through, as it is started from the command line."""
-    options = ["--quick", "--only", "dagrun", "--only", "Prefect", "--out", str(tmp_path)]
+    options = ["--quick", "--only", "dagrun", "--out", str(tmp_path)]
     command = [sys.executable, "-m", "peers.compare", *options]
 
     done = subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True, check=False)
@@ -214,7 +237,7 @@ def test_the_comparison_is_printed_and_kept(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert all(len(line) <= 100 for line in done.stdout.splitlines())
     results = json.loads((tmp_path / "peers.json").read_text())
-    assert {row["peer"] for row in results["cost"]} == {"dagrun", "Prefect"}
+    assert {row["peer"] for row in results["cost"]} == {"dagrun"}
     assert {"date", "machine", "python", "versions"} <= results.keys()
     assert (tmp_path / "peers_cost.png").exists()
     assert (tmp_path / "peers_makespan.png").exists()

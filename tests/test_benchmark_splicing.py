@@ -59,6 +59,19 @@ def test_only_apply_has_a_must_and_only_without_a_limit() -> None:
     assert splicing.MUSTS == {1_000: 0.5, 10_000: 2.0}
 
 
+def test_of_the_biggest_plans_one_shape_has_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To make them takes most of the time; `make bench` has five minutes for everything."""
+    asked: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(splicing, "measure_row", lambda *facts: asked.append(facts))
+
+    list(splicing.measure(splicing.SIZES, splicing.MANY))
+
+    big = [facts for facts in asked if facts[1] == splicing.BIG]
+    assert {(facts[0], facts[4]) for facts in big} == {("random3", splicing.FEW)}
+    assert len(big) == 4
+    assert Counter(facts[0] for facts in asked) == {"chain": 8, "layered": 8, "random3": 12}
+
+
 def test_results_are_kept_with_their_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the gate says by the exit code whether a must was missed."""
     monkeypatch.setattr(splicing, "measure", lambda sizes, count: iter([_row(), _row(apply=0.7)]))

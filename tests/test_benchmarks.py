@@ -207,6 +207,15 @@ def test_the_musts_are_those_of_the_issue() -> None:
     assert overhead.GATED_FROM == 1_000
 
 
+def test_a_gate_looks_at_seven_pairs_at_least() -> None:
+    """Fewer may all be disturbed; but at 100,000 steps one pair takes as long as all others of its row together."""
+    sizes = {size for case in overhead.FULL for size in case.sizes}
+
+    assert sizes == {100, 1_000, 10_000, 100_000}
+    assert min(overhead.pairs_for(size) for size in sizes if size < 100_000) == 7
+    assert overhead.pairs_for(100_000) == 1
+
+
 @pytest.mark.real_time
 def test_growth_in_turn_compares_equal_numbers_of_steps() -> None:
     """One run of twice the steps against two runs: with nothing that grows faster, the exponent is near 1."""

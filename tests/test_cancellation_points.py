@@ -45,7 +45,7 @@ def test_a_run_settles_wherever_it_is_cancelled(seed: int) -> None:
     assert check_everywhere(seed) > 30
 
 
-@pytest.mark.rigs
+@pytest.mark.rigs(seconds=40)
 def test_many_runs_settle_wherever_they_are_cancelled() -> None:
     """The same for plans with failures, retries, lists, stubborn tools and limits of all kinds."""
     points = sum(check_everywhere(seed) for seed in choose_seeds(14, 150))

@@ -147,3 +147,15 @@ def test_elements_belong_to_their_step(shell: Shell) -> None:
     entries = shell("inspect", "one", "each", "--json").json["entries"]
 
     assert {"each[0]", "each[1]"} <= {step for entry in entries for step in entry["steps"]}
+
+
+def test_what_a_run_has_released_is_shown_from_its_record(shell: Shell) -> None:
+    """The run let go of it; the record did not."""
+    shell.file("policy.toml", "release_outputs = true")
+    first = {"id": "first", "tool": "nap", "args": {"seconds": 0.0}}
+    last = {"id": "last", "tool": "add", "args": {"a": 1}, "depends_on": ["first"]}
+    plan = shell.plan(first, last, output="${last}")
+    shell("run", plan, *TOOLS, "--policy", "policy.toml", "--run-id", "one")
+
+    assert 'output: "slept"' in shell("inspect", "one", "first").out
+    assert shell("inspect", "one", "first", "--json").json["step"]["output"] == "slept"

@@ -97,7 +97,7 @@ def test_crashes_that_once_were_too_much(seed: int) -> None:
     crashes([seed], part=1.0)
 
 
-@pytest.mark.rigs
+@pytest.mark.rigs(seconds=70)
 def test_many_crashes_lose_nothing() -> None:
     """Nothing that was acknowledged is lost, no effect happens twice, all keys stay, everything settles.
 
@@ -113,7 +113,7 @@ def test_many_crashes_lose_nothing() -> None:
         assert not {what: rate for what, rate in rates.items() if rate < LEAST[what]}, "the rig has gone blind"
 
 
-@pytest.mark.rigs
+@pytest.mark.rigs(seconds=15)
 def test_crashes_on_asyncio_lose_nothing() -> None:
     """The other backend cancels, wakes and closes in other ways."""
     assert crashes(range(5_000, 6_000), backend="asyncio", most=10_000 if NIGHT else 600)["points"] >= 600

@@ -65,7 +65,7 @@ def too_rare(done: Counter[str], least: dict[str, float], seeds: int) -> dict[st
     return {what: rate for what, rate in met.items() if rate < least[what]}
 
 
-@pytest.mark.rigs
+@pytest.mark.rigs(seconds=40)
 def test_many_drafts_keep_all_rules() -> None:
     """Steps start exactly when they may, effects wait, a refused plan freezes what waits, and every run ends."""
     seeds = choose_seeds(1_500, 30_000)

@@ -137,7 +137,7 @@ def test_the_real_parts_pass_the_named_checks(proof: Proof) -> None:
     assert not list(proof({}))
 
 
-@pytest.mark.rigs
+@pytest.mark.rigs(seconds=25)
 @pytest.mark.filterwarnings("ignore")
 def test_every_mutant_is_caught() -> None:
     """A bug of each of these kinds cannot come back unnoticed. That the real parts pass, the fuzzers say."""

@@ -89,7 +89,7 @@ def test_an_answer_that_is_good_for_two_questions_repeats_an_effect(name: str) -
         assert effects_after_an_old_no() == 2
 
 
-@pytest.mark.rigs
+@pytest.mark.rigs(seconds=20)
 @pytest.mark.filterwarnings("ignore")
 def test_every_way_to_go_on_wrongly_is_noticed() -> None:
     """A bug of each of these kinds cannot come back unnoticed."""

@@ -61,7 +61,7 @@ def test_some_seeds_keep_all_rules() -> None:
     assert fuzz(range(40))["attempts"] > 100
 
 
-@pytest.mark.rigs
+@pytest.mark.rigs(seconds=100)
 def test_many_seeds_keep_all_rules() -> None:
     """Rare orders of rare events are where a scheduler breaks; that they were met is counted, not hoped.
 

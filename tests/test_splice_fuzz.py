@@ -64,7 +64,7 @@ def test_some_patches_keep_all_rules() -> None:
     assert sum(count for name, count in done.items() if name.startswith(SPOILT)) > 30
 
 
-@pytest.mark.rigs
+@pytest.mark.rigs(seconds=70)
 def test_many_patches_keep_all_rules() -> None:
     """No finished step changes, none runs twice, no input of an untouched step changes, all settle, come what may.
 

@@ -129,7 +129,7 @@ def test_the_real_parts_pass_every_proof() -> None:
     assert first_catch(PROOFS, {}) is None
 
 
-@pytest.mark.rigs
+@pytest.mark.rigs(seconds=20)
 @pytest.mark.filterwarnings("ignore")
 def test_every_mutant_is_caught() -> None:
     """A bug of each of these kinds cannot come back unnoticed."""

@@ -19,7 +19,6 @@ from peers.environments import python_of
 from peers.registry import ENVIRONMENTS, Peer
 
 BENCHMARKS: Final = Path(__file__).parent.parent
-STARTING: Final = 30.0  # seconds for the imports of a peer, and for what it opens, on top of the first limit
 
 
 @dataclass(slots=True)
@@ -46,7 +45,8 @@ def ask(
         peer: Which one.
         measure: A name in `worker.MEASURES`.
         task: What it gets.
-        limit: Seconds from one figure to the next; a peer that takes longer is stopped, and keeps what it had.
+        limit: Seconds from one figure to the next; a peer that takes longer is stopped, and keeps what it had. What it
+            needs to start comes on top of the first one.
         environments: Where the environments are.
     """
     report = Report()
@@ -72,7 +72,7 @@ def ask(
         assert process.stdin is not None
         process.stdin.write(json.dumps(job) + "\n")
         process.stdin.close()
-        for line in _lines(process, limit, report):
+        for line in _lines(process, limit, peer.starting, report):
             _note(report, json.loads(line))
         _stop(process)
         reader.join(5)
@@ -82,7 +82,7 @@ def ask(
     return report
 
 
-def _lines(process: subprocess.Popen[str], limit: float, report: Report) -> Iterator[str]:
+def _lines(process: subprocess.Popen[str], limit: float, starting: float, report: Report) -> Iterator[str]:
     """The lines of an answer but the last, which is empty; says in *report* if that does not come."""
     lines: SimpleQueue[str] = SimpleQueue()
 
@@ -92,7 +92,7 @@ def _lines(process: subprocess.Popen[str], limit: float, report: Report) -> Iter
         lines.put("")
 
     threading.Thread(target=read, daemon=True).start()
-    patience = limit + STARTING
+    patience = limit + starting
     while True:
         try:
             line = lines.get(timeout=patience)

@@ -74,7 +74,8 @@ async def _round(adapter: Adapter, shape: dict[str, tuple[str, ...]], step: Step
 async def makespan(adapter: Adapter, task: Mapping[str, Any]) -> AsyncIterator[dict[str, Any]]:
     """How long runs of real waiting take, in turn with bare tasks, for each of the ``graphs``, ``repeats`` times.
 
-    What is built before a run does not count. The first graph is run once without waiting, to fill caches.
+    What is built before a run does not count. The first graph is run once without waiting, to fill caches. Where
+    ``is_alone`` is set, there are no bare tasks.
     """
     step = step_for(is_blocking=adapter.IS_BLOCKING, is_timed=True)
     graphs = [({id_: tuple(before) for id_, before in one["needs"].items()}, one["seconds"]) for one in task["graphs"]]
@@ -82,7 +83,7 @@ async def makespan(adapter: Adapter, task: Mapping[str, Any]) -> AsyncIterator[d
     await _timed(adapter.prepare(shape, step), shape, dict.fromkeys(seconds, 0.0))
     for _ in range(task["repeats"]):
         for index, (shape, seconds) in enumerate(graphs):
-            base, _took = await _timed(_bare(shape), shape, seconds)
+            base = None if task.get("is_alone") else (await _timed(_bare(shape), shape, seconds))[0]
             makespan_, took = await _timed(adapter.prepare(shape, step), shape, seconds)
             yield {"graph": index, "makespan": makespan_, "took": took, "base": base}
 

@@ -37,7 +37,7 @@ def span_line(row: Mapping[str, Any]) -> str:
     head = f"{row['peer']:18}{row['graph']:27}"
     if "ratio" not in row:
         return f"{head}  {row['trouble']}"
-    figures = "".join(f"{row[key]:>8.3f}" for key in ("ratio", "asked", "bare"))
+    figures = "".join(f"{row[key]:>8.3f}" if key in row else f"{'-':>8}" for key in ("ratio", "asked", "bare"))
     trouble = f"  {row['trouble']}" if "trouble" in row else ""
     return f"{head}{row['runs']:>5}{row['makespan']:>9.3f} s{figures}{trouble}"
 

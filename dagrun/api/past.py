@@ -67,6 +67,7 @@ class Past:
             if not self.differences:
                 raise
             raise CannotResume(f"with these differences, {error.reason}", self.differences) from error
+        del self.events[:-1]  # they hold every value of the run
 
     def resumed(self, seq: int, at: float) -> RunResumed:
         """The event that says that the run goes on."""
@@ -95,6 +96,8 @@ async def taken_up(
         _must_be_open(events)
         recorded = opening_at_end(events)
         now, found = _compared(run_id, recorded, options, executors, policy)
+        if now.policy.release_outputs:
+            tape.lines = ()  # they hold every value of the run, and have been read
         toolbox = toolbox_of(options.get("tools"))
         first = events[0]
         assert isinstance(first, RunStarted)

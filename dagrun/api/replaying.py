@@ -11,6 +11,7 @@ from dagrun.graph.fold import fold, state_hash
 from dagrun.graph.history import PlanHistory
 from dagrun.graph.limits import make_frontier
 from dagrun.graph.live import LiveGraph
+from dagrun.graph.releasing import live_graph
 from dagrun.model.event import Event, RunEnded, RunStarted
 from dagrun.model.journal import Journal
 from dagrun.model.opening import Opening
@@ -106,7 +107,7 @@ def replayed(run_id: str, events: Sequence[Event]) -> Replayed:
     except Exception as error:
         raise JournalDamaged(run_id, 1, f"what the run was opened with cannot be run: {error}") from error
     frontier, caps_of = make_frontier(plan, None, _nothing)
-    graph = LiveGraph(plan, opening.inputs, frontier, caps_of)
+    graph = live_graph(plan, opening.inputs, frontier, caps_of)
     fold(graph, events, run_id)
     return Replayed(run_id, events, opening, graph)
 

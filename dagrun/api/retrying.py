@@ -72,6 +72,7 @@ class TakenOver:
             node = record.graph.nodes[id_]
             if not node.state.is_settled:
                 record.settle(node, State.SUCCEEDED, f"taken over from run {self.parent}", value=value)
+        self.values = {}  # the graph has them, for as long as they are needed
 
 
 async def failed_part(

@@ -18,6 +18,9 @@ GOES_ON: Final = frozenset((Recovery.RETRY, Recovery.FALL_BACK, Recovery.REPLAN,
 _NO_FALLBACK: Final = frozenset((ErrorKind.BAD_ARGUMENTS, ErrorKind.MISSING_INPUT, ErrorKind.CEILING))
 
 
+CANCELLED: Final = Decision(Recovery.GIVE_UP, "the step was cancelled")
+"""Of every attempt that somebody has stopped, a thousand at once when a run is cancelled."""
+
 # What says nothing about the call itself: such attempts do not count.
 SPOILT: Final = {
     ErrorKind.STRAY_CANCELLATION: "a cancellation left behind by another step hit this one",
@@ -73,10 +76,9 @@ def decide(outcome: Outcome, situation: Situation) -> Decision:
     """
     if outcome.state is State.SUCCEEDED:
         return _after_success(outcome, situation)
+    if was_cancelled(outcome):
+        return CANCELLED
     failure = outcome.failure
-    # By its kind, not its state: it may be unknown or abandoned as well.
-    if outcome.state is State.CANCELLED or (failure is not None and failure.kind is ErrorKind.CANCELLED):
-        return Decision(Recovery.GIVE_UP, "the step was cancelled")
     if failure is not None:
         if failure.kind in SPOILT and situation.effect.may_repeat:
             return Decision(Recovery.RETRY, SPOILT[failure.kind])
@@ -95,6 +97,13 @@ def decide(outcome: Outcome, situation: Situation) -> Decision:
         ):
             return Decision(Recovery.FALL_BACK, f"{situation.fallback} takes the same arguments")
     return _last_resort(outcome, situation)
+
+
+def was_cancelled(outcome: Outcome) -> bool:
+    """Whether somebody has asked for this end; then the situation does not matter, and what follows is `CANCELLED`."""
+    # By its kind, not its state alone: it may be unknown or abandoned as well.
+    failure = outcome.failure
+    return outcome.state is State.CANCELLED or (failure is not None and failure.kind is ErrorKind.CANCELLED)
 
 
 def _after_success(outcome: Outcome, situation: Situation) -> Decision:

@@ -6,7 +6,7 @@ import re
 from typing import Any, Final
 
 from dagrun.model.redaction import NOTHING, Redactor
-from dagrun.model.value import Stored, decode, to_json
+from dagrun.model.value import Stored, Unavailable, decode, readable, to_json
 
 MAX_KEYS: Final = 50
 MAX_PARTS: Final = 200  # of one view; 50 keys at each of six levels would be more than anybody reads
@@ -21,8 +21,10 @@ def shape_of(stored: Stored) -> Any:
 
     An object becomes an object of shapes, a list the shape of its first element and its length, a text its length; a
     number or a truth value stands as its type, because figures are results. Keys that look like sentences, and those
-    beyond the first few, are counted.
+    beyond the first few, are counted. Of a value that is not there any more, it is said why.
     """
+    if isinstance(stored, Unavailable):
+        return readable(stored)
     return _shape(decode(stored), 0, [MAX_PARTS])
 
 
@@ -60,6 +62,8 @@ def _shape_of_object(value: dict[str, Any], depth: int, left: list[int]) -> dict
 
 def excerpt_of(stored: Stored, limit: int, redactor: Redactor = NOTHING) -> Any:
     """Give a value as it may be shown, fields with secret names hidden; one of over *limit* bytes as its shape."""
+    if isinstance(stored, Unavailable):
+        return readable(stored)
     if len(to_json(stored)) > limit:
         return {"too large to show": shape_of(stored)}
     return redactor.value(decode(stored))

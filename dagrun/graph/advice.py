@@ -47,11 +47,17 @@ def _unused_dependencies(steps: list[tuple[int, CheckedStep]], findings: Finding
 
 
 def _repeated_calls(steps: list[tuple[int, CheckedStep]], findings: Findings) -> None:
-    calls: dict[Any, list[int]] = {}
+    # By the steps that they use at first: ids are compared much quicker than references.
+    alike: dict[Any, list[int]] = {}
     for place, (_, checked) in enumerate(steps):
         if checked.tool.effect is Effect.PURE and checked.items is None and checked.step.when is None:
-            calls.setdefault((checked.tool.name, checked.args.pieces, checked.args.holes), []).append(place)
-    for places in calls.values():
+            used = tuple([hole.reference.step for hole in checked.args.holes])
+            alike.setdefault((checked.tool.name, checked.args.pieces, used), []).append(place)
+    calls: dict[Any, list[int]] = {}
+    for key, places in alike.items():
+        for place in places if len(places) > 1 else ():
+            calls.setdefault((key, steps[place][1].args.holes), []).append(place)
+    for places in sorted(calls.values()):
         if len(places) < 2:
             continue
         names = [steps[place][1].step.id for place in places[:_MAX_NAMED]]

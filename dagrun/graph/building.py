@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from dagrun.graph.checked import CheckedPlan
 from dagrun.graph.critical import Expected
+from dagrun.graph.fans import kind_of
 from dagrun.graph.frontier import Cap, Frontier
 from dagrun.graph.limits import make_frontier
 from dagrun.graph.live import LiveGraph
@@ -47,5 +48,5 @@ def build(plan: CheckedPlan, inputs: Stored, shared: Cap | None, expected: Expec
     """
     built = Built()
     built.frontier, caps_of = make_frontier(plan, shared, built.has_room, expected)
-    built.graph = LiveGraph(plan, inputs, built.frontier, caps_of, expected)
+    built.graph = kind_of(plan)(plan, inputs, built.frontier, caps_of, expected)
     return built

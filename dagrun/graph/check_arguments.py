@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from dagrun.graph.check_secrets import secret_faults
 from dagrun.graph.findings import Findings
-from dagrun.graph.json_types import Lookup, Types, are_disjoint, look_up, words
+from dagrun.graph.json_types import Lookup, Types, are_disjoint, words
 from dagrun.graph.scope import ToolFacts
 from dagrun.model.plan import Step
 from dagrun.model.reference import Hole, Template, path_text
@@ -37,6 +37,13 @@ class Call:
     def contract(self) -> Arguments:
         """What the tool takes."""
         return self.facts.tool.arguments
+
+    def check(self, template: Template, lookups: Iterable[tuple[Hole, Lookup | None]]) -> None:
+        """Check arguments with or without references."""
+        if template.holes:
+            self.check_with_references(template, lookups)
+        else:
+            self.check_literal(template)
 
     def check_literal(self, template: Template) -> None:
         """Check arguments without references: what they are now is what the tool will get."""
@@ -109,10 +116,7 @@ class Call:
         top = str(hole.place[0])
         if top not in self.contract.names:
             return
-        expected = self.facts.types_of(top)
-        if len(hole.place) > 1:
-            schema = self.contract.property_schema(top)
-            expected = look_up([(schema, self.contract.schema)], hole.place[1:]).types
+        expected = self.facts.types_of(*hole.place)
         given = _TEXT if hole.is_text else found.types
         if not are_disjoint(expected, given):
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from itertools import filterfalse
 from typing import Final
 
@@ -11,12 +12,15 @@ from dagrun.graph.check_references import StepReferences
 from dagrun.graph.check_secrets import leak_in
 from dagrun.graph.check_tools import check_executor, check_fallback, check_tool
 from dagrun.graph.checked import CheckedStep
-from dagrun.graph.plain_json import compile_value, is_plain_json
-from dagrun.graph.scope import Scope, least
+from dagrun.graph.forms import Filled
+from dagrun.graph.plain_json import EMPTY_ARGS, compile_value, is_plain_json
+from dagrun.graph.scope import Scope, ToolFacts, least
 from dagrun.model.plan import Step
 from dagrun.model.reference import Template
 
 _NOTHING: Final[frozenset[str]] = frozenset()
+
+_FEW: Final = 8  # faults that are quicker looked for by themselves than in one pass over all dependencies
 
 # Nothing can be wrong with these that pydantic has not looked at. Most steps have no others, and are done sooner.
 _PLAIN_FIELDS: Final = frozenset(
@@ -32,20 +36,20 @@ def check_step(scope: Scope, index: int, step: Step) -> tuple[CheckedStep | None
         of the plan that it waits for, in the order of first mention.
     """
     facts = check_tool(scope, index, step)
-    call = Call(scope.findings, index, step, facts, scope.secrets) if facts is not None else None
     is_plain = _PLAIN_FIELDS.issuperset(step.model_fields_set)
-    args = compile_value(step.args, scope.findings, index, "args")
+    args, filled = _compile(scope, index, step)
     references = None
-    if is_plain and args is not None and not args.holes:
-        if call is not None:
-            call.check_literal(args)
+    if is_plain and facts is not None and _is_known_right(facts, step, args, filled):
+        sources = filled.sources() if filled is not None else {}
     else:
         references = StepReferences(scope, index, step)
-        _check_references(references, step, args, call)
-    waits_for = _dependencies(scope, index, step, references)
-    if not is_plain:
+        call = Call(scope.findings, index, step, facts, scope.secrets) if facts is not None else None
+        _look_closely(references, step, args, filled, call)
+        sources = references.sources
+    waits_for = _dependencies(scope, index, step, sources)
+    if references is not None and not is_plain:
         _check_options(scope, index, step)
-        if references is not None and step.success is not None:
+        if step.success is not None:
             references.success(step.success, waits_for)
     if facts is None:
         return None, waits_for
@@ -68,7 +72,7 @@ def check_step(scope: Scope, index: int, step: Step) -> tuple[CheckedStep | None
         args=args,
         items=references.items if references is not None else None,
         depends_on=waits_for,
-        value_sources=frozenset(references.sources) if references is not None and references.sources else _NOTHING,
+        value_sources=frozenset(sources) if sources else _NOTHING,
         timeout=facts.timeout if step.timeout is None else least(step.timeout, facts.timeout),
         asks=asks_of(step, facts.tool, scope.policy) if facts.may_ask or step.confidence is not None else (),
         fallback_asks=asks_of(step, fallback.tool, scope.policy) if fallback is not None else (),
@@ -76,45 +80,70 @@ def check_step(scope: Scope, index: int, step: Step) -> tuple[CheckedStep | None
     return checked, waits_for
 
 
-def _check_references(references: StepReferences, step: Step, args: Template | None, call: Call | None) -> None:
-    """Check list, condition and arguments of a step that may hold references."""
+def _compile(scope: Scope, index: int, step: Step) -> tuple[Template | None, Filled | None]:
+    """Make a template of the arguments, if they are such; and find their form, if it is a common one."""
+    if not step.args and type(step.args) is dict:
+        return EMPTY_ARGS, None
+    filled = scope.forms.of(step.args)
+    if filled is not None:
+        return filled.template(), filled
+    return compile_value(step.args, scope.findings, index, "args"), None
+
+
+def _is_known_right(facts: ToolFacts, step: Step, args: Template | None, filled: Filled | None) -> bool:
+    """Whether such arguments need not be looked at: there are none, or they were right in another step."""
+    if filled is None:
+        return args is EMPTY_ARGS and not facts.tool.arguments.required
+    return filled.is_right(step.tool, step.id)
+
+
+def _look_closely(
+    references: StepReferences, step: Step, args: Template | None, filled: Filled | None, call: Call | None
+) -> None:
+    """Check list, condition and arguments of a step, of which any may be wrong."""
     if step.for_each is not None:
         references.for_each()
     if step.when is not None:
         references.when(step.when)
     if args is None:
         return
-    lookups = references.arguments(args)
     if call is None:
-        return
-    if args.holes:
-        call.check_with_references(args, lookups)
+        references.arguments(args)
+    elif _is_known_right(call.facts, step, args, filled):
+        references.sources.update(filled.sources() if filled is not None else {})
     else:
-        call.check_literal(args)
+        before = call.findings.count
+        call.check(args, references.arguments(args))
+        if filled is not None and call.findings.count == before:
+            filled.note_right(step.tool)
 
 
-def _dependencies(scope: Scope, index: int, step: Step, references: StepReferences | None) -> tuple[str, ...]:
+def _dependencies(scope: Scope, index: int, step: Step, sources: Mapping[str, None]) -> tuple[str, ...]:
     """Every step to wait for: the declared ones first, then those that references imply."""
     found = tuple(step.depends_on)
     if found:
         distinct = set(found)
         if len(distinct) < len(found) or step.id in distinct or not scope.knows(found):
             found = _check_declared(scope, index, step, distinct)
-    if references is not None and references.sources:
-        found = tuple(dict.fromkeys((*found, *references.sources)))
+    if sources:
+        found = tuple(dict.fromkeys((*found, *sources)) if found else sources)
     return found
 
 
 def _check_declared(scope: Scope, index: int, step: Step, distinct: set[str]) -> tuple[str, ...]:
     """Name the faults among the declared dependencies; give those that are none, once each."""
     findings, found = scope.findings, tuple(step.depends_on)
-    strange = {id_ for id_ in distinct if id_ not in scope.index or id_ == step.id}
+    strange = scope.unknown(distinct) | distinct.intersection((step.id,))
     are_repeated = len(distinct) < len(found)
     # A dense plan has millions of the same fault: those that nobody would be told are not looked for either.
     named = strange if step.id in strange or findings.wants("DR104") else set()
     seen: set[str] = set()
     add = seen.add
-    numbered = enumerate(found if named or (are_repeated and findings.wants("DR107")) else ())
+    numbered: Iterable[tuple[int, str]]
+    if are_repeated or len(named) > _FEW:
+        numbered = enumerate(found if named or findings.wants("DR107") else ())
+    else:
+        numbered = sorted((found.index(id_), id_) for id_ in named)
     for number, id_ in numbered:
         if id_ in seen:
             _add_declared(scope, index, step, "DR107", number)
@@ -122,6 +151,8 @@ def _check_declared(scope: Scope, index: int, step: Step, distinct: set[str]) ->
         add(id_)
         if id_ in named:
             _add_declared(scope, index, step, "DR105" if id_ == step.id else "DR104", number)
+    if len(strange) == len(distinct):
+        return ()
     once = dict.fromkeys(found) if are_repeated else found
     return tuple(filterfalse(strange.__contains__, once))
 

@@ -76,10 +76,7 @@ def check_fallback(scope: Scope, index: int, step: Step, facts: ToolFacts, args:
 def _misfits(index: int, step: Step, fallback: ToolFacts, args: Template, secrets: Secrets) -> list[str]:
     trial = Findings()
     call = Call(trial, index, step, fallback, secrets)
-    if args.holes:
-        call.check_with_references(args, ())
-    else:
-        call.check_literal(args)
+    call.check(args, ())
     return [problem.sentence for problem in trial.problems()]
 
 

@@ -68,6 +68,11 @@ class Findings:
         return toolbox.hint(name, known)
 
     @property
+    def count(self) -> int:
+        """How many problems were added, told or not."""
+        return sum(self._counts.values())
+
+    @property
     def has_errors(self) -> bool:
         """Whether there is anything but advice."""
         return any(not code.startswith("DR9") for code in self._counts)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from dagrun.errors import JournalDamaged
@@ -13,10 +14,11 @@ from dagrun.graph.frontier import Frontier
 from dagrun.graph.live import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.patch import Origin, Splicer
+from dagrun.graph.releasing import as_released, keep_values
 from dagrun.model.event import Event, Spliced
 from dagrun.model.outcome import Attempt
 from dagrun.model.patch import Patch
-from dagrun.model.value import readable
+from dagrun.model.value import Stored, readable
 
 _ORIGINS: Final[dict[str, Origin]] = {"host": "host", "planner": "planner"}
 
@@ -24,10 +26,13 @@ _ORIGINS: Final[dict[str, Origin]] = {"host": "host", "planner": "planner"}
 def fold(graph: LiveGraph, recorded: Iterable[Event], run_id: str) -> None:
     """Put *graph*, which is as its run began, into the state that *recorded* events say.
 
+    It has all values that are in the record; what the run has released of them is only marked.
+
     Raises:
         JournalDamaged: An event does not follow from those before it.
     """
     splicer, frontier = Splicer(graph), graph.frontier
+    keep_values(graph)
     graph.frontier = _Nowhere(priorities=frontier.priorities)
     try:
         _fold(graph, splicer, recorded, run_id)
@@ -38,6 +43,8 @@ def fold(graph: LiveGraph, recorded: Iterable[Event], run_id: str) -> None:
 
 class _Nowhere(Frontier):
     """Where ready steps go while nobody takes them: a step may become ready again and again."""
+
+    may_count_later = False
 
     __slots__ = ()
 
@@ -73,6 +80,7 @@ def _with_patch(event: Spliced, splicer: Splicer) -> Spliced:
 
 def state_of(graph: LiveGraph) -> dict[str, Any]:
     """The whole state of a run as plain JSON: the same for the same events, on every machine."""
+    seen = as_released(graph)
     return {
         "status": None if graph.status is None else str(graph.status),
         "reason": graph.reason,
@@ -96,7 +104,7 @@ def state_of(graph: LiveGraph) -> dict[str, Any]:
         "stopping": None if graph.stopping is None else [str(graph.stopping[0]), graph.stopping[1]],
         "draft_end": list(graph.draft_end),
         "flags": [graph.is_frozen, graph.is_drafting, graph.wants_more, graph.has_plan, graph.saving is not None],
-        "steps": {id_: _node_state(node) for id_, node in graph.nodes.items()},
+        "steps": {id_: _node_state(node, partial(seen, node)) for id_, node in graph.nodes.items()},
     }
 
 
@@ -106,17 +114,17 @@ def state_hash(graph: LiveGraph) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _node_state(node: Node) -> dict[str, Any]:
+def _node_state(node: Node, seen: Callable[[Stored], Stored]) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "state": str(node.state),
         "missing": node.missing,
-        "value": readable(node.value),
+        "value": readable(seen(node.value)),
         "tolerated": node.is_tolerated,
         "on_fallback": node.on_fallback,
         "reason": node.reason,
         "successors": sorted(after.id for after in node.successors),
         "children": None if node.children is None else [child.id for child in node.children],
-        "attempts": [_attempt_state(attempt) for attempt in node.attempts],
+        "attempts": [_attempt_state(attempt, seen) for attempt in node.attempts],
     }
     if node.extra is not None:
         extra = node.extra
@@ -136,12 +144,13 @@ def _node_state(node: Node) -> dict[str, Any]:
     return shown
 
 
-def _attempt_state(attempt: Attempt) -> list[Any]:
+def _attempt_state(attempt: Attempt, seen: Callable[[Stored], Stored]) -> list[Any]:
     outcome, decision = attempt.outcome, attempt.decision
     shown: list[Any] = [attempt.number, attempt.tool, attempt.started, attempt.ended]
     if outcome is not None:
         failure = outcome.failure.as_dict() if outcome.failure is not None else None
-        shown += [str(outcome.state), readable(outcome.value), failure, outcome.tokens, outcome.cost, outcome.surprise]
+        value = readable(seen(outcome.value))
+        shown += [str(outcome.state), value, failure, outcome.tokens, outcome.cost, outcome.surprise]
     if decision is not None:
         shown += [str(decision.recovery), decision.reason, decision.delay]
     if (hedge := attempt.hedge) is not None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from dagrun.model.outcome import State
 
 if TYPE_CHECKING:
+    from dagrun.graph.fans import Fan
     from dagrun.graph.node import Node
 
     # Nodes do not compare: priority, place in the plan and, of a for_each, the element always tell two apart.
@@ -74,10 +75,13 @@ class Frontier:
         on_room: Called when a cap shared with other runs has room again.
 
     Attributes:
+        may_count_later: Whether somebody takes steps from here, and counts what a fan stands for.
         elsewhere: Lists of others in which steps wait that are ready: what is withdrawn leaves them as well.
     """
 
-    __slots__ = ("_heap", "_on_room", "_queue", "_total", "elsewhere", "priorities")
+    may_count_later: ClassVar[bool] = True
+
+    __slots__ = ("_fans", "_heap", "_on_room", "_queue", "_total", "elsewhere", "priorities")
 
     def __init__(
         self,
@@ -88,13 +92,15 @@ class Frontier:
         self._total = total
         self.priorities = priorities
         self._on_room = on_room
-        self._queue: deque[Node] = deque()
+        self._queue: deque[Any] = deque()  # steps; and fans, of which the steps are not known yet
         self._heap: list[Entry] = []
         self.elsewhere: list[list[Node]] = []
+        self._fans = 0
 
     @property
     def is_empty(self) -> bool:
         """Whether no step lies here that could still be taken, now or when there is room for it."""
+        self.count_all()
         while self._queue and self._queue[0].state is not _READY:
             self._queue.popleft()
         while self._heap and self._heap[0][-1].state is not _READY:
@@ -107,6 +113,39 @@ class Frontier:
             self._queue.append(node)
         else:
             heappush(self._heap, self._entry(node, self.priorities))
+
+    def push_fan(self, fan: Fan) -> None:
+        """Add what waits for a step that has succeeded; it is counted when its turn comes, in portions."""
+        self._fans += 1
+        self._queue.append(fan)
+
+    def count_all(self) -> None:
+        """Have all counted that waits for such steps: each that is ready gets the place that it has in the line."""
+        if not self._fans:
+            return
+        line, self._queue, self._fans = self._queue, deque(), 0
+        for found in line:
+            if found.state is None:
+                self._queue.extend(found.count_rest())
+            else:
+                self._queue.append(found)
+
+    @property
+    def is_counting(self) -> bool:
+        """Whether there are steps that may turn out to be ready when the next of them are counted."""
+        return self._fans > 0
+
+    def _tell(self, fan: Fan) -> bool:
+        """Count a portion of *fan*, which was the first in line; say whether any of it is ready."""
+        ready = fan.count_some()
+        if not fan.is_open:
+            self._fans -= 1
+        elif ready:
+            self._queue.appendleft(fan)
+        else:  # others need not wait for it
+            self._queue.append(fan)
+        self._queue.extendleft(reversed(ready))
+        return bool(ready)
 
     @staticmethod
     def _entry(node: Node, priorities: Mapping[str, float]) -> Entry:
@@ -161,6 +200,7 @@ class Frontier:
     def rank(self, priorities: dict[str, float]) -> None:
         """Go by *priorities* from now on: the first cap has come."""
         self.priorities = priorities
+        self.count_all()
         waiting, self._queue = self._queue, deque()
         for node in waiting:
             self.push(node)
@@ -188,11 +228,23 @@ class Frontier:
         if self.priorities is None:
             queue = self._queue
             while queue:
-                node = queue.popleft()
+                node: Node = queue.popleft()
                 if node.state is _READY:
                     return node
+                if node.state is None and not self._tell(node):
+                    return self._take_behind()
             return None
         return self._take_best()
+
+    def _take_behind(self) -> Node | None:
+        """Give the first that is ready in the line, and count nothing more before the loop had its turn."""
+        for _ in range(len(self._queue)):
+            node: Node = self._queue.popleft()
+            if node.state is _READY:
+                return node
+            if node.state is None:
+                self._queue.append(node)
+        return None
 
     def _take_best(self) -> Node | None:
         total = self._total

@@ -127,7 +127,8 @@ class LiveGraph:
             id_: Node(id_, step, order, len(step.depends_on)) for order, (id_, step) in enumerate(plan.steps.items())
         }
         for id_, after in plan.successors.items():
-            nodes[id_].successors = [nodes[next_id] for next_id in after]
+            # Into the list that is there: where a new one is made for each that is freed, no small collection comes.
+            nodes[id_].successors += [nodes[next_id] for next_id in after]
         if caps_of is not None:
             for node in nodes.values():
                 node.caps = caps_of(node.plan)

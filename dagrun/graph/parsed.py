@@ -65,10 +65,12 @@ def _visit(tree: Any, path: Path, problems: list[Problem]) -> None:
     if isinstance(tree, dict):
         if isinstance(tree, Repeated):
             problems += (_problem("DR007", path, key=repr(shorten(key))) for key in tree.repeated)
+        has_plain_keys = _are_plain_texts(tree)
         for key, value in tree.items():
-            if fault := _stored_fault(key):
+            if not has_plain_keys and (fault := _stored_fault(key)):
                 problems.append(_problem("DR013", path, reason=f"{fault} in a key"))
-            tree[key] = _cleaned(value, (*path, key), problems)
+            if type(value) is not str or not value.isascii() or "\0" in value:  # most are such: spares a call
+                tree[key] = _cleaned(value, (*path, key), problems)
     elif isinstance(tree, list) and not _are_plain_texts(tree):
         for number, value in enumerate(tree):
             tree[number] = _cleaned(value, (*path, number), problems)
@@ -88,7 +90,7 @@ def _cleaned(value: Any, path: Path, problems: list[Problem]) -> Any:
     return value
 
 
-def _are_plain_texts(values: list[Any]) -> bool:
+def _are_plain_texts(values: Iterable[Any]) -> bool:
     """Whether all of *values* are texts with nothing wrong in them: said at once of lists of millions."""
     try:
         text = "".join(values)

@@ -19,6 +19,7 @@ from dagrun.graph.labels import Cycle, Labels
 from dagrun.graph.live import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.overlay import Definitions, KnownIds, is_over, waiting_after
+from dagrun.graph.released import check_answer, check_sources
 from dagrun.graph.scope import Scope, ToolFacts, facts_of
 from dagrun.graph.sources import Sources
 from dagrun.graph.topology import name_cycle
@@ -146,6 +147,7 @@ class _Trial:
         self._check_left_behind()
         labels = self._place()
         output = self._check_output(scope)
+        check_answer(self.graph, self.edits, steps, self._answer(output), self.findings)
         rules.check_ceilings(self.graph, self.edits.new, self.findings)
         if self.findings.has_errors:
             return None
@@ -237,6 +239,7 @@ class _Trial:
         if old is not None:
             checked = rules.behind_its_wave(checked, old, self.edits.substitutes, self.edits.dropped)
             self._needs[step.id] = checked.depends_on
+        check_sources(self.graph, checked, place, self.findings)
         self._check_dependencies(checked, place, frozenset(old.depends_on) if old is not None else frozenset())
         return checked
 
@@ -301,6 +304,10 @@ class _Trial:
         if not self._changes_output() or self._written_output() is None:
             return None
         return check_output(scope, self._written_output())
+
+    def _answer(self, changed: Template | None) -> Template | None:
+        """What the run will answer, ready to be filled; `None` for the outputs of the sinks."""
+        return changed if self._changes_output() else self.graph.output
 
     def _consequence(self, steps: Mapping[str, CheckedStep]) -> Consequence:
         nodes, edits = self.graph.nodes, self.edits

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dagrun.graph.approval import EVERY_TOOL
 from dagrun.graph.check_ids import check_ids
 from dagrun.graph.findings import Findings
-from dagrun.graph.json_types import Types, types_of
+from dagrun.graph.forms import Forms
+from dagrun.graph.json_types import Types, look_up
 from dagrun.graph.sources import Sources
 from dagrun.model.plan import Plan
 from dagrun.model.policy import Policy
 from dagrun.model.secret import NO_SECRETS, Secrets
 from dagrun.model.tool import ExecutorName
 from dagrun.model.toolbox import AnyTool, Toolbox
+from dagrun.model.value import Path
 
 _MANY_IDS: Final = 100_000
 
@@ -33,7 +35,7 @@ class ToolFacts:
         timeout: Seconds for an attempt: the least that tool and policy say; or none.
         has_aliases: Whether an argument of it goes by two names.
         may_ask: Whether a person may have to agree to a call of it.
-        argument_types: The types that its arguments take, as far as they were asked for.
+        argument_types: The types that places in its arguments take, as far as they were asked for.
         import_fault: Why a worker process could not import it; empty if it can, `None` if nobody has looked.
     """
 
@@ -44,15 +46,20 @@ class ToolFacts:
     timeout: float | None
     has_aliases: bool
     may_ask: bool
-    argument_types: dict[str, Types | None] = field(default_factory=dict)
+    argument_types: dict[Path, Types | None] = field(default_factory=dict)
     import_fault: str | None = None
 
-    def types_of(self, argument: str) -> Types | None:
-        """The JSON types that an argument takes, by any of its names; `None` for any."""
-        if argument not in self.argument_types:
+    def types_of(self, *place: str | int) -> Types | None:
+        """The JSON types that an argument takes, by any of its names, or a part of one; `None` for any.
+
+        Args:
+            place: The name, and the keys and indices that lead to the part.
+        """
+        if place not in self.argument_types:
             arguments = self.tool.arguments
-            self.argument_types[argument] = types_of(arguments.property_schema(argument), arguments.schema)
-        return self.argument_types[argument]
+            whole = arguments.property_schema(str(place[0]))
+            self.argument_types[place] = look_up([(whole, arguments.schema)], place[1:]).types
+        return self.argument_types[place]
 
     def why_no_process(self) -> str:
         """Why a worker process could not import the tool; empty if it can."""
@@ -74,6 +81,8 @@ class Scope:
         ids: The same ids as a set, which large sets compare with quickly; `None` where few are asked for.
         executors: The names of the executors of the host that they may name.
         secrets: Those of the host.
+        forms: The forms of arguments that were met. A check has its own: what it finds holds for its steps, its tools
+            and its secrets alone.
     """
 
     policy: Policy
@@ -84,10 +93,18 @@ class Scope:
     ids: frozenset[str] | None = None
     executors: frozenset[str] = frozenset()
     secrets: Secrets = NO_SECRETS
+    forms: Forms = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "forms", Forms(self.index, self.sources))
 
     def knows(self, ids: Collection[str]) -> bool:
         """Whether a step may wait for all of *ids*."""
         return self.ids.issuperset(ids) if self.ids is not None else all(id_ in self.index for id_ in ids)
+
+    def unknown(self, ids: Set[str]) -> Set[str]:
+        """Those of *ids* that no step may wait for: of millions, at the speed of sets."""
+        return ids - self.ids if self.ids is not None else {id_ for id_ in ids if id_ not in self.index}
 
 
 def scope_of(

@@ -12,6 +12,7 @@ from dagrun.graph.parsed import BadNumber, make_float, make_int, make_object, to
 # The next bracket, or the end. Texts are skipped whole, unclosed ones to the end; possessive, so that nothing is ever
 # tried twice, and with the end as a match, so that a tail without brackets is not tried at each of its characters.
 _BRACKET: Final = re.compile(r'[^"\[\]{}]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"?[^"\[\]{}]*+)*+([\[\]{}]|\Z)', re.DOTALL)
+_ROUNDS: Final = 8  # enough for nearly every plan
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b'"[]{}'))
 
 
@@ -48,8 +49,11 @@ def broken(syntax: str, line: int, column: int, reason: str) -> Problem:
 def _is_deeper(text: str, limit: int) -> bool:
     if text.count("[") + text.count("{") <= limit:
         return False
+    outline = _outline(text)
+    if outline is not text and _is_flat(outline, limit):
+        return False
     depth = 0
-    for match in _BRACKET.finditer(_outline(text)):
+    for match in _BRACKET.finditer(outline):
         bracket = match[1]
         if bracket in ("[", "{"):
             depth += 1
@@ -67,6 +71,16 @@ def _outline(text: str) -> str:
     marks = text.encode(errors="surrogatepass").translate(None, _NO_BRACKETS)
     # Two quotes side by side begin and end nothing, whichever they are: what was inside a text stays inside one.
     return marks.replace(b'""', b"").decode()
+
+
+def _is_flat(outline: str, limit: int) -> bool:
+    """Whether *outline* is certainly no deeper than *limit*: found out at the speed of searching, or not at all."""
+    # Two brackets side by side are both in a text, or neither is. Each round takes away two levels at most.
+    for _ in range(min(limit // 2, _ROUNDS)):
+        outline = outline.replace("[]", "").replace("{}", "").replace('""', "")
+        if not outline:
+            return True
+    return False
 
 
 def _reason(message: str) -> str:

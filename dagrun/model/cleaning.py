@@ -17,7 +17,9 @@ def _attempt_ended(event: AttemptEnded | Reviewed, redactor: Redactor) -> None:
     outcome = event.outcome
     if outcome.failure is not None or outcome.surprise:
         _outcome(outcome, redactor)
-        event.decision = replace(event.decision, reason=redactor.text(event.decision.reason))
+        reason = redactor.text(event.decision.reason)
+        if reason != event.decision.reason:
+            event.decision = replace(event.decision, reason=reason)
 
 
 def _outcome(outcome: Outcome, redactor: Redactor) -> None:

@@ -142,6 +142,8 @@ class Policy(BaseModel):
             ``phone``, ``iban``, ``card``. Values that steps get stay as they are.
         unrecorded: Tools whose outputs no journal gets. When a run goes on without them, those tools that only look are
             called once more, and what needs an output of another is skipped.
+        release_outputs: Whether texts, lists and objects that steps gave are dropped as soon as no step of the plan may
+            read them any more, unless the run answers with them; journals keep them.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -184,6 +186,7 @@ class Policy(BaseModel):
     max_process_memory: Count | None = None
     redact: Redacted = ()
     unrecorded: Names = ()
+    release_outputs: bool = False
 
 
 class PlanLimits(BaseModel):

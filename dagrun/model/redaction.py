@@ -30,6 +30,10 @@ Hook: TypeAlias = Callable[[str], str]
 HIDDEN: Final = "(hidden: its name says that it is secret)"
 UNSHOWN: Final = "[hidden: redact failed]"
 
+# Of texts that are short enough to come again, like the reason for which a thousand steps are stopped.
+_KNOWN: Final = 64
+_SHORT: Final = 300
+
 
 class Redactor:
     """Takes secrets and personal data out of what one run shows.
@@ -40,7 +44,7 @@ class Redactor:
         hook: Host code that has the last word on each text. If it raises, or gives no text, the whole text is hidden.
     """
 
-    __slots__ = ("_hook", "_personal", "secrets")
+    __slots__ = ("_clean", "_hook", "_personal", "secrets")
 
     def __init__(
         self, secrets: Secrets = NO_SECRETS, personal: Iterable[Personal] = (), hook: Hook | None = None
@@ -48,21 +52,33 @@ class Redactor:
         self.secrets = secrets
         self._personal = tuple(personal)
         self._hook = hook
+        self._clean: set[str] = set()  # texts in which there is nothing to replace
 
     def text(self, text: str) -> str:
         """*text* as it may be shown."""
         if len(text) < MIN_LENGTH and self._hook is None:  # of the keys and values in data, most
             return text
-        shown = without_tokens(self.secrets.replaced_in(text))
-        if self._personal:
-            shown = without_personal(shown, self._personal)
         if self._hook is None:
-            return shown
+            return text if text in self._clean else self._found(text)
+        shown = self._replaced(text)
         try:
             said: object = self._hook(shown)
         except Exception:  # noqa: BLE001  (whatever went wrong, what it was about must not be shown)
             return UNSHOWN
         return said if isinstance(said, str) else UNSHOWN
+
+    def _replaced(self, text: str) -> str:
+        shown = without_tokens(self.secrets.replaced_in(text))
+        return without_personal(shown, self._personal) if self._personal else shown
+
+    def _found(self, text: str) -> str:
+        """*text* as it may be shown; it is looked at, and kept in mind if there is nothing in it."""
+        shown = self._replaced(text)
+        if len(text) <= _SHORT and shown == text:
+            if len(self._clean) >= _KNOWN:
+                self._clean.clear()
+            self._clean.add(text)
+        return shown
 
     def value(self, value: Any) -> Any:
         """A JSON value as it may be shown: no texts that may not, and nothing under a name that says it is secret."""

@@ -109,7 +109,7 @@ def _unquote(quoted: str) -> str:
         raise BadReference(f"{shorten(quoted, 40)} is not a quoted key") from None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # a check makes one per reference; never changed all the same
 class Hole:
     """A place in a template where the output of a step goes.
 
@@ -124,7 +124,7 @@ class Hole:
     is_text: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # as above, one per step
 class Template:
     """A JSON value with holes, held as pieces of JSON text: ``pieces[0] hole[0] pieces[1] …``."""
 

@@ -20,7 +20,7 @@ from dagrun.errors import ValueRefused, shorten
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """Stands for a value that is not in the record of a run, and so cannot be had again after a resume.
+    """Stands for a value that cannot be had again: it is not in the record of a run, or was released.
 
     Attributes:
         reason: Why, in a sentence: the policy keeps it out, say.
@@ -28,6 +28,9 @@ class Unavailable:
 
     reason: str
 
+
+RELEASED: Final = Unavailable("nobody needed it any more, and the policy lets go of such outputs")
+"""Stands for what was dropped while the run went on; see `Policy.release_outputs`."""
 
 Stored: TypeAlias = bool | int | float | str | bytes | Unavailable | None
 Path: TypeAlias = tuple[str | int, ...]
@@ -228,6 +231,8 @@ def decode(stored: Stored) -> Any:
 
 
 def _missing(stored: Unavailable) -> str:
+    if stored is RELEASED:
+        return f"the value was released: {stored.reason}"
     return f"the value is not in the record of the run: {shorten(stored.reason)}"
 
 

@@ -194,7 +194,8 @@ class Attempts:
         except BaseException as error:
             if is_cancellation(error):
                 # The other backend's would not be taken for a cancellation out there.
-                if is_being_cancelled() and isinstance(error, anyio.get_cancelled_exc_class()):
+                is_asked_for = slot.asked is not None or is_being_cancelled()
+                if is_asked_for and isinstance(error, anyio.get_cancelled_exc_class()):
                     raise
                 return self._foreign_cancellation(slot)
             return self._failed(slot, State.FAILED, classify(error, slot.tool))

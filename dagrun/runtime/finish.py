@@ -84,7 +84,7 @@ class Finish:
         running = self._stop_running(reason)
         graph, record = self._graph, self._record
         nodes = list(graph.nodes.values())
-        dropped = [n for n in nodes if (n.is_in_flight or n.is_under_review) and n.id not in running]
+        dropped = {n: None for n in nodes if n.id not in running and (n.is_in_flight or n.is_under_review)}
         for node in nodes:
             if not (node.state.is_settled or node.id in running or node.children is not None or node in dropped):
                 record.settle(node, State.CANCELLED, reason)

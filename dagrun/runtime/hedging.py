@@ -229,6 +229,7 @@ class Hedges:
             self._close(slot, second, failure.message if failure is not None else "")
             if second.has_won:
                 self._conclude(slot, _result(slot, second))
+                second.outcome = None  # an alarm keeps the call for a while, and need not keep what it gave
                 slot.tell_to_stop(State.CANCELLED, FASTER, self._grace)
         second.ended.set()
         self._leave(second)

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
+from typing import Final
 
-from dagrun.decide.recovery import GOES_ON, SPOILT, Situation, decide
+from dagrun.decide.recovery import CANCELLED, GOES_ON, SPOILT, Situation, decide, was_cancelled
 from dagrun.model.outcome import Decision, Outcome, Recovery, State
 from dagrun.model.policy import Policy
 from dagrun.runtime.people import People
 from dagrun.runtime.record import Record
 from dagrun.runtime.slot import Slot
 from dagrun.runtime.starting import Starting
+
+_GONE: Final = Decision(Recovery.GIVE_UP, "a later revision of the plan does without it")
 
 
 class Judge:
@@ -46,6 +49,8 @@ class Judge:
 
     def decide(self, slot: Slot, outcome: Outcome) -> Decision:
         """Say what to do about *outcome*, the end of the attempt of *slot*."""
+        if was_cancelled(outcome):
+            return _GONE if slot.node.is_gone else CANCELLED
         situation = self.situation(slot)
         if outcome.state is State.UNKNOWN and slot.tool.reconcile is not None:
             situation = replace(situation, can_ask=True, can_reconcile=True)  # the tool itself is asked first
@@ -55,7 +60,7 @@ class Judge:
         if decision.recovery in GOES_ON and self._is_stopping():
             return Decision(Recovery.GIVE_UP, "the run is being stopped")
         if decision.recovery is not Recovery.PROCEED and slot.node.is_gone:  # nor does it end the run, say
-            return Decision(Recovery.GIVE_UP, "a later revision of the plan does without it")
+            return _GONE
         return decision
 
     def situation(self, slot: Slot) -> Situation:

@@ -63,12 +63,18 @@ class Record(EventLog):
         self._stop = stop
 
     def unsuccessful(self) -> list[Ended]:
-        """The steps of the plan that have ended otherwise than well, and those that left it with an effect in doubt."""
+        """The steps of the plan that have ended otherwise than well, and those that left it with an effect in doubt.
+
+        Of a run that is ended early, only what is in doubt.
+        """
         if self.graph.all_well and not self.graph.revisions:
             return []
+        nodes: Iterable[Node] = self.graph.nodes.values()
+        if self.graph.stopping is not None:  # that says how it ends, and nothing but a doubt has more weight
+            nodes = [node for node in nodes if node.state is State.UNKNOWN]
         return [
             Ended(node.id, node.state, node.reason, node.is_tolerated, node.plan.step.optional)
-            for node in self.graph.nodes.values()
+            for node in nodes
             if node.state is not _SUCCEEDED and (self._is_in_doubt(node) if node.is_gone else node.parent is None)
         ]
 

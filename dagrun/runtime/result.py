@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dagrun.errors import Problem, RunFailed
+from dagrun.errors import Problem, RunFailed, ValueRefused
 from dagrun.graph.critical import remaining_paths, topological_order
 from dagrun.graph.history import PlanHistory
 from dagrun.graph.live import LiveGraph
@@ -15,7 +15,7 @@ from dagrun.model.artifact import ArtifactStore
 from dagrun.model.outcome import Attempt, Failure, Recovery, State, Status
 from dagrun.model.redaction import Redactor
 from dagrun.model.usage import ModelUse
-from dagrun.model.value import Stored, decode, readable
+from dagrun.model.value import RELEASED, Stored, decode, readable
 from dagrun.model.verdict import Verdict
 from dagrun.runtime.answer import answer_of
 
@@ -55,8 +55,14 @@ class StepResult:
         """A copy of what it gave; `None` if it did not succeed.
 
         Raises:
-            ValueRefused: It is not in the record of a run that has gone on since; see `Unavailable`.
+            ValueRefused: It is not in the record of a run that has gone on since, or was released; see `Unavailable`
+                and `Policy.release_outputs`.
         """
+        if self.stored is RELEASED:
+            raise ValueRefused(
+                f"what step {self.id} gave was released, because {RELEASED.reason}; name it in the output of the plan, "
+                "or leave release_outputs off, to keep it (with a journal, `dagrun.replay` has it still)"
+            )
         return decode(self.stored)
 
     @property

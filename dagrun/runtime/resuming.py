@@ -14,6 +14,7 @@ from dagrun.graph.frontier import Frontier
 from dagrun.graph.ledger import Ledger
 from dagrun.graph.live import PAUSE, REPLAN, LiveGraph
 from dagrun.graph.node import Node
+from dagrun.graph.releasing import drop_values
 from dagrun.graph.reopening import lost
 from dagrun.graph.restoring import restore
 from dagrun.model.outcome import Recovery, State, Status, TriggerKind
@@ -74,6 +75,11 @@ class Resumption:
         self._tasks = tasks
 
     def go_on(self) -> None:
+        """Do all of it, then let go of what is not needed for that any more."""
+        self._make_up()
+        drop_values(self._graph)
+
+    def _make_up(self) -> None:
         """Do all of it; the order matters, as each part builds on what the one before has put right."""
         graph, nodes = self._graph, list(self._graph.nodes.values())
         restore(self._ledger, graph)

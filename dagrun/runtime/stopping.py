@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
 from dagrun.graph.node import Node
@@ -77,6 +77,10 @@ class Stopping:
             self._conclude(slot, Outcome(State.ABANDONED))
             self._nudge()
 
+    def _abandon_all(self, slots: Iterable[Slot]) -> None:
+        for slot in slots:
+            self._abandon(slot)
+
     def cancel_step(self, node: Node, reason: str) -> bool:
         """Cancel one step, or the elements of a for_each; say whether there was anything left to cancel."""
         if node.state.is_settled:
@@ -96,8 +100,11 @@ class Stopping:
 
     def stop_running(self, reason: str) -> Collection[str]:
         """Tell everything that runs to stop, for good; give the ids."""
-        for slot in list(self._running.values()):
-            self.tell(slot, State.CANCELLED, reason)
+        slots = list(self._running.values())
+        for slot in slots:
+            slot.tell_to_stop(State.CANCELLED, reason, self._policy.grace)
+        if slots:  # they are late together, so one alarm is enough
+            self.alarms.at(self._now() + self._policy.grace, partial(self._abandon_all, slots))
         return self._running
 
     def suspend(self, status: Status, reason: str) -> None:

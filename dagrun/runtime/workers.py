@@ -141,6 +141,9 @@ class Workers:
 
     async def _rest(self) -> bool:
         """Wait for a step to become ready; say whether to go on."""
+        if self._frontier.is_counting and not self._is_over:  # what waits for a step that has ended is counted next
+            await checkpoint()
+            return True
         if self._is_over or len(self._idle) >= KEEP_IDLE:
             return False
         event = self._new_event()
