@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import anyio
+from pydantic import AfterValidator
 
 from catching import Parts
 from dagrun.api import start
@@ -95,4 +96,38 @@ def told_too_late(parts: Parts, backend: str = "asyncio") -> Iterator[str]:
     yield from _differences(parts, backend, steps, [be_held, tell], first="succeeded", next="succeeded")
 
 
-PROOFS: Final[tuple[ScopeProof, ...]] = (left_open, told_to_stop, told_too_late)
+# Told before it is called ---------------------------------------------------------------------------------------------
+
+
+def _stop_and_refuse(value: str) -> str:
+    """A validator of the host that ends the step whose argument it looks at, and does not like it either."""
+    if _runs:
+        _runs[-1].cancel("fussy", reason="enough")
+        raise ValueError("not this one")
+    return value
+
+
+@tool(effect="pure")
+async def gives() -> str:
+    """Give a text."""
+    return "x"
+
+
+@tool(effect="pure")
+async def takes(text: Annotated[str, AfterValidator(_stop_and_refuse)]) -> str:
+    """Take a text that its validator agrees to."""
+    return text
+
+
+def told_before_its_call(parts: Parts, backend: str = "asyncio") -> Iterator[str]:
+    """A step is told to stop while its arguments are looked at, and its tool is never called."""
+    steps = (
+        Step(id="gives", tool="gives"),
+        Step(id="fussy", tool="takes", args={"text": "${gives}"}, retry=_ONCE),
+        Step(id="next", tool="work", args={"seconds": 1}, depends_on=["gives"], retry=_ONCE),
+    )
+    ends = {"gives": "succeeded", "fussy": "cancelled", "next": "succeeded"}
+    yield from _differences(parts, backend, steps, [gives, takes, work], **ends)
+
+
+PROOFS: Final[tuple[ScopeProof, ...]] = (left_open, told_to_stop, told_too_late, told_before_its_call)

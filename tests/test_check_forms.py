@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -110,6 +111,99 @@ def test_literals_are_part_of_a_form() -> None:
     plan = plan_of(*({"parcels": ["${a}"], "number": value} for value in numbers), tool="take")
     texts = [b"".join(step.args.pieces) for step in dagrun.check(plan, [make, take]).steps.values()][2:]
     assert [text.split(b":")[-1] for text in texts] == [b"1}", b"true}", b"1.0}", b"0.0}", b"-0.0}", b"0}", b"false}"]
+
+
+def test_a_form_that_was_right_for_one_tool_is_looked_at_for_another() -> None:
+    """The same arguments may be wrong elsewhere."""
+
+    @dagrun.tool(effect="pure")
+    async def count(parcels: list[int]) -> int:
+        return len(parcels)
+
+    args = {"parcels": ["${a}"]}
+    steps = [dagrun.Step(id=f"s{i}", tool=tool, args=args) for i, tool in enumerate(("weigh", "count", "weigh"))]
+    plan = dagrun.Plan(steps=[dagrun.Step(id="a", tool="make"), *steps])
+
+    assert faults_of(plan, make, weigh, count) == [("DR304", "steps[2].args.parcels[0]")]
+
+
+def test_a_step_that_uses_its_own_output_is_found_among_right_ones() -> None:
+    """What a step gives may well be of the right type: it can't have it all the same."""
+
+    @dagrun.tool(effect="pure")
+    async def merge(parcels: list[Parcel]) -> Parcel:
+        return parcels[0]
+
+    plan = plan_of({"parcels": ["${a}"]}, {"parcels": ["${s1}"]}, {"parcels": ["${s0}"]}, tool="merge")
+
+    assert faults_of(plan, make, merge) == [("DR305", "steps[3].args.parcels[0]")]
+
+
+def test_a_part_that_there_is_not_is_no_value_of_any_type() -> None:
+    """Of an input nobody knows the type either, and that is right."""
+    plan = plan_of({"parcels": ["${input.one}"]}, {"parcels": ["${a.nope}"]})
+
+    assert faults_of(plan, make, weigh) == [("DR303", "steps[3].args.parcels[0]")]
+
+
+def test_an_item_is_looked_at_in_each_step() -> None:
+    """The same words stand for an element of another list there."""
+
+    @dagrun.tool(effect="pure")
+    async def list_parcels() -> list[Parcel]:
+        return []
+
+    @dagrun.tool(effect="pure")
+    async def list_totals() -> list[float]:
+        return []
+
+    args = {"parcels": ["${item}"]}
+    lists = [dagrun.Step(id=tool, tool=tool) for tool in ("list_parcels", "list_totals")]
+    steps = [dagrun.Step(id=f"s{i}", tool="weigh", args=args, for_each=f"${{{one.id}}}") for i, one in enumerate(lists)]
+
+    found = faults_of(dagrun.Plan(steps=[*lists, *steps]), list_parcels, list_totals, weigh)
+    assert found == [("DR304", "steps[3].args.parcels[0]")]
+
+
+@pytest.mark.parametrize("depth", [70, 5_000])
+@pytest.mark.parametrize("wrap", [lambda value: {"a": value}, lambda value: [value]], ids=["objects", "lists"])
+def test_arguments_that_are_too_deep_are_refused_with_a_form_or_without(
+    wrap: Callable[[object], object], depth: int
+) -> None:
+    """Forms end long before Python's own stack does."""
+    value: object = "${a}"
+    for _ in range(depth):
+        value = wrap(value)
+
+    assert faults_of(plan_of({"parcels": value}), make, weigh) == [("DR006", "steps[2].args")]
+
+
+def test_an_object_is_no_list_of_the_same_parts() -> None:
+    """Nor is the other way round."""
+
+    @dagrun.tool(effect="pure")
+    async def take(thing: Any) -> None: ...
+
+    things: list[Any] = [{"k": "${a}"}, ["k", "${a}"], {"k": {}}, {"k": ["${a}"]}, ["${a}", "k"]]
+    checked = dagrun.check(plan_of(*({"thing": thing} for thing in things), tool="take"), [make, take])
+
+    filled = [step.args.fill(lambda _: 0) for step in list(checked.steps.values())[2:]]
+    wanted = [b'{"k":0}', b'["k",0]', b'{"k":{}}', b'{"k":[0]}', b'[0,"k"]']
+    assert filled == [b'{"thing":' + thing + b"}" for thing in wanted]
+
+
+def test_an_input_is_no_step_to_wait_for() -> None:
+    """Not in the first step of a form, and not in those after it."""
+    args = {"parcels": ["${input.one}", "${b}", "${a}"]}
+    steps = dagrun.check(plan_of(args, args), [make, weigh]).steps
+
+    assert [steps[id_].depends_on for id_ in ("s0", "s1")] == [("b", "a")] * 2
+
+
+def test_arguments_that_are_one_reference_are_refused() -> None:
+    """There is no argument whose value it could be; and with other names beside it, it is no reference."""
+    found = faults_of(plan_of({"$step": "a"}, {"$step": "a", "parcels": ["${a}"]}), make, weigh)
+    assert found == [("DR301", "steps[2].args"), ("DR301", "steps[3].args")]
 
 
 def test_a_tool_of_the_same_name_in_another_toolbox_is_another_tool() -> None:

@@ -15,7 +15,7 @@ import dagrun
 from dagrun import Plan, RetryRule, State, Step
 from dagrun.model.outcome import ErrorKind
 from dagrun.model.tool import make_tool
-from dagrun.runtime.backend import clock, loop_options
+from dagrun.runtime.backend import _is_monotonic_of_uvloop, clock, loop_options
 from misbehaving import leaks_a_scope, leaks_a_task_group
 
 uvloop = pytest.importorskip("uvloop")
@@ -90,6 +90,16 @@ def test_its_timers_never_ring_before_our_clock_says_so() -> None:
         return iter(late)
 
     assert min(anyio.run(early, backend_options=loop_options())) >= 0
+
+
+def test_on_macos_the_clock_is_the_one_of_the_loop() -> None:
+    """There it goes on while the machine sleeps: by ours, each deadline would have passed for the loop already."""
+    loop = uvloop.new_event_loop()
+    try:
+        assert not _is_monotonic_of_uvloop(loop, "darwin")
+        assert _is_monotonic_of_uvloop(loop, "linux")
+    finally:
+        loop.close()
 
 
 @pytest.mark.parametrize("function", [leaks_a_scope, leaks_a_task_group])

@@ -8,9 +8,10 @@ from typing import Any
 from dagrun.graph.approval import EVERY_TOOL
 from dagrun.graph.checked import CheckedStep
 from dagrun.graph.findings import WHOLE_PLAN, Findings
-from dagrun.graph.scope import Scope
+from dagrun.graph.scope import Scope, ToolFacts
 from dagrun.model.effect import Effect
 from dagrun.model.policy import Policy
+from dagrun.model.reference import RESERVED, Template
 
 _MAX_NAMED = 10
 
@@ -32,12 +33,15 @@ def advise(steps: Iterable[tuple[int, CheckedStep]], scope: Scope) -> None:
 
 
 def _unused_dependencies(steps: list[tuple[int, CheckedStep]], findings: Findings) -> None:
-    # To wait for the effect of a step is a good reason. What only computes or looks leaves nothing but its output.
-    free = {checked.step.id for _, checked in steps if checked.tool.effect.is_free}
+    free: set[str] | None = None
     for index, checked in steps:
         declared = checked.step.depends_on
         if not declared or checked.value_sources.issuperset(declared):
             continue
+        if free is None:  # in many a plan nobody asks
+            # To wait for the effect of a step is a good reason. What only computes or looks leaves nothing but its
+            # output.
+            free = {checked.step.id for _, checked in steps if checked.tool.effect.is_free}
         unused = free.intersection(declared) - checked.value_sources
         for number, id_ in enumerate(declared if unused else ()):
             if id_ in unused:
@@ -48,14 +52,20 @@ def _unused_dependencies(steps: list[tuple[int, CheckedStep]], findings: Finding
 
 def _repeated_calls(steps: list[tuple[int, CheckedStep]], findings: Findings) -> None:
     # By the steps that they use at first: ids are compared much quicker than references.
+    pure = Effect.PURE
+    is_right = not findings.has_errors
+    first: dict[Any, int] = {}
     alike: dict[Any, list[int]] = {}
     for place, (_, checked) in enumerate(steps):
-        if checked.tool.effect is Effect.PURE and checked.items is None and checked.step.when is None:
-            used = tuple([hole.reference.step for hole in checked.args.holes])
-            alike.setdefault((checked.tool.name, checked.args.pieces, used), []).append(place)
+        if checked.tool.effect is pure and checked.items is None and checked.step.when is None:
+            # Where nothing is wrong, these are what the arguments refer to, and what the condition on the output does.
+            used = checked.value_sources if is_right and checked.success is None else _used(checked.args)
+            key = (checked.tool.name, checked.args.pieces, used)
+            if (before := first.setdefault(key, place)) != place:
+                alike.setdefault(key, [before]).append(place)
     calls: dict[Any, list[int]] = {}
     for key, places in alike.items():
-        for place in places if len(places) > 1 else ():
+        for place in places:
             calls.setdefault((key, steps[place][1].args.holes), []).append(place)
     for places in sorted(calls.values()):
         if len(places) < 2:
@@ -67,25 +77,44 @@ def _repeated_calls(steps: list[tuple[int, CheckedStep]], findings: Findings) ->
         findings.add("DR902", index, steps=", ".join(names), tool=checked.tool.name)
 
 
+def _used(args: Template) -> frozenset[str]:
+    """The ids of the steps that arguments refer to, right or wrong."""
+    return args.sources.difference(RESERVED)
+
+
 def _open_questions(steps: list[tuple[int, CheckedStep]], scope: Scope) -> None:
     """Ask what the policy leaves open: approval, time, and what happens on a failure."""
-    findings = scope.findings
+    findings, wants = scope.findings, scope.findings.wants
+    impure = {name for name, facts in scope.tools.items() if facts.tool.effect is not Effect.PURE}
+    unasked = {name for name in impure if _asks_nobody(scope.tools[name])}
+    wants_time = True
     for index, checked in steps:
-        step, tool = checked.step, checked.tool
-        if not tool.effect.is_free and tool.needs_approval is None and not scope.tools[tool.name].may_ask:
-            findings.add("DR910", index, "tool", step=step.id, tool=tool.name)
-        if checked.timeout is None and step.deadline is None:
-            findings.add("DR911", index, step=step.id, tool=tool.name)
-        if tool.effect is not Effect.PURE and checked.fallback is None and step.on_failure is None:
-            findings.add("DR912", index, step=step.id, tool=tool.name)
+        step, name = checked.step, checked.tool.name
+        if name in unasked and wants("DR910"):
+            findings.add("DR910", index, "tool", step=step.id, tool=name)
+        if wants_time and checked.timeout is None and step.deadline is None:
+            findings.add("DR911", index, step=step.id, tool=name)
+            wants_time = wants("DR911")
+        if name in impure and checked.fallback is None and step.on_failure is None and wants("DR912"):
+            findings.add("DR912", index, step=step.id, tool=name)
+        if not impure and not wants_time:
+            return
+
+
+def _asks_nobody(facts: ToolFacts) -> bool:
+    tool = facts.tool
+    return not tool.effect.is_free and tool.needs_approval is None and not facts.may_ask
 
 
 def _limits_of_nothing(steps: list[tuple[int, CheckedStep]], scope: Scope) -> None:
     """Name rules of the policy that are about nothing: a misspelt one would go unnoticed until it is needed."""
+    limited = list(_limited(scope.policy))
+    if not limited:
+        return
     pools = {facts.pool for facts in scope.tools.values() if facts.pool is not None}
     pools |= {checked.pool for _, checked in steps if checked.pool is not None}
     known = {"tool": set(scope.tools), "pool": pools}
-    for place, kind, name in _limited(scope.policy):
+    for place, kind, name in limited:
         if name not in known[kind]:
             hint = scope.findings.hint(name, known[kind])
             scope.findings.add("DR913", WHOLE_PLAN, place, kind=kind, name=repr(name), hint=hint)

@@ -121,7 +121,9 @@ def _check_steps(scope: Scope, plan: Plan) -> tuple[list[tuple[int, CheckedStep]
 def _successors(plan: Plan, steps: list[tuple[int, CheckedStep]]) -> dict[str, tuple[str, ...]]:
     successors: dict[str, list[str]] = {step.id: [] for step in plan.steps}
     for _, checked in steps:
-        id_ = checked.step.id
-        for need in checked.depends_on:
-            successors[need].append(id_)
-    return {id_: tuple(after) for id_, after in successors.items()}
+        needs = checked.depends_on
+        if needs:
+            id_ = checked.step.id
+            for need in needs:
+                successors[need].append(id_)
+    return dict(zip(successors, map(tuple, successors.values()), strict=True))

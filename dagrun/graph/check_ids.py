@@ -24,7 +24,7 @@ def check_ids(steps: Sequence[Step], findings: Findings) -> dict[str, int]:
     """
     ids = [step.id for step in steps]
     if len(ids) <= _AT_ONCE and _are_fine(ids):
-        return {id_: number for number, id_ in enumerate(ids)}
+        return dict(zip(ids, range(len(ids)), strict=True))
     index: dict[str, int] = {}
     folded: dict[str, str] = {}
     for number, step in enumerate(steps):

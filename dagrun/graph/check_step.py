@@ -61,7 +61,7 @@ def check_step(scope: Scope, index: int, step: Step) -> tuple[CheckedStep | None
         fallback = check_fallback(scope, index, step, facts, args)
     if args is None:
         return None, waits_for
-    if leak := leak_in(step, scope):
+    if scope.secrets.are_hidden and (leak := leak_in(step, scope)):
         scope.findings.add("DR213", index, step=step.id, secret=leak)
     checked = CheckedStep(
         step=step,
@@ -87,7 +87,12 @@ def _compile(scope: Scope, index: int, step: Step) -> tuple[Template | None, Fil
     filled = scope.forms.of(step.args)
     if filled is not None:
         return filled.template(), filled
-    return compile_value(step.args, scope.findings, index, "args"), None
+    template = compile_value(step.args, scope.findings, index, "args")
+    if template is not None and template.holes and not template.holes[0].place:
+        reason = "the arguments are values by name; a reference stands for one of them"
+        scope.findings.add("DR301", index, "args", text=repr(str(template.holes[0].reference)), reason=reason)
+        return None, None
+    return template, None
 
 
 def _is_known_right(facts: ToolFacts, step: Step, args: Template | None, filled: Filled | None) -> bool:

@@ -64,14 +64,15 @@ class CheckedStep:
     pauses_after: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        tool = self.tool
-        asks = bool(self.asks) or self.step.pause == "before"
-        self.is_plain = tool.effect.is_free and not asks and self.step.when is None and self.items is None
-        self.may_repeat = tool.effect.may_repeat
-        self.has_arguments = bool(self.step.args) or tool.arguments.context is not None
-        self.is_timed = self.timeout is not None or self.step.deadline is not None
-        self.success = self.step.success
-        self.pauses_after = self.step.pause == "after"
+        step, tool = self.step, self.tool
+        effect, pause = tool.effect, step.pause
+        asks = bool(self.asks) or pause == "before"
+        self.is_plain = not asks and self.items is None and effect.is_free and step.when is None
+        self.may_repeat = effect.may_repeat
+        self.has_arguments = bool(step.args) or tool.arguments.context is not None
+        self.is_timed = self.timeout is not None or step.deadline is not None
+        self.success = step.success
+        self.pauses_after = pause == "after"
 
 
 @dataclass(frozen=True, slots=True)

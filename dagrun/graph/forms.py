@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 from dagrun.graph.plain_json import encode_plain, text_fault
 from dagrun.graph.sources import Sources
@@ -38,19 +38,10 @@ _WHOLE_OUTPUT: Final = re.compile(rf"\$\{{({ID_PATTERN})\}}")  # by far the most
 WRONG: Final = object()
 _HERE: Final = object()  # stands in an outline where a reference is
 
-
-class Known(NamedTuple):
-    """What is known of a reference, whichever step uses it. A tuple, so that many can be turned into columns at once.
-
-    Attributes:
-        reference: The reference.
-        source: The id of the step of the plan that it is to; `None` for the inputs of the run, an item, or nothing.
-        types: The JSON types that can stand there; `None` for any; `WRONG` if somebody must say what is wrong with it.
-    """
-
-    reference: Reference
-    source: str | None
-    types: Hashable
+# What is known of a reference, whichever step uses it: the reference; the id of the step of the plan that it is to,
+# `None` for the inputs of the run, an item, or nothing; and the JSON types that can stand there, `None` for any,
+# `WRONG` if somebody must say what is wrong with it. A tuple, so that many can be turned into columns at once.
+Known: TypeAlias = tuple[Reference, str | None, Hashable]
 
 
 @dataclass(slots=True)
@@ -83,7 +74,9 @@ class Filled:
 
     def sources(self) -> dict[str, None]:
         """The ids of the steps that it refers to, in the order of first mention."""
-        return dict.fromkeys(id_ for id_ in self.ids if id_ is not None)
+        found: dict[str | None, None] = dict.fromkeys(self.ids)
+        found.pop(None, None)
+        return found  # type: ignore[return-value]  # what was no id is gone
 
     def is_right(self, tool: str, step: str) -> bool:
         """Whether it has been found before that there is nothing wrong with such arguments of a tool.
@@ -108,13 +101,11 @@ class Forms:
         sources: What stands behind references.
     """
 
-    __slots__ = ("_forms", "_index", "_sources", "_texts")
+    __slots__ = ("_forms", "_outline")
 
     def __init__(self, index: Mapping[str, int], sources: Sources) -> None:
-        self._index = index
-        self._sources = sources
         self._forms: dict[Hashable, Form] = {}
-        self._texts: dict[str, Known] = {}
+        self._outline = _Outline(index, sources)
 
     def of(self, args: dict[str, Any]) -> Filled | None:
         """Find the form of the arguments of a step.
@@ -125,28 +116,17 @@ class Forms:
         """
         if type(args) is not dict or "$step" in args:
             return None
-        outline = _Outline(self._texts, self._look_at)
         try:
-            key = outline.of(args, _MAX_DEPTH)
+            key, references = self._outline.whole(args)
         except _Strange:
             return None
-        if not outline.references:  # hardly comes twice
+        if not references:  # hardly comes twice
             return Filled(Form((encode_plain(args).encode(),)))
         form = self._forms.get(key)
         if form is None:
             template, _ = compile_template(args)  # plain JSON, in which every reference can be read: it has no faults
             form = self._forms[key] = Form(template.pieces, tuple(hole.place for hole in template.holes))
-        return Filled(form, *zip(*outline.references, strict=True))
-
-    def _look_at(self, reference: Reference) -> Known:
-        """Find out what a reference stands for."""
-        name = reference.step
-        source = name if name in self._index else None
-        # An item is of another list in each step.
-        if name == "item" or (source is None and name != "input"):
-            return Known(reference, source, WRONG)
-        found = self._sources.look_up(reference)
-        return Known(reference, source, found.types if found.missing is None else WRONG)
+        return Filled(form, *zip(*references, strict=True))
 
 
 class _Strange(Exception):
@@ -158,28 +138,41 @@ class _Outline:
 
     Equal outlines have equal JSON, and nothing in that is wrong: it is plain, and not too much.
 
+    There is one for all steps, which keeps the references that were met before, by the text that they are written as.
+
     Args:
-        texts: The references that were met before, as they are written; new ones are put there.
-        look_at: Finds out what a reference stands for.
+        index: As for `Forms`.
+        sources: As for `Forms`.
     """
 
-    __slots__ = ("_left", "_look_at", "_texts", "references")
+    __slots__ = ("_index", "_left", "_references", "_sources", "_texts")
 
-    def __init__(self, texts: dict[str, Known], look_at: Callable[[Reference], Known]) -> None:
-        self.references: list[Known] = []
-        self._texts = texts
-        self._look_at = look_at
+    def __init__(self, index: Mapping[str, int], sources: Sources) -> None:
+        self._index = index
+        self._sources = sources
+        self._texts: dict[str, Known] = {}
+        self._references: list[Known] = []
+        self._left = 0
+
+    def whole(self, args: dict[str, Any]) -> tuple[Hashable, list[Known]]:
+        """The outline of all arguments, and the references in it.
+
+        Raises:
+            _Strange: There is none.
+        """
+        self._references = []
         self._left = _MAX_VALUES
+        return self._fields(args, _MAX_DEPTH), self._references
 
-    def of(self, value: Any, depth: int) -> Hashable:
+    def _of(self, value: Any, depth: int) -> Hashable:
         # Of these very types: a subclass may say anything of itself.
         kind = type(value)
         if kind is str:
             return self._text(value)
         if kind is list:
-            return self._parts(["["], value, depth)
+            return self._elements(value, depth)
         if kind is dict:
-            return self._fields(value, depth)
+            return self._object(value, depth)
         if value is None or kind is bool:
             return value  # type: ignore[no-any-return]
         if kind is int and value.bit_length() <= _MAX_BITS:
@@ -190,40 +183,67 @@ class _Outline:
 
     def _text(self, text: str) -> Hashable:
         if "${" in text:
-            known = self._texts[text] = self._look_at(_parse(text))
-            self.references.append(known)
+            simple = _WHOLE_OUTPUT.fullmatch(text)
+            reference = Reference(simple[1]) if simple is not None else _parse(text)
+            known = self._texts[text] = self._look_at(reference)
+            self._references.append(known)
             return _HERE
         if not text.isascii() and text_fault(text) is not None:
             raise _Strange
         return text
 
-    def _fields(self, fields: dict[Any, Any], depth: int) -> Hashable:
+    def _object(self, fields: dict[Any, Any], depth: int) -> Hashable:
         if "$step" in fields:
-            self.references.append(self._look_at(_parse_object(fields)))
+            self._references.append(self._look_at(_parse_object(fields)))
             return _HERE
-        for key in fields:
-            if type(key) is not str or (not key.isascii() and text_fault(key) is not None):
-                raise _Strange
-        return self._parts(["{", *fields], fields.values(), depth)
+        return self._fields(fields, depth)
 
-    def _parts(self, outline: list[Hashable], parts: Collection[Any], depth: int) -> Hashable:
-        self._left -= len(parts)
+    def _fields(self, fields: dict[Any, Any], depth: int) -> Hashable:
+        self._left -= len(fields)
         if self._left < 0 or not depth:
             raise _Strange
-        known_text = self._texts.get
-        for part in parts:
-            if type(part) is str and (known := known_text(part)) is not None:
-                self.references.append(known)
-                outline.append(_HERE)
-            else:
-                outline.append(self.of(part, depth - 1))
+        outline: list[Hashable] = ["{"]
+        for key, value in fields.items():
+            if type(key) is not str or (not key.isascii() and text_fault(key) is not None):
+                raise _Strange
+            outline.append(key)
+            outline.append(self._elements(value, depth - 1) if type(value) is list else self._part(value, depth - 1))
         return tuple(outline)
+
+    def _elements(self, elements: list[Any], depth: int) -> Hashable:
+        self._left -= len(elements)
+        if self._left < 0 or not depth:
+            raise _Strange
+        outline: list[Hashable] = ["["]
+        add, known_text, references = outline.append, self._texts.get, self._references
+        for part in elements:
+            if type(part) is not str:
+                add(self._of(part, depth - 1))
+            elif (known := known_text(part)) is None:
+                add(self._text(part))
+            else:
+                references.append(known)
+                add(_HERE)
+        return tuple(outline)
+
+    def _part(self, value: Any, depth: int) -> Hashable:
+        if type(value) is str and (known := self._texts.get(value)) is not None:
+            self._references.append(known)
+            return _HERE
+        return self._of(value, depth)
+
+    def _look_at(self, reference: Reference) -> Known:
+        name = reference.step
+        source = name if name in self._index else None
+        # An item is of another list in each step.
+        if name == "item" or (source is None and name != "input"):
+            return reference, source, WRONG
+        found = self._sources.look_up(reference)
+        return reference, source, found.types if found.missing is None else WRONG
 
 
 def _parse(text: str) -> Reference:
     """Read a reference that is a whole text."""
-    if (simple := _WHOLE_OUTPUT.fullmatch(text)) is not None:
-        return Reference(simple[1])
     whole = HOLE.fullmatch(text)
     if whole is None or whole[1] is None or text[-1] != "}" or text_fault(text) is not None:
         raise _Strange

@@ -17,12 +17,12 @@ def drop_nulls(tree: dict[str, Any], toolbox: Toolbox) -> None:
     """Leave out every null of a parsed plan that stands for an argument that may be left out and takes no null."""
     steps = tree.get("steps")
     for step in steps if isinstance(steps, list) else ():
-        if not isinstance(step, dict) or not isinstance(step.get("args"), dict):
+        args = step.get("args") if isinstance(step, dict) else None
+        if not isinstance(args, dict) or None not in args.values():
             continue
         name = step.get("tool")
         if isinstance(name, str) and name in toolbox:
             arguments = toolbox[name].arguments
-            args = step["args"]
             step["args"] = {key: args[key] for key in args if args[key] is not None or not _is_surplus(key, arguments)}
 
 

@@ -119,7 +119,8 @@ def scope_of(
 ) -> Scope:
     """The scope of a whole plan; its ids are checked."""
     index = check_ids(plan.steps, findings)
-    sources = Sources({id_: plan.steps[place] for id_, place in index.items()}, dict(toolbox), inputs)
+    steps = plan.steps
+    sources = Sources({id_: steps[place] for id_, place in index.items()}, dict(toolbox), inputs)
     # Made in one go, in which no other thread gets a turn: of a million, that takes too long.
     ids = frozenset(index) if len(index) <= _MANY_IDS else None
     return Scope(policy, findings, index, facts_of(toolbox, policy), sources, ids, executors, secrets)

@@ -63,9 +63,10 @@ class Sources:
         if step.fallback is not None:
             return self._lenient(step, look_up([*self._schemas(step.tool), *self._schemas(step.fallback)], path))
         key = (step.tool, path)
-        if key not in self._memo:
-            self._memo[key] = look_up(self._schemas(step.tool), path)
-        return self._lenient(step, self._memo[key])
+        found = self._memo.get(key)
+        if found is None:
+            found = self._memo[key] = look_up(self._schemas(step.tool), path)
+        return found if step.on_failure is None else self._lenient(step, found)
 
     def list_behind(self, items: Template | None) -> Reference | None:
         """The reference that the list of a for_each is, if it is one, to something that exists."""

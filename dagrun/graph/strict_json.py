@@ -7,7 +7,8 @@ import re
 from typing import Any, Final
 
 from dagrun.errors import PlanRefused, Problem
-from dagrun.graph.parsed import BadNumber, make_float, make_int, make_object, too_deep
+from dagrun.graph.parsed import Clean, Maker, too_deep
+from dagrun.graph.plain_json import text_fault
 
 # The next bracket, or the end. Texts are skipped whole, unclosed ones to the end; possessive, so that nothing is ever
 # tried twice, and with the end as a match, so that a tail without brackets is not tried at each of its characters.
@@ -21,7 +22,7 @@ def parse_json(text: str, max_depth: int) -> Any:
 
     Returns:
         Plain JSON, with a `Repeated` for each object in which a key stands twice, and a `BadNumber` for each number
-        that no plan may hold.
+        that no plan may hold. An object in which there is none of that, and no text that no plan may hold, is `Clean`.
 
     Raises:
         PlanRefused: The text is not JSON, or nested deeper than *max_depth*.
@@ -29,16 +30,20 @@ def parse_json(text: str, max_depth: int) -> Any:
     # Before parsing: Python's parser fails on depth in a way of its own, at a depth that depends on the caller's.
     if _is_deeper(text, max_depth):
         raise too_deep(max_depth)
+    maker = Maker()
     try:
-        return json.loads(
+        tree = json.loads(
             text,
-            object_pairs_hook=make_object,
-            parse_int=make_int,
-            parse_float=make_float,
-            parse_constant=BadNumber,
+            object_pairs_hook=maker.of_pairs,
+            parse_int=maker.integer,
+            parse_float=maker.fraction,
+            parse_constant=maker.constant,
         )
     except json.JSONDecodeError as error:
         raise PlanRefused([broken("JSON", error.lineno, error.colno, _reason(error.msg))]) from None
+    if type(tree) is dict and not maker.has_marked and "\\u" not in text and text_fault(text) is None:
+        return Clean(tree)  # what is in its texts stands in *text* itself, or behind a backslash and a "u"
+    return tree
 
 
 def broken(syntax: str, line: int, column: int, reason: str) -> Problem:

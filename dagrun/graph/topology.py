@@ -28,6 +28,8 @@ def check_cycles(dependencies: Mapping[str, Collection[str]], index: Mapping[str
         Whether every step stands after all that it waits for.
     """
     settled, loose = _loose_part(dependencies)
+    if not loose:
+        return True
     count = sum(len(dependencies[id_]) for id_ in loose)
     if count > MAX_LOOSE_EDGES:
         findings.add("DR114", WHOLE_PLAN, "steps", count=f"{count:,}", limit=f"{MAX_LOOSE_EDGES:,}")
@@ -36,7 +38,7 @@ def check_cycles(dependencies: Mapping[str, Collection[str]], index: Mapping[str
     graph.add_nodes_from(loose)
     graph.add_edges_from((need, id_) for id_ in loose for need in dependencies[id_] if need not in settled)
     if nx.is_directed_acyclic_graph(graph):
-        return not graph
+        return False
     # Never `find_cycle`: on a dense graph without a cycle it takes for ever, and most of this one may be such.
     knots = [knot for knot in nx.strongly_connected_components(graph) if len(knot) > 1]
     for knot in sorted(knots, key=lambda knot: min(index[id_] for id_ in knot))[:_MAX_CYCLES]:

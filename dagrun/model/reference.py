@@ -33,7 +33,7 @@ class BadReference(ValueError):
     """A text is not a reference; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # a check makes one per step at least; never changed all the same
 class Reference:
     """A part of the output of a step: ``load.rows[0].total``.
 

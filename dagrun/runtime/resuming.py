@@ -91,7 +91,8 @@ class Resumption:
         for node in nodes:  # all of them, before anything follows from one: that may end the run
             if node.is_in_flight:
                 self._scheduler.end_interrupted(node)
-        self._line_up([node for node in nodes if node.state is State.READY])
+        # Asked anew: what follows from such an end may not be in its place yet; see `fans`.
+        self._line_up([node for node in graph.nodes.values() if node.state is State.READY])
         self._get_lost_outputs()
         for node in nodes:
             if graph.stopping is None:

@@ -189,7 +189,8 @@ class Scheduler:
         slot = self._begin(node, own.scope, is_fresh)
         if slot is None:
             self._record.deliver()  # the next change may be an hour away
-            return True
+            # What looks at its arguments is the host's, and may have told it to stop.
+            return not own.scope.cancel_called
         outcome: Outcome | None = None  # stands when the attempt was cancelled, alone or with all around it
         try:
             if self._is_written and self._attempts.must_be_written(slot.tool):
