@@ -9,8 +9,8 @@ READY := $(VENV)/.ready
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help env test rigs night check lint format types floors bench bench-check bench-full bench-peers demo demo-model \
-  clean
+.PHONY: help env test rigs night check lint format types floors bench bench-runs bench-check bench-full bench-peers demo \
+  demo-model clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,14 +45,16 @@ floors: $(READY) ## check that imports go down the floors of the house
 bench: $(READY) ## measure what dagrun costs per step, and how long whole plans take (5 minutes, on a quiet machine)
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/modes.py
-	$(BIN)/python benchmarks/replanning.py
-	$(BIN)/python benchmarks/splicing.py
-	$(BIN)/python benchmarks/streaming.py
-	$(BIN)/python benchmarks/journal.py
 	$(BIN)/python benchmarks/latency.py
 	$(BIN)/python benchmarks/many_runs.py
 	$(BIN)/python benchmarks/ordering.py
 	$(BIN)/python benchmarks/hedging.py
+
+bench-runs: $(READY) ## measure what it costs to change a plan, to stream it, and to write its run down (3 minutes)
+	$(BIN)/python benchmarks/replanning.py
+	$(BIN)/python benchmarks/splicing.py
+	$(BIN)/python benchmarks/streaming.py
+	$(BIN)/python benchmarks/journal.py
 
 bench-check: $(READY) ## compare a part of the benchmarks with what was last recorded (a minute and a half at most)
 	$(BIN)/python benchmarks/check.py

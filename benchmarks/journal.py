@@ -248,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = command.parser_of(__doc__, "three pairs each").parse_args(arguments)
     print(HEAD)
     with tempfile.TemporaryDirectory() as folder:
-        rows, openings, effects = anyio.run(measure, 3 if options.quick else 7, Path(folder))
+        rows, openings, effects = anyio.run(measure, 3 if options.quick else 9, Path(folder))
     if (out := command.folder_of(options)) is not None:
         results = environment.describe() | {
             "steps": STEPS,

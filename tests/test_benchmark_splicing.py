@@ -60,7 +60,7 @@ def test_only_apply_has_a_must_and_only_without_a_limit() -> None:
 
 
 def test_of_the_biggest_plans_one_shape_has_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To make them takes most of the time; `make bench` has five minutes for everything."""
+    """To make them takes most of the time; `make bench-runs` has three minutes for everything."""
     asked: list[tuple[Any, ...]] = []
     monkeypatch.setattr(splicing, "measure_row", lambda *facts: asked.append(facts))
 
