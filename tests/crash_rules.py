@@ -10,12 +10,12 @@ from crash_cases import Case
 from crash_process import RUN, Ended, Instant
 from crash_world import FREE, MOST_TOKENS, ONCE, TOOLS, World
 from dagrun.api.replaying import replayed
+from dagrun.graph.building import kind_of
 from dagrun.graph.checked import CheckedPlan
 from dagrun.graph.contracts import checked_from, recorded_toolbox
 from dagrun.graph.fold import fold, state_hash
 from dagrun.graph.limits import make_frontier
 from dagrun.graph.live import LiveGraph
-from dagrun.graph.releasing import live_graph
 from dagrun.model.call_event import PlannerAsked
 from dagrun.model.codec import decode, encode
 from dagrun.model.event import (
@@ -184,7 +184,7 @@ def _replays(events: Sequence[Event], ended: Ended) -> Iterator[str]:
             yield "a replay gives another state"
         for plan in _plans(first.opening, ended.texts[0]):
             frontier, caps_of = make_frontier(plan, None, lambda: None)
-            graph = live_graph(plan, first.opening.inputs, frontier, caps_of)
+            graph = kind_of(plan)(plan, first.opening.inputs, frontier, caps_of)
             fold(graph, events, RUN)
             if state_hash(graph) != ended.hash:
                 yield f"folded again, with {type(plan.toolbox['look']).__name__}s, the state is another one"

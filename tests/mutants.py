@@ -273,8 +273,8 @@ class LosesWakeUps(Workers):
 class OverlooksWhatWasLeftOpen(OwnScope):
     """A step that has left a scope of its own open in that of its worker is taken for one that ended as it should."""
 
-    def is_left_clean(self) -> bool:
-        return True
+    def close_leaks(self) -> bool:
+        return False
 
 
 class StaysInACancelledScope(Scheduler):

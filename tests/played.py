@@ -7,13 +7,13 @@ from collections.abc import Collection
 from typing import Any
 
 from dagrun.errors import Problem
+from dagrun.graph.building import kind_of
 from dagrun.graph.check import check_plan
 from dagrun.graph.checked import CheckedPlan
 from dagrun.graph.limits import make_frontier
 from dagrun.graph.live import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.patch import CheckedPatch, Origin, Splicer
-from dagrun.graph.releasing import live_graph
 from dagrun.model.event import AttemptEnded, AttemptStarted, Event, RunEnded, RunStarted, Spliced, StepExpanded
 from dagrun.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery, State, Status
 from dagrun.model.patch import Add, Consequence, Drop, Patch, Replace, Rewire
@@ -54,7 +54,7 @@ class Played:
 
     def _begin(self, plan: CheckedPlan, inputs: Any) -> None:
         frontier, caps_of = make_frontier(plan, None, lambda: None)
-        self.graph = live_graph(plan, encode(inputs or {}), frontier, caps_of)
+        self.graph = kind_of(plan)(plan, encode(inputs or {}), frontier, caps_of)
         self.splicer = Splicer(self.graph)
         self.events: list[Event] = []
         self.apply(RunStarted, "run", len(plan.steps), plan.plan.goal, 0.0)

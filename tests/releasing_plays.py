@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from dagrun import Step, Toolbox
+from dagrun.graph.building import kind_of
 from dagrun.graph.fold import fold
 from dagrun.graph.limits import make_frontier
 from dagrun.graph.node import Node
-from dagrun.graph.releasing import ReleasingGraph, live_graph
+from dagrun.graph.releasing import ReleasingGraph
 from dagrun.model.brief import Trigger
 from dagrun.model.outcome import TriggerKind
 from dagrun.model.tool import make_tool
@@ -58,7 +59,7 @@ def _is_gone(node: Node) -> bool:
 def folded(played: Played) -> ReleasingGraph:
     """The same run from its events."""
     plan = played.graph.plan
-    graph = live_graph(plan, played.graph.inputs, make_frontier(plan, None, lambda: None)[0])
+    graph = kind_of(plan)(plan, played.graph.inputs, make_frontier(plan, None, lambda: None)[0])
     fold(graph, played.events, "run")
     assert isinstance(graph, ReleasingGraph)
     return graph

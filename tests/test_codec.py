@@ -17,6 +17,7 @@ from typing import Any, Final
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from dagrun.errors import ContractError, RecordRefused, UnknownFormat, ValueRefused
 from dagrun.model import event as events
@@ -28,7 +29,7 @@ from dagrun.model.opening import Opening
 from dagrun.model.outcome import PROCEED, Decision, Outcome, Recovery, State
 from dagrun.model.patch import Add, Consequence
 from dagrun.model.plan import Plan, RetryRule, Step
-from dagrun.model.policy import Policy
+from dagrun.model.policy import HedgeRule, Policy
 from dagrun.model.question import Answer
 from dagrun.model.value import Stored, Unavailable, to_json
 from dagrun.model.value import decode as decode_value
@@ -230,6 +231,16 @@ def test_infinity_is_kept_and_nan_refused() -> None:
             encode(event)
     with pytest.raises(ValueRefused, match="not a JSON value"):
         encode(events.QuestionAnswered(1, 0.0, "q", "", Answer("approve", math.nan), None))
+
+
+def test_no_limit_is_infinite() -> None:
+    """The policy and the plan are on record with the run, and no JSON can say it: it would come back as none at all."""
+    for kind in (Policy, HedgeRule, RetryRule):
+        numbers = [name for name, field in kind.model_fields.items() if "float" in str(field.annotation)]
+        assert numbers
+        for name, number in itertools.product(numbers, (math.inf, math.nan)):
+            with pytest.raises(ValidationError):
+                kind.model_validate({name: number})
 
 
 def test_figures_of_other_types_are_recorded_as_plain_ones() -> None:

@@ -21,17 +21,18 @@ from acts import STAGE, TOOLS, Stage
 from dagrun import Add, Drop, Event, Plan, Policy, Step
 from dagrun.api import check
 from dagrun.errors import SpliceRefused
-from dagrun.graph.building import build
+from dagrun.graph.building import build, kind_of
 from dagrun.graph.critical import Expected
-from dagrun.graph.fans import FanningGraph, ReleasingFanningGraph, kind_of
+from dagrun.graph.fans import FanningGraph, ReleasingFanningGraph
 from dagrun.graph.fold import state_hash
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.live import LiveGraph
 from dagrun.graph.node import Node
+from dagrun.graph.releasing import ReleasingGraph
 from dagrun.model.event import AttemptEnded, AttemptStarted, GoalChanged, Progress, RunStarted
 from dagrun.model.outcome import PROCEED, Outcome, State
 from dagrun.model.patch import Patch
-from dagrun.model.value import encode
+from dagrun.model.value import RELEASED, encode
 from random_cases import make_case
 from simulation import replaced, simulate
 
@@ -49,6 +50,13 @@ class Pairs(Small):
     """Tells two at a time."""
 
     portion = 2
+
+
+class SmallReleasing(ReleasingFanningGraph):
+    """The same, and lets go of what nobody needs any more."""
+
+    many = 0
+    portion = 1
 
 
 class Nobody(Frontier):
@@ -143,6 +151,24 @@ def test_runs_end_as_with_all_told_at_once_and_as_their_record_says(seeds: range
         assert state_hash(_folded(small)) == state_hash(small.graph), seed
         delayed += small.delayed
     assert delayed > 20  # else nothing was told later, and nothing is shown
+
+
+@pytest.mark.rigs
+def test_what_is_released_is_the_same_however_steps_are_told() -> None:
+    """A step that has not been told yet has not read what it waits for."""
+    delayed = gone = 0
+    for seed in range(20):
+        plain, small = _play(seed, ReleasingGraph), _play(seed, SmallReleasing)
+        assert _ends(small.graph) == _ends(plain.graph), seed
+        assert _released(small.graph) == _released(plain.graph), seed
+        delayed += small.delayed
+        gone += len(_released(small.graph))
+    assert delayed > 20
+    assert gone > 20
+
+
+def _released(graph: LiveGraph) -> set[str]:
+    return {id_ for id_, node in graph.nodes.items() if node.value is RELEASED}
 
 
 def _ends(graph: LiveGraph) -> tuple[object, dict[str, str]]:

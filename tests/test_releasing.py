@@ -268,21 +268,6 @@ def test_a_reader_that_is_dropped_needs_nothing_any_more() -> None:
     assert released(played) == {"a"}
 
 
-def test_a_reader_that_failed_and_is_dropped_hides_no_other() -> None:
-    """What was looked at before is at another place then."""
-    played = play(reads("a"), *(reads(id_, "a") for id_ in "bcd"), reads("last", "c", "d"))
-    gives(played, "a")
-    played.start("c")
-    played.fail("b", Recovery.GIVE_UP)
-    played.splice(Drop(id="b"))
-
-    gives(played, "d")
-    before = released(played)
-    played.end("c", TEXT)
-
-    assert (before, released(played)) == (set(), {"a"})
-
-
 # What it costs -------------------------------------------------------------------------------------------------------
 
 

@@ -133,6 +133,7 @@ def _asked() -> Iterator[str]:
 
 
 def _hidden() -> Iterator[str]:
+    """A reader that failed and is dropped: what was looked at before is at another place then."""
     run = play(reads("a"), *(reads(id_, "a") for id_ in "bcd"), reads("last", "c", "d"))
     gives(run, "a")
     run.start("c")
@@ -141,6 +142,10 @@ def _hidden() -> Iterator[str]:
     gives(run, "d")
     if released(run):
         yield "what c reads is gone before it has ended"
+        return
+    run.end("c", TEXT)
+    if released(run) != {"a"}:
+        yield "what nobody needs is held"
 
 
 def _read() -> Iterator[str]:
@@ -162,6 +167,11 @@ def _opened() -> Iterator[str]:
     drop_values(graph)
     if graph.nodes["a"].value is RELEASED:
         yield "what is open again cannot be called"
+
+
+def test_the_real_parts_pass_the_plays() -> None:
+    """Otherwise that a mutant is caught by them says nothing."""
+    assert list(played({})) == []
 
 
 def crashed(parts: Parts) -> Iterator[str]:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dagrun.errors import JournalDamaged
+from dagrun.graph.building import build
 from dagrun.graph.contracts import checked_from, recorded_toolbox
+from dagrun.graph.critical import Expected
 from dagrun.graph.fold import fold, state_hash
 from dagrun.graph.history import PlanHistory
-from dagrun.graph.limits import make_frontier
 from dagrun.graph.live import LiveGraph
-from dagrun.graph.releasing import live_graph
 from dagrun.model.event import Event, RunEnded, RunStarted
 from dagrun.model.journal import Journal
 from dagrun.model.opening import Opening
@@ -106,11 +106,6 @@ def replayed(run_id: str, events: Sequence[Event]) -> Replayed:
         plan = checked_from(opening, recorded_toolbox(opening), opening.policy)
     except Exception as error:
         raise JournalDamaged(run_id, 1, f"what the run was opened with cannot be run: {error}") from error
-    frontier, caps_of = make_frontier(plan, None, _nothing)
-    graph = live_graph(plan, opening.inputs, frontier, caps_of)
+    graph = build(plan, opening.inputs, None, Expected(plan)).graph
     fold(graph, events, run_id)
     return Replayed(run_id, events, opening, graph)
-
-
-def _nothing() -> None:
-    pass

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 from dagrun.graph.checked import CheckedPlan
 from dagrun.graph.critical import Expected
-from dagrun.graph.fans import kind_of
+from dagrun.graph.fans import FanningGraph, ReleasingFanningGraph
 from dagrun.graph.frontier import Cap, Frontier
 from dagrun.graph.limits import make_frontier
 from dagrun.graph.live import LiveGraph
+from dagrun.graph.releasing import ReleasingGraph
 from dagrun.model.value import Stored
 
 
@@ -50,3 +51,13 @@ def build(plan: CheckedPlan, inputs: Stored, shared: Cap | None, expected: Expec
     built.frontier, caps_of = make_frontier(plan, shared, built.has_room, expected)
     built.graph = kind_of(plan)(plan, inputs, built.frontier, caps_of, expected)
     return built
+
+
+def kind_of(plan: CheckedPlan) -> type[LiveGraph]:
+    """The live graph for *plan*: what only few plans need costs the others nothing."""
+    has_fan = len(plan.steps) > FanningGraph.many and any(
+        len(after) > FanningGraph.many for after in plan.successors.values()
+    )
+    if plan.policy.release_outputs:
+        return ReleasingFanningGraph if has_fan else ReleasingGraph
+    return FanningGraph if has_fan else LiveGraph

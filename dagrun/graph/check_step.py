@@ -7,12 +7,12 @@ from itertools import filterfalse
 from typing import Final
 
 from dagrun.graph.approval import asks_of
+from dagrun.graph.argument_forms import Filled
 from dagrun.graph.check_arguments import Call
 from dagrun.graph.check_references import StepReferences
 from dagrun.graph.check_secrets import leak_in
 from dagrun.graph.check_tools import check_executor, check_fallback, check_tool
 from dagrun.graph.checked import CheckedStep
-from dagrun.graph.forms import Filled
 from dagrun.graph.plain_json import EMPTY_ARGS, compile_value, is_plain_json
 from dagrun.graph.scope import Scope, ToolFacts, least
 from dagrun.model.plan import Step

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import ClassVar, Final
 
-from dagrun.graph.checked import CheckedPlan
 from dagrun.graph.live import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.releasing import ReleasingGraph
@@ -137,13 +136,3 @@ class FanningGraph(LiveGraph):
 
 class ReleasingFanningGraph(FanningGraph, ReleasingGraph):
     """The same, which lets go of what nobody needs any more."""
-
-
-def kind_of(plan: CheckedPlan) -> type[LiveGraph]:
-    """The live graph for *plan*: what only few plans need costs the others nothing."""
-    has_fan = len(plan.steps) > FanningGraph.many and any(
-        len(after) > FanningGraph.many for after in plan.successors.values()
-    )
-    if plan.policy.release_outputs:
-        return ReleasingFanningGraph if has_fan else ReleasingGraph
-    return FanningGraph if has_fan else LiveGraph

@@ -12,9 +12,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
-from dagrun.graph.checked import CheckedPlan, CheckedStep
-from dagrun.graph.critical import Expected
-from dagrun.graph.frontier import Cap, Frontier
 from dagrun.graph.live import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.event import Event, RunReopened, Spliced
@@ -24,18 +21,6 @@ from dagrun.model.value import RELEASED, Stored
 
 # Numbers and truth values take no more room than what would stand in their place.
 _LARGE: Final = frozenset((bytes, str))
-
-
-def live_graph(
-    plan: CheckedPlan,
-    inputs: Stored,
-    frontier: Frontier,
-    caps_of: Callable[[CheckedStep], tuple[Cap, ...]] | None = None,
-    expected: Expected | None = None,
-) -> LiveGraph:
-    """Make the live graph that the policy of *plan* wants; see `LiveGraph`."""
-    kind = ReleasingGraph if plan.policy.release_outputs else LiveGraph
-    return kind(plan, inputs, frontier, caps_of, expected)
 
 
 class ReleasingGraph(LiveGraph):

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dagrun.graph.approval import EVERY_TOOL
+from dagrun.graph.argument_forms import Forms
 from dagrun.graph.check_ids import check_ids
 from dagrun.graph.findings import Findings
-from dagrun.graph.forms import Forms
 from dagrun.graph.json_types import Types, look_up
 from dagrun.graph.sources import Sources
 from dagrun.model.plan import Plan

@@ -90,7 +90,7 @@ class HedgeRule(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     quantile: float = Field(default=0.95, ge=0.5, lt=1)
-    most_medians: float = Field(default=3.0, gt=1)
+    most_medians: float = Field(default=3.0, gt=1, allow_inf_nan=False)
     min_calls: int = Field(default=20, ge=1, le=500)
     tools: Names = ()
     max_share: float = Field(default=0.1, gt=0, le=1)

@@ -46,13 +46,13 @@ class OwnScope:
             return error is not None and is_cancellation(error)
         return bool(self.scope.__exit__(kind, error, trace))
 
-    def is_left_clean(self) -> bool:
-        """Whether the step that has just ended has left nothing open; if it has, that is closed by force."""
+    def close_leaks(self) -> bool:
+        """Close by force what the step that has just ended has left open; say whether there was anything."""
         if self._is_innermost():
-            return True
+            return False
         self.has_leaked = True
         try:
             self.scope.__exit__(None, None, None)
         except RuntimeError:
             leave_leaked_scopes(self.scope)
-        return False
+        return True

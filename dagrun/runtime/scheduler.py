@@ -202,7 +202,7 @@ class Scheduler:
                 outcome = await self._review(slot, given, self._reviews)
         finally:
             slot.has_left = True
-            if not own.is_left_clean():
+            if own.close_leaks():
                 outcome = leaked_outcome(slot)
             if outcome is None or outcome.state is not _SUCCEEDED or slot.was_interrupted:
                 self._notice_cancellation(slot)
