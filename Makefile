@@ -59,7 +59,7 @@ bench-runs: $(READY) ## measure what it costs to change a plan, to stream it, an
 bench-check: $(READY) ## compare a part of the benchmarks with what was last recorded (a minute and a half at most)
 	$(BIN)/python benchmarks/check.py
 
-bench-peers: $(READY) ## compare with other engines, each in an environment of its own in .peers/ (12 minutes)
+bench-peers: $(READY) ## compare with other engines, each in an environment of its own in .peers/ (16 minutes)
 	PYTHONPATH=benchmarks $(BIN)/python -m peers.environments || true
 	PYTHONPATH=benchmarks $(BIN)/python -m peers.compare
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from heapq import heappop, heappush
 from typing import Any, Final
 
@@ -144,11 +144,11 @@ class MiscountsChildren(LiveGraph):
 class SkipsOneLevel(Record):
     """What cannot run any more is skipped, but not what comes after that."""
 
-    def _skip_blocked(self, cause: Node) -> None:
+    def skipping(self, cause: Node) -> Iterator[None]:
         for node in cause.successors:
             if node.state is State.BLOCKED:
                 node.successors, kept = [], node.successors
-                super()._skip_blocked(cause)
+                yield from super().skipping(cause)
                 node.successors = kept
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dagrun.graph.answers import GOAL
 from dagrun.graph.node import Node
@@ -20,6 +20,7 @@ from dagrun.model.event import (
     StepSettled,
 )
 from dagrun.model.outcome import Recovery, State
+from dagrun.runtime.sweep import Sweep
 from splice_rules import queued
 
 if TYPE_CHECKING:
@@ -212,10 +213,16 @@ def _misplaced(graph: WatchedGraph, node: Node) -> Iterator[str]:
         yield f"{node}, and {bad} of its dependencies are bad"
 
 
+ORDINARY_PORTION: Final = Sweep.portion
+
+
 def unfinished(graph: WatchedGraph) -> Iterator[str]:
     """Say what is half done; asked only between changes."""
+    # In portions, what is blocked while a run is ended early waits for its turn.
+    is_swept = graph.stopping is not None and Sweep.portion < ORDINARY_PORTION
     for node in graph.nodes.values():
-        if node.state is State.BLOCKED and not graph.is_frozen and graph.open.isdisjoint(node.plan.depends_on):
+        is_left = node.state is State.BLOCKED and not graph.is_frozen and not is_swept
+        if is_left and graph.open.isdisjoint(node.plan.depends_on):
             yield f"{node} is left blocked"
         is_over = node.children is not None and not node.missing and not node.state.is_settled
         if is_over and not any(child.id in graph.open for child in node.children or ()):

@@ -10,6 +10,8 @@ import pytest
 
 import full
 from full import Held, Row
+from stopped import Stopped, measure_stopped
+from ticker import Ticker
 
 
 def row(shape: str = "chain", steps: int = 10, **changed: float) -> Row:
@@ -63,12 +65,29 @@ def test_what_is_saved_is_what_both_differ_by() -> None:
     assert full.held_lines([held[1], Held("kept", 10, 30.0, 3_400.0)])[-1].endswith("MISSED")
 
 
+def test_a_chain_that_is_cancelled_is_measured() -> None:
+    """It is looked at whether all of it was cancelled."""
+    found = measure_stopped(40)
+
+    assert found.steps == 40
+    assert min(found.cpu, found.lag) > 0
+    assert full.stopped_lines([found])[-1].endswith("ok")
+    assert full.stopped_lines([Stopped(40, 1.0, 51.0)])[-1].endswith("MISSED")
+
+
+def test_of_several_rounds_the_median_counts() -> None:
+    """One slow round says more about the machine."""
+    found = full.middle_of([row(open=9.0, run=1.0), row(open=2.0, run=2.0), row(open=3.0, run=30.0)])
+
+    assert (found.open, found.run, found.steps) == (3.0, 2.0, 10)
+
+
 @pytest.mark.anyio
 @pytest.mark.real_time
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_the_ticker_notes_for_how_long_it_got_no_turn() -> None:
     """Its own sleep is no lag, and what the process computes meanwhile is."""
-    ticker = full.Ticker()
+    ticker = Ticker()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ticker.tick)
         await anyio.sleep(0.01)

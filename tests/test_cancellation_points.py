@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dagrun.runtime.sweep import Sweep
 from fuzz import AROUND, Report, run_case
 from random_cases import Case, make_case
 from seeds import choose_seeds
@@ -43,6 +44,13 @@ def check_everywhere(seed: int) -> int:
 def test_a_run_settles_wherever_it_is_cancelled(seed: int) -> None:
     """Every step settles, every attempt ends, no task, slot or event is lost, whatever the cancellation interrupts."""
     assert check_everywhere(seed) > 30
+
+
+@pytest.mark.parametrize("portion", [1, 3])
+def test_a_run_settles_in_portions_wherever_it_is_cancelled(portion: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same where what has not started is settled a few steps at a time."""
+    monkeypatch.setattr(Sweep, "portion", portion)
+    assert check_everywhere(11) > 30
 
 
 @pytest.mark.rigs(seconds=40)

@@ -235,7 +235,10 @@ def test_the_forms_live_as_long_as_a_check() -> None:
     """Two scopes of the same toolbox share nothing that was found."""
     plan = plan_of({"parcels": ["${a}"]})
     toolbox = dagrun.Toolbox(make, weigh)
-    first, second = (scope_of(plan, toolbox, Policy(), Findings(), inputs=None, executors=frozenset()) for _ in "ab")
+    index = {step.id: place for place, step in enumerate(plan.steps)}
+    first, second = (
+        scope_of(plan, index, toolbox, Policy(), Findings(), inputs=None, executors=frozenset()) for _ in "ab"
+    )
 
     def found(scope: Scope) -> bool:
         filled = scope.forms.of(plan.steps[2].args)

@@ -14,6 +14,7 @@ import pytest
 from dagrun.api import run
 from dagrun.model.event import AttemptEnded, Event
 from dagrun.model.plan import Plan, Step
+from dagrun.runtime.sweep import Sweep
 from fuzz import run_case
 from graphs import work
 from random_cases import make_case
@@ -59,6 +60,13 @@ def fuzz(seeds: Iterable[int]) -> Counter[str]:
 def test_some_seeds_keep_all_rules() -> None:
     """What breaks often is seen without waiting for the rig."""
     assert fuzz(range(40))["attempts"] > 100
+
+
+def test_runs_that_are_ended_in_portions_keep_all_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of these, about one in five is ended early, with other steps and tasks at work between the portions."""
+    monkeypatch.setattr(Sweep, "portion", 1)
+    done = fuzz(range(40))
+    assert done["cancelled"] > 10
 
 
 @pytest.mark.rigs(seconds=100)

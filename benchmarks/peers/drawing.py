@@ -102,7 +102,7 @@ def _draw_graph(axes: Axes, graph: str, peers: Sequence[str], rows: dict[str, di
         axes.barh(at, min(row["asked"], limit), color=COLOURS[peer], height=0.7, alpha=1 if peer == "dagrun" else 0.75)
         axes.vlines(row["bare"], at - 0.35, at + 0.35, colors="black", linewidth=1.5)
         axes.text(
-            min(row["asked"], limit) - 0.01 * limit if is_cut else row["asked"] + 0.01 * limit,
+            min(row["asked"], limit) - 0.01 * limit if is_cut else max(row["asked"], row["bare"]) + 0.01 * limit,
             at,
             f"{row['asked']:.3f}{' →' if row['asked'] > limit else ''}",
             ha="right" if is_cut else "left",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dagrun.graph.approval import EVERY_TOOL
 from dagrun.graph.checked import CheckedStep
-from dagrun.graph.findings import WHOLE_PLAN, Findings
+from dagrun.graph.findings import WHOLE_PLAN
 from dagrun.graph.scope import Scope, ToolFacts
 from dagrun.model.effect import Effect
 from dagrun.model.policy import Policy
@@ -16,47 +16,56 @@ from dagrun.model.reference import RESERVED, Template
 _MAX_NAMED = 10
 
 
-def advise(steps: Iterable[tuple[int, CheckedStep]], scope: Scope) -> None:
+def advise(steps: Sequence[CheckedStep], scope: Scope) -> None:
     """Look for what a careful reader of the plan would ask about.
 
     Args:
-        steps: Those that have been checked, with their places.
+        steps: Those of the plan that have been checked.
         scope: The plan, its tools and its policy; the advice goes to its findings.
     """
-    places = list(steps)
+    _unused_dependencies(steps, scope)
+    _repeated_calls(steps, scope)
+    _open_questions(steps, scope)
+    _limits_of_nothing(steps, scope)
+    _ceilings_that_bind_nothing(steps, scope)
+
+
+def _unused_dependencies(steps: Sequence[CheckedStep], scope: Scope) -> None:
     findings = scope.findings
-    _unused_dependencies(places, findings)
-    _repeated_calls(places, findings)
-    _open_questions(places, scope)
-    _limits_of_nothing(places, scope)
-    _ceilings_that_bind_nothing(places, scope)
-
-
-def _unused_dependencies(steps: list[tuple[int, CheckedStep]], findings: Findings) -> None:
-    free: set[str] | None = None
-    for index, checked in steps:
+    awaited: set[str] | None = None
+    for checked in steps:
         declared = checked.step.depends_on
         if not declared or checked.value_sources.issuperset(declared):
             continue
-        if free is None:  # in many a plan nobody asks
+        if awaited is None:  # in many a plan nobody asks
             # To wait for the effect of a step is a good reason. What only computes or looks leaves nothing but its
             # output.
-            free = {checked.step.id for _, checked in steps if checked.tool.effect.is_free}
-        unused = free.intersection(declared) - checked.value_sources
+            awaited = _awaited(steps, scope)
+        unused = set(checked.depends_on).difference(awaited, checked.value_sources)
         for number, id_ in enumerate(declared if unused else ()):
             if id_ in unused:
-                findings.add("DR901", index, f"depends_on[{number}]", step=checked.step.id, dependency=id_)
+                findings.add(
+                    "DR901", scope.index[checked.step.id], f"depends_on[{number}]", step=checked.step.id, dependency=id_
+                )
         if not findings.wants("DR901"):
             return
 
 
-def _repeated_calls(steps: list[tuple[int, CheckedStep]], findings: Findings) -> None:
+def _awaited(steps: Sequence[CheckedStep], scope: Scope) -> set[str]:
+    """The steps for whose effect others may wait: fewer by far, in most plans, than those that have none."""
+    awaited = {checked.step.id for checked in steps if not checked.tool.effect.is_free}
+    if scope.findings.has_errors:  # of what is not in order, nobody knows what it leaves
+        awaited |= scope.index.keys() - {checked.step.id for checked in steps}
+    return awaited
+
+
+def _repeated_calls(steps: Sequence[CheckedStep], scope: Scope) -> None:
     # By the steps that they use at first: ids are compared much quicker than references.
     pure = Effect.PURE
-    is_right = not findings.has_errors
+    is_right = not scope.findings.has_errors
     first: dict[Any, int] = {}
     alike: dict[Any, list[int]] = {}
-    for place, (_, checked) in enumerate(steps):
+    for place, checked in enumerate(steps):
         if checked.tool.effect is pure and checked.items is None and checked.step.when is None:
             # Where nothing is wrong, these are what the arguments refer to, and what the condition on the output does.
             used = checked.value_sources if is_right and checked.success is None else _used(checked.args)
@@ -66,15 +75,16 @@ def _repeated_calls(steps: list[tuple[int, CheckedStep]], findings: Findings) ->
     calls: dict[Any, list[int]] = {}
     for key, places in alike.items():
         for place in places:
-            calls.setdefault((key, steps[place][1].args.holes), []).append(place)
+            calls.setdefault((key, steps[place].args.holes), []).append(place)
     for places in sorted(calls.values()):
         if len(places) < 2:
             continue
-        names = [steps[place][1].step.id for place in places[:_MAX_NAMED]]
+        names = [steps[place].step.id for place in places[:_MAX_NAMED]]
         if len(places) > _MAX_NAMED:
             names.append(f"… ({len(places)} in all)")
-        index, checked = steps[places[1]]
-        findings.add("DR902", index, steps=", ".join(names), tool=checked.tool.name)
+        checked = steps[places[1]]
+        index = scope.index[checked.step.id]
+        scope.findings.add("DR902", index, steps=", ".join(names), tool=checked.tool.name)
 
 
 def _used(args: Template) -> frozenset[str]:
@@ -82,21 +92,21 @@ def _used(args: Template) -> frozenset[str]:
     return args.sources.difference(RESERVED)
 
 
-def _open_questions(steps: list[tuple[int, CheckedStep]], scope: Scope) -> None:
+def _open_questions(steps: Sequence[CheckedStep], scope: Scope) -> None:
     """Ask what the policy leaves open: approval, time, and what happens on a failure."""
     findings, wants = scope.findings, scope.findings.wants
     impure = {name for name, facts in scope.tools.items() if facts.tool.effect is not Effect.PURE}
     unasked = {name for name in impure if _asks_nobody(scope.tools[name])}
     wants_time = True
-    for index, checked in steps:
+    for checked in steps:
         step, name = checked.step, checked.tool.name
         if name in unasked and wants("DR910"):
-            findings.add("DR910", index, "tool", step=step.id, tool=name)
+            findings.add("DR910", scope.index[step.id], "tool", step=step.id, tool=name)
         if wants_time and checked.timeout is None and step.deadline is None:
-            findings.add("DR911", index, step=step.id, tool=name)
+            findings.add("DR911", scope.index[step.id], step=step.id, tool=name)
             wants_time = wants("DR911")
         if name in impure and checked.fallback is None and step.on_failure is None and wants("DR912"):
-            findings.add("DR912", index, step=step.id, tool=name)
+            findings.add("DR912", scope.index[step.id], step=step.id, tool=name)
         if not impure and not wants_time:
             return
 
@@ -106,13 +116,13 @@ def _asks_nobody(facts: ToolFacts) -> bool:
     return not tool.effect.is_free and tool.needs_approval is None and not facts.may_ask
 
 
-def _limits_of_nothing(steps: list[tuple[int, CheckedStep]], scope: Scope) -> None:
+def _limits_of_nothing(steps: Sequence[CheckedStep], scope: Scope) -> None:
     """Name rules of the policy that are about nothing: a misspelt one would go unnoticed until it is needed."""
     limited = list(_limited(scope.policy))
     if not limited:
         return
     pools = {facts.pool for facts in scope.tools.values() if facts.pool is not None}
-    pools |= {checked.pool for _, checked in steps if checked.pool is not None}
+    pools |= {checked.pool for checked in steps if checked.pool is not None}
     known = {"tool": set(scope.tools), "pool": pools}
     for place, kind, name in limited:
         if name not in known[kind]:
@@ -135,12 +145,12 @@ def _limited(policy: Policy) -> Iterator[tuple[str, str, str]]:
             yield f"policy.approve[{number}].tool", "tool", rule.tool
 
 
-def _ceilings_that_bind_nothing(steps: list[tuple[int, CheckedStep]], scope: Scope) -> None:
+def _ceilings_that_bind_nothing(steps: Sequence[CheckedStep], scope: Scope) -> None:
     """Name tools of which nobody knows how much they may use: a ceiling stops the next call, and not this one."""
     policy = scope.policy
     if policy.max_tokens is None and policy.max_cost is None:
         return
-    called = {tool.name: tool for _, checked in steps for tool in (checked.tool, checked.fallback) if tool is not None}
+    called = {tool.name: tool for checked in steps for tool in (checked.tool, checked.fallback) if tool is not None}
     for tool in called.values():
         if tool.effect is Effect.PURE:  # it calls no model
             continue

@@ -7,10 +7,12 @@ from typing import Any
 
 from dagrun.errors import PlanRefused, Problem
 from dagrun.graph.advice import advise
+from dagrun.graph.check_ids import check_ids
 from dagrun.graph.check_references import check_output
 from dagrun.graph.check_step import check_step
 from dagrun.graph.checked import CheckedPlan, CheckedStep
 from dagrun.graph.findings import WHOLE_PLAN, Findings
+from dagrun.graph.portions import AT_ONCE, has_all, let_go
 from dagrun.graph.scope import Scope, scope_of
 from dagrun.graph.topology import check_cycles
 from dagrun.model.plan import Plan
@@ -79,10 +81,11 @@ def find_problems(
         findings.add("DR108", WHOLE_PLAN, "steps", count=count, limit=policy.max_steps)
         return findings.problems(), None
     known = frozenset(executors)
-    scope = scope_of(plan, toolbox, policy, findings, inputs=inputs, executors=known, secrets=secrets)
+    index = check_ids(plan.steps, findings)
+    scope = scope_of(plan, index, toolbox, policy, findings, inputs=inputs, executors=known, secrets=secrets)
     steps, is_ordered = _check_steps(scope, plan)
     output = check_output(scope, plan.output) if plan.output is not None else None
-    advise(steps, scope)
+    advise(list(steps.values()), scope)
     problems = findings.problems()
     if findings.has_errors or (strict and problems):
         return problems, None
@@ -90,14 +93,15 @@ def find_problems(
         plan=plan,
         toolbox=toolbox,
         policy=policy,
-        steps={checked.step.id: checked for _, checked in steps},
-        successors=_successors(plan, steps),
+        steps=steps,
+        successors=_successors(steps),
         output=output,
         advice=problems,
         is_ordered=is_ordered,
         executors=scope.executors,
         secrets=secrets,
     )
+    let_go(index)  # nothing that stays has kept it
     return problems, checked
 
 
@@ -107,23 +111,35 @@ def _count_steps(plan: Plan) -> int:
     return len(plan.steps) + sum(len(items) for items in lists if isinstance(items, list))
 
 
-def _check_steps(scope: Scope, plan: Plan) -> tuple[list[tuple[int, CheckedStep]], bool]:
-    steps = []
-    dependencies: dict[str, tuple[str, ...]] = {}
+def _check_steps(scope: Scope, plan: Plan) -> tuple[dict[str, CheckedStep], bool]:
+    """The steps by id, as far as there is something to run; and whether each stands after all that it waits for."""
+    steps: dict[str, CheckedStep] = {}
+    # A step after its dependencies is on no cycle, and neither is what it waits for: so nearly every plan is settled
+    # that people and planners write, at the speed of sets.
+    settled: set[str] = set()
+    loose: dict[str, tuple[str, ...]] = {}
     for index, step in enumerate(plan.steps):
         checked, waits_for = check_step(scope, index, step)
-        dependencies.setdefault(step.id, waits_for)
+        if has_all(settled, waits_for) and step.id not in loose:
+            settled.add(step.id)
+        elif step.id not in settled:  # of an id that is taken twice, the first counts
+            loose.setdefault(step.id, waits_for)
         if checked is not None:
-            steps.append((index, checked))
-    return steps, check_cycles(dependencies, scope.index, scope.findings)
+            steps.setdefault(step.id, checked)
+    if loose:
+        check_cycles(loose, settled, scope.index, scope.findings)
+    return steps, not loose
 
 
-def _successors(plan: Plan, steps: list[tuple[int, CheckedStep]]) -> dict[str, tuple[str, ...]]:
-    successors: dict[str, list[str]] = {step.id: [] for step in plan.steps}
-    for _, checked in steps:
-        needs = checked.depends_on
-        if needs:
-            id_ = checked.step.id
-            for need in needs:
-                successors[need].append(id_)
-    return dict(zip(successors, map(tuple, successors.values()), strict=True))
+def _successors(steps: Mapping[str, CheckedStep]) -> dict[str, tuple[str, ...]]:
+    after: dict[str, list[str]] = {id_: [] for id_ in steps}
+    for id_, checked in steps.items():
+        for need in checked.depends_on:
+            after[need].append(id_)
+    successors: dict[str, Any] = after  # a dict of its own would have to grow once more
+    ids = list(after)
+    for first in range(0, len(ids), AT_ONCE):
+        some = ids[first : first + AT_ONCE]
+        tuples = [tuple(after[id_]) for id_ in some]
+        successors.update(zip(some, tuples, strict=True))
+    return successors

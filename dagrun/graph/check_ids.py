@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from dagrun.graph.findings import Findings
+from dagrun.graph.portions import AT_ONCE
 from dagrun.model.plan import Step
 from dagrun.model.reference import ID_PATTERN, RESERVED
 
 # ASCII only: Cyrillic look-alikes and other forms of the same letter never get in.
 _ID: Final = re.compile(ID_PATTERN, re.ASCII)
-_AT_ONCE: Final = 100_000  # meanwhile no other thread gets a turn
 _IDS: Final = re.compile(f"(?:{ID_PATTERN}\n)*+{ID_PATTERN}", re.ASCII)
 
 
@@ -22,9 +22,27 @@ def check_ids(steps: Sequence[Step], findings: Findings) -> dict[str, int]:
     Returns:
         The place of each id, of its first use if it was taken twice.
     """
-    ids = [step.id for step in steps]
-    if len(ids) <= _AT_ONCE and _are_fine(ids):
-        return dict(zip(ids, range(len(ids)), strict=True))
+    index = _index_of(steps)
+    return index if index is not None else _look_closely(steps, findings)
+
+
+def _index_of(steps: Sequence[Step]) -> dict[str, int] | None:
+    """The place of each id; `None` if there is anything wrong with any, as hardly ever is."""
+    index: dict[str, int] = {}
+    has_capitals = False
+    for first in range(0, len(steps), AT_ONCE):
+        ids = [step.id for step in steps[first : first + AT_ONCE]]
+        text = "\n".join(ids)
+        if text.count("\n") != len(ids) - 1 or _IDS.fullmatch(text) is None:
+            return None
+        has_capitals = has_capitals or text.lower() != text
+        index.update(zip(ids, range(first, first + len(ids)), strict=True))
+    # Files and people do not always tell `Load` from `load`.
+    folded = {id_.lower() for id_ in index} if has_capitals else index.keys()
+    return index if len(folded) == len(steps) and folded.isdisjoint(RESERVED) else None
+
+
+def _look_closely(steps: Sequence[Step], findings: Findings) -> dict[str, int]:
     index: dict[str, int] = {}
     folded: dict[str, str] = {}
     for number, step in enumerate(steps):
@@ -37,16 +55,6 @@ def check_ids(steps: Sequence[Step], findings: Findings) -> dict[str, int]:
             findings.add("DR102", number, "id", id=id_, first=f"steps[{index[id_]}]")
             continue
         index[id_] = number
-        # Files and people do not always tell `Load` from `load`.
         if folded.setdefault(id_.lower(), id_) != id_:
             findings.add("DR103", number, "id", id=id_, other=folded[id_.lower()])
     return index
-
-
-def _are_fine(ids: list[str]) -> bool:
-    """Whether there is nothing wrong with any of *ids*, as is nearly always so: found out in a few calls."""
-    text = "\n".join(ids)
-    if text.count("\n") != len(ids) - 1 or _IDS.fullmatch(text) is None:
-        return False
-    folded = set(text.lower().split("\n"))
-    return len(folded) == len(ids) and folded.isdisjoint(RESERVED)

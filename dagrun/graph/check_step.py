@@ -14,6 +14,7 @@ from dagrun.graph.check_secrets import leak_in
 from dagrun.graph.check_tools import check_executor, check_fallback, check_tool
 from dagrun.graph.checked import CheckedStep
 from dagrun.graph.plain_json import EMPTY_ARGS, compile_value, is_plain_json
+from dagrun.graph.portions import set_of
 from dagrun.graph.scope import Scope, ToolFacts, least
 from dagrun.model.plan import Step
 from dagrun.model.reference import Template
@@ -127,7 +128,7 @@ def _dependencies(scope: Scope, index: int, step: Step, sources: Mapping[str, No
     """Every step to wait for: the declared ones first, then those that references imply."""
     found = tuple(step.depends_on)
     if found:
-        distinct = set(found)
+        distinct = set_of(found)
         if len(distinct) < len(found) or step.id in distinct or not scope.knows(found):
             found = _check_declared(scope, index, step, distinct)
     if sources:

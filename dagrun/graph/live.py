@@ -78,6 +78,7 @@ class LiveGraph:
         saving: The ceiling that is near, so that optional steps are dropped; `None` as long as there is none.
         roots: For steps whose keys are not made of their own id: what they are made of, and the generation.
         all_well: Whether every step that has settled has succeeded, so that nobody need look for others.
+        all_known: Whether it is known of each that has settled how it did.
         shown_output: What people were asked about last as the answer of the run, stored; empty if they were not.
     """
 
@@ -95,7 +96,7 @@ class LiveGraph:
     stopping: tuple[Status, str] | None = None
     saving: events.CeilingNear | None = None
     shown_output: Stored = b""
-    all_well = True
+    all_well = all_known = True
 
     def __init__(
         self,
@@ -236,7 +237,7 @@ class LiveGraph:
             self.settled(node)
         elif state in SETTLED:
             # What was told to stop because the plan does without it is missed by nobody, a doubt about it excepted.
-            self.all_well = False
+            self.all_well, self.all_known = False, self.all_known and state is not State.UNKNOWN
             node.is_tolerated = recovery is Recovery.SKIP or (node.is_gone and state is not State.UNKNOWN)
             self.settled(node)
         else:
@@ -251,6 +252,7 @@ class LiveGraph:
         node.is_tolerated = event.is_tolerated
         node.ended = event
         self.all_well = self.all_well and event.state is _SUCCEEDED
+        self.all_known = self.all_known and event.state is not State.UNKNOWN
         if event.asks_planner:
             self.kept.setdefault(node.id, set()).add(REPLAN)
         if node.state is _SUCCEEDED and node.pauses_after:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dagrun.graph.approval import EVERY_TOOL
 from dagrun.graph.argument_forms import Forms
-from dagrun.graph.check_ids import check_ids
 from dagrun.graph.findings import Findings
 from dagrun.graph.json_types import Types, look_up
-from dagrun.graph.sources import Sources
+from dagrun.graph.sources import InPlan, Sources
 from dagrun.model.plan import Plan
 from dagrun.model.policy import Policy
 from dagrun.model.secret import NO_SECRETS, Secrets
@@ -102,13 +101,14 @@ class Scope:
         """Whether a step may wait for all of *ids*."""
         return self.ids.issuperset(ids) if self.ids is not None else all(id_ in self.index for id_ in ids)
 
-    def unknown(self, ids: Set[str]) -> Set[str]:
+    def unknown(self, ids: set[str]) -> set[str]:
         """Those of *ids* that no step may wait for: of millions, at the speed of sets."""
         return ids - self.ids if self.ids is not None else {id_ for id_ in ids if id_ not in self.index}
 
 
 def scope_of(
     plan: Plan,
+    index: Mapping[str, int],
     toolbox: Toolbox,
     policy: Policy,
     findings: Findings,
@@ -117,10 +117,8 @@ def scope_of(
     executors: frozenset[str],
     secrets: Secrets = NO_SECRETS,
 ) -> Scope:
-    """The scope of a whole plan; its ids are checked."""
-    index = check_ids(plan.steps, findings)
-    steps = plan.steps
-    sources = Sources({id_: steps[place] for id_, place in index.items()}, dict(toolbox), inputs)
+    """The scope of a whole plan, with the place of each id."""
+    sources = Sources(InPlan(index, plan.steps), dict(toolbox), inputs)
     # Made in one go, in which no other thread gets a turn: of a million, that takes too long.
     ids = frozenset(index) if len(index) <= _MANY_IDS else None
     return Scope(policy, findings, index, facts_of(toolbox, policy), sources, ids, executors, secrets)

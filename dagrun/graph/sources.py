@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dagrun.graph.json_types import UNKNOWN, Lookup, Schema, look_up, type_of
@@ -12,6 +12,33 @@ from dagrun.model.toolbox import AnyTool
 from dagrun.model.value import Path
 
 _LIST = Lookup(frozenset(("array",)))
+
+
+class InPlan(Mapping[str, Step]):
+    """The steps of a plan by id: where each stands is known already, and a dict of a million is long in the making.
+
+    Args:
+        index: The place of each id.
+        steps: By place.
+    """
+
+    __slots__ = ("_index", "_steps")
+
+    def __init__(self, index: Mapping[str, int], steps: Sequence[Step]) -> None:
+        self._index = index
+        self._steps = steps
+
+    def __getitem__(self, id_: str) -> Step:
+        return self._steps[self._index[id_]]
+
+    def __contains__(self, id_: object) -> bool:
+        return id_ in self._index
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._index)
+
+    def __len__(self) -> int:
+        return len(self._index)
 
 
 class Sources:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from typing import Final
 
 import networkx as nx
@@ -16,49 +16,31 @@ MAX_NAMED: Final = 10
 _MAX_CYCLES: Final = 100
 
 
-def check_cycles(dependencies: Mapping[str, Collection[str]], index: Mapping[str, int], findings: Findings) -> bool:
+def check_cycles(
+    loose: Mapping[str, Collection[str]], settled: Set[str], index: Mapping[str, int], findings: Findings
+) -> None:
     """Look for steps that wait for each other.
 
     Args:
-        dependencies: For each step, those that it waits for; every one of them a key.
+        loose: The steps of which that is not settled, with those that each waits for; all of those are in one of both.
+        settled: The steps that stand after all that they wait for, and so does all of that: they are on no cycle.
         index: The place of each step in the plan.
         findings: Where the problems go.
-
-    Returns:
-        Whether every step stands after all that it waits for.
     """
-    settled, loose = _loose_part(dependencies)
-    if not loose:
-        return True
-    count = sum(len(dependencies[id_]) for id_ in loose)
+    count = sum(map(len, loose.values()))
     if count > MAX_LOOSE_EDGES:
         findings.add("DR114", WHOLE_PLAN, "steps", count=f"{count:,}", limit=f"{MAX_LOOSE_EDGES:,}")
-        return False
+        return
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_nodes_from(loose)
-    graph.add_edges_from((need, id_) for id_ in loose for need in dependencies[id_] if need not in settled)
+    graph.add_edges_from((need, id_) for id_, needs in loose.items() for need in needs if need not in settled)
     if nx.is_directed_acyclic_graph(graph):
-        return False
+        return
     # Never `find_cycle`: on a dense graph without a cycle it takes for ever, and most of this one may be such.
     knots = [knot for knot in nx.strongly_connected_components(graph) if len(knot) > 1]
     for knot in sorted(knots, key=lambda knot: min(index[id_] for id_ in knot))[:_MAX_CYCLES]:
-        cycle = _walk(knot, dependencies, index)
+        cycle = _walk(knot, loose, index)
         findings.add("DR106", index[cycle[0]], "depends_on", cycle=name_cycle(cycle))
-    return False
-
-
-def _loose_part(dependencies: Mapping[str, Collection[str]]) -> tuple[set[str], list[str]]:
-    """Part the steps that stand after all that they wait for, and so does all of that, from the others."""
-    # A step after its dependencies is on no cycle, and neither is what it waits for: one pass at the speed of sets
-    # settles nearly every plan that people and planners write.
-    settled: set[str] = set()
-    loose = []
-    for id_, needed in dependencies.items():
-        if settled.issuperset(needed):
-            settled.add(id_)
-        else:
-            loose.append(id_)
-    return settled, loose
 
 
 def _walk(knot: set[str], dependencies: Mapping[str, Collection[str]], index: Mapping[str, int]) -> list[str]:

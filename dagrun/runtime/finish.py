@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from anyio.lowlevel import checkpoint
+
 from dagrun.decide.status import status_of
 from dagrun.decide.views import shape_of
 from dagrun.errors import ValueRefused
@@ -15,6 +17,7 @@ from dagrun.model.value import encode, store_text, to_json
 from dagrun.runtime.answer import answer_of
 from dagrun.runtime.people import People
 from dagrun.runtime.record import Record
+from dagrun.runtime.sweep import Sweep
 
 
 class Finish:
@@ -37,6 +40,8 @@ class Finish:
         suspending: How and why the run is being suspended, if it is.
         is_closing: Whether nothing starts any more: it is being suspended, or ended early.
         has_ended: Whether the end of the run, or that it is suspended, is recorded.
+        sweep_later: Has `sweep` done by a task, as there is much to settle; `None` while the run has none that could:
+            all is settled at once.
     """
 
     def __init__(
@@ -58,6 +63,8 @@ class Finish:
         self.is_closing = False  # a flag, as every step asks
         self.has_ended = False
         self.may_wait = may_wait
+        self.sweep_later: Callable[[], object] | None = None
+        self._sweep: Sweep | None = None
         self._graph = graph
         self._record = record
         self._people = people
@@ -82,14 +89,46 @@ class Finish:
         self.is_closing = True
         self._on_stop()
         running = self._stop_running(reason)
+        sweep = Sweep(
+            graph=self._graph,
+            record=self._record,
+            running=running,
+            reason=reason,
+            end_interrupted=self._end_interrupted,
+        )
+        if self.sweep_later is None or not sweep.may_wait(self._graph):
+            sweep.settle_all()
+            self._close_rest(reason)
+            return
+        self._sweep = sweep
+        sweep.begin()
+        self.sweep_later()
+
+    @property
+    def is_sweeping(self) -> bool:
+        """Whether steps that have not started are still to be settled, by `sweep`."""
+        return self._sweep is not None
+
+    async def sweep(self) -> None:
+        """Settle them, a portion in each turn of the loop."""
+        while self._sweep is not None:
+            self._sweep_some(self._sweep)
+            self._record.deliver()
+            await checkpoint()
+
+    def sweep_now(self) -> None:
+        """Settle all that are left, and from now on whatever comes at once."""
+        self.sweep_later = None
+        while self._sweep is not None:
+            self._sweep_some(self._sweep)
+
+    def _sweep_some(self, sweep: Sweep) -> None:
+        if not sweep.settle_some():
+            self._sweep = None
+            self._close_rest(sweep.reason)
+
+    def _close_rest(self, reason: str) -> None:
         graph, record = self._graph, self._record
-        nodes = list(graph.nodes.values())
-        dropped = {n: None for n in nodes if n.id not in running and (n.is_in_flight or n.is_under_review)}
-        for node in nodes:
-            if not (node.state.is_settled or node.id in running or node.children is not None or node in dropped):
-                record.settle(node, State.CANCELLED, reason)
-        for node in dropped:
-            self._end_interrupted(node, reason)
         if graph.is_drafting:
             record.end_draft("stopped", reason)
         if graph.triggers:
@@ -136,17 +175,17 @@ class Finish:
 
     def out_of_time(self) -> None:
         """End the run, because its time is over."""
-        steps = list(self._graph.planned())
-        left = sum(1 for node in steps if not node.state.is_settled)
-        limit = self._policy.max_seconds
-        self.stop(
-            Status.OVER_BUDGET, f"ceiling of {limit:g} seconds is spent: {left} of {len(steps)} steps had not ended"
-        )
+        graph, limit = self._graph, self._policy.max_seconds
+        count, left = len(graph.plan.steps), graph.unsettled
+        if len(graph.nodes) != count:  # elements of a for_each do not count, nor does what a splice took out
+            steps = list(graph.planned())
+            count, left = len(steps), sum(1 for node in steps if not node.state.is_settled)
+        self.stop(Status.OVER_BUDGET, f"ceiling of {limit:g} seconds is spent: {left} of {count} steps had not ended")
 
     def finish_if_settled(self) -> None:
         """End the run, if every step has settled and nothing is left to be decided."""
         graph = self._graph
-        if graph.unsettled or graph.triggers or graph.questions or self.has_ended:
+        if graph.unsettled or graph.triggers or graph.questions or self.has_ended or self._sweep is not None:
             return
         if graph.stopping is None and (graph.is_drafting or (graph.wants_more and self._goes_on())):
             return

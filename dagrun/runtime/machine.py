@@ -330,7 +330,7 @@ class Machine:
             self._reviews.open(tasks)
         if self.coordinator is not None:
             self.coordinator.open(tasks)
-        self.scheduler.open(self._alarms, attempts)
+        self.scheduler.open(tasks, self._alarms, attempts)
         if self.scheduler.hedges is not None:
             self.scheduler.hedges.open(tasks, setup.context, self._alarms, attempts)
         if setup.tape is not None and self._letters is not None and self._writer is not None:

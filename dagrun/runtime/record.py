@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final
 
 from dagrun.decide.governor import fingerprint_of
@@ -45,6 +45,7 @@ class Record(EventLog):
         on_trigger: Called when there is a reason to ask it.
         on_void: Called with the id of a question that needs no answer any more.
         on_pause: Called with a step that has ended without an attempt, and that people must look at.
+        behind: Gets each step whose end blocks others, where somebody skips those later; `None`: they are at once.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Record(EventLog):
         self.on_trigger: Callable[[], None] = _nothing
         self.on_void: Callable[[str], None] = _nothing
         self.on_pause: Callable[[Node], None] = _nothing
+        self.behind: list[Node] | None = None
         self._stop = stop
 
     def unsuccessful(self) -> list[Ended]:
@@ -67,8 +69,9 @@ class Record(EventLog):
 
         Of a run that is ended early, only what is in doubt.
         """
-        if self.graph.all_well and not self.graph.revisions:
-            return []
+        is_all_known = self.graph.all_well or (self.graph.stopping is not None and self.graph.all_known)
+        if is_all_known and not self.graph.revisions:
+            return []  # found out without a look at every step
         nodes: Iterable[Node] = self.graph.nodes.values()
         if self.graph.stopping is not None:  # that says how it ends, and nothing but a doubt has more weight
             nodes = [node for node in nodes if node.state is State.UNKNOWN]
@@ -143,11 +146,15 @@ class Record(EventLog):
             self.void(node)
         if node.id in self.graph.kept:
             return  # what comes of it is decided later
-        if node.state is not _SUCCEEDED:
-            self._skip_blocked(node)
+        if node.state is not _SUCCEEDED and self.behind is not None:
+            self.behind.append(node)
+        elif node.state is not _SUCCEEDED:
+            for _ in self.skipping(node):
+                pass
         self._join(node.parent)
 
-    def _skip_blocked(self, cause: Node) -> None:
+    def skipping(self, cause: Node) -> Iterator[None]:
+        """Skip all that can no longer run because of how *cause* has ended; yields after each."""
         behind = [cause]
         while behind:
             before = behind.pop()
@@ -159,6 +166,7 @@ class Record(EventLog):
                 self.emit(StepSettled(self.next_seq(), self.at(), *facts))
                 behind.append(node)
                 self._join(node.parent)  # a substitute for an element may wait for other steps
+                yield
 
     # Changes of the plan ----------------------------------------------------------------------------------
 

@@ -78,6 +78,9 @@ class Run:
     def cancel(self, step: str | None = None, reason: str = "cancelled by the host") -> bool:
         """Cancel one step, or the whole run. What depends on a cancelled step is skipped; the rest goes on.
 
+        Nothing starts any more in a run that is cancelled. Of one with more than 500 open steps some may be open still
+        when this comes back: they are settled in portions, between which others in the loop get their turn.
+
         Args:
             step: The id of the step; `None` for the run.
             reason: Kept in the record.

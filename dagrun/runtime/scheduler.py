@@ -8,6 +8,7 @@ from random import Random
 from typing import Any, Final
 
 import anyio
+from anyio.abc import TaskGroup
 
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.live import LiveGraph
@@ -159,8 +160,9 @@ class Scheduler:
             end_if_nothing_is_left=self._end_if_nothing_is_left,
         )
 
-    def open(self, alarms: Alarms, attempts: Attempts) -> None:
+    def open(self, tasks: TaskGroup, alarms: Alarms, attempts: Attempts) -> None:
         """Take what exists only inside the task group of the run."""
+        self._finish.sweep_later = partial(tasks.start_soon, self._finish.sweep, name="dagrun sweep")
         self.stopping.alarms = self.endings.alarms = alarms
         self._attempts = self._starting.attempts = self.endings.attempts = attempts
         self._perform = attempts.perform if self.hedges is None else self.hedges.perform
@@ -172,6 +174,7 @@ class Scheduler:
 
     def close(self) -> None:
         """Settle what is left, once no task of the run is alive."""
+        self._finish.sweep_now()
         for slot in list(self._running.values()):
             self.endings.conclude(slot, None)
         self.stopping.interrupt("the run was closed")

@@ -91,6 +91,8 @@ class Stopping:
         elif node.children is not None:
             for child in node.children:
                 self.cancel_step(child, reason)
+        elif self._finish.is_sweeping:
+            return False  # it is being cancelled with the run, for the reason of that
         else:
             self._record.settle(node, State.CANCELLED, reason)
         self._settle_down()
@@ -130,6 +132,7 @@ class Stopping:
 
     def interrupt(self, reason: str) -> None:
         """The code around the run is cancelled: end it; with a journal, so that it can go on later."""
+        self._finish.sweep_now()  # at once: no task of the run is left to do so, or will be in a moment
         if self._finish.may_wait:
             self._finish.suspend(Status.CANCELLED, reason)
             self._finish.suspend_if_idle(self._running)
