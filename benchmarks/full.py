@@ -22,7 +22,7 @@ as above. What both differ by is what the outputs take. Must: 800 bytes per step
 Last, chains of 100,000 and 1,000,000 steps (quick: 10,000) are cancelled while their first step is at work: CPU
 microseconds per step until the run has ended, and the lag as above. Must: 50 ms.
 
-With ``--gate`` the exit code is 1 if a must is missed. A full run takes seven minutes and 4 GB, and writes
+With ``--gate`` the exit code is 1 if a must is missed. A full run takes ten minutes and 4 GB, and writes
 ``results/full.json``; a quick one is one round, and ends at 100,000 steps, within a minute.
 """
 

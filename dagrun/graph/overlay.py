@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from dagrun.graph.live import LiveGraph
 from dagrun.graph.node import Node
+from dagrun.graph.sources import Indexed
 from dagrun.model.outcome import State
 from dagrun.model.plan import Step
 
@@ -72,24 +73,15 @@ class KnownIds(Mapping[str, int]):
         return len(self._nodes) + len(self._new)
 
 
-class Definitions(Mapping[str, Step]):
+class Definitions(Indexed):
     """The steps behind those ids."""
 
     def __init__(self, nodes: Mapping[str, Node], index: Mapping[str, int], own: Mapping[str, Step]) -> None:
+        super().__init__(index)
         self._nodes = nodes
-        self._index = index
         self._own = own
 
     def __getitem__(self, id_: str) -> Step:
         if id_ not in self._index:
             raise KeyError(id_)
         return self._own[id_] if id_ in self._own else self._nodes[id_].plan.step
-
-    def __contains__(self, id_: object) -> bool:
-        return id_ in self._index
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._index)
-
-    def __len__(self) -> int:
-        return len(self._index)

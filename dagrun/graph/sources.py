@@ -14,22 +14,15 @@ from dagrun.model.value import Path
 _LIST = Lookup(frozenset(("array",)))
 
 
-class InPlan(Mapping[str, Step]):
-    """The steps of a plan by id: where each stands is known already, and a dict of a million is long in the making.
+class Indexed(Mapping[str, Step]):
+    """Steps by id, of which an index knows already which there are.
 
     Args:
-        index: The place of each id.
-        steps: By place.
+        index: The ids.
     """
 
-    __slots__ = ("_index", "_steps")
-
-    def __init__(self, index: Mapping[str, int], steps: Sequence[Step]) -> None:
+    def __init__(self, index: Mapping[str, int]) -> None:
         self._index = index
-        self._steps = steps
-
-    def __getitem__(self, id_: str) -> Step:
-        return self._steps[self._index[id_]]
 
     def __contains__(self, id_: object) -> bool:
         return id_ in self._index
@@ -39,6 +32,22 @@ class InPlan(Mapping[str, Step]):
 
     def __len__(self) -> int:
         return len(self._index)
+
+
+class InPlan(Indexed):
+    """The steps of a plan: where each stands is known already, and a dict of a million is long in the making.
+
+    Args:
+        index: The place of each id.
+        steps: By place.
+    """
+
+    def __init__(self, index: Mapping[str, int], steps: Sequence[Step]) -> None:
+        super().__init__(index)
+        self._steps = steps
+
+    def __getitem__(self, id_: str) -> Step:
+        return self._steps[self._index[id_]]
 
 
 class Sources:
