@@ -15,6 +15,7 @@ from anyio.lowlevel import checkpoint
 import dagrun
 from dagrun import Plan, Policy, State, Status, Step, ToolContext, ToolError
 from dagrun.model.outcome import ErrorKind
+from dagrun.model.plan import RetryRule
 from dagrun.model.tool import make_tool
 from dagrun.testing import Takes
 from misbehaving import cleans_up_for_too_long, leaves_a_cancellation_behind
@@ -87,6 +88,30 @@ async def test_the_time_of_a_run_is_a_ceiling() -> None:
     assert (result.status, result.status.exit_code) == (Status.OVER_BUDGET, 4)
     assert result.reason == "ceiling of 5 seconds is spent: 2 of 3 steps had not ended"
     assert result.makespan == near(5)
+
+
+async def test_elements_are_no_steps_for_the_reason() -> None:
+    """The list is one step of the plan, however many elements it has."""
+    each = Step(id="each", tool="nap", args={"seconds": "${item}"}, for_each=[1.0, 9.0, 9.0])
+
+    result = await run(_nap("quick", 1.0), each, max_seconds=5.0)
+
+    assert result.reason == "ceiling of 5 seconds is spent: 1 of 2 steps had not ended"
+
+
+async def test_cancelled_while_a_call_in_doubt_waits_to_be_made_again() -> None:
+    """It was never settled by an attempt, and may have taken effect all the same."""
+    send = make_tool(nap, name="send", effect="idempotent", timeout=1.0)
+    rule = RetryRule(max_attempts=2, first_delay=20.0)
+    async with dagrun.start(
+        Plan(steps=[Step(id="send", tool="send", args={"seconds": 9.0}, retry=rule)]), tools=toolset(send)
+    ) as handle:
+        await anyio.sleep(2)
+        handle.cancel()
+        result = await handle.result()
+
+    assert states(result) == {"send": "unknown"}
+    assert result.status is Status.UNKNOWN
 
 
 async def test_a_run_within_its_time_does_not_wait_for_the_ceiling() -> None:

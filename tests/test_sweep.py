@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
@@ -15,6 +16,8 @@ import dagrun
 from crash_process import RUN
 from dagrun import MemoryJournal, Plan, Policy, RunResult, Step
 from dagrun.journal.memory import _Kept
+from dagrun.model.brief import Brief
+from dagrun.model.patch import Add
 from dagrun.model.tool import make_tool
 from dagrun.runtime.sweep import Sweep
 from small_tools import near, states, toolset
@@ -209,6 +212,41 @@ async def test_another_run_gets_the_slot_while_the_rest_is_settled(
         assert not results
 
     assert results[0].status == "succeeded"
+
+
+async def test_while_a_person_is_asked_all_is_settled_at_once(small_portions: None) -> None:
+    """An answer in between could set free what is not settled yet."""
+    pay = make_tool(_pay, effect="effectful", needs_approval=True)
+    steps = [Step(id="pay", tool="_pay"), *_chain().steps]
+    async with dagrun.start(Plan(steps=steps), tools=toolset(pay), attended=True) as running:
+        await anyio.sleep(1)
+        assert running.pending
+        running.cancel()
+        assert {id_ for id_, state in running.states.items() if not state.is_settled} == {"s0"}
+
+
+async def _pay() -> None:
+    """Pay."""
+
+
+async def test_while_a_planner_writes_all_is_settled_at_once(small_portions: None) -> None:
+    """What it writes in between would come into a run that is being ended."""
+    start = dagrun.start(goal="a chain", planner=Writes(), tools=toolset())
+    async with start as running:
+        await anyio.sleep(1)
+        assert len(running.states) == STEPS
+        running.cancel()
+        assert {id_ for id_, state in running.states.items() if not state.is_settled} == {"s0"}
+
+
+class Writes:
+    """Writes a chain, and never comes to the end of the plan."""
+
+    async def revise(self, brief: Brief) -> AsyncIterator[Add]:
+        """Answer with one edit after another."""
+        for step in _chain().steps:
+            yield Add(step=step)
+        await anyio.sleep_forever()
 
 
 async def test_a_step_that_is_not_settled_yet_is_cancelled_with_the_run(small_portions: None) -> None:
