@@ -185,7 +185,7 @@ class Finish:
     def finish_if_settled(self) -> None:
         """End the run, if every step has settled and nothing is left to be decided."""
         graph = self._graph
-        if graph.unsettled or graph.triggers or graph.questions or self.has_ended or self._sweep is not None:
+        if graph.unsettled or graph.triggers or graph.questions or self.has_ended:
             return
         if graph.stopping is None and (graph.is_drafting or (graph.wants_more and self._goes_on())):
             return

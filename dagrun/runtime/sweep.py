@@ -72,8 +72,7 @@ class Sweep:
         """Settle the next; say whether there are more."""
         self._record.behind = self._behind
         some = sum(1 for _ in islice(self._left, self.portion))
-        # Until the next portion attempts may end: too late to take anything along.
-        self._record.behind = [] if some else None
+        self._record.behind = []  # attempts that end from here on are too late to take anything along
         return bool(some)
 
     def _each(self) -> Iterator[None]:
