@@ -38,6 +38,16 @@ def test_a_dependency_that_is_not_used_is_pointed_out() -> None:
     assert advice(LOAD, unused, used, asked) == ["DR901 steps[1].depends_on[0]"]
 
 
+def test_what_is_wrong_is_not_advised_against_as_well() -> None:
+    """A step that waits for itself, for nobody, or for a tool that there is not has other worries."""
+    broken = {"id": "broken", "tool": "nowhere", "args": {}}
+    step = {"id": "a", "tool": "add", "args": {"a": 1}, "depends_on": ["a", "nobody", "broken", "load"]}
+
+    problems = places(find(LOAD, broken, step)[0])
+
+    assert [p for p in problems if p.startswith("DR901")] == ["DR901 steps[2].depends_on[3]"]
+
+
 def test_to_wait_for_an_effect_is_a_reason() -> None:
     """Order alone is what the plan wants then, and there is no other way to say so."""
     send = {"id": "send", "tool": "send", "args": {"to": "x"}, "on_failure": "stop"}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from heapq import nsmallest
 from typing import Any
 
 from dagrun.graph.approval import EVERY_TOOL
 from dagrun.graph.checked import CheckedStep
-from dagrun.graph.findings import WHOLE_PLAN
+from dagrun.graph.findings import MAX_ADVICE, WHOLE_PLAN
 from dagrun.graph.scope import Scope, ToolFacts
+from dagrun.graph.wide import AnyDict, AnySet, set_for, set_of, with_room
 from dagrun.model.effect import Effect
 from dagrun.model.policy import Policy
 from dagrun.model.reference import RESERVED, Template
@@ -32,7 +34,7 @@ def advise(steps: Sequence[CheckedStep], scope: Scope) -> None:
 
 def _unused_dependencies(steps: Sequence[CheckedStep], scope: Scope) -> None:
     findings = scope.findings
-    awaited: set[str] | None = None
+    awaited: AnySet[str] | None = None
     for checked in steps:
         declared = checked.step.depends_on
         if not declared or checked.value_sources.issuperset(declared):
@@ -41,21 +43,29 @@ def _unused_dependencies(steps: Sequence[CheckedStep], scope: Scope) -> None:
             # To wait for the effect of a step is a good reason. What only computes or looks leaves nothing but its
             # output.
             awaited = _awaited(steps, scope)
-        unused = set(checked.depends_on).difference(awaited, checked.value_sources)
-        for number, id_ in enumerate(declared if unused else ()):
-            if id_ in unused:
-                findings.add(
-                    "DR901", scope.index[checked.step.id], f"depends_on[{number}]", step=checked.step.id, dependency=id_
-                )
-        if not findings.wants("DR901"):
-            return
+        id_, used = checked.step.id, checked.value_sources
+        unused = (
+            (number, need)
+            for number, need in enumerate(declared)
+            if need not in awaited and need not in used and need in scope.index and need != id_
+        )
+        for number, need in unused:
+            findings.add("DR901", scope.index[id_], f"depends_on[{number}]", step=id_, dependency=need)
+            if not findings.wants("DR901"):
+                return
 
 
-def _awaited(steps: Sequence[CheckedStep], scope: Scope) -> set[str]:
+def _awaited(steps: Sequence[CheckedStep], scope: Scope) -> AnySet[str]:
     """The steps for whose effect others may wait: fewer by far, in most plans, than those that have none."""
-    awaited = {checked.step.id for checked in steps if not checked.tool.effect.is_free}
+    awaited = set_for(len(scope.index))
     if scope.findings.has_errors:  # of what is not in order, nobody knows what it leaves
-        awaited |= scope.index.keys() - {checked.step.id for checked in steps}
+        right = set_of(tuple(checked.step.id for checked in steps))
+        for id_ in scope.index:
+            if id_ not in right:
+                awaited.add(id_)
+    for checked in steps:
+        if not checked.tool.effect.is_free:
+            awaited.add(checked.step.id)
     return awaited
 
 
@@ -63,22 +73,23 @@ def _repeated_calls(steps: Sequence[CheckedStep], scope: Scope) -> None:
     # By the steps that they use at first: ids are compared much quicker than references.
     pure = Effect.PURE
     is_right = not scope.findings.has_errors
-    first: dict[Any, int] = {}
-    alike: dict[Any, list[int]] = {}
+    first: AnyDict[Any, int] = {}
+    alike: AnyDict[Any, list[int]] = {}
     for place, checked in enumerate(steps):
         if checked.tool.effect is pure and checked.items is None and checked.step.when is None:
             # Where nothing is wrong, these are what the arguments refer to, and what the condition on the output does.
             used = checked.value_sources if is_right and checked.success is None else _used(checked.args)
             key = (checked.tool.name, checked.args.pieces, used)
+            first = with_room(first)
             if (before := first.setdefault(key, place)) != place:
+                alike = with_room(alike)
                 alike.setdefault(key, [before]).append(place)
-    calls: dict[Any, list[int]] = {}
+    calls: AnyDict[Any, list[int]] = {}
     for key, places in alike.items():
         for place in places:
+            calls = with_room(calls)
             calls.setdefault((key, steps[place].args.holes), []).append(place)
-    for places in sorted(calls.values()):
-        if len(places) < 2:
-            continue
+    for places in nsmallest(MAX_ADVICE + 1, (places for places in calls.values() if len(places) > 1)):
         names = [steps[place].step.id for place in places[:_MAX_NAMED]]
         if len(places) > _MAX_NAMED:
             names.append(f"… ({len(places)} in all)")

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from dagrun.errors import PlanRefused, Problem
 from dagrun.graph.advice import advise
+from dagrun.graph.by_place import ByPlace
 from dagrun.graph.check_ids import check_ids
 from dagrun.graph.check_references import check_output
 from dagrun.graph.check_step import check_step
 from dagrun.graph.checked import CheckedPlan, CheckedStep
 from dagrun.graph.findings import WHOLE_PLAN, Findings
-from dagrun.graph.portions import AT_ONCE, has_all, let_go
 from dagrun.graph.scope import Scope, scope_of
 from dagrun.graph.topology import check_cycles
+from dagrun.graph.wide import AT_ONCE, MANY
 from dagrun.model.plan import Plan
 from dagrun.model.policy import Policy
 from dagrun.model.secret import NO_SECRETS, Secrets
@@ -85,24 +86,22 @@ def find_problems(
     scope = scope_of(plan, index, toolbox, policy, findings, inputs=inputs, executors=known, secrets=secrets)
     steps, is_ordered = _check_steps(scope, plan)
     output = check_output(scope, plan.output) if plan.output is not None else None
-    advise(list(steps.values()), scope)
+    advise(steps, scope)
     problems = findings.problems()
     if findings.has_errors or (strict and problems):
         return problems, None
-    checked = CheckedPlan(
+    return problems, CheckedPlan(
         plan=plan,
         toolbox=toolbox,
         policy=policy,
-        steps=steps,
-        successors=_successors(steps),
+        steps=ByPlace(index, plan.steps, steps),
+        successors=ByPlace(index, plan.steps, _successors(steps, index)),
         output=output,
         advice=problems,
         is_ordered=is_ordered,
         executors=scope.executors,
         secrets=secrets,
     )
-    let_go(index)  # nothing that stays has kept it
-    return problems, checked
 
 
 def _count_steps(plan: Plan) -> int:
@@ -111,35 +110,43 @@ def _count_steps(plan: Plan) -> int:
     return len(plan.steps) + sum(len(items) for items in lists if isinstance(items, list))
 
 
-def _check_steps(scope: Scope, plan: Plan) -> tuple[dict[str, CheckedStep], bool]:
-    """The steps by id, as far as there is something to run; and whether each stands after all that it waits for."""
-    steps: dict[str, CheckedStep] = {}
+def _check_steps(scope: Scope, plan: Plan) -> tuple[list[CheckedStep], bool]:
+    """The steps, as far as there is something to run; and whether each stands after all that it waits for."""
+    steps: list[CheckedStep] = []
+    index, loose = scope.index, dict[str, tuple[str, ...]]()
+    is_unique = len(index) == len(plan.steps)
     # A step after its dependencies is on no cycle, and neither is what it waits for: so nearly every plan is settled
-    # that people and planners write, at the speed of sets.
-    settled: set[str] = set()
-    loose: dict[str, tuple[str, ...]] = {}
-    for index, step in enumerate(plan.steps):
-        checked, waits_for = check_step(scope, index, step)
-        if has_all(settled, waits_for) and step.id not in loose:
+    # that people and planners write, at the speed of sets. A set of very many would be long in the making.
+    settled: set[str] | None = set() if len(plan.steps) <= MANY else None
+    for place, step in enumerate(plan.steps):
+        checked, waits_for = check_step(scope, place, step)
+        if not is_unique and index[step.id] != place:
+            continue  # of an id that is taken twice, the first counts
+        if settled is not None:
+            is_settled = settled.issuperset(waits_for)
+        else:
+            last = max(map(index.__getitem__, waits_for), default=-1)
+            is_settled = last < place and loose.keys().isdisjoint(waits_for)
+        if not is_settled:
+            loose[step.id] = waits_for
+        elif settled is not None:
             settled.add(step.id)
-        elif step.id not in settled:  # of an id that is taken twice, the first counts
-            loose.setdefault(step.id, waits_for)
         if checked is not None:
-            steps.setdefault(step.id, checked)
+            steps.append(checked)
     if loose:
-        check_cycles(loose, settled, scope.index, scope.findings)
+        check_cycles(loose, index, scope.findings)
     return steps, not loose
 
 
-def _successors(steps: Mapping[str, CheckedStep]) -> dict[str, tuple[str, ...]]:
-    after: dict[str, list[str]] = {id_: [] for id_ in steps}
-    for id_, checked in steps.items():
+def _successors(steps: Sequence[CheckedStep], index: Mapping[str, int]) -> list[tuple[str, ...]]:
+    """For each step, in the order of the plan, the ids of those that wait for it."""
+    after: list[list[str]] = [[] for _ in steps]
+    for checked in steps:
+        id_ = checked.step.id
         for need in checked.depends_on:
-            after[need].append(id_)
-    successors: dict[str, Any] = after  # a dict of its own would have to grow once more
-    ids = list(after)
-    for first in range(0, len(ids), AT_ONCE):
-        some = ids[first : first + AT_ONCE]
-        tuples = [tuple(after[id_]) for id_ in some]
-        successors.update(zip(some, tuples, strict=True))
+            after[index[need]].append(id_)
+    successors: list[Any] = after
+    for first in range(0, len(after), AT_ONCE):
+        some = slice(first, first + AT_ONCE)
+        successors[some] = [tuple(ids) for ids in after[some]]
     return successors

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Final
 
 from dagrun.graph.findings import Findings
-from dagrun.graph.portions import AT_ONCE
+from dagrun.graph.wide import AT_ONCE, AnyDict, dict_for, set_for
 from dagrun.model.plan import Step
 from dagrun.model.reference import ID_PATTERN, RESERVED
 
@@ -16,7 +16,7 @@ _ID: Final = re.compile(ID_PATTERN, re.ASCII)
 _IDS: Final = re.compile(f"(?:{ID_PATTERN}\n)*+{ID_PATTERN}", re.ASCII)
 
 
-def check_ids(steps: Sequence[Step], findings: Findings) -> dict[str, int]:
+def check_ids(steps: Sequence[Step], findings: Findings) -> AnyDict[str, int]:
     """Check the ids of *steps*.
 
     Returns:
@@ -26,9 +26,9 @@ def check_ids(steps: Sequence[Step], findings: Findings) -> dict[str, int]:
     return index if index is not None else _look_closely(steps, findings)
 
 
-def _index_of(steps: Sequence[Step]) -> dict[str, int] | None:
+def _index_of(steps: Sequence[Step]) -> AnyDict[str, int] | None:
     """The place of each id; `None` if there is anything wrong with any, as hardly ever is."""
-    index: dict[str, int] = {}
+    index: AnyDict[str, int] = dict_for(len(steps))
     has_capitals = False
     for first in range(0, len(steps), AT_ONCE):
         ids = [step.id for step in steps[first : first + AT_ONCE]]
@@ -38,13 +38,19 @@ def _index_of(steps: Sequence[Step]) -> dict[str, int] | None:
         has_capitals = has_capitals or text.lower() != text
         index.update(zip(ids, range(first, first + len(ids)), strict=True))
     # Files and people do not always tell `Load` from `load`.
-    folded = {id_.lower() for id_ in index} if has_capitals else index.keys()
-    return index if len(folded) == len(steps) and folded.isdisjoint(RESERVED) else None
+    known: Container[str] = index
+    count = len(index)
+    if has_capitals:
+        known = folded = set_for(count)
+        for id_ in index:
+            folded.add(id_.lower())
+        count = len(folded)
+    return index if count == len(steps) and not any(id_ in known for id_ in RESERVED) else None
 
 
-def _look_closely(steps: Sequence[Step], findings: Findings) -> dict[str, int]:
-    index: dict[str, int] = {}
-    folded: dict[str, str] = {}
+def _look_closely(steps: Sequence[Step], findings: Findings) -> AnyDict[str, int]:
+    index: AnyDict[str, int] = dict_for(len(steps))
+    folded: AnyDict[str, str] = dict_for(len(steps))
     for number, step in enumerate(steps):
         id_ = step.id
         if not _ID.fullmatch(id_):  # never `match` with "$", which lets a line break through

@@ -14,8 +14,8 @@ from dagrun.graph.check_secrets import leak_in
 from dagrun.graph.check_tools import check_executor, check_fallback, check_tool
 from dagrun.graph.checked import CheckedStep
 from dagrun.graph.plain_json import EMPTY_ARGS, compile_value, is_plain_json
-from dagrun.graph.portions import set_of
 from dagrun.graph.scope import Scope, ToolFacts, least
+from dagrun.graph.wide import AnySet, set_of
 from dagrun.model.plan import Step
 from dagrun.model.reference import Template
 
@@ -127,19 +127,22 @@ def _look_closely(
 def _dependencies(scope: Scope, index: int, step: Step, sources: Mapping[str, None]) -> tuple[str, ...]:
     """Every step to wait for: the declared ones first, then those that references imply."""
     found = tuple(step.depends_on)
-    if found:
-        distinct = set_of(found)
-        if len(distinct) < len(found) or step.id in distinct or not scope.knows(found):
-            found = _check_declared(scope, index, step, distinct)
+    if not found:
+        return tuple(sources)
+    distinct = set_of(found)
+    if len(distinct) < len(found) or step.id in distinct or not scope.knows(found):
+        found = _check_declared(scope, index, step, distinct)
     if sources:
-        found = tuple(dict.fromkeys((*found, *sources)) if found else sources)
+        found = (*found, *[id_ for id_ in sources if id_ not in distinct])
     return found
 
 
-def _check_declared(scope: Scope, index: int, step: Step, distinct: set[str]) -> tuple[str, ...]:
+def _check_declared(scope: Scope, index: int, step: Step, distinct: AnySet[str]) -> tuple[str, ...]:
     """Name the faults among the declared dependencies; give those that are none, once each."""
     findings, found = scope.findings, tuple(step.depends_on)
-    strange = scope.unknown(distinct) | distinct.intersection((step.id,))
+    strange = scope.unknown(distinct)
+    if step.id in distinct:
+        strange.add(step.id)
     are_repeated = len(distinct) < len(found)
     # A dense plan has millions of the same fault: those that nobody would be told are not looked for either.
     named = strange if step.id in strange or findings.wants("DR104") else set()

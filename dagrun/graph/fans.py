@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import ClassVar, Final
 
+from dagrun.graph.by_place import ById
 from dagrun.graph.live import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.releasing import ReleasingGraph
@@ -83,17 +84,17 @@ class FanningGraph(LiveGraph):
     portion: ClassVar[int] = 1_000
     fans = 0
     _is_inside = False
-    _all: dict[str, Node]
+    _all: ById[Node]
 
     @property
-    def nodes(self) -> dict[str, Node]:
+    def nodes(self) -> ById[Node]:
         """See `LiveGraph`: with every step where it stands."""
         if self.fans and not self._is_inside:
             self.frontier.count_all()
         return self._all
 
     @nodes.setter
-    def nodes(self, nodes: dict[str, Node]) -> None:
+    def nodes(self, nodes: ById[Node]) -> None:
         self._all = nodes
 
     def apply(self, event: Event) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from dagrun.errors import Problem
 from dagrun.graph import answers, drafts, expansion, hedges, interruptions, splicing
+from dagrun.graph.by_place import by_id
 from dagrun.graph.checked import CheckedPlan, CheckedStep
 from dagrun.graph.critical import Expected
 from dagrun.graph.ends import ends_of, first_of, sinks_of
@@ -124,12 +125,11 @@ class LiveGraph:
         self.has_plan = bool(plan.steps)
         self.model_calls: dict[int, tuple[ModelReserved, ModelCharged | None]] = {}
         self.roots: Mapping[str, tuple[str, int]] = {}
-        self.nodes = nodes = {
-            id_: Node(id_, step, order, len(step.depends_on)) for order, (id_, step) in enumerate(plan.steps.items())
-        }
-        for id_, after in plan.successors.items():
+        made = [Node(s.step.id, s, order, len(s.depends_on)) for order, s in enumerate(plan.steps.values())]
+        self.nodes = nodes = by_id(plan.steps, made)
+        for node, after in zip(made, plan.successors.values(), strict=True):
             # Into the list that is there: where a new one is made for each that is freed, no small collection comes.
-            nodes[id_].successors += [nodes[next_id] for next_id in after]
+            node.successors.extend(map(nodes.__getitem__, after))
         if caps_of is not None:
             for node in nodes.values():
                 node.caps = caps_of(node.plan)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from dagrun.graph.by_place import Indexed
 from dagrun.graph.live import LiveGraph
 from dagrun.graph.node import Node
-from dagrun.graph.sources import Indexed
 from dagrun.model.outcome import State
 from dagrun.model.plan import Step
 
@@ -73,7 +73,7 @@ class KnownIds(Mapping[str, int]):
         return len(self._nodes) + len(self._new)
 
 
-class Definitions(Indexed):
+class Definitions(Indexed[Step]):
     """The steps behind those ids."""
 
     def __init__(self, nodes: Mapping[str, Node], index: Mapping[str, int], own: Mapping[str, Step]) -> None:

@@ -5,21 +5,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from dagrun.graph.approval import EVERY_TOOL
 from dagrun.graph.argument_forms import Forms
+from dagrun.graph.by_place import ByPlace
 from dagrun.graph.findings import Findings
 from dagrun.graph.json_types import Types, look_up
-from dagrun.graph.sources import InPlan, Sources
+from dagrun.graph.sources import Sources
+from dagrun.graph.wide import MANY, AnySet, set_for
 from dagrun.model.plan import Plan
 from dagrun.model.policy import Policy
 from dagrun.model.secret import NO_SECRETS, Secrets
 from dagrun.model.tool import ExecutorName
 from dagrun.model.toolbox import AnyTool, Toolbox
 from dagrun.model.value import Path
-
-_MANY_IDS: Final = 100_000
 
 
 @dataclass(slots=True)
@@ -99,11 +99,19 @@ class Scope:
 
     def knows(self, ids: Collection[str]) -> bool:
         """Whether a step may wait for all of *ids*."""
-        return self.ids.issuperset(ids) if self.ids is not None else all(id_ in self.index for id_ in ids)
+        if self.ids is not None:
+            return self.ids.issuperset(ids)
+        return all(map(self.index.__contains__, ids))
 
-    def unknown(self, ids: set[str]) -> set[str]:
+    def unknown(self, ids: AnySet[str]) -> AnySet[str]:
         """Those of *ids* that no step may wait for: of millions, at the speed of sets."""
-        return ids - self.ids if self.ids is not None else {id_ for id_ in ids if id_ not in self.index}
+        if isinstance(ids, set) and self.ids is not None:
+            return ids - self.ids
+        unknown = set_for(len(ids))
+        for id_ in ids:
+            if id_ not in self.index:
+                unknown.add(id_)
+        return unknown
 
 
 def scope_of(
@@ -118,9 +126,9 @@ def scope_of(
     secrets: Secrets = NO_SECRETS,
 ) -> Scope:
     """The scope of a whole plan, with the place of each id."""
-    sources = Sources(InPlan(index, plan.steps), dict(toolbox), inputs)
+    sources = Sources(ByPlace(index, plan.steps, plan.steps), dict(toolbox), inputs)
     # Made in one go, in which no other thread gets a turn: of a million, that takes too long.
-    ids = frozenset(index) if len(index) <= _MANY_IDS else None
+    ids = frozenset(index) if len(index) <= MANY else None
     return Scope(policy, findings, index, facts_of(toolbox, policy), sources, ids, executors, secrets)
 
 

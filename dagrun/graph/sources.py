@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from dagrun.graph.json_types import UNKNOWN, Lookup, Schema, look_up, type_of
@@ -12,42 +12,6 @@ from dagrun.model.toolbox import AnyTool
 from dagrun.model.value import Path
 
 _LIST = Lookup(frozenset(("array",)))
-
-
-class Indexed(Mapping[str, Step]):
-    """Steps by id, of which an index knows already which there are.
-
-    Args:
-        index: The ids.
-    """
-
-    def __init__(self, index: Mapping[str, int]) -> None:
-        self._index = index
-
-    def __contains__(self, id_: object) -> bool:
-        return id_ in self._index
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._index)
-
-    def __len__(self) -> int:
-        return len(self._index)
-
-
-class InPlan(Indexed):
-    """The steps of a plan: where each stands is known already, and a dict of a million is long in the making.
-
-    Args:
-        index: The place of each id.
-        steps: By place.
-    """
-
-    def __init__(self, index: Mapping[str, int], steps: Sequence[Step]) -> None:
-        super().__init__(index)
-        self._steps = steps
-
-    def __getitem__(self, id_: str) -> Step:
-        return self._steps[self._index[id_]]
 
 
 class Sources:

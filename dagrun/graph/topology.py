@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import networkx as nx
@@ -16,14 +16,12 @@ MAX_NAMED: Final = 10
 _MAX_CYCLES: Final = 100
 
 
-def check_cycles(
-    loose: Mapping[str, Collection[str]], settled: Set[str], index: Mapping[str, int], findings: Findings
-) -> None:
+def check_cycles(loose: Mapping[str, Collection[str]], index: Mapping[str, int], findings: Findings) -> None:
     """Look for steps that wait for each other.
 
     Args:
-        loose: The steps of which that is not settled, with those that each waits for; all of those are in one of both.
-        settled: The steps that stand after all that they wait for, and so does all of that: they are on no cycle.
+        loose: The steps that may be on one, with those that each waits for. The others stand after all that they wait
+            for, and so does all of that.
         index: The place of each step in the plan.
         findings: Where the problems go.
     """
@@ -33,7 +31,7 @@ def check_cycles(
         return
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_nodes_from(loose)
-    graph.add_edges_from((need, id_) for id_, needs in loose.items() for need in needs if need not in settled)
+    graph.add_edges_from((need, id_) for id_, needs in loose.items() for need in needs if need in loose)
     if nx.is_directed_acyclic_graph(graph):
         return
     # Never `find_cycle`: on a dense graph without a cycle it takes for ever, and most of this one may be such.
