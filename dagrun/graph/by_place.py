@@ -61,7 +61,8 @@ class ByPlace(Indexed[T]):
         return self._found[self._index[id_]]
 
     def __iter__(self) -> Iterator[str]:
-        return map(_id, self._steps)
+        # Of these two indices, only a dict has an order; and it is sooner through with it.
+        return map(_id, self._steps) if type(self._index) is WideDict else iter(self._index)
 
     def values(self) -> ValuesView[T]:
         """What there is, in the order of the plan."""

@@ -19,6 +19,7 @@ from dagrun.graph.frontier import Cap, Frontier
 from dagrun.graph.history import PastReplan, Revision
 from dagrun.graph.labels import first_labels
 from dagrun.graph.node import Node
+from dagrun.graph.wide import AT_ONCE
 from dagrun.model import event as events
 from dagrun.model.brief import Trigger
 from dagrun.model.call_event import Hedged, HedgeEnded, ModelCharged, ModelReserved, PlannerAsked, PlannerCalled
@@ -125,11 +126,12 @@ class LiveGraph:
         self.has_plan = bool(plan.steps)
         self.model_calls: dict[int, tuple[ModelReserved, ModelCharged | None]] = {}
         self.roots: Mapping[str, tuple[str, int]] = {}
-        made = [Node(s.step.id, s, order, len(s.depends_on)) for order, s in enumerate(plan.steps.values())]
+        made = [Node(id_, s, order, len(s.depends_on)) for order, (id_, s) in enumerate(plan.steps.items())]
         self.nodes = nodes = by_id(plan.steps, made)
         for node, after in zip(made, plan.successors.values(), strict=True):
             # Into the list that is there: where a new one is made for each that is freed, no small collection comes.
-            node.successors.extend(map(nodes.__getitem__, after))
+            # Given a list, it takes no more memory than it needs.
+            node.successors += [nodes[id_] for id_ in after] if len(after) <= AT_ONCE else map(nodes.__getitem__, after)
         if caps_of is not None:
             for node in nodes.values():
                 node.caps = caps_of(node.plan)
