@@ -20,7 +20,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 AT_ONCE: Final = 10_000  # entries in one call: a few milliseconds at most
-MANY: Final = 75_000  # entries: no dict or set of so many has ever grown by more than 5 MB at once
+MANY: Final = 100_000  # entries: up to here no dict or set grows by more than 10 MB at once
 _PARTS: Final = 64
 # Which part of the hash says where an entry is: not the one by which that part finds its own places.
 SHIFT: Final = 40
