@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -91,6 +91,16 @@ def test_every_fault_of_an_id_is_met() -> None:
     assert {"DR101", "DR102", "DR103", "DR104", "DR105", "DR106", "DR107", "DR110"} <= codes
 
 
+def _assert_alike(held: Mapping[str, int], plain: dict[str, int]) -> None:
+    """All lookups give the same, of what is there and of what is not."""
+    assert len(held) == len(plain)
+    for key in (f"s{number}" for number in range(30)):
+        assert held.get(key) == plain.get(key)
+        assert (key in held) == (key in plain)
+    with pytest.raises(KeyError, match="nobody"):
+        held["nobody"]
+
+
 @pytest.mark.parametrize("seed", range(50))
 def test_a_wide_dict_is_a_dict(seed: int, few_are_many: None) -> None:
     rng = random.Random(seed)
@@ -106,12 +116,7 @@ def test_a_wide_dict_is_a_dict(seed: int, few_are_many: None) -> None:
 
     assert isinstance(held, WideDict) == (len(plain) > 3)
     assert dict(held) == plain
-    assert len(held) == len(plain)
-    for key in (f"s{number}" for number in range(30)):
-        assert held.get(key) == plain.get(key)
-        assert (key in held) == (key in plain)
-    with pytest.raises(KeyError, match="nobody"):
-        held["nobody"]
+    _assert_alike(held, plain)
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -150,12 +155,7 @@ def test_what_grows_is_a_dict_of_what_was_there_and_what_came_later(seed: int) -
     assert list(reversed(held)) == list(reversed(plain))
     assert list(held.values()) == list(plain.values())
     assert list(held.items()) == list(plain.items())
-    assert len(held) == len(plain)
-    for key in (f"s{number}" for number in range(30)):
-        assert held.get(key) == plain.get(key)
-        assert (key in held) == (key in plain)
-    with pytest.raises(KeyError, match="nobody"):
-        held["nobody"]
+    _assert_alike(held, plain)
 
 
 @pytest.mark.parametrize(

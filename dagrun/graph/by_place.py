@@ -76,7 +76,7 @@ class ByPlace(Indexed[T]):
         """Go through what there is, without asking where each id stands."""
         return iter(self._found)
 
-    def with_room(self, found: list[V]) -> ById[V]:
+    def growing(self, found: list[V]) -> ById[V]:
         """Something else for each of the steps, by place, to which more can be added."""
         if type(self._index) is WideDict:
             return Growing(self._index, self._steps, found)
@@ -92,24 +92,25 @@ class Growing(ByPlace[T]):
         found: What there is for each, by place.
     """
 
-    __slots__ = ("_later", "_own", "_parts")
+    __slots__ = ("_later", "_parts")
+
+    _found: list[T]
 
     def __init__(self, index: WideDict[str, int], steps: Sequence[Step], found: list[T]) -> None:
         super().__init__(index, steps, found)
         self._parts = index.parts
-        self._own = found
         self._later: dict[str, T] = {}
 
     def __getitem__(self, id_: str) -> T:
         place = self._parts[hash(id_) >> SHIFT & MASK].get(id_)
-        return self._later[id_] if place is None else self._own[place]
+        return self._later[id_] if place is None else self._found[place]
 
     def __setitem__(self, id_: str, value: T) -> None:
         place = self._index.get(id_)
         if place is None:
             self._later[id_] = value
         else:
-            self._own[place] = value
+            self._found[place] = value
 
     def __contains__(self, id_: object) -> bool:
         return id_ in self._index or id_ in self._later
@@ -121,11 +122,11 @@ class Growing(ByPlace[T]):
         return chain(reversed(self._later), map(_id, reversed(self._steps)))
 
     def __len__(self) -> int:
-        return len(self._own) + len(self._later)
+        return len(self._found) + len(self._later)
 
     def in_order(self) -> Iterator[T]:
         """Go through what there is, what has come later last."""
-        return chain(self._own, self._later.values())
+        return chain(self._found, self._later.values())
 
 
 ById: TypeAlias = dict[str, T] | Growing[T]
@@ -155,4 +156,4 @@ class _Items(ItemsView[str, T]):
 
 def by_id(steps: Mapping[str, object], found: list[T]) -> ById[T]:
     """What was found for each of *steps*, in their order; more can be added to it."""
-    return steps.with_room(found) if isinstance(steps, ByPlace) else dict(zip(steps, found, strict=True))
+    return steps.growing(found) if isinstance(steps, ByPlace) else dict(zip(steps, found, strict=True))

@@ -1,7 +1,7 @@
 """Dicts and sets of very many ids, in parts of which none ever grows by much in one call.
 
 What Python does within one call of C keeps all other threads waiting, and so the loop. A dict of 700,000 entries that
-takes one more copies all of them, into 40 MB of memory that the system has still to find: a tenth of a second on some
+takes one more copies all of them, into 30 MB of memory that the system has still to find: a tenth of a second on some
 machines. A part of one is done in a millisecond. In return a lookup is a call of Python, several times as dear, which
 plans of the usual sizes are spared: they have dicts and sets.
 
