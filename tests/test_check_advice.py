@@ -38,6 +38,21 @@ def test_a_dependency_that_is_not_used_is_pointed_out() -> None:
     assert advice(LOAD, unused, used, asked) == ["DR901 steps[1].depends_on[0]"]
 
 
+def test_of_several_dependencies_those_are_pointed_out_that_are_not_used() -> None:
+    """Whatever the others are good for, and whatever the steps before wait for."""
+    send = {"id": "send", "tool": "send", "args": {"to": "x"}, "on_failure": "stop"}
+    other = {"id": "other", "tool": "add", "args": {"a": 1}}
+    after = {"id": "after", "tool": "add", "args": {"a": 2}, "depends_on": ["send"]}
+    mixed = {
+        "id": "mixed",
+        "tool": "anything",
+        "args": {"value": "${load}"},
+        "depends_on": ["send", "load", "other"],
+    }
+
+    assert advice(LOAD, send, other, after, mixed) == ["DR901 steps[4].depends_on[2]"]
+
+
 def test_what_is_wrong_is_not_advised_against_as_well() -> None:
     """A step that waits for itself, for nobody, or for a tool that there is not has other worries."""
     broken = {"id": "broken", "tool": "nowhere", "args": {}}
