@@ -156,3 +156,9 @@ def refusal(source: Any, **options: Any) -> PlanRefused:
 def refused(source: Any, **options: Any) -> list[str]:
     """The problems that reading *source* ends with, each as code and place."""
     return places(refusal(source, **options).problems)
+
+
+def waiting_for(checked: CheckedPlan) -> dict[str, list[str]]:
+    """For each step of a plan, by id, the ids of those that wait for it."""
+    ids = list(checked.steps)
+    return {id_: [ids[place] for place in after] for id_, after in zip(ids, checked.after, strict=True)}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checking import TOOLBOX, errors, find, places, texts
+from checking import TOOLBOX, errors, find, places, texts, waiting_for
 from dagrun.errors import PlanRefused
 from dagrun.graph.check import check_plan
 from dagrun.graph.findings import MAX_ERRORS
@@ -45,7 +45,7 @@ def test_a_checked_plan_holds_what_the_runtime_needs() -> None:
     assert not [p for p in problems if not p.is_advice]
     assert checked is not None
     assert list(checked.steps) == ["load", "more", "each"]
-    assert checked.successors == {"load": ("each",), "more": ("each",), "each": ()}
+    assert waiting_for(checked) == {"load": ["each"], "more": ["each"], "each": []}
     each, more = checked.steps["each"], checked.steps["more"]
     assert each.depends_on == ("more", "load")
     assert each.value_sources == {"load", "more"}

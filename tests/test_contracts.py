@@ -78,7 +78,7 @@ def assert_alike(plan: Plan, toolbox: Toolbox, policy: Policy | None = None, inp
     assert {id_: facts_of(step) for id_, step in same.steps.items()} == {
         id_: facts_of(step) for id_, step in checked.steps.items()
     }
-    assert (same.successors, same.output, same.is_ordered) == (checked.successors, checked.output, checked.is_ordered)
+    assert (same.after, same.output, same.is_ordered) == (checked.after, checked.output, checked.is_ordered)
     return same
 
 

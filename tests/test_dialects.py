@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field
 
-from checking import places, refusal, refused
+from checking import places, refusal, refused, waiting_for
 from dagrun.errors import PlanRefused
 from dagrun.graph.check import check_plan
 from dagrun.graph.reading import read_plan
@@ -95,7 +95,7 @@ def test_the_plan_of_six_steps_is_normalised_and_checks() -> None:
     assert made.steps[5].args["data"] == {f"step_{n}_output": {"$step": str(n)} for n in (3, 4, 5)}
     assert made.steps[5].args["output"] == "q4_report.md"
     assert made.steps[5].description == "Write it all up"
-    assert checked.successors["3"] == ("4", "5", "6")
+    assert waiting_for(checked)["3"] == ["4", "5", "6"]
     assert checked.steps["6"].value_sources == {"3", "4", "5"}
 
 

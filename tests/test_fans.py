@@ -216,8 +216,8 @@ def test_what_is_behind_a_fan_in_line_stays_behind_it(kind: type[FanningGraph]) 
     _end(graph, graph.frontier.take(), seq)
     assert graph.fans == 1
     first = graph.frontier.take()
-    graph.frontier.push(graph._all["hub"])  # stands for whatever has become ready meanwhile
-    graph._all["hub"].state = State.READY
+    graph.frontier.push(graph._nodes["hub"])  # stands for whatever has become ready meanwhile
+    graph._nodes["hub"].state = State.READY
 
     order = [node.id for node in iter(graph.frontier.take, None)]
 
@@ -329,10 +329,10 @@ def test_a_record_that_is_folded_tells_all_at_once() -> None:
     checked = check(_wide(), [gives])
     graph = Small(checked, encode({}), Nobody())
     graph.apply(RunStarted(1, 0.0, "run", len(checked.steps), "", 0.0))
-    _end(graph, graph._all["hub"], iter(range(2, 100)))
+    _end(graph, graph._nodes["hub"], iter(range(2, 100)))
 
     assert graph.fans == 0
-    assert {str(node.state) for node in graph._all.values()} == {"succeeded", "ready"}
+    assert {str(node.state) for node in graph._nodes.values()} == {"succeeded", "ready"}
 
 
 # Building -------------------------------------------------------------------------------------------------------------

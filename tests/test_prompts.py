@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from checking import waiting_for
 from dagrun import Brief, Problem, Refusal, State, Step, StepView, Toolbox, Trigger, TriggerKind
 from dagrun.errors import CannotPlan
 from dagrun.graph.check import check_plan
@@ -88,7 +89,7 @@ def test_every_example_is_what_a_model_should_answer(example: Example, dialect: 
 
     assert list(plan.steps) == steps
     checked = check_plan(plan, toolbox)
-    last = [id_ for id_, after in checked.successors.items() if not after]
+    last = [id_ for id_, after in waiting_for(checked).items() if not after]
     for id_ in last:  # nothing is looked up in vain
         assert id_ in str(plan.output) or not toolbox[checked.steps[id_].step.tool].effect.is_free
 

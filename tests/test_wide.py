@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from checking import waiting_for
 from dagrun import Plan, Step, Toolbox
-from dagrun.graph import check, check_ids, scope, wide
+from dagrun.graph import check_ids, live, scope, wide
 from dagrun.graph.building import build
 from dagrun.graph.by_place import ByPlace, Growing, by_id
 from dagrun.graph.check import check_plan, find_problems
@@ -27,14 +28,14 @@ TOOLS = Toolbox(echo, make_tool(echo, name="look", effect="pure"))
 
 
 def _set_many(monkeypatch: pytest.MonkeyPatch, many: int) -> None:
-    for module in (check, scope, wide):
+    for module in (scope, wide):
         monkeypatch.setattr(module, "MANY", many)
 
 
 @pytest.fixture
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that few entries are taken at once."""
-    for module in (check, check_ids):
+    for module in (check_ids, live):
         monkeypatch.setattr(module, "AT_ONCE", 3)
 
 
@@ -68,7 +69,7 @@ def _found(seed: int) -> tuple[Any, ...]:
     problems, checked = find_problems(_any_plan(seed), TOOLS)
     if checked is None:
         return problems, None
-    return problems, (dict(checked.successors), list(checked.steps), checked.is_ordered)
+    return problems, (waiting_for(checked), list(checked.steps), checked.is_ordered)
 
 
 SEEDS = range(300)
@@ -194,9 +195,7 @@ def test_of_a_big_plan_nothing_that_stays_is_a_dict_or_a_set_of_all_steps(
     biggest = max(len(held) for held in _reached(checked, graph) if isinstance(held, dict | set | frozenset))
     assert isinstance(graph.nodes, Growing)
     assert [node.order for node in graph.nodes.values()] == list(range(count))
-    assert {id_: [after.id for after in node.successors] for id_, node in graph.nodes.items()} == {
-        id_: list(after) for id_, after in checked.successors.items()
-    }
+    assert {id_: [after.id for after in node.successors] for id_, node in graph.nodes.items()} == waiting_for(checked)
     assert biggest < count / 2
 
 

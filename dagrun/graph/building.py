@@ -55,9 +55,7 @@ def build(plan: CheckedPlan, inputs: Stored, shared: Cap | None, expected: Expec
 
 def kind_of(plan: CheckedPlan) -> type[LiveGraph]:
     """The live graph for *plan*: what only few plans need costs the others nothing."""
-    has_fan = len(plan.steps) > FanningGraph.many and any(
-        len(after) > FanningGraph.many for after in plan.successors.values()
-    )
+    has_fan = len(plan.steps) > FanningGraph.many and any(len(after) > FanningGraph.many for after in plan.after)
     if plan.policy.release_outputs:
         return ReleasingFanningGraph if has_fan else ReleasingGraph
     return FanningGraph if has_fan else LiveGraph

@@ -15,7 +15,6 @@ from dagrun.graph.checked import CheckedPlan, CheckedStep
 from dagrun.graph.findings import WHOLE_PLAN, Findings
 from dagrun.graph.scope import Scope, scope_of
 from dagrun.graph.topology import check_cycles
-from dagrun.graph.wide import AT_ONCE, MANY
 from dagrun.model.plan import Plan
 from dagrun.model.policy import Policy
 from dagrun.model.secret import NO_SECRETS, Secrets
@@ -84,7 +83,7 @@ def find_problems(
     known = frozenset(executors)
     index = check_ids(plan.steps, findings)
     scope = scope_of(plan, index, toolbox, policy, findings, inputs=inputs, executors=known, secrets=secrets)
-    steps, is_ordered = _check_steps(scope, plan)
+    steps, after, is_ordered = _check_steps(scope, plan)
     output = check_output(scope, plan.output) if plan.output is not None else None
     advise(steps, scope)
     problems = findings.problems()
@@ -95,7 +94,7 @@ def find_problems(
         toolbox=toolbox,
         policy=policy,
         steps=ByPlace(index, plan.steps, steps),
-        successors=ByPlace(index, plan.steps, _successors(steps, index)),
+        after=after,
         output=output,
         advice=problems,
         is_ordered=is_ordered,
@@ -110,43 +109,32 @@ def _count_steps(plan: Plan) -> int:
     return len(plan.steps) + sum(len(items) for items in lists if isinstance(items, list))
 
 
-def _check_steps(scope: Scope, plan: Plan) -> tuple[list[CheckedStep], bool]:
-    """The steps, as far as there is something to run; and whether each stands after all that it waits for."""
+def _check_steps(scope: Scope, plan: Plan) -> tuple[list[CheckedStep], list[Sequence[int]], bool]:
+    """The steps, as far as there is something to run; who waits for each; and whether all stand in such an order."""
     steps: list[CheckedStep] = []
+    after: list[Sequence[int]] = [()] * len(plan.steps)
     index, loose = scope.index, dict[str, tuple[str, ...]]()
     is_unique = len(index) == len(plan.steps)
-    # A step after its dependencies is on no cycle, and neither is what it waits for: so nearly every plan is settled
-    # that people and planners write, at the speed of sets. A set of very many would be long in the making.
-    settled: set[str] | None = set() if len(plan.steps) <= MANY else None
     for place, step in enumerate(plan.steps):
         checked, waits_for = check_step(scope, place, step)
         if not is_unique and index[step.id] != place:
             continue  # of an id that is taken twice, the first counts
-        if settled is not None:
-            is_settled = settled.issuperset(waits_for)
-        else:
-            last = max(map(index.__getitem__, waits_for), default=-1)
-            is_settled = last < place and loose.keys().isdisjoint(waits_for)
+        # A step after its dependencies is on no cycle, and neither is what it waits for: so nearly every plan is
+        # settled that people and planners write.
+        is_settled = not loose or loose.keys().isdisjoint(waits_for)
+        for id_ in waits_for:
+            need = index[id_]
+            if need >= place:
+                is_settled = False
+            known = after[need]
+            if type(known) is list:
+                known.append(place)
+            else:  # for most steps one waits, or none: a list for each would take twice the memory
+                after[need] = [*known, place] if known else (place,)
         if not is_settled:
             loose[step.id] = waits_for
-        elif settled is not None:
-            settled.add(step.id)
         if checked is not None:
             steps.append(checked)
     if loose:
         check_cycles(loose, index, scope.findings)
-    return steps, not loose
-
-
-def _successors(steps: Sequence[CheckedStep], index: Mapping[str, int]) -> list[tuple[str, ...]]:
-    """For each step, in the order of the plan, the ids of those that wait for it."""
-    after: list[list[str]] = [[] for _ in steps]
-    for checked in steps:
-        id_ = checked.step.id
-        for need in checked.depends_on:
-            after[index[need]].append(id_)
-    successors: list[Any] = after
-    for first in range(0, len(after), AT_ONCE):
-        some = slice(first, first + AT_ONCE)
-        successors[some] = [tuple(ids) for ids in after[some]]
-    return successors
+    return steps, after, not loose

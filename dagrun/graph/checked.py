@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dagrun.errors import Problem
@@ -84,7 +84,7 @@ class CheckedPlan:
         toolbox: What its steps may call.
         policy: The limits that it was checked against.
         steps: By id, in the order of the plan.
-        successors: For each id, the ids of the steps that wait for it.
+        after: For each step, by its place in the plan: the places of those that wait for it.
         output: What the run answers, ready to be filled; `None` for the outputs of the sinks.
         advice: What is not wrong, but worth a look.
         is_ordered: Whether every step stands after all that it waits for.
@@ -98,7 +98,7 @@ class CheckedPlan:
     toolbox: Toolbox
     policy: Policy
     steps: Mapping[str, CheckedStep]
-    successors: Mapping[str, tuple[str, ...]]
+    after: Sequence[Sequence[int]]
     output: Template | None
     advice: tuple[Problem, ...] = field(default=())
     is_ordered: bool = False
@@ -121,7 +121,7 @@ def empty_plan(
         toolbox=toolbox,
         policy=policy,
         steps={},
-        successors={},
+        after=(),
         output=None,
         is_ordered=True,
         executors=frozenset(executors),

@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 from dagrun.graph.checked import CheckedPlan, CheckedStep
 
+K = TypeVar("K", str, int)
 
-def remaining_paths(
-    order: Sequence[str], successors: Mapping[str, Iterable[str]], seconds: Callable[[str], float]
-) -> dict[str, float]:
+
+class After(Protocol[K]):
+    """For each step those that wait for it, all by id or all by place."""
+
+    def __getitem__(self, step: K, /) -> Sequence[K]: ...
+
+
+def remaining_paths(order: Sequence[K], successors: After[K], seconds: Callable[[K], float]) -> dict[K, float]:
     """The longest path from each step to the end, itself included.
 
     Args:
-        order: Ids in a topological order.
-        successors: For each id, the ids that wait for it.
+        order: The steps in a topological order, by id or by place.
+        successors: For each, those that wait for it.
         seconds: The duration of a step, in seconds (or 1 for hops).
 
     Returns:
-        For each id, in the unit of *seconds*.
+        For each, in the unit of *seconds*.
     """
-    longest: dict[str, float] = {}
+    longest: dict[K, float] = {}
     for step in reversed(order):
         longest[step] = seconds(step) + max((longest[after] for after in successors[step]), default=0.0)
     return longest
 
 
-def topological_order(successors: Mapping[str, Sequence[str]], degree: Mapping[str, int]) -> list[str]:
-    """Ids in an order in which every step comes after its dependencies; steps on a cycle are left out.
+def topological_order(successors: After[K], degree: Mapping[K, int]) -> list[K]:
+    """The steps in an order in which each comes after its dependencies; steps on a cycle are left out.
 
     Args:
-        successors: For each id, the ids that wait for it.
-        degree: For each id, how many it waits for.
+        successors: For each step, by id or by place, those that wait for it.
+        degree: For each, how many it waits for.
     """
     left = dict(degree)
     order = [step for step, count in left.items() if not count]
@@ -43,10 +50,18 @@ def topological_order(successors: Mapping[str, Sequence[str]], degree: Mapping[s
     return order
 
 
+def order_of(plan: CheckedPlan) -> Sequence[int]:
+    """The steps of *plan*, by place, in an order in which each comes after its dependencies."""
+    if plan.is_ordered:
+        return range(len(plan.after))
+    return topological_order(plan.after, {place: len(s.depends_on) for place, s in enumerate(plan.steps.values())})
+
+
 def priorities(plan: CheckedPlan, expected: Expected) -> dict[str, float]:
     """Longest remaining path of each step, in the unit of *expected*."""
-    order = topological_order(plan.successors, {id_: len(s.depends_on) for id_, s in plan.steps.items()})
-    return remaining_paths(order, plan.successors, lambda id_: expected.seconds(plan.steps[id_]))
+    steps = list(plan.steps.values())
+    longest = remaining_paths(order_of(plan), plan.after, lambda place: expected.seconds(steps[place]))
+    return {id_: longest[place] for place, id_ in enumerate(plan.steps)}
 
 
 class Expected:

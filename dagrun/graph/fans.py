@@ -7,9 +7,9 @@ at the steps of the graph, and every event but those of attempts, has all that i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from dagrun.graph.by_place import ById
 from dagrun.graph.live import LiveGraph
@@ -17,8 +17,6 @@ from dagrun.graph.node import Node
 from dagrun.graph.releasing import ReleasingGraph
 from dagrun.model.event import AttemptEnded, AttemptStarted, Event, StepSettled
 from dagrun.model.outcome import State
-from dagrun.model.reference import Reference
-from dagrun.model.value import Stored
 
 _WAITING: Final = State.WAITING
 _READY: Final = State.READY
@@ -83,37 +81,13 @@ class FanningGraph(LiveGraph):
     many: ClassVar[int] = 10_000
     portion: ClassVar[int] = 1_000
     fans = 0
-    _is_inside = False
-    _all: ById[Node]
 
     @property
     def nodes(self) -> ById[Node]:
         """See `LiveGraph`: with every step where it stands."""
-        if self.fans and not self._is_inside:
+        if self.fans:
             self.frontier.count_all()
-        return self._all
-
-    @nodes.setter
-    def nodes(self, nodes: ById[Node]) -> None:
-        self._all = nodes
-
-    def apply(self, event: Event) -> None:
-        """Change the state as *event* says; see `LiveGraph`."""
-        if self.fans and type(event) not in _HARMLESS:
-            self.frontier.count_all()
-        was, self._is_inside = self._is_inside, True
-        try:
-            super().apply(event)
-        finally:
-            self._is_inside = was
-
-    def look_up(self, reference: Reference, node: Node | None = None) -> Stored:
-        """Give what *reference* stands for; what has settled has been told of nothing more."""
-        was, self._is_inside = self._is_inside, True
-        try:
-            return super().look_up(reference, node)
-        finally:
-            self._is_inside = was
+        return self._nodes
 
     def settled(self, node: Node) -> None:
         """Count a step that has ended; see `LiveGraph`."""
@@ -133,6 +107,20 @@ class FanningGraph(LiveGraph):
             return False
         # Where there are priorities, the best of them all comes first; and from a record that is folded nobody takes.
         return self.frontier.priorities is None and self.frontier.may_count_later
+
+
+def _counted_before(change: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    def counted(graph: FanningGraph, event: Event) -> None:
+        if graph.fans:
+            graph.frontier.count_all()
+        change(graph, event)
+
+    return counted
+
+
+FanningGraph.changes = {
+    kind: change if kind in _HARMLESS else _counted_before(change) for kind, change in LiveGraph.changes.items()
+}
 
 
 class ReleasingFanningGraph(FanningGraph, ReleasingGraph):

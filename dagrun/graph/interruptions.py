@@ -1,16 +1,26 @@
-"""What it does to the live graph that a run is suspended, goes on, is opened again, or is ended early."""
+"""What it does to the live graph that a run is suspended, goes on, is opened again, or ends."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from dagrun.model.call_event import ModelCharged, ModelReserved, PlannerAsked
-from dagrun.model.event import RunReopened, RunResumed, RunStopping, RunSuspended
+from dagrun.model.event import CeilingNear, RunEnded, RunReopened, RunResumed, RunStopping, RunSuspended
 from dagrun.model.outcome import Recovery, State
 
 if TYPE_CHECKING:
     from dagrun.graph.live import LiveGraph
     from dagrun.graph.node import Node
+
+
+def run_ended(graph: LiveGraph, event: RunEnded) -> None:
+    """Nothing happens any more."""
+    graph.status, graph.reason = event.status, event.reason
+
+
+def ceiling_near(graph: LiveGraph, event: CeilingNear) -> None:
+    """Optional steps are dropped from now on."""
+    graph.saving = event
 
 
 def run_suspended(graph: LiveGraph, event: RunSuspended) -> None:

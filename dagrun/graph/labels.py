@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 
 from dagrun.graph.checked import CheckedPlan
-from dagrun.graph.critical import topological_order
+from dagrun.graph.critical import order_of, topological_order
 
 Edge = tuple[str, str]  # a step, and one that waits for it
 
@@ -28,10 +28,8 @@ class Cycle(Exception):
 
 def first_labels(plan: CheckedPlan) -> dict[str, float]:
     """The labels of a plan as it is checked."""
-    order = list(plan.steps)
-    if not plan.is_ordered:
-        order = topological_order(plan.successors, {id_: len(s.depends_on) for id_, s in plan.steps.items()})
-    return {id_: float(place) for place, id_ in enumerate(order)}
+    ids = list(plan.steps)
+    return {ids[place]: float(label) for label, place in enumerate(order_of(plan))}
 
 
 class Labels:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from dagrun.errors import Problem
 from dagrun.graph import answers, drafts, expansion, hedges, interruptions, splicing
-from dagrun.graph.by_place import by_id
+from dagrun.graph.by_place import ById, by_id
 from dagrun.graph.checked import CheckedPlan, CheckedStep
 from dagrun.graph.critical import Expected
 from dagrun.graph.ends import ends_of, first_of, sinks_of
@@ -53,8 +53,7 @@ class LiveGraph:
         expected: How long steps are expected to take; `None` for what the plan alone says.
 
     Attributes:
-        nodes: Every step that ever was in the plan, by id, elements of for_each included.
-        unsettled: How many of them have not settled.
+        unsettled: How many steps have not settled.
         goal: What the run is for.
         output: What it answers, ready to be filled; `None` for the outputs of the sinks.
         revisions: The splices and changes of the goal so far.
@@ -83,6 +82,8 @@ class LiveGraph:
         all_known: Whether it is known of each that has settled how it did.
         shown_output: What people were asked about last as the answer of the run, stored; empty if they were not.
     """
+
+    changes: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]]  # what each kind of event changes
 
     # Where a run begins; each of these is only ever replaced.
     status: Status | None = None
@@ -127,15 +128,20 @@ class LiveGraph:
         self.model_calls: dict[int, tuple[ModelReserved, ModelCharged | None]] = {}
         self.roots: Mapping[str, tuple[str, int]] = {}
         made = [Node(id_, s, order, len(s.depends_on)) for order, (id_, s) in enumerate(plan.steps.items())]
-        self.nodes = nodes = by_id(plan.steps, made)
-        for node, after in zip(made, plan.successors.values(), strict=True):
+        self._nodes = nodes = by_id(plan.steps, made)
+        for node, after in zip(made, plan.after, strict=True):
             # Into the list that is there: where a new one is made for each that is freed, no small collection comes.
             # Given a list, it takes no more memory than it needs.
-            node.successors += [nodes[id_] for id_ in after] if len(after) <= AT_ONCE else map(nodes.__getitem__, after)
+            node.successors += [made[at] for at in after] if len(after) <= AT_ONCE else map(made.__getitem__, after)
         if caps_of is not None:
             for node in nodes.values():
                 node.caps = caps_of(node.plan)
         self.ends = ends_of(nodes)
+
+    @property
+    def nodes(self) -> ById[Node]:
+        """Every step that ever was in the plan, by id, elements of for_each included."""
+        return self._nodes
 
     def begin(self) -> None:
         """Put what waits for nothing on the frontier."""
@@ -145,7 +151,7 @@ class LiveGraph:
 
     def apply(self, event: Event) -> None:
         """Change the state as *event* says. Never fails on an event that a run has made."""
-        _APPLY[type(event)](self, event)
+        self.changes[type(event)](self, event)
 
     # Values -----------------------------------------------------------------------------------------------
 
@@ -175,7 +181,7 @@ class LiveGraph:
             return self.inputs
         if step == "item" and node is not None:
             return node.item
-        source = self.nodes[step]
+        source = self._nodes[step]
         if source.state is not _SUCCEEDED:
             raise LookupError(f"step {step} has no output: it is {source.state}")
         if type(source.value) is Unavailable:
@@ -197,12 +203,12 @@ class LiveGraph:
         extra.root, extra.generation = self.roots[node.id]
 
     def _attempt_started(self, event: AttemptStarted) -> None:
-        node = self.nodes[event.step]
+        node = self._nodes[event.step]
         node.state = _RUNNING
         node.attempts.append(Attempt(event.attempt, event.tool, event.at))
 
     def _attempt_ended(self, event: AttemptEnded) -> None:
-        node = self.nodes[event.step]
+        node = self._nodes[event.step]
         attempt = node.attempts[-1]
         attempt.ended = event.at
         attempt.outcome = event.outcome
@@ -248,7 +254,7 @@ class LiveGraph:
     # Ends -------------------------------------------------------------------------------------------------
 
     def _step_settled(self, event: StepSettled) -> None:
-        node = self.nodes[event.step]
+        node = self._nodes[event.step]
         node.state = event.state
         node.value = event.value
         node.is_tolerated = event.is_tolerated
@@ -333,13 +339,6 @@ class LiveGraph:
             if after.state is _BLOCKED and not self.blocks(node, after):
                 self.reassess(after)
 
-    def _ceiling_near(self, event: events.CeilingNear) -> None:
-        self.saving = event
-
-    def _run_ended(self, event: RunEnded) -> None:
-        self.status = event.status
-        self.reason = event.reason
-
     # Questions --------------------------------------------------------------------------------------------
 
     @property
@@ -366,13 +365,13 @@ class LiveGraph:
         return sinks_of(self)
 
 
-_APPLY: Final[Mapping[type[Event], Callable[[LiveGraph, Any], None]]] = {
+LiveGraph.changes = {
     RunStarted: LiveGraph._run_started,
     AttemptStarted: LiveGraph._attempt_started,
     AttemptEnded: LiveGraph._attempt_ended,
     StepSettled: LiveGraph._step_settled,
     events.StepExpanded: expansion.step_expanded,
-    RunEnded: LiveGraph._run_ended,
+    RunEnded: interruptions.run_ended,
     events.Reviewed: LiveGraph._reviewed,
     events.Spliced: splicing.splice,
     events.GoalChanged: splicing.change_goal,
@@ -386,7 +385,7 @@ _APPLY: Final[Mapping[type[Event], Callable[[LiveGraph, Any], None]]] = {
     events.DraftStarted: drafts.draft_started,
     events.DraftEnded: drafts.draft_ended,
     PlannerCalled: answers.planner_called,
-    events.CeilingNear: LiveGraph._ceiling_near,
+    events.CeilingNear: interruptions.ceiling_near,
     events.RunSuspended: interruptions.run_suspended,
     events.RunResumed: interruptions.run_resumed,
     events.RunReopened: interruptions.run_reopened,

@@ -101,7 +101,7 @@ class ReleasingGraph(LiveGraph):
         """Release what *node* was the last to need."""
         if node.state in SETTLED and not node.is_defined_by_parent:  # its for_each reads for all its elements
             for id_ in node.plan.value_sources if self.output is not None else node.plan.depends_on:
-                self._look_at(self.nodes[id_])
+                self._look_at(self._nodes[id_])
         self._look_at(node)
         for child in node.children or ():
             self._look_at(child)

@@ -13,7 +13,7 @@ from dagrun.graph.by_place import ByPlace
 from dagrun.graph.findings import Findings
 from dagrun.graph.json_types import Types, look_up
 from dagrun.graph.sources import Sources
-from dagrun.graph.wide import MANY, AnySet, set_for
+from dagrun.graph.wide import MANY, AnySet, WideDict, set_for
 from dagrun.model.plan import Plan
 from dagrun.model.policy import Policy
 from dagrun.model.secret import NO_SECRETS, Secrets
@@ -101,7 +101,8 @@ class Scope:
         """Whether a step may wait for all of *ids*."""
         if self.ids is not None:
             return self.ids.issuperset(ids)
-        return all(map(self.index.__contains__, ids))
+        index = self.index
+        return index.has_all(ids) if type(index) is WideDict else all(map(index.__contains__, ids))
 
     def unknown(self, ids: AnySet[str]) -> AnySet[str]:
         """Those of *ids* that no step may wait for: of millions, at the speed of sets."""

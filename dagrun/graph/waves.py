@@ -30,15 +30,16 @@ def in_waves(plan: CheckedPlan) -> CheckedPlan:
     """
     waves = generations(plan)
     steps = dict(plan.steps)
-    successors = dict(plan.successors)
+    after, place = list(plan.after), {id_: number for number, id_ in enumerate(plan.steps)}
     for before, wave in pairwise(waves):
         barrier = frozenset(before)
         for id_ in wave:
             steps[id_] = _behind(steps[id_], before, barrier)
-        for id_ in before:
-            own = frozenset(plan.successors[id_])
-            successors[id_] = (*plan.successors[id_], *(after for after in wave if after not in own))
-    return replace(plan, steps=steps, successors=successors, is_ordered=False)
+        behind = [place[id_] for id_ in wave]
+        for number in map(place.__getitem__, before):
+            own = frozenset(after[number])
+            after[number] = [*after[number], *(other for other in behind if other not in own)]
+    return replace(plan, steps=steps, after=after, is_ordered=False)
 
 
 def _behind(step: CheckedStep, before: list[str], barrier: frozenset[str]) -> CheckedStep:

@@ -55,6 +55,14 @@ class WideDict(Mapping[K, V]):
     def __len__(self) -> int:
         return sum(map(len, self.parts))
 
+    def has_all(self, keys: Iterable[K]) -> bool:
+        """Whether it has all of *keys*; without a call for each."""
+        parts = self.parts
+        for key in keys:  # noqa: SIM110 - most steps ask for one, and for that a generator costs too much
+            if key not in parts[hash(key) >> SHIFT & MASK]:
+                return False
+        return True
+
     def setdefault(self, key: K, default: V) -> V:
         """The value of *key*, which is *default* from now on if there was none."""
         return self.parts[hash(key) >> SHIFT & MASK].setdefault(key, default)
@@ -76,9 +84,9 @@ class WideSet(Set[K]):
     __slots__ = ("_parts",)
 
     def __init__(self, entries: Iterable[K] = ()) -> None:
-        self._parts: list[set[K]] = [set() for _ in range(_PARTS)]
+        self._parts = parts = [set[K]() for _ in range(_PARTS)]
         for entry in entries:
-            self.add(entry)
+            parts[hash(entry) >> SHIFT & MASK].add(entry)
 
     def add(self, entry: K) -> None:
         """Have *entry* in it."""
