@@ -20,6 +20,7 @@ from dagrun.model.event import (
     StepSettled,
 )
 from dagrun.model.outcome import Recovery, State
+from dagrun.runtime.skips import Skips
 from dagrun.runtime.sweep import Sweep
 from splice_rules import queued
 
@@ -218,8 +219,9 @@ ORDINARY_PORTION: Final = Sweep.portion
 
 def unfinished(graph: WatchedGraph) -> Iterator[str]:
     """Say what is half done; asked only between changes."""
-    # In portions, what is blocked while a run is ended early waits for its turn.
+    # In portions, what is blocked for ever, or while a run is ended early, waits for its turn.
     is_swept = graph.stopping is not None and Sweep.portion < ORDINARY_PORTION
+    is_swept = is_swept or (graph.status is None and Skips.portion < ORDINARY_PORTION)
     for node in graph.nodes.values():
         is_left = node.state is State.BLOCKED and not graph.is_frozen and not is_swept
         if is_left and graph.open.isdisjoint(node.plan.depends_on):

@@ -14,6 +14,7 @@ import pytest
 from dagrun.api import run
 from dagrun.model.event import AttemptEnded, Event
 from dagrun.model.plan import Plan, Step
+from dagrun.runtime.skips import Skips
 from dagrun.runtime.sweep import Sweep
 from fuzz import run_case
 from graphs import work
@@ -67,6 +68,13 @@ def test_runs_that_are_ended_in_portions_keep_all_rules(monkeypatch: pytest.Monk
     monkeypatch.setattr(Sweep, "portion", 1)
     done = fuzz(range(40))
     assert done["cancelled"] > 10
+
+
+def test_runs_in_which_steps_are_skipped_in_portions_keep_all_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all else that may happen meanwhile: splices, planners, people, and ends before the time."""
+    monkeypatch.setattr(Skips, "portion", 1)
+    done = fuzz(range(40))
+    assert done["skipped"] > 40
 
 
 @pytest.mark.rigs(seconds=100)

@@ -15,11 +15,11 @@ from anyio.lowlevel import checkpoint
 import dagrun
 from crash_process import RUN
 from dagrun import MemoryJournal, Plan, Policy, RunResult, Step
-from dagrun.journal.memory import _Kept
 from dagrun.model.brief import Brief
 from dagrun.model.patch import Add
 from dagrun.model.tool import make_tool
 from dagrun.runtime.sweep import Sweep
+from keeping import Keeping
 from small_tools import near, states, toolset
 
 pytestmark = pytest.mark.anyio
@@ -40,19 +40,6 @@ def _nap(id_: str, seconds: float, *after: str, **fields: Any) -> Step:
 
 def _chain(count: int = STEPS) -> Plan:
     return Plan(steps=[_nap(f"s{i}", 10.0, *([f"s{i - 1}"] if i else [])) for i in range(count)])
-
-
-class Journal(MemoryJournal):
-    """A journal whose records can be had, and put there."""
-
-    def put(self, texts: list[bytes]) -> None:
-        """Keep these."""
-        self._runs[RUN] = kept = _Kept(RUN)
-        kept.texts = list(texts)
-
-    @property
-    def texts(self) -> list[bytes]:
-        return self._runs[RUN].texts
 
 
 class Turns:
@@ -267,7 +254,7 @@ async def test_resumed_in_the_middle_of_it(small_portions: None) -> None:
     stopping = next(number for number, text in enumerate(texts) if b'"RunStopping"' in text)
 
     for length in range(stopping + 1, len(texts)):
-        journal = Journal()
+        journal = Keeping()
         journal.put(texts[:length])
         async with dagrun.resume(RUN, journal=journal, tools=toolset()) as running:
             result = await running.result()
@@ -277,7 +264,7 @@ async def test_resumed_in_the_middle_of_it(small_portions: None) -> None:
 
 async def _written() -> list[bytes]:
     """The record of a run that was cancelled."""
-    journal = Journal()
+    journal = Keeping()
     await _stopped(_chain(20), 1.0, journal=journal, run_id=RUN)
     return journal.texts
 

@@ -97,6 +97,7 @@ class Finish:
             end_interrupted=self._end_interrupted,
         )
         if self.sweep_later is None or not sweep.may_wait(self._graph):
+            self._record.skips.at_once()
             sweep.settle_all()
             self._close_rest(reason)
             return
@@ -119,6 +120,7 @@ class Finish:
     def sweep_now(self) -> None:
         """Settle all that are left, and from now on whatever comes at once."""
         self.sweep_later = None
+        self._record.skips.at_once()
         while self._sweep is not None:
             self._sweep_some(self._sweep)
 
@@ -146,7 +148,7 @@ class Finish:
 
     def suspend_if_idle(self, running: Collection[str]) -> None:
         """Suspend the run, if nothing runs, and nothing can go on now."""
-        if running or self.has_ended or self._graph.stopping is not None:
+        if running or self.has_ended or self._graph.stopping is not None or self._record.skips.is_pending:
             return
         if self.suspending is None and self._waits_for_people:
             held = list(dict.fromkeys(question.step or question.text for question in self._graph.questions.values()))

@@ -269,9 +269,10 @@ class Machine:
         """Start what waits for nothing."""
         if self.coordinator is not None:
             self.coordinator.begin()
-        self._read_letters(tasks)
+        self._begin(tasks)
 
-    def _read_letters(self, tasks: TaskGroup) -> None:
+    def _begin(self, tasks: TaskGroup) -> None:
+        self.record.skips.open(tasks, self._settle_down)
         if self._letters is not None:
             self._letters.open(tasks)
         self.scheduler.settle_down()
@@ -303,7 +304,7 @@ class Machine:
             tasks=tasks,
             was_over=bool(doubtful),
         ).go_on()
-        self._read_letters(tasks)
+        self._begin(tasks)
 
     def _open_parts(self, tasks: TaskGroup) -> None:
         """Give the parts what exists only inside the task group of the run."""

@@ -26,6 +26,7 @@ from dagrun.model.plan import RetryRule
 from dagrun.model.question import Answer, Question
 from dagrun.model.value import Stored, encode, join
 from dagrun.runtime.event_log import EventLog
+from dagrun.runtime.skips import Skips
 
 _SUCCEEDED: Final = State.SUCCEEDED
 _NO_RETRY: Final = RetryRule(max_attempts=1)
@@ -45,7 +46,8 @@ class Record(EventLog):
         on_trigger: Called when there is a reason to ask it.
         on_void: Called with the id of a question that needs no answer any more.
         on_pause: Called with a step that has ended without an attempt, and that people must look at.
-        behind: Gets each step whose end blocks others, where somebody skips those later; `None`: they are at once.
+        skips: Skips what can no longer run.
+        behind: Gets each step whose end blocks others, where a sweep skips those; `None` if *skips* does.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Record(EventLog):
         self.on_trigger: Callable[[], None] = _nothing
         self.on_void: Callable[[str], None] = _nothing
         self.on_pause: Callable[[Node], None] = _nothing
+        self.skips = Skips(graph, self.skipping)
         self.behind: list[Node] | None = None
         self._stop = stop
 
@@ -149,8 +152,7 @@ class Record(EventLog):
         if node.state is not _SUCCEEDED and self.behind is not None:
             self.behind.append(node)
         elif node.state is not _SUCCEEDED:
-            for _ in self.skipping(node):
-                pass
+            self.skips.after(node)
         self._join(node.parent)
 
     def skipping(self, cause: Node) -> Iterator[None]:
@@ -189,6 +191,7 @@ class Record(EventLog):
 
     def change_goal(self, goal: str) -> None:
         """Take a new goal; nothing starts until there is a plan for it."""
+        self.skips.skip_rest()
         self.emit(events.GoalChanged(self.next_seq(), self.at(), goal))
         self._trigger(Trigger(TriggerKind.GOAL_CHANGED, GOAL, f"the goal is now: {goal}"))
 
@@ -205,6 +208,7 @@ class Record(EventLog):
         self._trigger(Trigger(decision.trigger, node.id, reason, error, kind, print_))
 
     def _trigger(self, trigger: Trigger) -> None:
+        self.skips.skip_rest()
         self.emit(events.ReplanRequested(self.next_seq(), self.at(), trigger))
         self.on_trigger()
 
@@ -267,6 +271,7 @@ class Record(EventLog):
 
     def ask(self, question: Question) -> None:
         """Open a question."""
+        self.skips.skip_rest()
         self.emit(events.QuestionAsked(self.next_seq(), self.at(), question))
 
     def answer(self, question: Question, answer: Answer | None, state: State | None = None, reason: str = "") -> None:

@@ -78,8 +78,8 @@ class Run:
     def cancel(self, step: str | None = None, reason: str = "cancelled by the host") -> bool:
         """Cancel one step, or the whole run. What depends on a cancelled step is skipped; the rest goes on.
 
-        Nothing starts any more in a run that is cancelled. Of one with more than 500 open steps some may be open still
-        when this comes back: they are settled in portions, between which others in the loop get their turn.
+        Nothing starts any more in a run that is cancelled. Of more than 500 steps that this ends some may be open still
+        when it comes back: they are settled in portions, between which others in the loop get their turn.
 
         Args:
             step: The id of the step; `None` for the run.
@@ -184,6 +184,7 @@ class Run:
     def _checked(self, patch: Patch) -> CheckedPatch:
         if self._scheduler.is_stopping:
             raise SpliceRefused((Problem("DR417", ""),))
+        self._record.skips.skip_rest()
         checked, problems = self._machine.splicer.check(patch)
         if checked is None:
             raise SpliceRefused(problem for problem in problems if not problem.is_advice)

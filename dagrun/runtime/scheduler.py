@@ -348,6 +348,8 @@ class Scheduler:
         self._record.deliver()
 
     def _end_if_nothing_is_left(self) -> None:
+        if self._record.skips.is_pending:
+            return  # it is asked again when all are skipped
         still_wait = self._accounts.are_bound and self._accounts.feed()
         if still_wait and not self._running and (stuck := self._accounts.why_stuck()):
             self.stop(Status.OVER_BUDGET, stuck)

@@ -83,9 +83,11 @@ class Stopping:
 
     def cancel_step(self, node: Node, reason: str) -> bool:
         """Cancel one step, or the elements of a for_each; say whether there was anything left to cancel."""
+        slot = self._running.get(node.id)
+        if slot is None and not self._finish.is_sweeping:
+            self._record.skips.skip_rest()
         if node.state.is_settled:
             return False
-        slot = self._running.get(node.id)
         if slot is not None:
             self.tell(slot, State.CANCELLED, reason)
         elif node.children is not None:

@@ -15,6 +15,7 @@ from dagrun.graph.live import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.outcome import State
 from dagrun.runtime.record import Record
+from dagrun.runtime.skips import may_wait
 
 
 class Sweep:
@@ -53,11 +54,8 @@ class Sweep:
 
     @classmethod
     def may_wait(cls, graph: LiveGraph) -> bool:
-        """Whether there is so much to settle that it should be done in portions.
-
-        Not while a planner or a person is at work on the run, who might change it meanwhile.
-        """
-        return graph.unsettled > cls.portion and not (graph.is_drafting or graph.triggers or graph.questions)
+        """Whether there is so much to settle that it should be done in portions, and may be."""
+        return graph.unsettled > cls.portion and may_wait(graph)
 
     def settle_all(self) -> None:
         """Settle all that is left."""
@@ -77,6 +75,9 @@ class Sweep:
 
     def _each(self) -> Iterator[None]:
         record, dropped = self._record, []
+        for _ in record.skips.rest():
+            yield from self._behind_all()
+            yield
         for node in self._nodes():
             if node.state.is_settled or node.id in self._running or node.children is not None:
                 pass
@@ -84,11 +85,15 @@ class Sweep:
                 dropped.append(node)
             else:
                 record.settle(node, State.CANCELLED, self.reason)
-                while record.behind:
-                    yield from record.skipping(record.behind.pop())
+                yield from self._behind_all()
             yield
         for node in dropped:
             self._end_interrupted(node, self.reason)
+
+    def _behind_all(self) -> Iterator[None]:
+        record = self._record
+        while record.behind:
+            yield from record.skipping(record.behind.pop())
 
     def _nodes(self) -> Iterator[Node]:
         """All of them, in their order; without a list of the plan, for the collector would look through it at once."""

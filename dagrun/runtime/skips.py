@@ -1,0 +1,120 @@
+"""The steps that can no longer run because of how others have ended: skipped, in portions if they are many.
+
+To skip a million steps takes seconds, in which nothing else in the loop would get its turn. None of them can start, so
+nobody can tell when each is skipped but by looking: whatever changes the plan, or asks somebody about it, has all that
+is left skipped first, and the run does not end before.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from typing import ClassVar
+
+from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint
+
+from dagrun.graph.live import LiveGraph
+from dagrun.graph.node import Node
+
+
+def may_wait(graph: LiveGraph) -> bool:
+    """Whether steps may be settled a turn of the loop later.
+
+    Not while a planner or a person is at work on the run, who might change it meanwhile.
+    """
+    return not (graph.is_drafting or graph.triggers or graph.questions)
+
+
+class Skips:
+    """Skips what can no longer run.
+
+    Args:
+        graph: The state; read here.
+        skipping: Skips all that cannot run because of how a step has ended; gives way after each.
+
+    Attributes:
+        portion: The most steps that are skipped in one turn of the loop.
+    """
+
+    portion: ClassVar[int] = 500
+
+    def __init__(self, graph: LiveGraph, skipping: Callable[[Node], Iterator[None]]) -> None:
+        self._graph = graph
+        self._skipping = skipping
+        self._left: deque[Iterator[None]] = deque()
+        self._is_amid = False
+        self._is_at_work = False
+        self._later: Callable[[], object] | None = None
+        self._settle_down: Callable[[], None]
+
+    def open(self, tasks: TaskGroup, settle_down: Callable[[], None]) -> None:
+        """Skip in portions from now on; after each, *settle_down* is called."""
+        self._settle_down = settle_down
+        self._later = partial(tasks.start_soon, self._work, name="dagrun skip")
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether steps are left to be skipped in a later turn."""
+        return bool(self._left)
+
+    def after(self, node: Node) -> None:
+        """Skip all that cannot run because of how *node* has ended: at once, or some of it, and the rest later."""
+        skipping = self._skipping(node)
+        if self._later is None or self._is_amid:  # what comes of a skip comes before the next one
+            _exhaust(skipping)
+        elif self._left:
+            self._left.append(skipping)
+        else:
+            self._skip_some(skipping)
+            if self._left and not self._is_at_work:
+                self._is_at_work = True
+                self._later()
+
+    def _skip_some(self, skipping: Iterator[None]) -> None:
+        was, self._is_amid = self._is_amid, True
+        try:
+            count = sum(1 for _ in islice(skipping, self.portion))
+        finally:
+            self._is_amid = was
+        if count == self.portion:
+            self._left.appendleft(skipping)
+        if self._left and not (may_wait(self._graph) and self._later):
+            self.skip_rest()
+
+    def skip_rest(self) -> None:
+        """Skip all that is left."""
+        was, self._is_amid = self._is_amid, True
+        try:
+            _exhaust(self.rest())
+        finally:
+            self._is_amid = was
+
+    def rest(self) -> Iterator[None]:
+        """Go through all that is left; gives way after each."""
+        while self._left:
+            yield from self._left.popleft()
+
+    def at_once(self) -> None:
+        """Skip all that is left, and from now on whatever comes at once."""
+        self._later = None
+        self.skip_rest()
+
+    async def _work(self) -> None:
+        try:
+            is_over = False
+            while not is_over:
+                if self._left:
+                    self._skip_some(self._left.popleft())
+                is_over = not self._left
+                self._settle_down()  # also if others have skipped the rest: the run may have ended with it
+                await checkpoint()
+        finally:
+            self._is_at_work = False
+
+
+def _exhaust(skipping: Iterator[None]) -> None:
+    for _ in skipping:
+        pass
