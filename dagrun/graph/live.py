@@ -132,7 +132,7 @@ class LiveGraph:
         for node, after in zip(made, plan.after, strict=True):
             # Into the list that is there: where a new one is made for each that is freed, no small collection comes.
             # Given a list, it takes no more memory than it needs.
-            node.successors += [made[at] for at in after] if len(after) <= AT_ONCE else map(made.__getitem__, after)
+            node.successors += [made[at] for at in after] if len(after) <= AT_ONCE else (made[at] for at in after)
         if caps_of is not None:
             for node in nodes.values():
                 node.caps = caps_of(node.plan)
