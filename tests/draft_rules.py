@@ -164,7 +164,7 @@ def _late_or_early(case: DraftCase, graph: LiveGraph, events: Sequence[Event], s
     for id_, at in _starts(events).items():
         node = graph.nodes[id_]
         needs = node.plan.depends_on
-        if kept.intersection(needs) or (node.attempts[:1] == [] and node.children is None):
+        if kept.intersection(needs) or (not node.attempts and node.children is None):
             continue  # what waits for the planner's answer waits longer
         tools = [node.plan.tool, *([node.plan.fallback] if node.plan.fallback is not None else ())]
         is_early = all(t.effect.is_free or t.stream_safe or t.name in policy.stream_safe for t in tools)

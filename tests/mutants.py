@@ -114,8 +114,8 @@ class KeepsPromises(Cap):
 class ReleasesEarly(LiveGraph):
     """What waits for a step is released when the step starts."""
 
-    def apply(self, event: Event) -> None:
-        super().apply(event)
+    def apply(self, event: Event, node: Node | None = None) -> None:
+        super().apply(event, node)
         if isinstance(event, AttemptStarted):
             for after in self.nodes[event.step].successors:
                 if after.missing == 1 and after.state is State.WAITING:
@@ -135,9 +135,9 @@ class RunsOnFailures(LiveGraph):
 class MiscountsChildren(LiveGraph):
     """The elements of a for_each are not counted among what has to settle."""
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: Event, node: Node | None = None) -> None:
         before = len(self.nodes)
-        super().apply(event)
+        super().apply(event, node)
         self.unsettled -= len(self.nodes) - before
 
 
@@ -147,7 +147,7 @@ class SkipsOneLevel(Record):
     def skipping(self, cause: Node) -> Iterator[None]:
         for node in cause.successors:
             if node.state is State.BLOCKED:
-                node.successors, kept = [], node.successors
+                node.successors, kept = (), node.successors
                 yield from super().skipping(cause)
                 node.successors = kept
 

@@ -59,8 +59,8 @@ class StartsAreEnds(ReleasingGraph):
     def _is_read(self, node: Node) -> bool:
         return any(node.id in a.plan.value_sources and not a.attempts and a.children is None for a in node.successors)
 
-    def apply(self, event: Event) -> None:
-        super().apply(event)
+    def apply(self, event: Event, node: Node | None = None) -> None:
+        super().apply(event, node)
         step = getattr(event, "step", "")
         if step in self.nodes and not self._may_be_named:
             for id_ in self.nodes[step].plan.value_sources:

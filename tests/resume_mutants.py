@@ -60,12 +60,12 @@ class ForgetsPlanner(Resumption):
 
 def forgets_reservations(ledger: Ledger, graph: LiveGraph) -> None:
     """What was in flight has cost nothing."""
-    kept = {node: list(node.attempts) for node in graph.nodes.values()}
+    kept = {node: node.attempts for node in graph.nodes.values()}
     for node in kept:
-        node.attempts[:] = [attempt for attempt in node.attempts if attempt.outcome is not None]
+        node.attempts = tuple(attempt for attempt in node.attempts if attempt.outcome is not None)
     restore(ledger, graph)
     for node, attempts in kept.items():
-        node.attempts[:] = attempts
+        node.attempts = attempts
 
 
 class CallsAgain(Resumption):
@@ -122,7 +122,7 @@ class LeavesAttemptsOpen(Resumption):
         nodes = [node for node in self._graph.nodes.values() if node.is_in_flight and node.tool.effect.is_free]
         for node in nodes:
             node.state = State.READY
-            node.attempts.pop()
+            node.attempts = node.attempts[:-1]
         super().go_on()
 
 

@@ -156,8 +156,8 @@ class WaitsForWhatIsOver(LiveGraph):
 class ForgetsTheFreeze(LiveGraph):
     """After a change of the goal everything goes on as before."""
 
-    def apply(self, event: Event) -> None:
-        super().apply(event)
+    def apply(self, event: Event, node: Node | None = None) -> None:
+        super().apply(event, node)
         if isinstance(event, GoalChanged):
             self.is_frozen = False
             for node in self.nodes.values():

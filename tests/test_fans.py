@@ -101,8 +101,8 @@ def _play(seed: int, kind: type[LiveGraph]) -> Played:
             super().__init__(*args, **options)
             made.append(self)
 
-        def apply(self, event: Event) -> None:
-            super().apply(event)
+        def apply(self, event: Event, node: Node | None = None) -> None:
+            super().apply(event, node)
             self.delayed += bool(getattr(self, "fans", 0))
 
     async def play() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from checking import waiting_for
 from dagrun import Plan, Step, Toolbox
-from dagrun.graph import check_ids, live, scope, wide
+from dagrun.graph import check_ids, scope, wide
 from dagrun.graph.building import build
 from dagrun.graph.by_place import ByPlace, Growing, by_id
 from dagrun.graph.check import check_plan, find_problems
@@ -35,8 +35,7 @@ def _set_many(monkeypatch: pytest.MonkeyPatch, many: int) -> None:
 @pytest.fixture
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that few entries are taken at once."""
-    for module in (check_ids, live):
-        monkeypatch.setattr(module, "AT_ONCE", 3)
+    monkeypatch.setattr(check_ids, "AT_ONCE", 3)
 
 
 @pytest.fixture

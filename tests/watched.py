@@ -98,13 +98,13 @@ class WatchedGraph(LiveGraph):
         self.questions_about: dict[str, tuple[str, Definition, Any]] = {}
         self.approved: list[tuple[str, Definition, Any]] = []
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: Event, node: Node | None = None) -> None:
         wrong = [f"{problem}, by {event}" for problem in may_happen(self, self.applied, event)]
         before: Before | None = None
         if isinstance(event, Spliced):
             before, more = before_splice(self, event)
             wrong += more
-        super().apply(event)
+        super().apply(event, node)
         self.applied.append(event)
         if before is not None:
             self.book.turn(before.change)

@@ -94,7 +94,7 @@ class FanningGraph(LiveGraph):
         if len(node.successors) <= self.many or not self._may_wait(node):
             super().settled(node)
             return
-        after, node.successors = node.successors, []
+        after, node.successors = node.successors, ()
         try:
             super().settled(node)
         finally:

@@ -18,8 +18,7 @@ from dagrun.graph.ends import ends_of, first_of, sinks_of
 from dagrun.graph.frontier import Cap, Frontier
 from dagrun.graph.history import PastReplan, Revision
 from dagrun.graph.labels import first_labels
-from dagrun.graph.node import Node
-from dagrun.graph.wide import AT_ONCE
+from dagrun.graph.node import Node, nodes_of
 from dagrun.model import event as events
 from dagrun.model.brief import Trigger
 from dagrun.model.call_event import Hedged, HedgeEnded, ModelCharged, ModelReserved, PlannerAsked, PlannerCalled
@@ -83,7 +82,7 @@ class LiveGraph:
         shown_output: What people were asked about last as the answer of the run, stored; empty if they were not.
     """
 
-    changes: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]]  # what each kind of event changes
+    changes: ClassVar[Mapping[type[Event], Callable[..., None]]]  # what each kind of event changes
 
     # Where a run begins; each of these is only ever replaced.
     status: Status | None = None
@@ -127,12 +126,7 @@ class LiveGraph:
         self.has_plan = bool(plan.steps)
         self.model_calls: dict[int, tuple[ModelReserved, ModelCharged | None]] = {}
         self.roots: Mapping[str, tuple[str, int]] = {}
-        made = [Node(id_, s, order, len(s.depends_on)) for order, (id_, s) in enumerate(plan.steps.items())]
-        self._nodes = nodes = by_id(plan.steps, made)
-        for node, after in zip(made, plan.after, strict=True):
-            # Into the list that is there: where a new one is made for each that is freed, no small collection comes.
-            # Given a list, it takes no more memory than it needs.
-            node.successors += [made[at] for at in after] if len(after) <= AT_ONCE else (made[at] for at in after)
+        self._nodes = nodes = by_id(plan.steps, nodes_of(plan))
         if caps_of is not None:
             for node in nodes.values():
                 node.caps = caps_of(node.plan)
@@ -149,9 +143,15 @@ class LiveGraph:
             if node.state is _READY:
                 self.frontier.push(node)
 
-    def apply(self, event: Event) -> None:
-        """Change the state as *event* says. Never fails on an event that a run has made."""
-        self.changes[type(event)](self, event)
+    def apply(self, event: Event, node: Node | None = None) -> None:
+        """Change the state as *event* says. Never fails on an event that a run has made.
+
+        The end of a step or the start or end of an attempt need not look up *node*, its step, where that is at hand.
+        """
+        if node is None:
+            self.changes[type(event)](self, event)
+        else:
+            self.changes[type(event)](self, event, node)
 
     # Values -----------------------------------------------------------------------------------------------
 
@@ -202,13 +202,13 @@ class LiveGraph:
         extra = node.make_extra()
         extra.root, extra.generation = self.roots[node.id]
 
-    def _attempt_started(self, event: AttemptStarted) -> None:
-        node = self._nodes[event.step]
+    def _attempt_started(self, event: AttemptStarted, node: Node | None = None) -> None:
+        node = self._nodes[event.step] if node is None else node
         node.state = _RUNNING
-        node.attempts.append(Attempt(event.attempt, event.tool, event.at))
+        node.attempts = (*node.attempts, Attempt(event.attempt, event.tool, event.at))
 
-    def _attempt_ended(self, event: AttemptEnded) -> None:
-        node = self._nodes[event.step]
+    def _attempt_ended(self, event: AttemptEnded, node: Node | None = None) -> None:
+        node = self._nodes[event.step] if node is None else node
         attempt = node.attempts[-1]
         attempt.ended = event.at
         attempt.outcome = event.outcome
@@ -253,8 +253,8 @@ class LiveGraph:
 
     # Ends -------------------------------------------------------------------------------------------------
 
-    def _step_settled(self, event: StepSettled) -> None:
-        node = self._nodes[event.step]
+    def _step_settled(self, event: StepSettled, node: Node | None = None) -> None:
+        node = self._nodes[event.step] if node is None else node
         node.state = event.state
         node.value = event.value
         node.is_tolerated = event.is_tolerated

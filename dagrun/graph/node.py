@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dagrun.graph.checked import CheckedStep
+from dagrun.graph.checked import CheckedPlan, CheckedStep
 from dagrun.graph.frontier import Cap
 from dagrun.model.event import StepSettled
 from dagrun.model.outcome import Attempt, Recovery, State
@@ -105,8 +106,9 @@ class Node:
         self.order = order
         self.state = _WAITING if missing else _READY
         self.missing = missing
-        self.successors: list[Node] = []
-        self.attempts: list[Attempt] = []
+        # A million empty lists would be a tenth of the memory of a run.
+        self.successors: Sequence[Node] = ()
+        self.attempts: tuple[Attempt, ...] = ()
         self.value: Stored = None
         self.caps: tuple[Cap, ...] = ()
         self.parent: Node | None = None
@@ -229,8 +231,26 @@ class Node:
         has_root = self.extra is not None and bool(self.extra.root)
         return own if self.parent is None or has_root else own + self.parent.generation
 
+    def precede(self, after: Node) -> None:
+        """Have *after* wait for it."""
+        if type(self.successors) is list:
+            self.successors.append(after)
+        else:
+            self.successors = [*self.successors, after]
+
     def make_extra(self) -> Extra:
         """Give its `Extra`, made if there is none yet."""
         if self.extra is None:
             self.extra = Extra()
         return self.extra
+
+
+def nodes_of(plan: CheckedPlan) -> list[Node]:
+    """The steps of *plan* before anything has happened, in its order, each with those that wait for it."""
+    made = [Node(id_, step, order, len(step.depends_on)) for order, (id_, step) in enumerate(plan.steps.items())]
+    for node, after in zip(made, plan.after, strict=True):
+        if len(after) == 1:  # as nearly everywhere in a big plan
+            node.successors = (made[after[0]],)
+        elif after:
+            node.successors = [made[at] for at in after]
+    return made

@@ -47,18 +47,18 @@ class ReleasingGraph(LiveGraph):
 
     # What happens -----------------------------------------------------------------------------------------
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: Event, node: Node | None = None) -> None:
         """Change the state as *event* says, and release what nobody needs after that."""
         kind = type(event)
         if kind is Spliced:
             self._note_splice(event)
         elif kind is RunReopened:
             self._take_back(event)
-        super().apply(event)
+        super().apply(event, node)
         if self._news and not self._may_be_named:
             news, self._news = self._news, []
-            for node in news:
-                self._look_around(node)
+            for settled in news:
+                self._look_around(settled)
 
     def settled(self, node: Node) -> None:
         """Count a step that has ended; see `LiveGraph`."""

@@ -35,7 +35,7 @@ def splice(graph: LiveGraph, event: Spliced) -> None:
     for id_ in patch.leaving:
         _take_out(graph, graph.nodes[id_], event)
     for need, id_ in won:
-        graph.nodes[need].successors.append(graph.nodes[id_])
+        graph.nodes[need].precede(graph.nodes[id_])
     graph.labels.update(patch.labels)
     graph.unsettled += len(new)
     if patch.changes_output:
@@ -107,14 +107,15 @@ def _take_off(graph: LiveGraph, patch: CheckedPatch) -> set[str]:
             if need not in still:
                 off.setdefault(need, []).append(node)
     for need, nodes in off.items():
-        _strike(graph.nodes[need].successors, nodes)
+        _strike(graph.nodes[need], nodes)
     return set(off)
 
 
-def _strike(successors: list[Node], nodes: list[Node]) -> None:
-    if len(nodes) > _FEW:
+def _strike(need: Node, nodes: list[Node]) -> None:
+    successors = need.successors
+    if type(successors) is not list or len(nodes) > _FEW:
         off = set(nodes)
-        successors[:] = [node for node in successors if node not in off]
+        need.successors = [node for node in successors if node not in off]
         return
     for node in nodes:
         with suppress(ValueError):  # a step that has left the plan has told its dependents off by itself
@@ -160,7 +161,7 @@ def _hand_over(graph: LiveGraph, old: Node, new: Node) -> None:
 def _take_out(graph: LiveGraph, node: Node, event: Spliced) -> None:
     """Take *node* out of the plan; what of it runs is told to stop by others, and settles when it has."""
     node.make_extra().is_gone = True
-    node.successors = []
+    node.successors = ()
     if node.state.is_settled:
         # An element that has failed and is dropped is left out; a doubt about its effect cannot be.
         node.is_tolerated = node.is_tolerated or (node.parent is not None and node.state is not State.UNKNOWN)

@@ -122,7 +122,7 @@ class Endings:
         if slot.rare is None:
             record = self._record
             facts = (node.id, len(node.attempts), state, outcome, decision)
-            record.emit(AttemptEnded(record.next_seq(), record.at(), *facts))
+            record.emit(AttemptEnded(record.next_seq(), record.at(), *facts), node)
             self._frontier.release(node)
         else:
             self._end_rare(slot, slot.rare, state, outcome, decision)

@@ -61,12 +61,12 @@ class EventLog:
         """Seconds from the start of the run to its end, or to now."""
         return (self._now() if self.ended_at is None else self.ended_at) - self.zero
 
-    def emit(self, event: Event) -> None:
-        """Apply *event* to the state, and keep it for the journal and the observers."""
+    def emit(self, event: Event, node: Node | None = None) -> None:
+        """Apply *event* to the state, and keep it for the journal and the observers; *node* as in `LiveGraph.apply`."""
         clean = CLEANERS.get(type(event))
         if clean is not None:  # before anybody has seen it: what follows from it is clean, too
             clean(event, self._redactor)
-        self.graph.apply(event)
+        self.graph.apply(event, node)
         if self._keep is not None:
             self._keep(event)
         if self._observers:

@@ -106,7 +106,7 @@ class Record(EventLog):
         """End a step that is not running; *facts* are further fields of the event."""
         if state is not _SUCCEEDED and node.is_in_doubt:
             state = State.UNKNOWN  # it was about to repeat a call that may have gone through
-        self.emit(StepSettled(self.next_seq(), self.at(), node.id, state, reason, **facts))
+        self.emit(StepSettled(self.next_seq(), self.at(), node.id, state, reason, **facts), node)
         self.after_end(node)
         if state is _SUCCEEDED and node.pauses_after:
             self.on_pause(node)
@@ -165,7 +165,7 @@ class Record(EventLog):
                     continue
                 reason = f"{cause.id} {cause.state}" + ("" if before is cause else f", so {before.id} was skipped")
                 facts = (node.id, State.SKIPPED, reason, cause.id, before.is_tolerated)
-                self.emit(StepSettled(self.next_seq(), self.at(), *facts))
+                self.emit(StepSettled(self.next_seq(), self.at(), *facts), node)
                 behind.append(node)
                 self._join(node.parent)  # a substitute for an element may wait for other steps
                 yield

@@ -309,7 +309,7 @@ def _result_of(node: Node) -> StepResult:
         state=node.state,
         reason=node.reason,
         failure=failure,
-        attempts=tuple(node.attempts),
+        attempts=node.attempts,
         is_default=is_default or (node.ended is not None and node.ended.is_default),
         errors=node.ended.errors if node.ended else (),
         verdicts=node.extra.verdicts if node.extra is not None else (),

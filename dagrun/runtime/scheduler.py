@@ -241,7 +241,8 @@ class Scheduler:
         if plan.is_timed or node.on_fallback:
             self._set_deadline(slot)
         self._running[node.id] = slot
-        record.emit(AttemptStarted(record.next_seq(), record.at(), node.id, len(node.attempts) + 1, tool.name))
+        number = len(node.attempts) + 1
+        record.emit(AttemptStarted(record.next_seq(), record.at(), node.id, number, tool.name), node)
         failure = self._attempts.prepare(slot)
         if failure is not None:
             self._accounts.give_back(slot)
