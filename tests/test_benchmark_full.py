@@ -75,11 +75,27 @@ def test_a_chain_that_is_cancelled_is_measured() -> None:
     assert full.stopped_lines([Stopped(40, 1.0, 51.0)])[-1].endswith("MISSED")
 
 
-def test_of_several_rounds_the_median_counts() -> None:
-    """One slow round says more about the machine."""
-    found = full.middle_of([row(open=9.0, run=1.0), row(open=2.0, run=2.0), row(open=3.0, run=30.0)])
+def test_of_several_rounds_the_mean_counts_of_times_and_the_median_of_the_rest() -> None:
+    """A long run has a share of whatever slows the machine down: of short ones, all together have it."""
+    found = full.middle_of([row(open=9.0, lag_run=1.0), row(open=2.0, lag_run=2.0), row(open=4.0, lag_run=30.0)])
 
-    assert (found.open, found.run, found.steps) == (3.0, 2.0, 10)
+    assert (found.open, found.lag_run, found.steps) == (5.0, 2.0, 10)
+
+
+def test_rounds_of_each_size_are_spread_over_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the machine could be another one by the time that the biggest has its turn."""
+    done: list[int] = []
+
+    def measure(shape: str, steps: int) -> Row:
+        done.append(steps)
+        return row(shape, steps)
+
+    monkeypatch.setattr(full, "measure_apart", measure)
+    monkeypatch.setattr(full, "ROUNDS", {10: 6, 20: 3, 30: 2})
+
+    full.rounds("chain", (10, 20, 30), is_quick=False)
+
+    assert done == [10, 20, 30, 10, 10, 20, 10, 30, 10, 20, 10]
 
 
 @pytest.mark.anyio
