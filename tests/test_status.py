@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dagrun.decide.status import NO_APPROVER, Ended, is_bad, status_of
+from dagrun.decide.status import NO_APPROVER, Ended, Tally, is_bad, status_of
 from dagrun.model.outcome import State, Status
 
 
@@ -13,23 +13,23 @@ def _ended(state: State, reason: str = "why", *, tolerated: bool = False, option
 
 
 def test_nothing_unsuccessful_is_success() -> None:
-    assert status_of([], 3) == (Status.SUCCEEDED, "3 succeeded")
+    assert status_of(Tally(3)) == (Status.SUCCEEDED, "3 succeeded")
 
 
 def test_tolerated_skips_are_success_and_counted() -> None:
-    assert status_of([_ended(State.SKIPPED, tolerated=True)], 3) == (Status.SUCCEEDED, "2 succeeded, 1 skipped")
+    assert status_of(Tally(3, [_ended(State.SKIPPED, tolerated=True)])) == (Status.SUCCEEDED, "2 succeeded, 1 skipped")
 
 
 @pytest.mark.parametrize("state", [State.FAILED, State.TIMED_OUT, State.ABANDONED, State.CANCELLED, State.SKIPPED])
 def test_any_step_that_did_not_end_well_fails_the_run(state: State) -> None:
-    status, reason = status_of([_ended(state)], 2)
+    status, reason = status_of(Tally(2, [_ended(state)]))
 
     assert status is Status.FAILED
     assert reason == f"step-{state} {state}: why"
 
 
 def test_optional_steps_may_fail() -> None:
-    assert status_of([_ended(State.FAILED, optional=True)], 2)[0] is Status.SUCCEEDED
+    assert status_of(Tally(2, [_ended(State.FAILED, optional=True)]))[0] is Status.SUCCEEDED
 
 
 def test_a_tolerated_failure_still_fails_the_run() -> None:
@@ -41,33 +41,36 @@ def test_a_tolerated_failure_still_fails_the_run() -> None:
 def test_an_effect_in_doubt_outweighs_everything() -> None:
     steps = [_ended(State.FAILED), _ended(State.UNKNOWN, optional=True)]
 
-    status, reason = status_of(steps, 4, stopped=(Status.OVER_BUDGET, "ceiling"))
+    status, reason = status_of(Tally(4, steps), stopped=(Status.OVER_BUDGET, "ceiling"))
 
     assert status is Status.UNKNOWN
     assert "step-unknown" in reason
 
 
 def test_a_run_that_was_stopped_says_so() -> None:
-    assert status_of([_ended(State.CANCELLED)], 2, (Status.OVER_BUDGET, "ceiling")) == (Status.OVER_BUDGET, "ceiling")
+    assert status_of(Tally(2, [_ended(State.CANCELLED)]), (Status.OVER_BUDGET, "ceiling")) == (
+        Status.OVER_BUDGET,
+        "ceiling",
+    )
 
 
 def test_nobody_to_approve_is_waiting_unless_something_failed() -> None:
     held, behind = _ended(State.SKIPPED, NO_APPROVER), _ended(State.SKIPPED, "step-held skipped")
 
-    assert status_of([held, behind], 3) == (Status.WAITING, "nobody was there to approve step-skipped")
-    assert status_of([held, _ended(State.FAILED)], 3)[0] is Status.FAILED
+    assert status_of(Tally(3, [held, behind])) == (Status.WAITING, "nobody was there to approve step-skipped")
+    assert status_of(Tally(3, [held, _ended(State.FAILED)]))[0] is Status.FAILED
 
 
 def test_the_causes_are_named_before_what_they_took_along() -> None:
     steps = [_ended(State.SKIPPED, "because"), _ended(State.FAILED, "broken")]
 
-    assert status_of(steps, 2) == (Status.FAILED, "step-failed failed: broken")
+    assert status_of(Tally(2, steps)) == (Status.FAILED, "step-failed failed: broken")
 
 
 def test_many_failures_are_counted_not_listed() -> None:
     steps = [Ended(f"s{n}", State.FAILED, "x" * 10_000, False, False) for n in range(50)]
 
-    reason = status_of(steps, 50)[1]
+    reason = status_of(Tally(50, steps))[1]
 
     assert reason.endswith("; and 47 more")
     assert len(reason) < 1_000

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
 from dagrun.errors import shorten
@@ -23,33 +23,86 @@ class Ended:
 
 
 NO_APPROVER: Final = "no approver"
+_NAMED: Final = 10  # of each kind
 
 
-def status_of(
-    unsuccessful: Sequence[Ended], count: int, stopped: tuple[Status, str] | None = None
-) -> tuple[Status, str]:
+@dataclass(slots=True)
+class Some:
+    """Steps of one kind: the first few, and how many there are."""
+
+    first: list[Ended] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, step: Ended) -> None:
+        """Count *step*."""
+        if self.count < _NAMED:
+            self.first.append(step)
+        self.count += 1
+
+    @property
+    def names(self) -> str:
+        """The ids of the first ones."""
+        shown = ", ".join(step.id for step in self.first)
+        return shown if self.count <= _NAMED else f"{shown} and {self.count - _NAMED} more"
+
+
+class Tally:
+    """How the steps of a run have ended, as far as its status cares.
+
+    Args:
+        planned: How many steps the plan has.
+        steps: Of those that did not succeed the first ones, in the order of the plan.
+
+    Attributes:
+        planned: As given.
+        states: How many have ended in each state.
+        in_doubt: Those of which nobody knows whether they took effect.
+        bad: Those because of which the run did not succeed.
+        unskipped: Those of them that were not skipped.
+        held: Those of them that nobody was there to approve.
+    """
+
+    __slots__ = ("bad", "held", "in_doubt", "planned", "states", "unskipped")
+
+    def __init__(self, planned: int = 0, steps: Iterable[Ended] = ()) -> None:
+        self.planned = planned
+        self.states: Counter[State] = Counter()
+        self.in_doubt, self.bad, self.unskipped, self.held = Some(), Some(), Some(), Some()
+        for step in steps:
+            self.add(step)
+
+    def add(self, step: Ended) -> None:
+        """Count *step*, the next in the order of the plan."""
+        self.states[step.state] += 1
+        if step.state is State.UNKNOWN:
+            self.in_doubt.add(step)
+        if not is_bad(step):
+            return
+        self.bad.add(step)
+        if step.state is not State.SKIPPED:
+            self.unskipped.add(step)
+        elif step.reason.startswith(NO_APPROVER):
+            self.held.add(step)
+
+
+def status_of(tally: Tally, stopped: tuple[Status, str] | None = None) -> tuple[Status, str]:
     """Give the status of a run and the reason for it: the worst thing that applies.
 
     Args:
-        unsuccessful: The steps of the plan that have ended otherwise than well.
-        count: All steps of the plan.
+        tally: How its steps have ended.
         stopped: The status and reason with which the run was ended early, if it was.
     """
-    in_doubt = [step for step in unsuccessful if step.state is State.UNKNOWN]
-    if in_doubt:
-        return Status.UNKNOWN, f"it is not known whether these took effect: {_names(in_doubt)}"
+    if tally.in_doubt.count:
+        return Status.UNKNOWN, f"it is not known whether these took effect: {tally.in_doubt.names}"
     if stopped is not None:
         return stopped
-    bad = [step for step in unsuccessful if is_bad(step)]
-    if not bad:
-        return Status.SUCCEEDED, _summary(unsuccessful, count)
-    if all(step.state is State.SKIPPED for step in bad):
-        held = [step for step in bad if step.reason.startswith(NO_APPROVER)]
-        if held:
-            return Status.WAITING, f"nobody was there to approve {_names(held)}"
-    first = [step for step in bad if step.state is not State.SKIPPED] or bad
-    reasons = "; ".join(f"{step.id} {step.state}: {shorten(step.reason)}" for step in first[:3])
-    return Status.FAILED, reasons + (f"; and {len(first) - 3} more" if len(first) > 3 else "")
+    if not tally.bad.count:
+        return Status.SUCCEEDED, _summary(tally)
+    if tally.held.count and not tally.unskipped.count:
+        return Status.WAITING, f"nobody was there to approve {tally.held.names}"
+    told = tally.unskipped if tally.unskipped.count else tally.bad
+    reasons = "; ".join(f"{step.id} {step.state}: {shorten(step.reason)}" for step in told.first[:3])
+    return Status.FAILED, reasons + (f"; and {told.count - 3} more" if told.count > 3 else "")
 
 
 def is_bad(step: Ended) -> bool:
@@ -59,14 +112,6 @@ def is_bad(step: Ended) -> bool:
     return not (step.state is State.SKIPPED and step.is_tolerated)
 
 
-def _names(steps: Sequence[Ended]) -> str:
-    shown = ", ".join(step.id for step in steps[:10])
-    return shown if len(steps) <= 10 else f"{shown} and {len(steps) - 10} more"
-
-
-def _summary(unsuccessful: Sequence[Ended], count: int) -> str:
-    if not unsuccessful:
-        return f"{count} succeeded"
-    counts = Counter(str(step.state) for step in unsuccessful)
-    others = "".join(f", {number} {state}" for state, number in sorted(counts.items()))
-    return f"{count - len(unsuccessful)} succeeded{others}"
+def _summary(tally: Tally) -> str:
+    others = "".join(f", {number} {state}" for state, number in sorted((str(s), n) for s, n in tally.states.items()))
+    return f"{tally.planned - tally.states.total()} succeeded{others}"

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
@@ -144,10 +144,7 @@ class LiveGraph:
                 self.frontier.push(node)
 
     def apply(self, event: Event, node: Node | None = None) -> None:
-        """Change the state as *event* says. Never fails on an event that a run has made.
-
-        The end of a step or the start or end of an attempt need not look up *node*, its step, where that is at hand.
-        """
+        """Change the state as *event* says; *node* is its step, if at hand. Never fails on an event of a run."""
         if node is None:
             self.changes[type(event)](self, event)
         else:
@@ -287,6 +284,10 @@ class LiveGraph:
             elif not missing:
                 after.state = _READY  # as `release` does, of which a call costs too much here
                 push(after)
+
+    def told(self, node: Node) -> Iterable[Node]:
+        """What waits for *node*, which has ended; all of it knows that."""
+        return node.successors
 
     def blocks(self, node: Node, after: Node) -> bool:
         """Whether *after* cannot run, for now or for ever, because of how *node* has settled."""

@@ -120,6 +120,7 @@ class Finish:
     def sweep_now(self) -> None:
         """Settle all that are left, and from now on whatever comes at once."""
         self.sweep_later = None
+        self._record.last_look.at_once()
         self._record.skips.at_once()
         while self._sweep is not None:
             self._sweep_some(self._sweep)
@@ -148,7 +149,9 @@ class Finish:
 
     def suspend_if_idle(self, running: Collection[str]) -> None:
         """Suspend the run, if nothing runs, and nothing can go on now."""
-        if running or self.has_ended or self._graph.stopping is not None or self._record.skips.is_pending:
+        if running or self.has_ended or self._graph.stopping is not None:
+            return
+        if self._record.skips.is_pending or self._record.last_look.is_pending:
             return
         if self.suspending is None and self._waits_for_people:
             held = list(dict.fromkeys(question.step or question.text for question in self._graph.questions.values()))
@@ -191,8 +194,10 @@ class Finish:
             return
         if graph.stopping is None and (graph.is_drafting or (graph.wants_more and self._goes_on())):
             return
-        count = sum(1 for _ in graph.planned()) if graph.revisions else len(graph.plan.steps)
-        status, reason = status_of(self._record.unsuccessful(), count, graph.stopping)
+        unsuccessful = self._record.last_look.found()
+        if unsuccessful is None:
+            return  # it is asked again when that is found out
+        status, reason = status_of(unsuccessful, graph.stopping)
         if graph.stopping is None:
             if status is Status.SUCCEEDED and self._policy.approve_output:
                 self._ask_for_output()

@@ -273,6 +273,7 @@ class Machine:
 
     def _begin(self, tasks: TaskGroup) -> None:
         self.record.skips.open(tasks, self._settle_down)
+        self.record.last_look.open(tasks, self._settle_down)
         if self._letters is not None:
             self._letters.open(tasks)
         self.scheduler.settle_down()

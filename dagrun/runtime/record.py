@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from dagrun.decide.governor import fingerprint_of
 from dagrun.decide.recovery import Situation, decide
-from dagrun.decide.status import Ended
+from dagrun.decide.status import Ended, Tally
 from dagrun.errors import Problem, ValueRefused
 from dagrun.graph.answers import GOAL
 from dagrun.graph.live import LiveGraph
@@ -26,6 +26,7 @@ from dagrun.model.plan import RetryRule
 from dagrun.model.question import Answer, Question
 from dagrun.model.value import Stored, encode, join
 from dagrun.runtime.event_log import EventLog
+from dagrun.runtime.last_look import LastLook
 from dagrun.runtime.skips import Skips
 
 _SUCCEEDED: Final = State.SUCCEEDED
@@ -64,25 +65,28 @@ class Record(EventLog):
         self.on_void: Callable[[str], None] = _nothing
         self.on_pause: Callable[[Node], None] = _nothing
         self.skips = Skips(graph, self.skipping)
+        self.last_look = LastLook(self._count_unsuccessful, lambda: self._seq)
         self.behind: list[Node] | None = None
         self._stop = stop
 
-    def unsuccessful(self) -> list[Ended]:
-        """The steps of the plan that have ended otherwise than well, and those that left it with an effect in doubt.
+    def _count_unsuccessful(self, tally: Tally) -> Iterator[None]:
+        """Count the steps of the plan that have ended otherwise than well, and those that left it with a doubt.
 
-        Of a run that is ended early, only what is in doubt.
+        Of a run that is ended early, only what is in doubt: that says how it ends, and nothing else has more weight.
+        Yields after each step that was looked at.
         """
-        is_all_known = self.graph.all_well or (self.graph.stopping is not None and self.graph.all_known)
+        is_stopped = self.graph.stopping is not None
+        is_all_known = self.graph.all_well or (is_stopped and self.graph.all_known)
         if is_all_known and not self.graph.revisions:
-            return []  # found out without a look at every step
-        nodes: Iterable[Node] = self.graph.nodes.values()
-        if self.graph.stopping is not None:  # that says how it ends, and nothing but a doubt has more weight
-            nodes = [node for node in nodes if node.state is State.UNKNOWN]
-        return [
-            Ended(node.id, node.state, node.reason, node.is_tolerated, node.plan.step.optional)
-            for node in nodes
-            if node.state is not _SUCCEEDED and (self._is_in_doubt(node) if node.is_gone else node.parent is None)
-        ]
+            tally.planned = len(self.graph.plan.steps)
+            return  # found out without a look at every step
+        for node in self.graph.nodes.values():
+            tally.planned += node.parent is None and not node.is_gone
+            state = node.state
+            is_of_interest = state is State.UNKNOWN if is_stopped else state is not _SUCCEEDED
+            if is_of_interest and (self._is_in_doubt(node) if node.is_gone else node.parent is None):
+                tally.add(Ended(node.id, state, node.reason, node.is_tolerated, node.plan.step.optional))
+            yield
 
     def _is_in_doubt(self, node: Node) -> bool:
         """Whether nobody knows what a step that left the plan has done: a substitute that succeeded has settled it."""
@@ -156,18 +160,17 @@ class Record(EventLog):
         self._join(node.parent)
 
     def skipping(self, cause: Node) -> Iterator[None]:
-        """Skip all that can no longer run because of how *cause* has ended; yields after each."""
+        """Skip all that can no longer run because of how *cause* has ended; yields after each that was looked at."""
         behind = [cause]
         while behind:
             before = behind.pop()
-            for node in before.successors:
-                if node.state is not State.BLOCKED or not self.graph.blocks(before, node):
-                    continue
-                reason = f"{cause.id} {cause.state}" + ("" if before is cause else f", so {before.id} was skipped")
-                facts = (node.id, State.SKIPPED, reason, cause.id, before.is_tolerated)
-                self.emit(StepSettled(self.next_seq(), self.at(), *facts), node)
-                behind.append(node)
-                self._join(node.parent)  # a substitute for an element may wait for other steps
+            for node in self.graph.told(before):
+                if node.state is State.BLOCKED and self.graph.blocks(before, node):
+                    reason = f"{cause.id} {cause.state}" + ("" if before is cause else f", so {before.id} was skipped")
+                    facts = (node.id, State.SKIPPED, reason, cause.id, before.is_tolerated)
+                    self.emit(StepSettled(self.next_seq(), self.at(), *facts), node)
+                    behind.append(node)
+                    self._join(node.parent)  # a substitute for an element may wait for other steps
                 yield
 
     # Changes of the plan ----------------------------------------------------------------------------------

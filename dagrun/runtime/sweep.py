@@ -51,6 +51,7 @@ class Sweep:
         self._end_interrupted = end_interrupted
         self._left = self._each()
         self._behind: list[Node] = []
+        self._late: list[Node] = []  # attempts that have ended since it has begun: too late to take anything along
 
     @classmethod
     def may_wait(cls, graph: LiveGraph) -> bool:
@@ -64,17 +65,18 @@ class Sweep:
 
     def begin(self) -> None:
         """Let nothing be skipped from now on but by this: it is settled in portions."""
-        self._record.behind = []
+        self._record.behind = self._late
 
     def settle_some(self) -> bool:
         """Settle the next; say whether there are more."""
         self._record.behind = self._behind
         some = sum(1 for _ in islice(self._left, self.portion))
-        self._record.behind = []  # attempts that end from here on are too late to take anything along
+        self._record.behind = self._late
         return bool(some)
 
     def _each(self) -> Iterator[None]:
         record, dropped = self._record, []
+        yield from self._tell_late()  # before all are looked at, which would have these told at once
         for _ in record.skips.rest():
             yield from self._behind_all()
             yield
@@ -89,6 +91,12 @@ class Sweep:
             yield
         for node in dropped:
             self._end_interrupted(node, self.reason)
+        yield from self._tell_late()
+
+    def _tell_late(self) -> Iterator[None]:
+        while self._late:
+            for _ in self._graph.told(self._late.pop()):
+                yield
 
     def _behind_all(self) -> Iterator[None]:
         record = self._record

@@ -1,0 +1,84 @@
+"""How the steps of a run have ended, found out once all have: in portions, if they are many.
+
+Where something has failed, every step is looked at, and of a million that takes seconds, in which nothing else in the
+loop would get its turn. The run does not end before that is known: it may still be changed, and is then looked at anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from typing import ClassVar
+
+from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint
+
+from dagrun.decide.status import Tally
+
+
+class LastLook:
+    """Counts how steps have ended.
+
+    Args:
+        counting: Counts all in the tally that it is given; gives way after each.
+        now: The number of the last event: what was counted before another one holds no longer.
+
+    Attributes:
+        portion: The most steps that are looked at in one turn of the loop.
+    """
+
+    portion: ClassVar[int] = 1_000
+
+    def __init__(self, counting: Callable[[Tally], Iterator[None]], now: Callable[[], int]) -> None:
+        self._counting = counting
+        self._now = now
+        self._seen = -1
+        self._tally = Tally()
+        self._left: Iterator[None] = iter(())
+        self._is_done = False
+        self._is_at_work = False
+        self._later: Callable[[], object] | None = None
+        self._settle_down: Callable[[], None]
+
+    def open(self, tasks: TaskGroup, settle_down: Callable[[], None]) -> None:
+        """Count in portions from now on; when all is counted, *settle_down* is called."""
+        self._settle_down = settle_down
+        self._later = partial(tasks.start_soon, self._work, name="dagrun last look")
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether steps are left to be counted in a later turn."""
+        return self._is_at_work
+
+    def found(self) -> Tally | None:
+        """How the steps have ended that did not succeed; `None` if that is found out in later turns of the loop."""
+        if self._seen != self._now():
+            self._seen, self._is_done = self._now(), False
+            self._tally = Tally()
+            self._left = self._counting(self._tally)
+            self._count_some()
+        while self._later is None and not self._is_done:
+            self._count_some()
+        if self._is_done:
+            return self._tally
+        if self._later is not None and not self._is_at_work:
+            self._is_at_work = True
+            self._later()
+        return None
+
+    def at_once(self) -> None:
+        """Count all at once from now on."""
+        self._later = None
+
+    def _count_some(self) -> None:
+        self._is_done = sum(1 for _ in islice(self._left, self.portion)) < self.portion
+
+    async def _work(self) -> None:
+        try:
+            while self._seen == self._now() and not self._is_done:
+                self._count_some()
+                await checkpoint()
+        finally:
+            self._is_at_work = False
+        self._settle_down()
