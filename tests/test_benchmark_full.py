@@ -65,14 +65,16 @@ def test_what_is_saved_is_what_both_differ_by() -> None:
     assert full.held_lines([held[1], Held("kept", 10, 30.0, 3_400.0)])[-1].endswith("MISSED")
 
 
-def test_a_chain_that_is_cancelled_is_measured() -> None:
-    """It is looked at whether all of it was cancelled."""
-    found = measure_stopped(40)
+@pytest.mark.parametrize("shape", full.GRAPHS)
+@pytest.mark.parametrize("how", full.ENDS)
+def test_a_run_that_is_ended_early_is_measured(shape: str, how: str) -> None:
+    """It is looked at whether it ended so, with all of its steps."""
+    found = measure_stopped(shape, how, 40)
 
-    assert found.steps == 40
+    assert (found.shape, found.how, found.steps) == (shape, how, 40)
     assert min(found.cpu, found.lag) > 0
     assert full.stopped_lines([found])[-1].endswith("ok")
-    assert full.stopped_lines([Stopped(40, 1.0, 51.0)])[-1].endswith("MISSED")
+    assert full.stopped_lines([Stopped(shape, how, 40, 1.0, 51.0)])[-1].endswith("MISSED")
 
 
 def test_of_several_rounds_the_mean_counts_of_times_and_the_median_of_the_rest() -> None:

@@ -14,6 +14,7 @@ import pytest
 from dagrun.api import run
 from dagrun.model.event import AttemptEnded, Event
 from dagrun.model.plan import Plan, Step
+from dagrun.runtime.last_look import LastLook
 from dagrun.runtime.skips import Skips
 from dagrun.runtime.sweep import Sweep
 from fuzz import run_case
@@ -75,6 +76,15 @@ def test_runs_in_which_steps_are_skipped_in_portions_keep_all_rules(monkeypatch:
     monkeypatch.setattr(Skips, "portion", 1)
     done = fuzz(range(40))
     assert done["skipped"] > 40
+
+
+def test_runs_in_which_it_is_found_out_in_portions_how_they_ended_keep_all_rules(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The last look is one more thing during which all else may happen."""
+    monkeypatch.setattr(LastLook, "portion", 1)
+    done = fuzz(range(40))
+    assert done["failed"] > 4
 
 
 @pytest.mark.rigs(seconds=100)

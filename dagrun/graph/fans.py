@@ -120,6 +120,7 @@ class FanningGraph(LiveGraph):
             if place >= fan.told:
                 self._push(fan.count_some())
             yield after
+        self._push(fan.count_rest())  # there is nobody left, and it is noted that it knows
         self._failed.pop(node, None)
 
     def _push(self, ready: Iterable[Node]) -> None:
