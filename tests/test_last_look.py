@@ -167,6 +167,17 @@ async def test_a_run_that_is_suspended_meanwhile_ends(small_portions: None) -> N
     assert (result.status, result.reason) == ("failed", "bad failed: broken")
 
 
+async def test_a_run_whose_time_is_over_meanwhile_was_in_time(small_portions: None) -> None:
+    """All of its steps have ended before; how they did is found out at once."""
+    async with dagrun.start(_broken(), tools=TOOLS, policy=Policy(max_seconds=5.0)) as running:
+        await _until_looking(running)
+        running._scheduler._finish.out_of_time()  # what the alarm calls; the clock of this test stands still meanwhile
+        assert running.has_ended
+        result = await running.result()
+
+    assert (result.status, result.reason) == ("failed", "bad failed: broken")
+
+
 async def test_the_last_turns_take_no_time_that_a_ceiling_would_notice(small_portions: None) -> None:
     """The clock says that the time is over in the very turn in which the last step has ended."""
     policy = Policy(max_seconds=1.5)

@@ -74,7 +74,7 @@ def test_runs_that_are_ended_in_portions_keep_all_rules(monkeypatch: pytest.Monk
 def test_runs_in_which_steps_are_skipped_in_portions_keep_all_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     """With all else that may happen meanwhile: splices, planners, people, and ends before the time."""
     monkeypatch.setattr(Skips, "portion", 1)
-    done = fuzz(range(40))
+    done = fuzz((*range(40), 153, 356, 820))  # in these a step fails in the turn in which all else has been skipped
     assert done["skipped"] > 40
 
 

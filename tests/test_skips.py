@@ -129,6 +129,26 @@ async def test_it_ends_whatever_is_left_for_the_last_portion(count: int, small_p
     assert (result.status, len(result.steps)) == ("failed", count + 1)
 
 
+@pytest.mark.parametrize("turns", range(12))
+@pytest.mark.parametrize("on_failure", [None, "skip"])
+async def test_a_run_ends_whenever_another_step_fails_that_many_need(
+    turns: int, on_failure: Any, small_portions: None
+) -> None:
+    """Also in the turn in which the last of those behind the first one have just been skipped."""
+    first, second = ("first", 0, None), ("second", turns, on_failure)
+    hubs = [
+        Step(id=id_, tool="breaks", args={"seconds": 1.0, "turns": number}, retry=ONCE, on_failure=what)
+        for id_, number, what in (first, second)
+    ]
+    behind = [_nap(f"{hub.id}{number}", 1.0, hub.id) for hub in hubs for number in range(2 * PORTION + 1)]
+    with anyio.fail_after(100.0):
+        result = await dagrun.run(Plan(steps=[*hubs, *behind]), tools=TOOLS)
+
+    ends = {state for id_, (state, _) in _ends(result).items() if id_.startswith("second") and id_ != "second"}
+    assert ends == {"succeeded" if on_failure == "skip" else "skipped"}
+    assert result.status == "failed"
+
+
 async def test_few_are_skipped_at_once() -> None:
     """An observer that is shown how a step has failed is shown in the same turn what that takes along."""
     async with dagrun.start(_broken(), tools=TOOLS) as running:

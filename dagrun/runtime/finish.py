@@ -180,6 +180,11 @@ class Finish:
 
     def out_of_time(self) -> None:
         """End the run, because its time is over."""
+        if self._record.last_look.is_pending:  # every step has ended in time; how, has to be known now
+            self._record.last_look.at_once()
+            self.finish_if_settled()
+            if self.has_ended:
+                return
         graph, limit = self._graph, self._policy.max_seconds
         count, left = len(graph.plan.steps), graph.unsettled
         if len(graph.nodes) != count:  # elements of a for_each do not count, nor does what a splice took out

@@ -104,15 +104,15 @@ class Skips:
 
     async def _work(self) -> None:
         try:
-            is_over = False
-            while not is_over:
+            while self._left:
+                self._skip_some(self._left.popleft())
                 if self._left:
-                    self._skip_some(self._left.popleft())
-                is_over = not self._left
-                self._settle_down()  # also if others have skipped the rest: the run may have ended with it
-                await checkpoint()
+                    self._settle_down()
+                    await checkpoint()
         finally:
+            # No turn may come between the last look at what is left and this: what fails in it would wait for nobody.
             self._is_at_work = False
+        self._settle_down()  # also if others have skipped the rest: the run may have ended with it
 
 
 def _exhaust(skipping: Iterator[None]) -> None:
