@@ -201,6 +201,23 @@ async def test_when_the_code_around_ends_it_is_found_out_at_once(tool: str, smal
     assert end.status == ("unknown" if tool == "pays" else "cancelled")
 
 
+async def test_when_the_code_around_ends_a_run_that_is_being_cancelled_it_is_found_out_at_once(
+    small_portions: None,
+) -> None:
+    """Where there is a doubt, a run that is cancelled takes some turns to end, too."""
+    ended: list[Event] = []
+    with anyio.CancelScope() as scope:
+        async with dagrun.start(_broken(tool="pays"), tools=TOOLS, on_event=ended.append) as running:
+            await _until_looking(running)
+            running.cancel(reason="enough")
+            assert not running.has_ended
+            scope.cancel()
+            await checkpoint()
+
+    assert running.has_ended
+    assert [event.status for event in ended if isinstance(event, RunEnded)] == ["unknown"]
+
+
 async def test_resumed_in_the_middle_of_it(small_portions: None) -> None:
     journal = MemoryJournal()
     with anyio.CancelScope() as scope:

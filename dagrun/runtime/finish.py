@@ -124,6 +124,8 @@ class Finish:
         self._record.skips.at_once()
         while self._sweep is not None:
             self._sweep_some(self._sweep)
+        if self._graph.stopping is not None:  # all may be settled, and nobody is left to find out how it ended
+            self.finish_if_settled()
 
     def _sweep_some(self, sweep: Sweep) -> None:
         if not sweep.settle_some():

@@ -49,7 +49,7 @@ class LastLook:
     @property
     def is_pending(self) -> bool:
         """Whether steps are left to be counted in a later turn."""
-        return self._is_at_work
+        return self._is_at_work and self._later is not None
 
     def found(self) -> Tally | None:
         """How the steps have ended that did not succeed; `None` if that is found out in later turns of the loop."""
