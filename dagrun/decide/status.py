@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -46,6 +45,9 @@ class Some:
         return shown if self.count <= _NAMED else f"{shown} and {self.count - _NAMED} more"
 
 
+_NONE: Final = Some()
+
+
 class Tally:
     """How the steps of a run have ended, as far as its status cares.
 
@@ -66,14 +68,16 @@ class Tally:
 
     def __init__(self, planned: int = 0, steps: Iterable[Ended] = ()) -> None:
         self.planned = planned
-        self.states: Counter[State] = Counter()
-        self.in_doubt, self.bad, self.unskipped, self.held = Some(), Some(), Some(), Some()
+        self.states: dict[State, int] = {}
+        self.in_doubt = self.bad = self.unskipped = self.held = _NONE
         for step in steps:
             self.add(step)
 
     def add(self, step: Ended) -> None:
         """Count *step*, the next in the order of the plan."""
-        self.states[step.state] += 1
+        if not self.states:  # every run has a tally, and hardly any has something in it
+            self.in_doubt, self.bad, self.unskipped, self.held = Some(), Some(), Some(), Some()
+        self.states[step.state] = self.states.get(step.state, 0) + 1
         if step.state is State.UNKNOWN:
             self.in_doubt.add(step)
         if not is_bad(step):
@@ -114,4 +118,4 @@ def is_bad(step: Ended) -> bool:
 
 def _summary(tally: Tally) -> str:
     others = "".join(f", {number} {state}" for state, number in sorted((str(s), n) for s, n in tally.states.items()))
-    return f"{tally.planned - tally.states.total()} succeeded{others}"
+    return f"{tally.planned - sum(tally.states.values())} succeeded{others}"

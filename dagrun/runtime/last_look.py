@@ -7,7 +7,6 @@ loop would get its turn. The run does not end before that is known: it may still
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import islice
 from typing import ClassVar
 
@@ -34,22 +33,21 @@ class LastLook:
         self._counting = counting
         self._now = now
         self._seen = -1
-        self._tally = Tally()
-        self._left: Iterator[None] = iter(())
+        self._tally: Tally
+        self._left: Iterator[None]
         self._is_done = False
         self._is_at_work = False
-        self._later: Callable[[], object] | None = None
+        self._tasks: TaskGroup | None = None
         self._settle_down: Callable[[], None]
 
     def open(self, tasks: TaskGroup, settle_down: Callable[[], None]) -> None:
         """Count in portions from now on; when all is counted, *settle_down* is called."""
-        self._settle_down = settle_down
-        self._later = partial(tasks.start_soon, self._work, name="dagrun last look")
+        self._tasks, self._settle_down = tasks, settle_down
 
     @property
     def is_pending(self) -> bool:
         """Whether steps are left to be counted in a later turn."""
-        return self._is_at_work and self._later is not None
+        return self._is_at_work and self._tasks is not None
 
     def found(self) -> Tally | None:
         """How the steps have ended that did not succeed; `None` if that is found out in later turns of the loop."""
@@ -58,18 +56,18 @@ class LastLook:
             self._tally = Tally()
             self._left = self._counting(self._tally)
             self._count_some()
-        while self._later is None and not self._is_done:
+        while self._tasks is None and not self._is_done:
             self._count_some()
         if self._is_done:
             return self._tally
-        if self._later is not None and not self._is_at_work:
+        if self._tasks is not None and not self._is_at_work:
             self._is_at_work = True
-            self._later()
+            self._tasks.start_soon(self._work, name="dagrun last look")
         return None
 
     def at_once(self) -> None:
         """Count all at once from now on."""
-        self._later = None
+        self._tasks = None
 
     def _count_some(self) -> None:
         self._is_done = sum(1 for _ in islice(self._left, self.portion)) < self.portion
