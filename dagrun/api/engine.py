@@ -8,7 +8,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import replace
 from functools import partial
-from random import Random
 from types import TracebackType
 from typing import Final, Self, Unpack
 
@@ -36,6 +35,7 @@ from dagrun.model.protocols import Executor
 from dagrun.model.value import Stored, encode, to_json
 from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.aside import aside, weight_of
+from dagrun.runtime.jitter import random_of
 from dagrun.runtime.learning import learns
 from dagrun.runtime.machine import Setup, with_state
 from dagrun.runtime.observers import Callback
@@ -196,7 +196,7 @@ class Engine:
                 executors=self._executors.of(checked, named),
                 artifacts=ArtifactFolder(options.artifacts or (tape.artifacts if tape is not None else None)),
                 context=context,
-                random=Random(options.seed),
+                random=random_of(options.seed),
                 opening=opening,
                 tape=tape,
                 shared=self._shared,

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, replace
-from random import Random
 
 import anyio
 
@@ -23,6 +22,7 @@ from dagrun.model.protocols import Executor
 from dagrun.model.records import events_of
 from dagrun.model.secret import secrets_from
 from dagrun.runtime.artifacts import ArtifactFolder
+from dagrun.runtime.jitter import random_of
 from dagrun.runtime.machine import Setup
 from dagrun.runtime.run import Run
 
@@ -110,7 +110,7 @@ async def taken_up(
             executors={},
             artifacts=ArtifactFolder(options.get("artifacts") or tape.artifacts),
             context=copy_context(),
-            random=Random(recorded.seed),
+            random=random_of(recorded.seed),
             opening=now,
             tape=tape,
             planner=options.get("planner"),

@@ -117,5 +117,7 @@ def is_bad(step: Ended) -> bool:
 
 
 def _summary(tally: Tally) -> str:
+    if not tally.states:
+        return f"{tally.planned} succeeded"
     others = "".join(f", {number} {state}" for state, number in sorted((str(s), n) for s, n in tally.states.items()))
     return f"{tally.planned - sum(tally.states.values())} succeeded{others}"

@@ -7,7 +7,6 @@ loop would get its turn. The run does not end before that is known: it may still
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import ClassVar
 
 from anyio.abc import TaskGroup
@@ -70,7 +69,11 @@ class LastLook:
         self._tasks = None
 
     def _count_some(self) -> None:
-        self._is_done = sum(1 for _ in islice(self._left, self.portion)) < self.portion
+        left, self._is_done = self._left, True
+        for number, _ in enumerate(left, 1):
+            if number == self.portion:
+                self._is_done = False
+                break
 
     async def _work(self) -> None:
         try:

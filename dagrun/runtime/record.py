@@ -48,6 +48,7 @@ class Record(EventLog):
         on_void: Called with the id of a question that needs no answer any more.
         on_pause: Called with a step that has ended without an attempt, and that people must look at.
         skips: Skips what can no longer run.
+        last_look: Finds out how the steps have ended, once all have.
         behind: Gets each step whose end blocks others, where a sweep skips those; `None` if *skips* does.
     """
 

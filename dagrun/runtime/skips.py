@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import islice
 from typing import ClassVar
 
@@ -47,13 +46,12 @@ class Skips:
         self._left: deque[Iterator[None]] = deque()
         self._is_amid = False
         self._is_at_work = False
-        self._later: Callable[[], object] | None = None
+        self._tasks: TaskGroup | None = None
         self._settle_down: Callable[[], None]
 
     def open(self, tasks: TaskGroup, settle_down: Callable[[], None]) -> None:
         """Skip in portions from now on; after each, *settle_down* is called."""
-        self._settle_down = settle_down
-        self._later = partial(tasks.start_soon, self._work, name="dagrun skip")
+        self._tasks, self._settle_down = tasks, settle_down
 
     @property
     def is_pending(self) -> bool:
@@ -63,7 +61,7 @@ class Skips:
     def after(self, node: Node) -> None:
         """Skip all that cannot run because of how *node* has ended: at once, or some of it, and the rest later."""
         skipping = self._skipping(node)
-        if self._later is None or self._is_amid:  # what comes of a skip comes before the next one
+        if self._tasks is None or self._is_amid:  # what comes of a skip comes before the next one
             _exhaust(skipping)
         elif self._left:
             self._left.append(skipping)
@@ -71,7 +69,7 @@ class Skips:
             self._skip_some(skipping)
             if self._left and not self._is_at_work:
                 self._is_at_work = True
-                self._later()
+                self._tasks.start_soon(self._work, name="dagrun skip")
 
     def _skip_some(self, skipping: Iterator[None]) -> None:
         was, self._is_amid = self._is_amid, True
@@ -81,7 +79,7 @@ class Skips:
             self._is_amid = was
         if count == self.portion:
             self._left.appendleft(skipping)
-        if self._left and not (may_wait(self._graph) and self._later):
+        if self._left and (self._tasks is None or not may_wait(self._graph)):
             self.skip_rest()
 
     def skip_rest(self) -> None:
@@ -99,7 +97,7 @@ class Skips:
 
     def at_once(self) -> None:
         """Skip all that is left, and from now on whatever comes at once."""
-        self._later = None
+        self._tasks = None
         self.skip_rest()
 
     async def _work(self) -> None:
