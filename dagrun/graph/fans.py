@@ -3,7 +3,7 @@
 To tell a million steps that what they wait for has ended keeps the loop busy for tenths of a second. If it has
 succeeded, a mark stands for them in the line of ready steps; whoever comes upon it counts the next portion. If it has
 not, whoever skips what waits for it tells them on the way. Nobody can see that: whatever looks at the steps of the
-graph, and every event but those of attempts and ends of steps, has all that is still open counted first.
+graph, and nearly every event but those of attempts and ends of steps, has all that is still open counted first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dagrun.graph.by_place import ById
 from dagrun.graph.live import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.releasing import ReleasingGraph
-from dagrun.model.event import AttemptEnded, AttemptStarted, Event, StepSettled
+from dagrun.model.event import AttemptEnded, AttemptStarted, Event, RunStopping, StepSettled
 from dagrun.model.outcome import State
 
 _WAITING: Final = State.WAITING
@@ -24,7 +24,7 @@ _READY: Final = State.READY
 _BLOCKED: Final = State.BLOCKED
 
 # What these change does not depend on what is counted already: a step still waits for what has not been counted.
-_HARMLESS: Final = frozenset((AttemptStarted, AttemptEnded, StepSettled))
+_HARMLESS: Final = frozenset((AttemptStarted, AttemptEnded, StepSettled, RunStopping))
 
 
 class Fan:

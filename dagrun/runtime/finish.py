@@ -129,7 +129,7 @@ class Finish:
 
     def _sweep_some(self, sweep: Sweep) -> None:
         if not sweep.settle_some():
-            self._sweep = None
+            self._sweep = self._record.behind = None
             self._close_rest(sweep.reason)
 
     def _close_rest(self, reason: str) -> None:
@@ -185,8 +185,6 @@ class Finish:
         if self._record.last_look.is_pending:  # every step has ended in time; how, has to be known now
             self._record.last_look.at_once()
             self.finish_if_settled()
-            if self.has_ended:
-                return
         graph, limit = self._graph, self._policy.max_seconds
         count, left = len(graph.plan.steps), graph.unsettled
         if len(graph.nodes) != count:  # elements of a for_each do not count, nor does what a splice took out
@@ -197,8 +195,8 @@ class Finish:
     def finish_if_settled(self) -> None:
         """End the run, if every step has settled and nothing is left to be decided."""
         graph = self._graph
-        if graph.unsettled or graph.triggers or graph.questions or self.has_ended:
-            return
+        if graph.unsettled or graph.triggers or graph.questions or self.has_ended or self.is_sweeping:
+            return  # a sweep asks again when it is through
         if graph.stopping is None and (graph.is_drafting or (graph.wants_more and self._goes_on())):
             return
         unsuccessful = self._record.last_look.found()

@@ -72,7 +72,7 @@ class Sweep:
         self._record.behind = self._behind
         some = sum(1 for _ in islice(self._left, self.portion))
         self._record.behind = self._late
-        return bool(some)
+        return some == self.portion
 
     def _each(self) -> Iterator[None]:
         record, dropped = self._record, []
