@@ -17,7 +17,7 @@ from dagrun.model.tool import make_tool
 from dagrun.runtime import last_look
 from dagrun.runtime.last_look import LastLook
 from small_tools import ONCE, near, toolset
-from test_skips import _any_plan, _ends, breaks
+from test_skips import _ends, breaks
 
 pytestmark = pytest.mark.anyio
 
@@ -99,22 +99,6 @@ async def test_of_few_it_is_known_at_once() -> None:
         while not running.states["s0"].is_settled:
             await checkpoint()
         assert running.has_ended
-
-
-@pytest.mark.parametrize("seed", range(40))
-async def test_in_portions_a_run_ends_as_it_does_at_once(
-    seed: int, monkeypatch: pytest.MonkeyPatch, anyio_backend_name: str
-) -> None:
-    if anyio_backend_name == "trio":
-        pytest.skip("which of those that end at once is first is left to chance there")
-    plan, policy = _any_plan(seed)
-    at_once = await dagrun.run(plan, tools=TOOLS, policy=policy)
-    monkeypatch.setattr(LastLook, "portion", 1 + seed % 3)
-    in_portions = await dagrun.run(plan, tools=TOOLS, policy=policy)
-
-    assert _ends(in_portions) == _ends(at_once)
-    assert (in_portions.status, in_portions.reason) == (at_once.status, at_once.reason)
-    assert in_portions.makespan == near(at_once.makespan)
 
 
 # What comes in between ------------------------------------------------------------------------------------------------

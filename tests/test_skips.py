@@ -16,6 +16,7 @@ from dagrun import Add, Answer, MemoryJournal, Patch, Plan, Policy, Run, RunResu
 from dagrun.errors import SpliceRefused
 from dagrun.model.event import Event, GoalChanged, ReplanRequested, StepSettled
 from dagrun.model.tool import make_tool
+from dagrun.runtime.last_look import LastLook
 from dagrun.runtime.skips import Skips
 from dagrun.runtime.sweep import Sweep
 from keeping import Keeping
@@ -131,15 +132,10 @@ async def test_it_ends_whatever_is_left_for_the_last_portion(count: int, small_p
 
 @pytest.mark.parametrize("turns", range(12))
 @pytest.mark.parametrize("on_failure", [None, "skip"])
-async def test_a_run_ends_whenever_another_step_fails_that_many_need(
-    turns: int, on_failure: Any, small_portions: None
-) -> None:
+async def test_it_ends_whenever_another_step_fails(turns: int, on_failure: Any, small_portions: None) -> None:
     """Also in the turn in which the last of those behind the first one have just been skipped."""
-    first, second = ("first", 0, None), ("second", turns, on_failure)
-    hubs = [
-        Step(id=id_, tool="breaks", args={"seconds": 1.0, "turns": number}, retry=ONCE, on_failure=what)
-        for id_, number, what in (first, second)
-    ]
+    second = Step(id="second", tool="breaks", args={"turns": turns}, retry=ONCE, on_failure=on_failure)
+    hubs = [Step(id="first", tool="breaks", retry=ONCE), second]
     behind = [_nap(f"{hub.id}{number}", 1.0, hub.id) for hub in hubs for number in range(2 * PORTION + 1)]
     with anyio.fail_after(100.0):
         result = await dagrun.run(Plan(steps=[*hubs, *behind]), tools=TOOLS)
@@ -179,15 +175,16 @@ def _any_plan(seed: int) -> tuple[Plan, Policy]:
     return Plan(steps=steps), policy
 
 
+@pytest.mark.parametrize("kind", [Skips, LastLook])
 @pytest.mark.parametrize("seed", range(40))
-async def test_in_portions_each_step_ends_as_it_does_at_once(
-    seed: int, monkeypatch: pytest.MonkeyPatch, anyio_backend_name: str
+async def test_in_portions_each_step_and_the_run_end_as_they_do_at_once(
+    seed: int, kind: Any, monkeypatch: pytest.MonkeyPatch, anyio_backend_name: str
 ) -> None:
     if anyio_backend_name == "trio":
         pytest.skip("which of those that end at once is first is left to chance there")
     plan, policy = _any_plan(seed)
     at_once = await dagrun.run(plan, tools=TOOLS, policy=policy)
-    monkeypatch.setattr(Skips, "portion", 1 + seed % 3)
+    monkeypatch.setattr(kind, "portion", 1 + seed % 3)
     in_portions = await dagrun.run(plan, tools=TOOLS, policy=policy)
 
     assert _ends(in_portions) == _ends(at_once)
