@@ -163,7 +163,7 @@ def place_of(graph: LiveGraph, where: str, count: int) -> list[str]:
 
 def graph_of(plan: CheckedPlan, done: int) -> LiveGraph:
     """The live graph of *plan*, with its first *done* steps carried out."""
-    frontier, caps_of = make_frontier(plan, None, lambda: None)
+    frontier, caps_of = make_frontier(plan, None)
     graph = LiveGraph(plan, b"{}", frontier, caps_of)
     graph.apply(RunStarted(1, 0.0, "run", len(plan.steps), "", 0.0))
     for number, id_ in enumerate(list(plan.steps)[:done]):

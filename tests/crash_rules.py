@@ -183,7 +183,7 @@ def _replays(events: Sequence[Event], ended: Ended) -> Iterator[str]:
         if whole and replayed(RUN, events).hash != ended.hash:
             yield "a replay gives another state"
         for plan in _plans(first.opening, ended.texts[0]):
-            frontier, caps_of = make_frontier(plan, None, lambda: None)
+            frontier, caps_of = make_frontier(plan, None)
             graph = kind_of(plan)(plan, first.opening.inputs, frontier, caps_of)
             fold(graph, events, RUN)
             if state_hash(graph) != ended.hash:

@@ -17,6 +17,7 @@ from dagrun.runtime.accounts import Accounts
 from dagrun.runtime.attempt import AskPerson, Attempts
 from dagrun.runtime.hedging import Hedges
 from dagrun.runtime.slot import Second, Slot
+from dagrun.runtime.upcalls import Upcalls
 
 
 class HedgesEffects(Hedges):
@@ -91,7 +92,7 @@ class TakesTheFailure(Hedges):
         failed = outcome is not None and outcome.state is not State.SUCCEEDED and not second.is_closed
         super()._second_ended(slot, second)
         if failed and outcome is not None and not slot.is_done:
-            self._conclude(slot, outcome)
+            self._up.conclude(slot, outcome)
             slot.tell_to_stop(State.CANCELLED, "the other call has failed", 1.0)
 
 
@@ -170,11 +171,12 @@ class WakesNobody(Hedges):
     """What a second call has released waits until something else wakes a worker."""
 
     def _second_ended(self, slot: Slot, second: Second) -> None:
-        nudge, self._nudge = self._nudge, lambda: None
+        up = self._up
+        self._up = Upcalls(conclude=up.conclude)
         try:
             super()._second_ended(slot, second)
         finally:
-            self._nudge = nudge
+            self._up = up
 
 
 MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {

@@ -53,7 +53,7 @@ class Played:
         return played
 
     def _begin(self, plan: CheckedPlan, inputs: Any) -> None:
-        frontier, caps_of = make_frontier(plan, None, lambda: None)
+        frontier, caps_of = make_frontier(plan, None)
         self.graph = kind_of(plan)(plan, encode(inputs or {}), frontier, caps_of)
         self.splicer = Splicer(self.graph)
         self.events: list[Event] = []

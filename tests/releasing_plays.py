@@ -59,7 +59,7 @@ def _is_gone(node: Node) -> bool:
 def folded(played: Played) -> ReleasingGraph:
     """The same run from its events."""
     plan = played.graph.plan
-    graph = kind_of(plan)(plan, played.graph.inputs, make_frontier(plan, None, lambda: None)[0])
+    graph = kind_of(plan)(plan, played.graph.inputs, make_frontier(plan, None)[0])
     fold(graph, played.events, "run")
     assert isinstance(graph, ReleasingGraph)
     return graph

@@ -155,7 +155,7 @@ async def test_a_run_whose_time_is_over_meanwhile_was_in_time(small_portions: No
     """All of its steps have ended before; how they did is found out at once."""
     async with dagrun.start(_broken(), tools=TOOLS, policy=Policy(max_seconds=5.0)) as running:
         await _until_looking(running)
-        running._scheduler._finish.out_of_time()  # what the alarm calls; the clock of this test stands still meanwhile
+        running._scheduler.finish.out_of_time()  # what the alarm calls; the clock of this test stands still meanwhile
         assert running.has_ended
         result = await running.result()
 

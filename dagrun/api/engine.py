@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import replace
 from functools import partial
+from secrets import token_hex
 from types import TracebackType
 from typing import Final, Self, Unpack
 
@@ -178,7 +178,7 @@ class Engine:
         context = self._context()
         named = self._executors.named(options.executors)
         checked = await aside(_to_check(plan), partial(options.plan_of, plan, self.policy, named))
-        run_id = options.run_id or uuid.uuid4().hex
+        run_id = options.run_id or token_hex(16)
         inputs = _stored(options.inputs or {})
         if name := checked.secrets.found_in(to_json(inputs).decode()):
             raise ContractError(f"the inputs hold the secret {name}, and would be recorded; let the plan pass a handle")

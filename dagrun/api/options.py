@@ -105,7 +105,7 @@ def must_fit(options: Mapping[str, object], kind: type, function: str) -> None:
         raise ContractError(f"{function} cannot do without {missing[0]}=…")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen: there is one for each run, and that would take four times as long
 class Options:
     """The same with their defaults."""
 

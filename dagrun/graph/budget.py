@@ -190,7 +190,7 @@ class Budget:
         if not self.ceilings.accounts:
             raise ContractError("a budget has at least one ceiling")
         self.open = 0
-        self.waiting: dict[Hashable, Callable[[], None]] = {}
+        self.waiting: dict[Hashable, Callable[[], object]] = {}
 
     def tell(self) -> None:
         """Tell the runs that wait, in the order of asking, that a call has ended; who still wants room asks again."""

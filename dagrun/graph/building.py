@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from dagrun.graph.checked import CheckedPlan
 from dagrun.graph.critical import Expected
@@ -15,27 +14,17 @@ from dagrun.graph.releasing import ReleasingGraph
 from dagrun.model.value import Stored
 
 
-def _nothing() -> None:
-    pass
-
-
 @dataclass(slots=True)
 class Built:
     """A run that has not begun.
 
     Attributes:
-        on_room: Called when a cap shared with other runs has room again; whoever carries the run out sets it.
         frontier: Ready steps.
         graph: The state.
     """
 
-    on_room: Callable[[], None] = _nothing
-    frontier: Frontier = field(init=False)
-    graph: LiveGraph = field(init=False)
-
-    def has_room(self) -> None:
-        """Pass on that there is room."""
-        self.on_room()
+    frontier: Frontier
+    graph: LiveGraph
 
 
 def build(plan: CheckedPlan, inputs: Stored, shared: Cap | None, expected: Expected) -> Built:
@@ -47,10 +36,8 @@ def build(plan: CheckedPlan, inputs: Stored, shared: Cap | None, expected: Expec
         shared: A cap that counts the steps of several runs, or none.
         expected: How long steps are expected to take.
     """
-    built = Built()
-    built.frontier, caps_of = make_frontier(plan, shared, built.has_room, expected)
-    built.graph = kind_of(plan)(plan, inputs, built.frontier, caps_of, expected)
-    return built
+    frontier, caps_of = make_frontier(plan, shared, expected)
+    return Built(frontier, kind_of(plan)(plan, inputs, frontier, caps_of, expected))
 
 
 def kind_of(plan: CheckedPlan) -> type[LiveGraph]:

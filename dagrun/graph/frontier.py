@@ -31,7 +31,7 @@ class Cap:
         self.limit = limit
         self.used = 0
         self.parked: list[Entry] = []
-        self.waiting: dict[Frontier, Callable[[], None]] = {}
+        self.waiting: dict[Frontier, Callable[[], object]] = {}
         self.promised: set[Frontier] = set()
 
     @property
@@ -72,26 +72,25 @@ class Frontier:
         total: The cap on all running steps; `None` for no limit.
         priorities: Longest remaining path per step id, in seconds or hops; `None` where no cap makes it matter. A
             splice changes them in place, and calls `reorder`; or brings the first cap, and calls `rank`.
-        on_room: Called when a cap shared with other runs has room again.
 
     Attributes:
+        on_room: Called when there is room again under the total cap, if that is shared with other runs; else `None`.
         may_count_later: Whether somebody takes steps from here, and counts what a fan stands for.
         elsewhere: Lists of others in which steps wait that are ready: what is withdrawn leaves them as well.
     """
 
     may_count_later: ClassVar[bool] = True
 
-    __slots__ = ("_fans", "_heap", "_on_room", "_queue", "_total", "elsewhere", "priorities")
+    __slots__ = ("_fans", "_heap", "_queue", "_total", "elsewhere", "on_room", "priorities")
 
     def __init__(
         self,
         total: Cap | None = None,
         priorities: dict[str, float] | None = None,
-        on_room: Callable[[], None] | None = None,
     ) -> None:
         self._total = total
         self.priorities = priorities
-        self._on_room = on_room
+        self.on_room: Callable[[], object] | None = None
         self._queue: deque[Any] = deque()  # steps; and fans, of which the steps are not known yet
         self._heap: list[Entry] = []
         self.elsewhere: list[list[Node]] = []
@@ -273,8 +272,8 @@ class Frontier:
         return None
 
     def _wait_for_room(self) -> None:
-        if self._on_room is not None and self._total is not None:
-            self._total.waiting.setdefault(self, self._on_room)
+        if self.on_room is not None and self._total is not None:
+            self._total.waiting.setdefault(self, self.on_room)
 
     def release(self, node: Node) -> None:
         """Give back the slots of a step that was taken."""
@@ -294,6 +293,7 @@ class Frontier:
     def leave(self) -> None:
         """Want nothing any more: the run has ended, and what still lies here has settled."""
         self._heap.clear()
+        self.on_room = None
         if self._total is not None:
             self._total.waiting.pop(self, None)
             self._total.decline(self)

@@ -71,7 +71,9 @@ class Ledger:
 
     __slots__ = ("_accounts", "_claims", "_has_left", "_on_room", "_open", "_own", "_planner", "_replans", "_shared")
 
-    def __init__(self, policy: Policy, shared: Budget | None = None, on_room: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, policy: Policy, shared: Budget | None = None, on_room: Callable[[], object] | None = None
+    ) -> None:
         self._own = Ceilings(
             attempts=policy.max_attempts,
             tokens=policy.max_tokens,

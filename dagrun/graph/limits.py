@@ -28,7 +28,7 @@ def _is_limited(plan: CheckedPlan, shared: Cap | None) -> bool:
 
 
 def make_frontier(
-    plan: CheckedPlan, shared: Cap | None, on_room: Callable[[], None], expected: Expected | None = None
+    plan: CheckedPlan, shared: Cap | None, expected: Expected | None = None
 ) -> tuple[Frontier, CapsOf | None]:
     """Make the frontier of a run; without a limit it is a plain queue, and costs next to nothing.
 
@@ -37,7 +37,6 @@ def make_frontier(
     Args:
         plan: The plan and the policy that it was checked against.
         shared: A cap that counts the steps of several runs, or none.
-        on_room: Called when the shared cap has room again after it was full.
         expected: How long steps are expected to take; `None` for what the plan alone says.
 
     Returns:
@@ -59,4 +58,4 @@ def make_frontier(
         return tuple(cap for cap in found if cap is not None)
 
     first = priorities(plan, expected or Expected(plan))
-    return Frontier(shared or own, first, on_room if shared is not None else None), caps_of
+    return Frontier(shared or own, first), caps_of

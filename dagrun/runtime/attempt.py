@@ -34,6 +34,7 @@ from dagrun.model.value import Stored, decode, describe, encode, store_text, to_
 from dagrun.runtime.backend import is_being_cancelled, is_cancellation
 from dagrun.runtime.drive import Suspended
 from dagrun.runtime.slot import Slot
+from dagrun.runtime.upcalls import Upcalls
 
 AskInside = Callable[[Slot, str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
 AskPerson = Callable[[str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
@@ -52,11 +53,11 @@ class Attempts:
         artifacts: Where tools keep files.
         context: The context variables that every tool starts from; each attempt gets a copy.
         grace: Seconds that a call gets to end when it was told to stop.
-        on_suspend: Called when a tool suspends for the first time.
         on_progress: Takes the step, a fraction and a message.
         now: The clock of the loop.
         ask_person: Asks a person on behalf of a running attempt: its slot, the question, the schema, what it is about.
         root: The run that the idempotency keys are made of.
+        up: Is told when a tool suspends for the first time.
         tape: Where the start of a call with an effect is written before the call; `None` if there is no journal.
     """
 
@@ -69,14 +70,15 @@ class Attempts:
         artifacts: ArtifactStore,
         context: Context,
         grace: float,
-        on_suspend: Callable[[], None],
         on_progress: Callable[[Node, float | None, str], None],
         now: Callable[[], float],
         ask_person: AskInside,
         root: str,
+        up: Upcalls,
         tape: Tape | None = None,
     ) -> None:
         self._root = root
+        self._up = up
         self._tape = tape
         self._ask_person = ask_person
         self._run_id = run_id
@@ -86,7 +88,6 @@ class Attempts:
         self._artifacts = artifacts
         self._context = context
         self._grace = grace
-        self._on_suspend = on_suspend
         self._on_progress = on_progress
         self._now = now
 
@@ -151,7 +152,7 @@ class Attempts:
     async def write_start(self, slot: Slot) -> Outcome | None:
         """Wait until the start of a call is durable; if it never is, the call is not made, and this is its end."""
         assert self._tape is not None
-        self._on_suspend()
+        self._up.suspended()
         try:
             await self._tape.durable()
         except JournalError as error:
@@ -181,7 +182,7 @@ class Attempts:
             except StopIteration as stop:
                 result = stop.value
             else:
-                self._on_suspend()
+                self._up.suspended()
                 rest = Suspended(coroutine, context, got, slot.is_overdue)
                 result = await rest
                 slot.was_interrupted = rest.was_interrupted

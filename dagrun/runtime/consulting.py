@@ -11,11 +11,11 @@ from typing import Any, Final, TypeVar, cast
 from anyio.abc import TaskGroup
 
 from dagrun.graph.live import LiveGraph
-from dagrun.graph.node import Node
 from dagrun.model.question import Answer, Approver, Asked, Question
 from dagrun.model.toolbox import AnyTool
 from dagrun.runtime.plugin import PluginFailed, call_plugin
 from dagrun.runtime.reconciling import reconcile
+from dagrun.runtime.upcalls import Upcalls
 
 _LOG: Final = logging.getLogger("dagrun.run")
 
@@ -31,27 +31,29 @@ class Consultant:
         grace: Seconds that a call gets to end when it was told to stop.
         context: The context variables that it starts from.
         now: The clock of the loop.
+        up: Gives the idempotency key of a call.
 
     Attributes:
-        key_of: Gives the idempotency key of the calls of a step, by the name of the tool.
         tasks: The task group of the run.
     """
 
     def __init__(
         self,
+        *,
         graph: LiveGraph,
         approver: Approver | None,
         grace: float,
         context: Context,
         now: Callable[[], float],
+        up: Upcalls,
     ) -> None:
-        self.key_of: Callable[[Node, str], str]
         self.tasks: TaskGroup
         self._graph = graph
         self._approver = approver
         self._grace = grace
         self._context = context
         self._now = now
+        self._up = up
 
     def can_say(self, question: Question) -> bool:
         """Whether there is anybody to ask."""
@@ -81,7 +83,7 @@ class Consultant:
         tool = self._reconciling(question)
         if tool is None:
             return None
-        key = self.key_of(self._graph.nodes[question.step], tool.name)
+        key = self._up.key_of(self._graph.nodes[question.step], tool.name)
         try:
             return await self._call(partial(reconcile, tool, key))
         except PluginFailed as error:

@@ -31,6 +31,7 @@ from dagrun.runtime.planner_answers import patch_from
 from dagrun.runtime.planner_calls import Over, PlannerCalls, Refused
 from dagrun.runtime.record import Record
 from dagrun.runtime.scheduler import Scheduler
+from dagrun.runtime.upcalls import Upcalls
 
 _LOG: Final = logging.getLogger("dagrun.run")
 
@@ -60,7 +61,7 @@ class Coordinator:
         context: The context variables that the planner starts from.
         random: For the jitter of delays.
         now: The clock of the loop.
-        on_charge: Called when the planner's models have used something.
+        up: Is told when the planner's models have used something.
         is_plan_only: Whether nothing is to run, whatever the planner says.
     """
 
@@ -77,7 +78,7 @@ class Coordinator:
         context: Context,
         random: Random,
         now: Callable[[], float],
-        on_charge: Callable[[], None],
+        up: Upcalls,
         is_plan_only: bool,
     ) -> None:
         self._run_id = run_id
@@ -92,7 +93,7 @@ class Coordinator:
             context=context,
             random=random,
             now=now,
-            on_charge=on_charge,
+            up=up,
         )
         self._splicer = splicer
         self._splice = scheduler.splice

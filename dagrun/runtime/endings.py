@@ -21,6 +21,7 @@ from dagrun.runtime.learning import Learning
 from dagrun.runtime.people import People
 from dagrun.runtime.record import Record
 from dagrun.runtime.slot import Rare, Slot, interrupted_outcome, stopped_outcome
+from dagrun.runtime.upcalls import Upcalls
 
 _READY: Final = State.READY
 _SUCCEEDED: Final = State.SUCCEEDED
@@ -41,8 +42,7 @@ class Endings:
         finish: Whether the run is being ended or suspended.
         running: The running attempts, by step; those that end leave it.
         now: The clock of the loop.
-        nudge: Wakes a worker.
-        end_if_nothing_is_left: Called when that may be so.
+        up: Is told when nothing may be left of the run, or a step is ready by itself.
 
     Attributes:
         alarms: Of the run.
@@ -62,8 +62,7 @@ class Endings:
         finish: Finish,
         running: dict[str, Slot],
         now: Callable[[], float],
-        nudge: Callable[[], None],
-        end_if_nothing_is_left: Callable[[], None],
+        up: Upcalls,
     ) -> None:
         self._graph = graph
         self._record = record
@@ -74,8 +73,7 @@ class Endings:
         self._finish = finish
         self._running = running
         self._now = now
-        self._nudge = nudge
-        self._end_if_nothing_is_left = end_if_nothing_is_left
+        self._up = up
         self.learning: Learning | None = None
         self.alarms: Alarms
         self.attempts: Attempts
@@ -135,7 +133,7 @@ class Endings:
         graph = self._graph
         is_idle = not self._running and (self._accounts.are_bound or graph.questions or self._finish.is_closing)
         if not graph.unsettled or is_idle:
-            self._end_if_nothing_is_left()
+            self._up.end_if_nothing_is_left()
 
     def _end_rare(self, slot: Slot, rare: Rare, state: State, outcome: Outcome, decision: Decision) -> None:
         """Record the end of an attempt that was reviewed, was reserved for, or has asked a person."""
@@ -184,7 +182,7 @@ class Endings:
     def _ready_again(self, node: Node) -> None:
         if node.state is _READY:
             self._frontier.push(node)
-            self._nudge()
+            self._up.nudge()
 
     # After a crash ----------------------------------------------------------------------------------------
 

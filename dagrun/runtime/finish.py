@@ -10,14 +10,15 @@ from dagrun.decide.status import status_of
 from dagrun.decide.views import shape_of
 from dagrun.errors import ValueRefused
 from dagrun.graph.live import LiveGraph
-from dagrun.graph.node import Node
 from dagrun.model.outcome import State, Status
 from dagrun.model.policy import Policy
 from dagrun.model.value import encode, store_text, to_json
+from dagrun.runtime.accounts import Accounts
 from dagrun.runtime.answer import answer_of
 from dagrun.runtime.people import People
 from dagrun.runtime.record import Record
 from dagrun.runtime.sweep import Sweep
+from dagrun.runtime.upcalls import Upcalls
 
 
 class Finish:
@@ -28,12 +29,8 @@ class Finish:
         record: Makes the changes.
         people: Who may have to let the answer out.
         policy: Whether they have to.
-        stop_running: Tells every running step to stop, with a reason, and gives their ids.
-        on_stop: Called once, if the run is ended early.
-        on_more: Called when all has ended and the planner wants to be asked again; says whether it is.
-        on_end: Called once, when every step has settled.
-        end_interrupted: Records the end of an attempt that was dropped without one, as the run was to be suspended.
-        starved: How many ready steps wait for room under a ceiling that no running call could make.
+        accounts: Know how many ready steps wait for room under a ceiling that no running call could make.
+        up: Stops what runs, asks the planner once more, and is told of the end.
         may_wait: Whether the run may be suspended when nothing but people is missing: it has a journal.
 
     Attributes:
@@ -51,12 +48,8 @@ class Finish:
         record: Record,
         people: People,
         policy: Policy,
-        stop_running: Callable[[str], Collection[str]],
-        on_stop: Callable[[], None],
-        on_more: Callable[[], bool],
-        on_end: Callable[[], None],
-        end_interrupted: Callable[[Node, str], None],
-        starved: Callable[[], int],
+        accounts: Accounts,
+        up: Upcalls,
         may_wait: bool = False,
     ) -> None:
         self.suspending: tuple[Status, str] | None = None
@@ -69,12 +62,8 @@ class Finish:
         self._record = record
         self._people = people
         self._policy = policy
-        self._stop_running = stop_running
-        self._on_stop = on_stop
-        self._on_more = on_more
-        self._on_end = on_end
-        self._end_interrupted = end_interrupted
-        self._starved = starved
+        self._accounts = accounts
+        self._up = up
 
     def stop(self, status: Status, reason: str) -> None:
         """End the run early: cancel what runs, settle what has not started. The first reason counts."""
@@ -87,14 +76,14 @@ class Finish:
     def settle_rest(self, reason: str) -> None:
         """Settle all that has not started, and let the rest stop: the run is being ended early."""
         self.is_closing = True
-        self._on_stop()
-        running = self._stop_running(reason)
+        self._up.on_stop()
+        running = self._up.stop_running(reason)
         sweep = Sweep(
             graph=self._graph,
             record=self._record,
             running=running,
             reason=reason,
-            end_interrupted=self._end_interrupted,
+            end_interrupted=self._up.end_interrupted,
         )
         if self.sweep_later is None or not sweep.may_wait(self._graph):
             self._record.skips.at_once()
@@ -147,7 +136,7 @@ class Finish:
         """Let nothing start any more; when nothing runs, the run is suspended. The first reason counts."""
         if not self.is_closing and not self.has_ended:
             self.suspending, self.is_closing = (status, reason), True
-            self._on_stop()
+            self._up.on_stop()
 
     def suspend_if_idle(self, running: Collection[str]) -> None:
         """Suspend the run, if nothing runs, and nothing can go on now."""
@@ -160,11 +149,11 @@ class Finish:
             shown = ", ".join(held[:10]) + (f" and {len(held) - 10} more" if len(held) > 10 else "")
             self.is_closing = True
             self.suspending = (Status.WAITING, f"nobody is there to answer about {shown}")
-            self._on_stop()
+            self._up.on_stop()
         if self.suspending is not None:
             self.has_ended = True
             self._record.suspend_run(*self.suspending)
-            self._on_end()
+            self._up.on_end()
 
     @property
     def _waits_for_people(self) -> bool:
@@ -178,7 +167,7 @@ class Finish:
         # ceiling waits for what their answers set free.
         ready = sum(1 for node in graph.nodes.values() if node.state is State.READY)
         is_judged = any(node.is_under_review for node in graph.nodes.values())
-        return not is_judged and ready <= self._people.in_line + self._starved()
+        return not is_judged and ready <= self._people.in_line + self._accounts.in_line
 
     def out_of_time(self) -> None:
         """End the run, because its time is over."""
@@ -199,7 +188,7 @@ class Finish:
             return  # a sweep asks again when it is through
         if graph.stopping is None and (graph.is_drafting or (graph.wants_more and self._goes_on())):
             return
-        unsuccessful = self._record.last_look.found()
+        unsuccessful = self._record.unsuccessful()
         if unsuccessful is None:
             return  # it is asked again when that is found out
         status, reason = status_of(unsuccessful, graph.stopping)
@@ -214,11 +203,11 @@ class Finish:
                 reason = f"{reason}; the plan was not changed: {graph.why_unchanged}"
         self.has_ended = True
         self._record.end_run(status, reason)
-        self._on_end()
+        self._up.on_end()
 
     def _goes_on(self) -> bool:
         """Whether the planner is asked what comes next: now, or when a run that is being suspended goes on."""
-        return self.suspending is not None or self._on_more()
+        return self.suspending is not None or self._up.go_on()
 
     def _ask_for_output(self) -> None:
         """Ask whether the answer may be handed out, unless that was asked of this very answer."""

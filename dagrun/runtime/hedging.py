@@ -31,9 +31,11 @@ from dagrun.runtime.backend import (
     scope_class,
     shake_off_cancellation,
 )
+from dagrun.runtime.finish import Finish
 from dagrun.runtime.record import Record
 from dagrun.runtime.reviews import Reviews
 from dagrun.runtime.slot import Second, Slot, leaked_outcome
+from dagrun.runtime.upcalls import Upcalls
 
 LOOK: Final = 0.01  # seconds for which a look at all that runs holds: a thousand calls may be slow at once
 LEAST_PATIENCE: Final = 0.001  # seconds: what ends sooner is not made faster by another call
@@ -60,9 +62,8 @@ class Hedges:
         durations: How long the calls of each tool took.
         share: How many of them got a second one.
         now: The clock of the loop.
-        conclude: Records the end of an attempt.
-        is_closing: Whether the run is being ended or suspended.
-        nudge: Wakes a worker.
+        finish: Whether the run is being ended or suspended.
+        up: Records the end of an attempt, and wakes a worker.
     """
 
     def __init__(
@@ -79,9 +80,8 @@ class Hedges:
         durations: Durations,
         share: HedgeShare,
         now: Callable[[], float],
-        conclude: Callable[[Slot, Outcome], None],
-        is_closing: Callable[[], bool],
-        nudge: Callable[[], None],
+        finish: Finish,
+        up: Upcalls,
     ) -> None:
         self._rule = rule
         self._grace = grace
@@ -94,9 +94,8 @@ class Hedges:
         self._durations = durations
         self._share = share
         self._now = now
-        self._conclude = conclude
-        self._is_closing = is_closing
-        self._nudge = nudge
+        self._finish = finish
+        self._up = up
         self._new_scope = scope_class()
         self._looked = -math.inf
         self._rests: tuple[Rest, ...] = ()
@@ -154,7 +153,7 @@ class Hedges:
 
     def _consider(self, slot: Slot, started: float) -> None:
         """A call is slow: make a second one, or look again when it has taken twice as long."""
-        if slot.is_done or slot.asked is not None or self._is_closing():
+        if slot.is_done or slot.asked is not None or self._finish.is_closing:
             return
         rare = slot.rare
         if rare is not None and (rare.second is not None or rare.asking is not None):
@@ -228,12 +227,12 @@ class Hedges:
             failure = outcome.failure if outcome is not None else None
             self._close(slot, second, failure.message if failure is not None else "")
             if second.has_won:
-                self._conclude(slot, _result(slot, second))
+                self._up.conclude(slot, _result(slot, second))
                 second.outcome = None  # an alarm keeps the call for a while, and need not keep what it gave
                 slot.tell_to_stop(State.CANCELLED, FASTER, self._grace)
         second.ended.set()
         self._leave(second)
-        self._nudge()  # what has become ready, or has room now, does not wait for the other call to unwind
+        self._up.nudge()  # what has become ready, or has room now, does not wait for the other call to unwind
 
     def _first_ended(self, slot: Slot, second: Second, is_recorded: bool) -> None:
         """The attempt ends: so does its second call."""
@@ -266,7 +265,7 @@ class Hedges:
         if second.has_place:
             second.has_place = False
             self._frontier.release(second.slot.node)
-            self._nudge()
+            self._up.nudge()
 
 
 async def _end_of(second: Second) -> None:

@@ -16,6 +16,7 @@ from dagrun.model.value import encode, to_json
 from dagrun.runtime.people import People
 from dagrun.runtime.record import Record
 from dagrun.runtime.slot import Slot
+from dagrun.runtime.upcalls import Upcalls
 
 
 class Inside:
@@ -26,8 +27,8 @@ class Inside:
         record: Makes the changes.
         people: Who is asked.
         now: The clock of the loop.
-        nudge: Wakes a worker.
         arm: Sets the alarm for the deadline of an attempt.
+        up: Wakes a worker.
     """
 
     def __init__(
@@ -37,15 +38,15 @@ class Inside:
         people: People,
         *,
         now: Callable[[], float],
-        nudge: Callable[[], None],
         arm: Callable[[Slot], None],
+        up: Upcalls,
     ) -> None:
         self._frontier = frontier
         self._record = record
         self._people = people
         self._now = now
-        self._nudge = nudge
         self._arm = arm
+        self._up = up
 
     async def ask(self, slot: Slot, text: str, schema: Mapping[str, Any] | None, about: Any) -> Answer | None:
         """Ask for a running tool, and wait for the answer and for a place to go on; `None` if nobody answers.
@@ -90,7 +91,7 @@ class Inside:
         rare.resume = anyio.Event()
         rare.has_place = False
         self._frontier.release(slot.node)
-        self._nudge()
+        self._up.nudge()
 
     @staticmethod
     def _set_deadline(slot: Slot, deadline: float | None) -> None:

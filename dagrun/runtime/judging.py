@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from typing import Final
@@ -27,7 +26,6 @@ class Judge:
         people: Whether there is anybody to ask.
         starting: How much time a step has left.
         random: For the jitter of retry delays.
-        is_stopping: Whether the run is being ended early.
     """
 
     def __init__(
@@ -38,14 +36,12 @@ class Judge:
         people: People,
         starting: Starting,
         random: Random,
-        is_stopping: Callable[[], bool],
     ) -> None:
         self._record = record
         self._policy = policy
         self._people = people
         self._starting = starting
         self._random = random
-        self._is_stopping = is_stopping
 
     def decide(self, slot: Slot, outcome: Outcome) -> Decision:
         """Say what to do about *outcome*, the end of the attempt of *slot*."""
@@ -57,7 +53,7 @@ class Judge:
         if situation.can_ask and not self._people.may_help(slot.node, outcome):
             situation = replace(situation, can_ask=False)
         decision = decide(outcome, situation)
-        if decision.recovery in GOES_ON and self._is_stopping():
+        if decision.recovery in GOES_ON and self._record.graph.stopping is not None:
             return Decision(Recovery.GIVE_UP, "the run is being stopped")
         if decision.recovery is not Recovery.PROCEED and slot.node.is_gone:  # nor does it end the run, say
             return _GONE

@@ -13,14 +13,14 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 
 from dagrun.decide.status import Tally
+from dagrun.runtime.upcalls import Upcalls
 
 
 class LastLook:
     """Counts how steps have ended.
 
     Args:
-        counting: Counts all in the tally that it is given; gives way after each.
-        now: The number of the last event: what was counted before another one holds no longer.
+        up: Is told when all is counted.
 
     Attributes:
         portion: The most steps that are looked at in one turn of the loop.
@@ -28,32 +28,35 @@ class LastLook:
 
     portion: ClassVar[int] = 1_000
 
-    def __init__(self, counting: Callable[[Tally], Iterator[None]], now: Callable[[], int]) -> None:
-        self._counting = counting
-        self._now = now
+    def __init__(self, up: Upcalls) -> None:
+        self._up = up
         self._seen = -1
         self._tally: Tally
         self._left: Iterator[None]
         self._is_done = False
         self._is_at_work = False
         self._tasks: TaskGroup | None = None
-        self._settle_down: Callable[[], None]
 
-    def open(self, tasks: TaskGroup, settle_down: Callable[[], None]) -> None:
-        """Count in portions from now on; when all is counted, *settle_down* is called."""
-        self._tasks, self._settle_down = tasks, settle_down
+    def open(self, tasks: TaskGroup) -> None:
+        """Count in portions from now on."""
+        self._tasks = tasks
 
     @property
     def is_pending(self) -> bool:
         """Whether steps are left to be counted in a later turn."""
         return self._is_at_work and self._tasks is not None
 
-    def found(self) -> Tally | None:
-        """How the steps have ended that did not succeed; `None` if that is found out in later turns of the loop."""
-        if self._seen != self._now():
-            self._seen, self._is_done = self._now(), False
+    def found(self, counting: Callable[[Tally], Iterator[None]], now: Callable[[], int]) -> Tally | None:
+        """How the steps have ended that did not succeed; `None` if that is found out in later turns of the loop.
+
+        Args:
+            counting: Counts all in the tally that it is given; gives way after each.
+            now: The number of the last event: what was counted before another one holds no longer.
+        """
+        if self._seen != now():
+            self._seen, self._is_done = now(), False
             self._tally = Tally()
-            self._left = self._counting(self._tally)
+            self._left = counting(self._tally)
             self._count_some()
         while self._tasks is None and not self._is_done:
             self._count_some()
@@ -61,7 +64,7 @@ class LastLook:
             return self._tally
         if self._tasks is not None and not self._is_at_work:
             self._is_at_work = True
-            self._tasks.start_soon(self._work, name="dagrun last look")
+            self._tasks.start_soon(self._work, now, name="dagrun last look")
         return None
 
     def at_once(self) -> None:
@@ -75,11 +78,11 @@ class LastLook:
                 self._is_done = False
                 break
 
-    async def _work(self) -> None:
+    async def _work(self, now: Callable[[], int]) -> None:
         try:
-            while self._seen == self._now() and not self._is_done:
+            while self._seen == now() and not self._is_done:
                 self._count_some()
                 await checkpoint()
         finally:
             self._is_at_work = False
-        self._settle_down()
+        self._up.settle_down()

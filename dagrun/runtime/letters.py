@@ -15,6 +15,7 @@ from dagrun.model.journal import Letter, Tape
 from dagrun.model.letters import AnswerLetter
 from dagrun.model.signature import explain
 from dagrun.runtime.people import People
+from dagrun.runtime.upcalls import Upcalls
 
 _LOG: Final = logging.getLogger("dagrun.run")
 
@@ -28,12 +29,13 @@ class Letters:
         tape: Where they come in.
         graph: The open questions.
         people: Takes the answers.
+        up: Is told when an answer may have made a difference.
 
     Attributes:
         has_looked: Whether those that lay there when the run was opened have been read.
     """
 
-    def __init__(self, tape: Tape, graph: LiveGraph, people: People) -> None:
+    def __init__(self, tape: Tape, graph: LiveGraph, people: People, up: Upcalls) -> None:
         self.has_looked = False
         self._tape = tape
         self._graph = graph
@@ -41,8 +43,9 @@ class Letters:
         self._waiting: dict[str, tuple[Letter, AnswerLetter]] = {}
         self._scope = anyio.CancelScope()
         self._news = anyio.Event()
-        people.expects = self._is_expected
-        people.on_question = self._look_again
+        self._up = up
+        up.expects_answers = self._is_expected
+        up.asked = self._look_again
 
     def open(self, tasks: TaskGroup) -> None:
         """Begin to read; the letters that lie there first."""
@@ -72,7 +75,7 @@ class Letters:
 
     def _look_up(self) -> None:
         self.has_looked = True
-        self._people.settle_down()  # with nobody to answer, the run has waited for this
+        self._up.settle_down()  # with nobody to answer, the run has waited for this
 
     async def _read(self) -> None:
         for letter in await self._tape.backlog():
@@ -109,7 +112,7 @@ class Letters:
         except AnswerRefused as error:
             _LOG.warning("an answer from elsewhere was refused: %s", error)
         if self._waiting.pop(letter.id, None) is not None:
-            self._people.settle_down()  # the run has waited for it, and it may have been refused
+            self._up.settle_down()  # the run has waited for it, and it may have been refused
         # Also if that was the end of the run: what has been answered must not answer the next question, too.
         with anyio.CancelScope(shield=True):
             await self._tape.durable()

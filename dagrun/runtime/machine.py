@@ -50,11 +50,12 @@ from dagrun.runtime.resuming import Resumption
 from dagrun.runtime.reviews import Reviews
 from dagrun.runtime.scheduler import Scheduler
 from dagrun.runtime.starting import Starting
+from dagrun.runtime.upcalls import Upcalls
 from dagrun.runtime.workers import Workers
 from dagrun.runtime.writing import Writer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen: there is one for each run, and that would take four times as long
 class Setup:
     """What a run is made of.
 
@@ -138,29 +139,37 @@ class Machine:
         self._now = now = clock()
         make_event = event_class()
         self.ended = make_event()
-        self._has_news = make_event()  # of the journal: it has failed, or is not needed any more
+        # Of the journal: it has failed, or is not needed any more.
+        self._has_news = self.ended if tape is None else make_event()
         self.failure: JournalError | None = None
         built = setup.built or _built(setup, partial(setup.durations.medians_of, plan.toolbox))
-        built.on_room = self.nudge
         self._frontier, self.graph = built.frontier, built.graph
+        self._frontier.on_room = self.nudge if setup.shared is not None else None
+        self._up = up = Upcalls(
+            nudge=self.nudge,
+            suspended=self._on_suspend,
+            has_room=self._on_room,
+            charged=self._on_charge,
+            on_stop=self._on_stop,
+            on_end=self._on_end,
+        )
         self.splicer = Splicer(self.graph)
         setup.context.run(REDACTOR.set, plan.redactor)
         self._writer = Writer(tape, self.graph, plan.secrets) if tape is not None else None
         keep, flush = (None, None) if self._writer is None else (self._writer.keep, self._writer.flush)
-        self.record = record = Record(self.graph, now, self._stop, keep, flush)
-        self._ledger = Ledger(policy, setup.budget, self._on_room)
-        self.people = self._make_people()
+        self.record = record = Record(self.graph, now, up, keep, flush)
+        self._ledger = Ledger(policy, setup.budget, lambda: up.has_room())  # noqa: PLW0108  (it may be cut by then)
+        self.people = people = self._make_people()
+        up.forget, up.hold_at_pause = people.forget, people.hold_at_pause
         self._accounts = Accounts(self.graph, record, policy, self._ledger)
-        meter = partial(RunMeter, self._ledger, self._on_charge, record)
+        meter = partial(RunMeter, self._ledger, record, up)
         self._reviews = Reviews(setup.critics, policy, setup.context, now, meter) if setup.critics else None
         self.scheduler = self._make_scheduler()
         self.scheduler.hedges = self._make_hedges()
         self.learning = Learning(setup.durations) if learns(policy, setup.shared) else None
         self.scheduler.endings.learning = self.learning
         self.coordinator = self._make_coordinator(setup.planner)
-        self._letters = Letters(tape, self.graph, self.people) if tape is not None else None
-        record.on_void = self.people.forget
-        record.on_pause = self.people.hold_at_pause
+        self._letters = Letters(tape, self.graph, people, up) if tape is not None else None
         self._alarms: Alarms
         self._workers: Workers
 
@@ -174,8 +183,7 @@ class Machine:
             is_attended=setup.attended,
             context=setup.context,
             now=self._now,
-            stop=self._stop,
-            settle_down=self._settle_down,
+            up=self._up,
             can_wait=setup.tape is not None,
         )
 
@@ -192,10 +200,7 @@ class Machine:
             policy=policy,
             random=self._setup.random,
             now=self._now,
-            on_ready=self.nudge,
-            on_stop=self._on_stop,
-            on_more=lambda: self.coordinator is not None and self.coordinator.go_on(),
-            on_end=self._end,
+            up=self._up,
             may_wait=self._setup.tape is not None,
         )
 
@@ -215,9 +220,8 @@ class Machine:
             durations=self._setup.durations,
             share=self._setup.hedge_share,
             now=self._now,
-            conclude=self.scheduler.endings.conclude,
-            is_closing=lambda: self.scheduler.is_stopping,
-            nudge=self.nudge,
+            finish=self.scheduler.finish,
+            up=self._up,
         )
 
     def _make_coordinator(self, planner: Planner | None) -> Coordinator | None:
@@ -235,11 +239,11 @@ class Machine:
             context=setup.context,
             random=setup.random,
             now=self._now,
-            on_charge=self._on_charge,
+            up=self._up,
             is_plan_only=setup.is_plan_only,
         )
         self.record.replan_on = frozenset(setup.plan.policy.replan_on)
-        self.record.on_trigger = coordinator.wake
+        self._up.wake_planner, self._up.go_on = coordinator.wake, coordinator.go_on
         return coordinator
 
     @property
@@ -272,8 +276,8 @@ class Machine:
         self._begin(tasks)
 
     def _begin(self, tasks: TaskGroup) -> None:
-        self.record.skips.open(tasks, self._settle_down)
-        self.record.last_look.open(tasks, self._settle_down)
+        self.record.skips.open(tasks)
+        self.record.last_look.open(tasks)
         if self._letters is not None:
             self._letters.open(tasks)
         self.scheduler.settle_down()
@@ -319,14 +323,14 @@ class Machine:
             artifacts=setup.artifacts,
             context=setup.context,
             grace=setup.plan.policy.grace,
-            on_suspend=self._on_suspend,
             on_progress=record.progress,
             now=self._now,
             ask_person=self.scheduler.inside.ask,
             root=setup.opening.root if setup.opening is not None else setup.run_id,
+            up=self._up,
             tape=setup.tape,
         )
-        self.people.consultant.key_of = attempts.key_of
+        self._up.key_of = attempts.key_of
         self.people.open(tasks, self._alarms)
         if self._reviews is not None:
             self._reviews.open(tasks)
@@ -346,21 +350,15 @@ class Machine:
         self.record.deliver()
         self._workers.suspended()
 
-    def _stop(self, status: Status, reason: str) -> None:  # the scheduler is made after those who call it
-        self.scheduler.stop(status, reason)
-
-    def _settle_down(self) -> None:
-        self.scheduler.settle_down()
-
     def _on_room(self) -> None:
         """Another run has given back what this one waits for, or what it will never get."""
         if self._accounts.feed():
-            self._alarms.at(self._now(), self._settle_down)  # not at once: either run may be amid a change
+            self._alarms.at(self._now(), self.scheduler.settle_down)  # not at once: either run may be amid a change
         self.nudge()
 
     def _on_charge(self) -> None:
         self._accounts.look()
-        self._settle_down()
+        self.scheduler.settle_down()
 
     def _on_stop(self) -> None:
         self._accounts.is_closed = True
@@ -377,10 +375,10 @@ class Machine:
         """End the run when what happens is not on record any more, before more of that happens."""
         await self._has_news.wait()
         if self.failure is not None:
-            self._stop(Status.FAILED, str(self.failure))
+            self.scheduler.stop(Status.FAILED, str(self.failure))
             self.record.deliver()
 
-    def _end(self) -> None:
+    def _on_end(self) -> None:
         self.ended.set()
         self._has_news.set()
         if self.coordinator is not None:
@@ -392,6 +390,12 @@ class Machine:
         self._alarms.stop()
         self._frontier.leave()
         self._ledger.leave()
+
+    def close(self) -> None:
+        """Settle what is left, once no task of the run is alive; the parts let go of each other."""
+        self.scheduler.close()
+        self.record.deliver()
+        self._up.cut()
 
     def nudge(self) -> None:
         """Wake a worker, if there is anything to do."""

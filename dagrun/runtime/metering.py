@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +10,7 @@ from dagrun.errors import OverCeiling, shorten
 from dagrun.graph.ledger import Ledger, ModelCall, Reservation
 from dagrun.model.usage import Charge
 from dagrun.runtime.record import Record
+from dagrun.runtime.upcalls import Upcalls
 
 _LOG: Final = logging.getLogger("dagrun.run")
 
@@ -20,23 +20,23 @@ class RunMeter:
 
     Args:
         ledger: Of the run.
-        on_charge: Called when a call of a model has been charged: a ceiling may be near, or room be free again.
         record: Keeps what was reserved and charged.
+        up: Is told when a call of a model has been charged.
 
     Attributes:
         tokens: Used so far, as far as the models have said so.
         cost: The same in money; `None` if nobody knows, or as long as nothing was called.
     """
 
-    __slots__ = ("_is_known", "_ledger", "_on_charge", "_record", "cost", "tokens")
+    __slots__ = ("_is_known", "_ledger", "_record", "_up", "cost", "tokens")
 
-    def __init__(self, ledger: Ledger, on_charge: Callable[[], None], record: Record) -> None:
+    def __init__(self, ledger: Ledger, record: Record, up: Upcalls) -> None:
         self._record = record
         self.tokens = 0
         self.cost: float | None = None
         self._is_known = True
         self._ledger = ledger
-        self._on_charge = on_charge
+        self._up = up
 
     def reserve(self, who: str, tokens: int | None, cost: float | None) -> Charge:
         """Take room for a call of a model.
@@ -58,7 +58,7 @@ class RunMeter:
         self.tokens += tokens or 0
         self._is_known = self._is_known and cost is not None
         self.cost = (self.cost or 0.0) + cost if cost is not None and self._is_known else None
-        self._on_charge()
+        self._up.charged()
 
 
 @dataclass(slots=True)

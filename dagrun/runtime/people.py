@@ -28,6 +28,7 @@ from dagrun.runtime.consulting import Consultant
 from dagrun.runtime.plugin import PluginFailed
 from dagrun.runtime.record import Record
 from dagrun.runtime.replies import Replies
+from dagrun.runtime.upcalls import Upcalls
 
 _LOG: Final = logging.getLogger("dagrun.run")
 
@@ -62,18 +63,12 @@ class People:
         is_attended: Whether the host answers by itself, through ``run.pending`` and ``run.answer``.
         context: The context variables that the approver starts from.
         now: The clock of the loop.
-        stop: Ends the run.
-        settle_down: Called after each change: wakes workers, ends the run if nothing is left.
+        up: Ends the run, and is told of each change.
         can_wait: Whether what nobody answers now can be answered later: there is a journal.
 
     Attributes:
         can_ask: Whether there is anybody to ask.
         can_wait: Whether what nobody answers now can be answered later.
-        again: Called with a step that was kept back, once there is room to ask about it.
-        consultant: Knows answers, or asks the approver.
-        expects: Whether answers may lie somewhere that have not been looked at.
-        on_question: Called when something has been asked.
-        settle_down: Called after each change.
     """
 
     def __init__(
@@ -86,16 +81,14 @@ class People:
         is_attended: bool,
         context: Context,
         now: Callable[[], float],
-        stop: Callable[[Status, str], None],
-        settle_down: Callable[[], None],
+        up: Upcalls,
         can_wait: bool = False,
     ) -> None:
         self.can_ask = approver is not None or is_attended
         self.can_wait = can_wait
-        self.again: Callable[[Node], None]
-        self.consultant = Consultant(record.graph, approver, policy.grace, context, now)
-        self.expects: Callable[[], bool] = lambda: False
-        self.on_question: Callable[[], None] = lambda: None
+        self._consultant = Consultant(
+            graph=record.graph, approver=approver, grace=policy.grace, context=context, now=now, up=up
+        )
         self._questions = Questions(run_id, policy, record.graph.plan.redactor)
         self._record = record
         self._replies = Replies(record)
@@ -104,8 +97,7 @@ class People:
         self._is_attended = is_attended
         self._context = context
         self._now = now
-        self._stop = stop
-        self.settle_down = settle_down
+        self._up = up
         self._scopes: dict[str, anyio.CancelScope] = {}
         self._waiters: dict[str, _Waiter] = {}
         self._queued: deque[Callable[[], object]] = deque()
@@ -116,14 +108,14 @@ class People:
 
     def open(self, tasks: TaskGroup, alarms: Alarms) -> None:
         """Take what exists only inside the task group of the run."""
-        self._tasks = self.consultant.tasks = tasks
+        self._tasks = self._consultant.tasks = tasks
         self._alarms = alarms
 
     @property
     def is_alone(self) -> bool:
         """Whether nobody is about to answer any open question, and no answer comes by itself."""
         open_ones = self._graph.questions.values()
-        is_heard = self._is_attended or bool(self._consulting) or self.expects()
+        is_heard = self._is_attended or bool(self._consulting) or self._up.expects_answers()
         return not (is_heard or any(q.deadline is not None for q in open_ones))
 
     @property
@@ -147,7 +139,7 @@ class People:
         if node.extra is not None and node.extra.approved == question.id:
             return False
         if self._is_full:
-            self._queued.append(partial(self.again, node))  # what is asked then may be something else
+            self._queued.append(partial(self._up.ask_again, node))  # what is asked then may be something else
         else:
             self._put(question)
         return True
@@ -159,7 +151,7 @@ class People:
         elif node.state.is_settled:
             self._queued.append(partial(self._hold_after_pause, node))
         else:
-            self._queued.append(partial(self.again, node))
+            self._queued.append(partial(self._up.ask_again, node))
 
     def _hold_after_pause(self, node: Node) -> None:
         if PAUSE in self._graph.kept.get(node.id, ()):
@@ -226,7 +218,7 @@ class People:
     def _ask_next(self) -> None:
         while self._queued and not self._is_full:
             self._queued.popleft()()
-        self.settle_down()
+        self._up.settle_down()
 
     def _is_open(self, question: Question) -> bool:
         """Whether it is this very question that is open, and not the same one asked anew, and the run goes on."""
@@ -234,14 +226,14 @@ class People:
 
     def _put(self, question: Question) -> None:
         self._record.ask(question)
-        self.on_question()
+        self._up.asked()
         self.take_up(question)
 
     def take_up(self, question: Question) -> None:
         """See to it that an open question is answered: now, later, or by nobody."""
         if question.deadline is not None:
             self._alarms.at(self._record.zero + question.deadline, partial(self._end_of_time, question))
-        if self.consultant.can_say(question):
+        if self._consultant.can_say(question):
             self._consulting.add(question.id)
             self._tasks.start_soon(self._consult, question, name="dagrun question")
         else:
@@ -274,7 +266,7 @@ class People:
             self._put(question)
             self._record.deliver()
             if question.step and not self._is_open(question):  # nobody is there: the step can go on at once
-                self.settle_down()
+                self._up.settle_down()
 
         try:
             if self._is_full:
@@ -292,7 +284,7 @@ class People:
                 state = State.READY if question.step and goes_on() else None
                 self._record.answer(question, None, state, "nobody waits for the answer any more")
                 self.forget(question.id)
-                self.settle_down()
+                self._up.settle_down()
         return waiter.answer
 
     async def _consult(self, question: Question) -> None:
@@ -303,7 +295,7 @@ class People:
         with anyio.CancelScope() as scope:
             self._scopes[question.id] = scope
             try:
-                said = await self.consultant.ask(question)
+                said = await self._consultant.ask(question)
             except PluginFailed as error:
                 fault = str(error)
         if self._scopes.get(question.id) is scope:
@@ -311,7 +303,7 @@ class People:
             self._consulting.discard(question.id)
         if self._is_open(question):
             self._hear(question, said, fault)
-            self.settle_down()
+            self._up.settle_down()
 
     def _hear(self, question: Question, said: object, fault: str) -> None:
         """Take what the approver has said; whatever is no answer is none."""
@@ -331,7 +323,7 @@ class People:
     def _end_of_time(self, question: Question) -> None:
         if self._is_open(question):
             self._conclude(question, question.default, TOO_LATE)
-            self.settle_down()
+            self._up.settle_down()
 
     # Answers ----------------------------------------------------------------------------------------------
 
@@ -356,7 +348,7 @@ class People:
         for question in questions:
             if self._is_open(question):  # the answer before may have made it void
                 self._conclude(question, kept(answer))
-        self.settle_down()
+        self._up.settle_down()
 
     def _conclude(self, question: Question, answer: Answer | None, reason: str = "") -> None:
         """Close *question*, and do what follows."""
@@ -365,7 +357,7 @@ class People:
             self.forget(question.id)
             by = f" by {shorten(answer.by, 60)}" if answer.by else ""
             note = f" ({shorten(answer.note)})" if answer.note else ""
-            self._stop(Status.ESCALATED, f"handed over{by}: {shorten(question.text)}{note}")
+            self._up.stop(Status.ESCALATED, f"handed over{by}: {shorten(question.text)}{note}")
             return
         waiter = self._waiters.get(question.id)
         if waiter is None:

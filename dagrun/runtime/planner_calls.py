@@ -24,6 +24,7 @@ from dagrun.model.usage import METER
 from dagrun.runtime.metering import RunMeter
 from dagrun.runtime.plugin import PluginFailed, call_plugin
 from dagrun.runtime.record import Record
+from dagrun.runtime.upcalls import Upcalls
 
 _EDITS: Final = (Add, Drop, Replace, Rewire)
 _ENDS: Final = {"person": Status.ESCALATED, "ceiling": Status.OVER_BUDGET}
@@ -67,7 +68,7 @@ class PlannerCalls:
         context: The context variables that the planner starts from.
         random: For the jitter of delays.
         now: The clock of the loop.
-        on_charge: Called when something was charged.
+        up: Is told when something was charged.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class PlannerCalls:
         context: Context,
         random: Random,
         now: Callable[[], float],
-        on_charge: Callable[[], None],
+        up: Upcalls,
     ) -> None:
         self._planner = planner
         self._record = record
@@ -89,7 +90,7 @@ class PlannerCalls:
         self._context = context
         self._random = random
         self._now = now
-        self._on_charge = on_charge
+        self._up = up
         self._tasks: TaskGroup
 
     def open(self, tasks: TaskGroup) -> None:
@@ -125,7 +126,7 @@ class PlannerCalls:
         return lambda: self._now() >= end
 
     async def _call(self, brief: Brief, gathered: _Gathered) -> object:
-        meter = RunMeter(self._ledger, self._on_charge, self._record)
+        meter = RunMeter(self._ledger, self._record, self._up)
         context = self._context.copy()
         context.run(METER.set, meter)
         began, fault = self._now(), "it was told to stop"

@@ -28,6 +28,7 @@ from dagrun.model.value import Stored, encode, join
 from dagrun.runtime.event_log import EventLog
 from dagrun.runtime.last_look import LastLook
 from dagrun.runtime.skips import Skips
+from dagrun.runtime.upcalls import Upcalls
 
 _SUCCEEDED: Final = State.SUCCEEDED
 _NO_RETRY: Final = RetryRule(max_attempts=1)
@@ -39,14 +40,11 @@ class Record(EventLog):
     Args:
         graph: The state; nobody else changes it.
         now: The clock of the loop.
-        stop: Called with a status and a reason when the end of a step ends the run.
+        up: Ends the run, if the end of a step does; tells people and the planner what is for them.
         keep: As for `EventLog`, like what follows.
 
     Attributes:
         replan_on: What the planner may be asked about; nothing if there is none.
-        on_trigger: Called when there is a reason to ask it.
-        on_void: Called with the id of a question that needs no answer any more.
-        on_pause: Called with a step that has ended without an attempt, and that people must look at.
         skips: Skips what can no longer run.
         last_look: Finds out how the steps have ended, once all have.
         behind: Gets each step whose end blocks others, where a sweep skips those; `None` if *skips* does.
@@ -56,19 +54,20 @@ class Record(EventLog):
         self,
         graph: LiveGraph,
         now: Callable[[], float],
-        stop: Callable[[Status, str], None],
+        up: Upcalls,
         keep: Callable[[Event], object] | None = None,
         flush: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(graph, now, keep, flush)
         self.replan_on: Collection[TriggerKind] = ()
-        self.on_trigger: Callable[[], None] = _nothing
-        self.on_void: Callable[[str], None] = _nothing
-        self.on_pause: Callable[[Node], None] = _nothing
-        self.skips = Skips(graph, self.skipping)
-        self.last_look = LastLook(self._count_unsuccessful, lambda: self._seq)
+        self.skips = Skips(graph, up)
+        self.last_look = LastLook(up)
         self.behind: list[Node] | None = None
-        self._stop = stop
+        self._up = up
+
+    def unsuccessful(self) -> Tally | None:
+        """How the steps have ended that did not succeed; `None` if that is found out in later turns of the loop."""
+        return self.last_look.found(self._count_unsuccessful, lambda: self._seq)
 
     def _count_unsuccessful(self, tally: Tally) -> Iterator[None]:
         """Count the steps of the plan that have ended otherwise than well, and those that left it with a doubt.
@@ -114,7 +113,7 @@ class Record(EventLog):
         self.emit(StepSettled(self.next_seq(), self.at(), node.id, state, reason, **facts), node)
         self.after_end(node)
         if state is _SUCCEEDED and node.pauses_after:
-            self.on_pause(node)
+            self._up.hold_at_pause(node)
 
     def fail_unstarted(self, node: Node, failure: Failure, state: State = State.FAILED) -> None:
         """End a step that will not be called again, as its on_failure says; else in *state*."""
@@ -144,9 +143,9 @@ class Record(EventLog):
     def follow(self, node: Node, decision: Decision) -> None:
         """End the run, if that is what was decided about a step."""
         if decision.recovery is Recovery.STOP:
-            self._stop(Status.FAILED, f"{node.id} failed, and its on_failure is stop")
+            self._up.stop(Status.FAILED, f"{node.id} failed, and its on_failure is stop")
         elif decision.recovery is Recovery.ESCALATE:
-            self._stop(Status.ESCALATED, f"{node.id} {node.state}: {node.reason}")
+            self._up.stop(Status.ESCALATED, f"{node.id} {node.state}: {node.reason}")
 
     def after_end(self, node: Node) -> None:
         """Skip what can no longer run, and settle the for_each that *node* was the last element of."""
@@ -157,7 +156,7 @@ class Record(EventLog):
         if node.state is not _SUCCEEDED and self.behind is not None:
             self.behind.append(node)
         elif node.state is not _SUCCEEDED:
-            self.skips.after(node)
+            self.skips.take(self.skipping(node))
         self._join(node.parent)
 
     def skipping(self, cause: Node) -> Iterator[None]:
@@ -214,7 +213,7 @@ class Record(EventLog):
     def _trigger(self, trigger: Trigger) -> None:
         self.skips.skip_rest()
         self.emit(events.ReplanRequested(self.next_seq(), self.at(), trigger))
-        self.on_trigger()
+        self._up.wake_planner()
 
     def start_draft(self, *, is_held: bool) -> None:
         """Note that the planner writes the first plan."""
@@ -293,7 +292,7 @@ class Record(EventLog):
         """Close the questions about a step: it has ended, or is another one now."""
         for question in [q for q in self.graph.questions.values() if q.step == node.id]:
             self.answer(question, None, reason="nobody needs to answer any more")
-            self.on_void(question.id)
+            self._up.forget(question.id)
 
     # for_each ---------------------------------------------------------------------------------------------
 
@@ -336,7 +335,3 @@ class Record(EventLog):
             return
         reason = f"{len(errors)} of {len(children)} elements were skipped" if errors else ""
         self.settle(parent, _SUCCEEDED, reason, value=value, errors=errors)
-
-
-def _nothing(*_: object) -> None:
-    pass

@@ -290,7 +290,8 @@ class Run:
 
     async def wait_until_ended(self) -> None:
         """Wait until every step has settled, or the run is suspended."""
-        await self._machine.ended.wait()
+        if not self.has_ended:  # else that would be one more turn of the loop for nothing
+            await self._machine.ended.wait()
 
     def interrupt(self, reason: str) -> None:
         """The code around the run was cancelled or failed: stop everything; the task group unwinds it."""
@@ -299,8 +300,7 @@ class Run:
 
     def close(self) -> None:
         """Settle what is left, once no task of the run is alive."""
-        self._scheduler.close()
-        self._record.deliver()
+        self._machine.close()
 
 
 def _must_be_text(reason: object) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from random import Random
 from typing import Any, Final
@@ -33,6 +33,7 @@ from dagrun.runtime.reviews import Reviews, judged
 from dagrun.runtime.slot import Rare, Slot, leaked_outcome
 from dagrun.runtime.starting import Starting
 from dagrun.runtime.stopping import Stopping
+from dagrun.runtime.upcalls import Upcalls
 
 _READY: Final = State.READY
 _SUCCEEDED: Final = State.SUCCEEDED
@@ -59,13 +60,11 @@ class Scheduler:
         policy: The limits.
         random: For the jitter of retry delays.
         now: The clock of the loop.
-        on_ready: Called when something has become ready by itself, to wake a worker.
-        on_stop: Called once, if the run is ended early.
-        on_more: Called when all has ended and the planner wants to be asked again; says whether it is.
-        on_end: Called once, when every step has settled.
+        up: Is told what this makes of a change; some of it comes from here.
         may_wait: Whether the run may be suspended, because it has a journal.
 
     Attributes:
+        finish: Ends the run.
         inside: Lets running tools ask people.
         stopping: Tells what runs to stop.
         endings: Records how attempts end, and does what follows.
@@ -86,10 +85,7 @@ class Scheduler:
         policy: Policy,
         random: Random,
         now: Callable[[], float],
-        on_ready: Callable[[], None],
-        on_stop: Callable[[], None],
-        on_more: Callable[[], bool],
-        on_end: Callable[[], None],
+        up: Upcalls,
         may_wait: bool = False,
     ) -> None:
         self._graph = graph
@@ -101,41 +97,24 @@ class Scheduler:
         self._reviews = reviews
         self._policy = policy
         self._now = now
-        self._nudge = on_ready
+        self._up = up
         self._is_written = may_wait
         self._running: dict[str, Slot] = {}
         self.running: Mapping[str, Slot] = self._running
-        self._finish = Finish(
-            graph=graph,
-            record=record,
-            people=people,
-            policy=policy,
-            stop_running=self._stop_running,
-            on_stop=on_stop,
-            on_more=on_more,
-            on_end=on_end,
-            end_interrupted=self.end_interrupted,
-            starved=lambda: accounts.in_line,
-            may_wait=may_wait,
+        self.finish = Finish(
+            graph=graph, record=record, people=people, policy=policy, accounts=accounts, up=up, may_wait=may_wait
         )
-        self.stopping = self._make_stopping()
+        self.stopping = Stopping(
+            running=self._running, finish=self.finish, record=record, policy=policy, now=now, up=up
+        )
         self.endings = self._make_endings(random)
-        self.inside = Inside(frontier, record, people, now=now, nudge=on_ready, arm=self.stopping.arm)
+        self.inside = Inside(frontier, record, people, now=now, arm=self.stopping.arm, up=up)
         self.hedges: Hedges | None = None
         self._attempts: Attempts
         self._perform: Callable[[Slot], Coroutine[Any, Any, Outcome]]
-
-    def _make_stopping(self) -> Stopping:
-        return Stopping(
-            running=self._running,
-            finish=self._finish,
-            record=self._record,
-            policy=self._policy,
-            now=self._now,
-            nudge=self._nudge,
-            conclude=self._conclude,
-            settle_down=self.settle_down,
-        )
+        up.stop, up.settle_down, up.end_if_nothing_is_left = self.stop, self.settle_down, self._end_if_nothing_is_left
+        up.stop_running, up.conclude = self.stopping.stop_running, self.endings.conclude
+        up.end_interrupted, up.ask_again = self.end_interrupted, starting.ask_again
 
     def _make_endings(self, random: Random) -> Endings:
         judge = Judge(
@@ -144,7 +123,6 @@ class Scheduler:
             people=self._people,
             starting=self._starting,
             random=random,
-            is_stopping=lambda: self._graph.stopping is not None,
         )
         return Endings(
             graph=self._graph,
@@ -153,28 +131,27 @@ class Scheduler:
             judge=judge,
             people=self._people,
             accounts=self._accounts,
-            finish=self._finish,
+            finish=self.finish,
             running=self._running,
             now=self._now,
-            nudge=self._nudge,
-            end_if_nothing_is_left=self._end_if_nothing_is_left,
+            up=self._up,
         )
 
     def open(self, tasks: TaskGroup, alarms: Alarms, attempts: Attempts) -> None:
         """Take what exists only inside the task group of the run."""
-        self._finish.sweep_later = partial(tasks.start_soon, self._finish.sweep, name="dagrun sweep")
+        self.finish.sweep_later = partial(tasks.start_soon, self.finish.sweep, name="dagrun sweep")
         self.stopping.alarms = self.endings.alarms = alarms
         self._attempts = self._starting.attempts = self.endings.attempts = attempts
         self._perform = attempts.perform if self.hedges is None else self.hedges.perform
         zero, limit = self._record.zero, self._policy.max_seconds  # what a run had before it goes on counts, too
         if limit is not None:
-            alarms.at(zero + limit, self._finish.out_of_time)
+            alarms.at(zero + limit, self.finish.out_of_time)
             if self._policy.warn_at is not None:
                 alarms.at(zero + limit * self._policy.warn_at, self._nearly_out_of_time)
 
     def close(self) -> None:
         """Settle what is left, once no task of the run is alive."""
-        self._finish.sweep_now()
+        self.finish.sweep_now()
         for slot in list(self._running.values()):
             self.endings.conclude(slot, None)
         self.stopping.interrupt("the run was closed")
@@ -257,7 +234,7 @@ class Scheduler:
 
     def _is_startable(self, node: Node) -> bool:
         """Whether the tool is to be called now; if not, the step has been settled, expanded or held instead."""
-        if node.state is not _READY or self._finish.is_closing:
+        if node.state is not _READY or self.finish.is_closing:
             return False
         if not node.plan.is_plain or node.on_fallback:
             if not self._starting.is_startable(node):
@@ -290,7 +267,7 @@ class Scheduler:
         rare.verdicts, slot.deadline = (), None
         self._accounts.settle(slot)
         record.deliver()
-        self._nudge()  # this worker waits now, and its tool may never have
+        self._up.nudge()  # this worker waits now, and its tool may never have
         rare.verdicts = await reviews.review(node.plan.step, outcome, critics)
         return judged(outcome, rare.verdicts)
 
@@ -345,7 +322,7 @@ class Scheduler:
     def settle_down(self) -> None:
         """After a change that no attempt has made: end the run if nothing is left, wake workers if something is."""
         self._end_if_nothing_is_left()
-        self._nudge()
+        self._up.nudge()
         self._record.deliver()
 
     def _end_if_nothing_is_left(self) -> None:
@@ -355,9 +332,9 @@ class Scheduler:
         if still_wait and not self._running and (stuck := self._accounts.why_stuck()):
             self.stop(Status.OVER_BUDGET, stuck)
         self.finish_if_settled()
-        if self._graph.questions or self._finish.suspending is not None:
+        if self._graph.questions or self.finish.suspending is not None:
             self._people.turn_away()
-            self._finish.suspend_if_idle(self._running)
+            self.finish.suspend_if_idle(self._running)
 
     def _nearly_out_of_time(self) -> None:
         self._accounts.save("seconds", self._record.at(), self._policy.max_seconds or 0.0)
@@ -366,22 +343,16 @@ class Scheduler:
     @property
     def is_stopping(self) -> bool:
         """Whether the run is being ended early, or suspended: what came now would never start, and never end."""
-        return self._finish.is_closing
-
-    def _stop_running(self, reason: str) -> Collection[str]:  # those who do it are made after those who ask for it
-        return self.stopping.stop_running(reason)
-
-    def _conclude(self, slot: Slot, outcome: Outcome | None) -> None:
-        self.endings.conclude(slot, outcome)
+        return self.finish.is_closing
 
     def end_early(self, reason: str) -> None:
         """Settle what is left of a run that was being ended when its process ended."""
-        self._finish.settle_rest(reason)
+        self.finish.settle_rest(reason)
 
     def stop(self, status: Status, reason: str) -> None:
         """End the run early: cancel what runs, settle what has not started. The first reason counts."""
-        self._finish.stop(status, reason)
+        self.finish.stop(status, reason)
 
     def finish_if_settled(self) -> None:
         """End the run, if every step has settled and nothing is left to be decided."""
-        self._finish.finish_if_settled()
+        self.finish.finish_if_settled()

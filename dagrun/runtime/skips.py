@@ -8,7 +8,7 @@ is left skipped first, and the run does not end before.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import ClassVar
 
@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 
 from dagrun.graph.live import LiveGraph
-from dagrun.graph.node import Node
+from dagrun.runtime.upcalls import Upcalls
 
 
 def may_wait(graph: LiveGraph) -> bool:
@@ -32,7 +32,7 @@ class Skips:
 
     Args:
         graph: The state; read here.
-        skipping: Skips all that cannot run because of how a step has ended; gives way after each.
+        up: Is told after each portion.
 
     Attributes:
         portion: The most steps that are skipped in one turn of the loop.
@@ -40,27 +40,29 @@ class Skips:
 
     portion: ClassVar[int] = 500
 
-    def __init__(self, graph: LiveGraph, skipping: Callable[[Node], Iterator[None]]) -> None:
+    def __init__(self, graph: LiveGraph, up: Upcalls) -> None:
         self._graph = graph
-        self._skipping = skipping
+        self._up = up
         self._left: deque[Iterator[None]] = deque()
         self._is_amid = False
         self._is_at_work = False
         self._tasks: TaskGroup | None = None
-        self._settle_down: Callable[[], None]
 
-    def open(self, tasks: TaskGroup, settle_down: Callable[[], None]) -> None:
-        """Skip in portions from now on; after each, *settle_down* is called."""
-        self._tasks, self._settle_down = tasks, settle_down
+    def open(self, tasks: TaskGroup) -> None:
+        """Skip in portions from now on."""
+        self._tasks = tasks
 
     @property
     def is_pending(self) -> bool:
         """Whether steps are left to be skipped in a later turn."""
         return bool(self._left)
 
-    def after(self, node: Node) -> None:
-        """Skip all that cannot run because of how *node* has ended: at once, or some of it, and the rest later."""
-        skipping = self._skipping(node)
+    def take(self, skipping: Iterator[None]) -> None:
+        """Skip all that cannot run because of how a step has ended: at once, or some of it, and the rest later.
+
+        Args:
+            skipping: Skips them; gives way after each.
+        """
         if self._tasks is None or self._is_amid:  # what comes of a skip comes before the next one
             _exhaust(skipping)
         elif self._left:
@@ -105,12 +107,12 @@ class Skips:
             while self._left:
                 self._skip_some(self._left.popleft())
                 if self._left:
-                    self._settle_down()
+                    self._up.settle_down()
                     await checkpoint()
         finally:
             # No turn may come between the last look at what is left and this: what fails in it would wait for nobody.
             self._is_at_work = False
-        self._settle_down()  # also if others have skipped the rest: the run may have ended with it
+        self._up.settle_down()  # also if others have skipped the rest: the run may have ended with it
 
 
 def _exhaust(skipping: Iterator[None]) -> None:

@@ -43,7 +43,6 @@ class Starting:
         self._people = people
         self._now = now
         self.attempts: Attempts
-        people.again = self._again
 
     def is_startable(self, node: Node) -> bool:
         """Whether the tool of a ready step is to be called now; if not, it has been settled, expanded or held."""
@@ -73,7 +72,7 @@ class Starting:
 
     # People -----------------------------------------------------------------------------------------------
 
-    def _again(self, node: Node) -> None:
+    def ask_again(self, node: Node) -> None:
         """There is room to ask about a step that was kept back: ask, or let it start if nobody needs to agree now."""
         if node.state is State.READY and self.is_startable(node):
             self._graph.frontier.push(node)

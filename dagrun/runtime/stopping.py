@@ -12,6 +12,7 @@ from dagrun.runtime.alarms import Alarms
 from dagrun.runtime.finish import Finish
 from dagrun.runtime.record import Record
 from dagrun.runtime.slot import Slot
+from dagrun.runtime.upcalls import Upcalls
 
 
 class Stopping:
@@ -23,9 +24,7 @@ class Stopping:
         record: Makes the changes.
         policy: How long the grace period is.
         now: The clock of the loop.
-        nudge: Wakes a worker.
-        conclude: Records the end of an attempt; without an outcome, it was cancelled.
-        settle_down: Called after a change that no attempt has made.
+        up: Records the end of an attempt that would not stop, and is told of what has changed.
 
     Attributes:
         alarms: Of the run.
@@ -39,18 +38,14 @@ class Stopping:
         record: Record,
         policy: Policy,
         now: Callable[[], float],
-        nudge: Callable[[], None],
-        conclude: Callable[[Slot, Outcome | None], None],
-        settle_down: Callable[[], None],
+        up: Upcalls,
     ) -> None:
         self._running = running
         self._finish = finish
         self._record = record
         self._policy = policy
         self._now = now
-        self._nudge = nudge
-        self._conclude = conclude
-        self._settle_down = settle_down
+        self._up = up
         self.alarms: Alarms
 
     # One attempt ------------------------------------------------------------------------------------------
@@ -74,8 +69,8 @@ class Stopping:
 
     def _abandon(self, slot: Slot) -> None:
         if not slot.is_done:
-            self._conclude(slot, Outcome(State.ABANDONED))
-            self._nudge()
+            self._up.conclude(slot, Outcome(State.ABANDONED))
+            self._up.nudge()
 
     def _abandon_all(self, slots: Iterable[Slot]) -> None:
         for slot in slots:
@@ -97,7 +92,7 @@ class Stopping:
             return False  # it is being cancelled with the run, for the reason of that
         else:
             self._record.settle(node, State.CANCELLED, reason)
-        self._settle_down()
+        self._up.settle_down()
         return True
 
     # The whole run ----------------------------------------------------------------------------------------
@@ -125,7 +120,7 @@ class Stopping:
                 self._let_go(slot, reason)
             else:
                 self.alarms.at(self._now() + self._policy.grace, partial(self._let_go, slot, reason))
-        self._settle_down()
+        self._up.settle_down()
 
     def _let_go(self, slot: Slot, reason: str) -> None:
         if not slot.is_done:

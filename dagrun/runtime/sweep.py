@@ -42,7 +42,7 @@ class Sweep:
         record: Record,
         running: Collection[str],
         reason: str,
-        end_interrupted: Callable[[Node, str], None],
+        end_interrupted: Callable[[Node, str], object],
     ) -> None:
         self._graph = graph
         self._record = record
