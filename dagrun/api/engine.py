@@ -297,3 +297,4 @@ async def _carried_out(
         raise
     finally:
         running.close()
+        del failure  # its traceback leads back to this frame

@@ -109,7 +109,6 @@ class Coordinator:
                 splice=scheduler.splice,
                 calls=self._calls,
                 people=people,
-                brief=self._brief,
                 stop=scheduler.stop,
                 is_plan_only=is_plan_only,
             )
@@ -156,7 +155,7 @@ class Coordinator:
         try:
             with anyio.CancelScope() as self._scope:
                 if self._graph.is_drafting and self._draft is not None:
-                    self._repair = await self._draft.work()
+                    self._repair = await self._draft.work(self._brief)
                     self._settle_down()
                 while self._graph.triggers and not self.is_over:
                     await self._next()

@@ -71,7 +71,6 @@ class Drafting:
         splice: Lets a checked step in.
         calls: Asks the planner.
         people: Who may have to agree to the plan.
-        brief: What the planner is told for a request.
         stop: Ends the run.
         is_plan_only: Whether nothing is to run, whatever the plan says.
     """
@@ -84,7 +83,6 @@ class Drafting:
         splice: Callable[[CheckedPatch, Origin, str], None],
         calls: PlannerCalls,
         people: People,
-        brief: Callable[[Request], Brief],
         stop: Callable[[Status, str], None],
         is_plan_only: bool,
     ) -> None:
@@ -95,7 +93,6 @@ class Drafting:
         self._splice = splice
         self._calls = calls
         self._people = people
-        self._brief = brief
         self._stop = stop
         self._is_held = is_plan_only or self._policy.approve_patches == "always"
         self._is_plan_only = is_plan_only
@@ -108,13 +105,17 @@ class Drafting:
         """Note that the run begins with a plan that is still to be written."""
         self._record.start_draft(is_held=self._is_held)
 
-    async def work(self) -> Request | None:
-        """Get the plan; give the request for a better one, if this one is refused."""
+    async def work(self, brief: Callable[[Request], Brief]) -> Request | None:
+        """Get the plan; give the request for a better one, if this one is refused.
+
+        Args:
+            brief: What the planner is told for a request.
+        """
         trigger = Trigger(TriggerKind.GOAL_GIVEN, GOAL, "there is no plan yet")
         request, more = Request(0, (trigger,)), False
         try:
             with anyio.CancelScope() as self._scope:
-                more = await self._get(request)
+                more = await self._get(request, brief)
         except Over as over:
             if self._is_wanted:
                 self._record.end_draft(over.result, over.reason, calls=request.calls)
@@ -136,9 +137,9 @@ class Drafting:
         if self._scope is not None:
             self._scope.cancel()
 
-    async def _get(self, request: Request) -> bool:
+    async def _get(self, request: Request, brief: Callable[[Request], Brief]) -> bool:
         """Get the plan, and let in what was kept back of it; say whether its author wants to be asked again."""
-        said = await self._calls.ask(partial(self._tell, request), self._take)
+        said = await self._calls.ask(partial(_tell, request, brief), self._take)
         try:
             plan, more = self._plan_of(said)
             self._check_whole(plan)
@@ -164,10 +165,6 @@ class Drafting:
         """End the run, if nothing but the plan was wanted."""
         if self._is_plan_only:
             self._stop(Status.CANCELLED, "only the plan was wanted")
-
-    def _tell(self, request: Request) -> Brief:
-        request.calls += 1
-        return self._brief(request)
 
     # Steps ------------------------------------------------------------------------------------------------
 
@@ -280,3 +277,8 @@ class Drafting:
         self._record.want_plan(TriggerKind.GOAL_GIVEN, "the plan is refused")
         request.triggers = (self._graph.triggers[GOAL],)
         return request
+
+
+def _tell(request: Request, brief: Callable[[Request], Brief]) -> Brief:
+    request.calls += 1
+    return brief(request)

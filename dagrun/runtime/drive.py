@@ -38,22 +38,26 @@ class Suspended:
 
     def __await__(self) -> Generator[Any, Any, Any]:
         coroutine, run, got, is_overdue = self._coroutine, self._context.run, self._got, self._is_overdue
-        while True:
-            error: BaseException | None = None
-            sent: Any = None
-            try:
-                sent = yield got
-            except BaseException as thrown:  # noqa: BLE001  (it is handed on, whatever it is)
-                error = thrown
-                self.was_interrupted = True
-            if sent is not None and hasattr(sent, "error"):  # trio throws nothing: it sends an outcome, to be unwrapped
-                self.was_interrupted = True
-            if is_overdue():
-                _drop(coroutine)
-            try:
-                got = run(coroutine.send, sent) if error is None else run(coroutine.throw, error)
-            except StopIteration as stop:
-                return stop.value
+        error: BaseException | None = None
+        sent: Any = None
+        try:
+            while True:
+                error = sent = None
+                try:
+                    sent = yield got
+                except BaseException as thrown:  # noqa: BLE001  (it is handed on, whatever it is)
+                    error = thrown
+                    self.was_interrupted = True
+                if sent is not None and hasattr(sent, "error"):  # trio throws nothing: it sends an outcome to unwrap
+                    self.was_interrupted = True
+                if is_overdue():
+                    _drop(coroutine)
+                try:
+                    got = run(coroutine.send, sent) if error is None else run(coroutine.throw, error)
+                except StopIteration as stop:
+                    return stop.value
+        finally:
+            error = sent = None  # its traceback leads back to this frame
 
 
 def _drop(coroutine: Coroutine[Any, Any, Any]) -> None:

@@ -50,7 +50,7 @@ from dagrun.runtime.resuming import Resumption
 from dagrun.runtime.reviews import Reviews
 from dagrun.runtime.scheduler import Scheduler
 from dagrun.runtime.starting import Starting
-from dagrun.runtime.upcalls import Upcalls
+from dagrun.runtime.upcalls import Upcalls, weakly
 from dagrun.runtime.workers import Workers
 from dagrun.runtime.writing import Writer
 
@@ -149,13 +149,14 @@ class Machine:
             nudge=self.nudge,
             suspended=self._on_suspend,
             has_room=self._on_room,
+            failed=self._on_failure,
             charged=self._on_charge,
             on_stop=self._on_stop,
             on_end=self._on_end,
         )
         self.splicer = Splicer(self.graph)
         setup.context.run(REDACTOR.set, plan.redactor)
-        self._writer = Writer(tape, self.graph, plan.secrets) if tape is not None else None
+        self._writer = Writer(tape, self.graph, up, plan.secrets) if tape is not None else None
         keep, flush = (None, None) if self._writer is None else (self._writer.keep, self._writer.flush)
         self.record = record = Record(self.graph, now, up, keep, flush)
         self._ledger = Ledger(policy, setup.budget, lambda: up.has_room())  # noqa: PLW0108  (it may be cut by then)
@@ -340,9 +341,8 @@ class Machine:
         if self.scheduler.hedges is not None:
             self.scheduler.hedges.open(tasks, setup.context, self._alarms, attempts)
         if setup.tape is not None and self._letters is not None and self._writer is not None:
-            setup.tape.on_failure = self._on_failure
+            setup.tape.on_failure = weakly(self._on_failure)
             tasks.start_soon(self._watch_journal, name="dagrun journal")
-            self._writer.on_failure = self._on_failure
 
     # What the parts tell each other -----------------------------------------------------------------------
 

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
+from weakref import WeakMethod
 
+from dagrun.errors import JournalError
 from dagrun.graph.node import Node
 from dagrun.model.outcome import Outcome, Status
 
 if TYPE_CHECKING:
     from dagrun.runtime.slot import Slot
+
+T = TypeVar("T")
 
 
 def _nothing(*_: object) -> None:
@@ -50,6 +54,7 @@ class Upcalls:
         nudge: Wakes a worker, if there is anything to do.
         suspended: Follows the first suspension of a tool.
         has_room: Follows what another run has given back to a shared ceiling.
+        failed: Takes why nothing can be written down any more; amid a change.
         charged: Follows what a model was charged: a ceiling may be near, or room be free again.
         on_stop: Called once, if the run is ended early.
         on_end: Called once, when every step has settled, or the run is suspended.
@@ -72,6 +77,7 @@ class Upcalls:
     nudge: Callable[[], object] = _nothing
     suspended: Callable[[], object] = _nothing
     has_room: Callable[[], object] = _nothing
+    failed: Callable[[JournalError], object] = _nothing
     charged: Callable[[], object] = _nothing
     on_stop: Callable[[], object] = _nothing
     on_end: Callable[[], object] = _nothing
@@ -88,6 +94,18 @@ class Upcalls:
         """Let go of all parts: the run is closed, and none of this would lead anywhere."""
         for name, default in _DEFAULTS:
             setattr(self, name, default)
+
+
+def weakly(method: Callable[[T], object]) -> Callable[[T], None]:
+    """Give what calls *method*, and keeps nothing alive for that: for those who outlive the run."""
+    found = WeakMethod(method)
+
+    def call(argument: T) -> None:
+        there = found()
+        if there is not None:
+            there(argument)
+
+    return call
 
 
 _DEFAULTS: Final = tuple((each.name, each.default) for each in fields(Upcalls))

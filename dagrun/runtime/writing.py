@@ -13,6 +13,7 @@ from dagrun.model.event import Event
 from dagrun.model.journal import Tape
 from dagrun.model.redaction import written
 from dagrun.model.secret import NO_SECRETS, Secrets
+from dagrun.runtime.upcalls import Upcalls
 
 
 class Writer:
@@ -21,21 +22,21 @@ class Writer:
     Args:
         tape: Of the run.
         graph: The state that the events have changed.
+        up: Is told when an event cannot be written, because it holds what no JSON can say, or because the one before it
+            is missing.
         secrets: Those of the host: none of them is written.
 
     Attributes:
         tape: The same.
-        on_failure: Called when an event cannot be written, because it holds what no JSON can say, or because the one
-            before it is missing; amid a change.
     """
 
-    def __init__(self, tape: Tape, graph: LiveGraph, secrets: Secrets = NO_SECRETS) -> None:
+    def __init__(self, tape: Tape, graph: LiveGraph, up: Upcalls, secrets: Secrets = NO_SECRETS) -> None:
         self._graph = graph
         self._unrecorded = frozenset(graph.plan.policy.unrecorded)
         self._is_over = False
         self._last: int | None = None
         self.tape = tape
-        self.on_failure: Callable[[JournalFailed], None]
+        self._up = up
         self.flush: Callable[[], None] = tape.flush
         self._append = tape.append
         self._text_of = partial(written, secrets=secrets) if secrets.are_hidden else encode
@@ -59,4 +60,4 @@ class Writer:
 
     def _give_up(self, reason: str) -> None:
         self._is_over = True
-        self.on_failure(JournalFailed(reason))
+        self._up.failed(JournalFailed(reason))
