@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from heapq import heappop, heappush
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from dagrun.decide.recovery import Situation, decide
 from dagrun.graph.frontier import Cap, Frontier
@@ -273,8 +273,10 @@ class LosesWakeUps(Workers):
 class OverlooksWhatWasLeftOpen(OwnScope):
     """A step that has left a scope of its own open in that of its worker is taken for one that ended as it should."""
 
-    def close_leaks(self) -> bool:
-        return False
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self.is_innermost = lambda: True
+        return self
 
 
 class StaysInACancelledScope(Scheduler):

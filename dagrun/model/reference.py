@@ -143,7 +143,8 @@ class Template:
         size = 0
         for hole, piece in zip(self.holes, self.pieces[1:], strict=True):
             value = look_up(hole.reference)
-            data = _as_text(value) if hole.is_text else to_json(value)
+            as_json = value if type(value) is bytes else to_json(value)
+            data = _as_text(value, as_json) if hole.is_text else as_json
             size += len(data) + len(piece)
             if size > limit:  # checked on the way: doubling references would fill the memory first
                 raise ValueRefused(f"the arguments take over {limit} bytes of JSON; pass an Artifact for large data")
@@ -156,10 +157,10 @@ class Template:
         return frozenset(hole.reference.step for hole in self.holes)
 
 
-def _as_text(value: Stored) -> bytes:
+def _as_text(value: Stored, as_json: bytes) -> bytes:
     """The inside of a JSON string that shows *value*: texts as they are, the rest as compact JSON."""
-    text = value if isinstance(value, str) else to_json(value).decode()
-    return _dumps(text)[1:-1].encode()
+    quoted = as_json if isinstance(value, str) else _dumps(as_json.decode()).encode()
+    return quoted[1:-1]
 
 
 @dataclass(frozen=True, slots=True)

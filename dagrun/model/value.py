@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, TypeAlias
@@ -147,37 +147,32 @@ def measure(value: object, limit: int, max_depth: int = MAX_DEPTH) -> None:
     Walks no further than the limit, so an endless or gigantic structure costs a bounded time.
     """
     size = 0
-    level: Collection[object] = (value,)
+    level: Iterable[Any] = (value,)
     for _ in range(max_depth + 1):
-        size, level = _below(level, size, limit)
-        if not level:
-            return
-    raise ValueRefused(f"the value is nested deeper than {max_depth} levels or holds itself")
-
-
-def _below(level: Collection[object], size: int, limit: int) -> tuple[int, list[object]]:
-    """Add what *level* takes to *size*, and give what stands one level below it; refuse more than *limit*."""
-    below: list[object] = []
-    for item in level:
-        kind = type(item)
-        if kind in _NO_LENGTH:
-            continue
-        size += _BYTES[kind] * len(item) if kind in _BYTES else _least_size(item)  # type: ignore[arg-type]
+        below: list[object] = []
+        for item in level:
+            kind = type(item)
+            if kind is str:
+                size += len(item)
+                continue
+            if kind in _NO_LENGTH:
+                continue
+            size += _BYTES[kind] * len(item) if kind in _BYTES else _least_size(item)
+            if size > limit:  # before what it holds is gathered
+                break
+            below += item.values() if kind is dict else item if kind is list else _inside(item)
         if size > limit:
             raise ValueRefused(f"the value takes over {limit} bytes of JSON{_ADVICE}")
-        if kind is dict:
-            below += item.values()  # type: ignore[attr-defined]
-        elif kind is list:
-            below += item  # type: ignore[arg-type]
-        elif kind is not str:
-            below.extend(_inside(item))
-    return size, below
+        if not below:
+            return
+        level = below
+    raise ValueRefused(f"the value is nested deeper than {max_depth} levels or holds itself")
 
 
 _LISTS: Final = (list, tuple, set, frozenset)
 # JSON's own types are looked up: to ask whether something is a `Mapping` takes longer than all the rest.
 _NO_LENGTH: Final = frozenset((int, float, bool, type(None)))
-_BYTES: Final[Mapping[type, int]] = {str: 1, list: 2, dict: 4}  # of JSON, at least, for each character or element
+_BYTES: Final[Mapping[type, int]] = {list: 2, dict: 4}  # of JSON, at least, for each element
 
 
 def _least_size(item: object) -> int:

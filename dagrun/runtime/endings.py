@@ -10,7 +10,7 @@ from dagrun.errors import ValueRefused
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.live import LiveGraph
 from dagrun.graph.node import Node
-from dagrun.model.event import AttemptEnded, Reviewed
+from dagrun.model.event import Reviewed
 from dagrun.model.outcome import PROCEED, Decision, Outcome, Recovery, State, TriggerKind
 from dagrun.runtime.accounts import Accounts
 from dagrun.runtime.alarms import Alarms
@@ -118,9 +118,7 @@ class Endings:
             decision = self._judge.decide(slot, outcome)
             state = settled_state(outcome, decision, in_doubt=node.is_in_doubt)
         if slot.rare is None:
-            record = self._record
-            facts = (node.id, len(node.attempts), state, outcome, decision)
-            record.emit(AttemptEnded(record.next_seq(), record.at(), *facts), node)
+            self._record.end_attempt(node, state, outcome, decision)
             self._frontier.release(node)
         else:
             self._end_rare(slot, slot.rare, state, outcome, decision)
@@ -139,11 +137,11 @@ class Endings:
         """Record the end of an attempt that was reviewed, was reserved for, or has asked a person."""
         record, node = self._record, slot.node
         self._end_second(rare, is_recorded=True)
-        seq, at, attempt = record.next_seq(), record.at(), len(node.attempts)
         if rare.verdicts is None:
-            record.emit(AttemptEnded(seq, at, node.id, attempt, state, outcome, decision))
+            record.end_attempt(node, state, outcome, decision)
         else:
-            record.emit(Reviewed(seq, at, node.id, attempt, state, rare.verdicts, outcome, decision))
+            facts = (node.id, len(node.attempts), state, rare.verdicts, outcome, decision)
+            record.emit(Reviewed(record.next_seq(), record.at(), *facts))
         if rare.has_place:
             self._frontier.release(node)
         else:
@@ -199,11 +197,11 @@ class Endings:
         decision = self._judge.decide(slot, outcome)
         state = settled_state(outcome, decision, in_doubt=node.is_in_doubt)
         record, attempt = self._record, len(node.attempts)
-        facts = (node.id, attempt, state, outcome, decision)
         if node.is_under_review:
-            record.emit(Reviewed(record.next_seq(), record.at(), *facts[:3], (), *facts[3:]))
+            facts = (node.id, attempt, state, (), outcome, decision)
+            record.emit(Reviewed(record.next_seq(), record.at(), *facts))
         else:
-            record.emit(AttemptEnded(record.next_seq(), record.at(), *facts))
+            record.end_attempt(node, state, outcome, decision)
         if stopped:
             record.after_end(node)
 

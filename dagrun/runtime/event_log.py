@@ -66,6 +66,10 @@ class EventLog:
         clean = CLEANERS.get(type(event))
         if clean is not None:  # before anybody has seen it: what follows from it is clean, too
             clean(event, self._redactor)
+        self._take(event, node)
+
+    def _take(self, event: Event, node: Node | None = None) -> None:
+        """The same for an event without any text that must not be seen."""
         self.graph.apply(event, node)
         if self._keep is not None:
             self._keep(event)

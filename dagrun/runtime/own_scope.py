@@ -24,11 +24,12 @@ class OwnScope:
     Attributes:
         scope: The same.
         has_leaked: Whether a step has left a scope or a task group of its own open in it; then it was left at once.
+        is_innermost: Whether no other one is open in it.
     """
 
-    __slots__ = ("_is_innermost", "has_leaked", "scope")
+    __slots__ = ("has_leaked", "is_innermost", "scope")
 
-    _is_innermost: Callable[[], bool]
+    is_innermost: Callable[[], bool]
 
     def __init__(self, scope: anyio.CancelScope) -> None:
         self.scope = scope
@@ -36,7 +37,7 @@ class OwnScope:
 
     def __enter__(self) -> Self:
         self.scope.__enter__()
-        self._is_innermost = innermost_of(self.scope)
+        self.is_innermost = innermost_of(self.scope)
         return self
 
     def __exit__(
@@ -46,13 +47,10 @@ class OwnScope:
             return error is not None and is_cancellation(error)
         return bool(self.scope.__exit__(kind, error, trace))
 
-    def close_leaks(self) -> bool:
-        """Close by force what the step that has just ended has left open; say whether there was anything."""
-        if self._is_innermost():
-            return False
+    def close_leaks(self) -> None:
+        """Close by force what the step that has just ended has left open."""
         self.has_leaked = True
         try:
             self.scope.__exit__(None, None, None)
         except RuntimeError:
             leave_leaked_scopes(self.scope)
-        return True

@@ -17,6 +17,8 @@ from dagrun.model import event as events
 from dagrun.model.brief import Trigger
 from dagrun.model.call_event import ModelCharged, ModelReserved, PlannerAsked
 from dagrun.model.event import (
+    AttemptEnded,
+    AttemptStarted,
     Event,
     StepExpanded,
     StepSettled,
@@ -99,6 +101,23 @@ class Record(EventLog):
             if substitute and at is not None and at.state is _SUCCEEDED:
                 return False
         return True
+
+    # Attempts ---------------------------------------------------------------------------------------------
+
+    def start_attempt(self, node: Node, tool: str) -> None:
+        """Note that a call of *tool* begins."""
+        self._seq = seq = self._seq + 1
+        self._take(AttemptStarted(seq, self._now() - self.zero, node.id, len(node.attempts) + 1, tool), node)
+
+    def end_attempt(self, node: Node, state: State, outcome: Outcome, decision: Decision) -> None:
+        """Note how the last attempt of *node* has ended, what was decided about that, and where it puts the step."""
+        self._seq = seq = self._seq + 1
+        facts = (node.id, len(node.attempts), state, outcome, decision)
+        event = AttemptEnded(seq, self._now() - self.zero, *facts)
+        if outcome.failure is None and not outcome.surprise:
+            self._take(event, node)
+        else:
+            self.emit(event, node)
 
     # Steps ------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ from dagrun.graph.frontier import Frontier
 from dagrun.graph.live import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.patch import CheckedPatch, Origin
-from dagrun.model.event import AttemptEnded, AttemptStarted
 from dagrun.model.outcome import Decision, ErrorKind, Outcome, Recovery, State, Status
 from dagrun.model.policy import Policy
 from dagrun.runtime.accounts import Accounts
@@ -182,7 +181,8 @@ class Scheduler:
                 outcome = await self._review(slot, given, self._reviews)
         finally:
             slot.has_left = True
-            if own.close_leaks():
+            if not own.is_innermost():
+                own.close_leaks()
                 outcome = leaked_outcome(slot)
             if outcome is None or outcome.state is not _SUCCEEDED or slot.was_interrupted:
                 self._notice_cancellation(slot)
@@ -219,8 +219,7 @@ class Scheduler:
         if plan.is_timed or node.on_fallback:
             self._set_deadline(slot)
         self._running[node.id] = slot
-        number = len(node.attempts) + 1
-        record.emit(AttemptStarted(record.next_seq(), record.at(), node.id, number, tool.name), node)
+        record.start_attempt(node, tool.name)
         failure = self._attempts.prepare(slot)
         if failure is not None:
             self._accounts.give_back(slot)
@@ -262,8 +261,7 @@ class Scheduler:
         if not critics or late or slot.asked is not None:
             return outcome
         decision = Decision(Recovery.REVIEW, "critics look at it first")
-        facts = (node.id, len(node.attempts), State.RUNNING, outcome, decision)
-        record.emit(AttemptEnded(record.next_seq(), record.at(), *facts))
+        record.end_attempt(node, State.RUNNING, outcome, decision)
         rare = slot.make_rare()
         rare.verdicts, slot.deadline = (), None
         self._accounts.settle(slot)
