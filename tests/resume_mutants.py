@@ -60,12 +60,13 @@ class ForgetsPlanner(Resumption):
 
 def forgets_reservations(ledger: Ledger, graph: LiveGraph) -> None:
     """What was in flight has cost nothing."""
-    kept = {node: node.attempts for node in graph.nodes.values()}
+    kept = {node: (node.earlier, node.latest) for node in graph.nodes.values()}
     for node in kept:
-        node.attempts = tuple(attempt for attempt in node.attempts if attempt.outcome is not None)
+        ended = [attempt for attempt in node.attempts if attempt.outcome is not None]
+        node.earlier, node.latest = tuple(ended[:-1]), ended[-1] if ended else None
     restore(ledger, graph)
-    for node, attempts in kept.items():
-        node.attempts = attempts
+    for node, (earlier, latest) in kept.items():
+        node.earlier, node.latest = earlier, latest
 
 
 class CallsAgain(Resumption):
@@ -122,7 +123,8 @@ class LeavesAttemptsOpen(Resumption):
         nodes = [node for node in self._graph.nodes.values() if node.is_in_flight and node.tool.effect.is_free]
         for node in nodes:
             node.state = State.READY
-            node.attempts = node.attempts[:-1]
+            before = node.earlier
+            node.earlier, node.latest = before[:-1], before[-1] if before else None
         super().go_on()
 
 

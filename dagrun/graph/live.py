@@ -204,17 +204,16 @@ class LiveGraph:
     def _attempt_started(self, event: AttemptStarted, node: Node | None = None) -> None:
         node = self._nodes[event.step] if node is None else node
         node.state = _RUNNING
-        node.attempts = (*node.attempts, Attempt(event.attempt, event.tool, event.at))
+        node.earlier = () if node.latest is None else node.attempts
+        node.latest = Attempt(event.attempt, event.tool, event.at)
 
     def _attempt_ended(self, event: AttemptEnded, node: Node | None = None) -> None:
         node = self._nodes[event.step] if node is None else node
-        attempt = node.attempts[-1]
-        attempt.ended = event.at
-        attempt.outcome = event.outcome
-        attempt.decision = event.decision
+        attempt = node.latest
+        assert attempt is not None
+        attempt.ended, attempt.outcome, attempt.decision = event.at, event.outcome, event.decision
         if event.state is _SUCCEEDED and event.decision.recovery is _PROCEED and not node.plan.pauses_after:
-            node.state = _SUCCEEDED
-            node.value = event.outcome.value
+            node.state, node.value = _SUCCEEDED, event.outcome.value
             self.settled(node)
         else:
             self._decided(node, event)

@@ -65,7 +65,8 @@ class Node:
         state: Where it stands.
         missing: Dependencies, or elements, that have not settled yet.
         successors: The nodes that wait for this one.
-        attempts: Its calls so far.
+        latest: The newest of its calls, or none.
+        earlier: Those before it.
         value: What it gave, once it has succeeded.
         caps: The limits that count it while it runs.
         parent: The for_each that it is an element of, or none.
@@ -80,9 +81,9 @@ class Node:
     """
 
     __slots__ = (
-        "attempts",
         "caps",
         "children",
+        "earlier",
         "ended",
         "expanded",
         "extra",
@@ -90,6 +91,7 @@ class Node:
         "index",
         "is_tolerated",
         "item",
+        "latest",
         "missing",
         "on_fallback",
         "order",
@@ -108,7 +110,8 @@ class Node:
         self.missing = missing
         # A million empty lists would be a tenth of the memory of a run.
         self.successors: Sequence[Node] = ()
-        self.attempts: tuple[Attempt, ...] = ()
+        self.latest: Attempt | None = None
+        self.earlier: tuple[Attempt, ...] = ()
         self.value: Stored = None
         self.caps: tuple[Cap, ...] = ()
         self.parent: Node | None = None
@@ -129,7 +132,7 @@ class Node:
         """Why it did not succeed, in a sentence; empty if it did, or has not ended."""
         if self.ended is not None:
             return self.ended.reason
-        outcome = self.attempts[-1].outcome if self.attempts else None
+        outcome = self.latest.outcome if self.latest is not None else None
         return outcome.failure.message if outcome is not None and outcome.failure is not None else ""
 
     @property
@@ -154,9 +157,14 @@ class Node:
         return self.parent is not None and self.plan is self.parent.plan
 
     @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """Its calls so far, in their order."""
+        return () if self.latest is None else (*self.earlier, self.latest)
+
+    @property
     def has_started(self) -> bool:
         """Whether its definition cannot change any more: it was called, or its list was looked at."""
-        return bool(self.attempts) or self.children is not None
+        return self.latest is not None or self.children is not None
 
     @property
     def may_have_applied(self) -> bool:
@@ -177,12 +185,12 @@ class Node:
     @property
     def is_in_flight(self) -> bool:
         """Whether a call of it has begun, and its end is not on record."""
-        return bool(self.attempts) and self.attempts[-1].outcome is None
+        return self.latest is not None and self.latest.outcome is None
 
     @property
     def is_under_review(self) -> bool:
         """Whether a call of it has ended, and critics still look at what it gave."""
-        decision = self.attempts[-1].decision if self.attempts else None
+        decision = self.latest.decision if self.latest is not None else None
         return decision is not None and decision.recovery is Recovery.REVIEW and not self.state.is_settled
 
     @property

@@ -39,7 +39,8 @@ class Learning:
         """Take note of an attempt that has succeeded, and whose end is recorded."""
         if slot.rare is not None and slot.rare.asking is not None:
             return  # it has talked with a person meanwhile
-        attempt = slot.node.attempts[-1]
+        attempt = slot.node.latest
+        assert attempt is not None
         seconds = attempt.duration
         if attempt.hedge is not None and attempt.hedge.has_won:
             # The first call was stopped: how long it would have taken nobody knows. What counts is when it was known to

@@ -107,12 +107,13 @@ class Record(EventLog):
     def start_attempt(self, node: Node, tool: str) -> None:
         """Note that a call of *tool* begins."""
         self._seq = seq = self._seq + 1
-        self._take(AttemptStarted(seq, self._now() - self.zero, node.id, len(node.attempts) + 1, tool), node)
+        number = 1 if node.latest is None else len(node.attempts) + 1
+        self._take(AttemptStarted(seq, self._now() - self.zero, node.id, number, tool), node)
 
     def end_attempt(self, node: Node, state: State, outcome: Outcome, decision: Decision) -> None:
         """Note how the last attempt of *node* has ended, what was decided about that, and where it puts the step."""
         self._seq = seq = self._seq + 1
-        facts = (node.id, len(node.attempts), state, outcome, decision)
+        facts = (node.id, len(node.earlier) + 1, state, outcome, decision)
         event = AttemptEnded(seq, self._now() - self.zero, *facts)
         if outcome.failure is None and not outcome.surprise:
             self._take(event, node)

@@ -205,7 +205,7 @@ class Scheduler:
 
     def _begin(self, node: Node, scope: anyio.CancelScope, is_fresh: bool) -> Slot | None:
         """Start the attempt of a step that was taken; nothing if it turns out that there is nothing to call."""
-        if node.attempts and node.id in self._running:
+        if node.latest is not None and node.id in self._running:
             self.inside.resume(self._running[node.id])
             return None
         if not self._is_startable(node):

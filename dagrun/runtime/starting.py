@@ -46,7 +46,7 @@ class Starting:
 
     def is_startable(self, node: Node) -> bool:
         """Whether the tool of a ready step is to be called now; if not, it has been settled, expanded or held."""
-        if not node.attempts and not node.is_defined_by_parent:
+        if node.latest is None and not node.is_defined_by_parent:
             plan = node.plan
             if plan.step.when is not None and not self._holds(node):
                 return False
