@@ -149,6 +149,11 @@ def _ours(each: object) -> str:
     return name if name.startswith("dagrun.") and not name.startswith("dagrun.testing.") else ""
 
 
+def _closes(each: object, circle: set[int]) -> bool:
+    """Whether *each* is part of *circle* by itself; a frame may only be passed by the traceback of somebody else's."""
+    return not isinstance(each, FrameType) or any(id(held) in circle for held in each.f_locals.values())
+
+
 def _circles_among(things: list[object]) -> list[str]:
     """Those of *things* of ours that lie in a circle, not those that only hang from one."""
     known = {id(each): each for each in things}
@@ -156,7 +161,7 @@ def _circles_among(things: list[object]) -> list[str]:
     for each in things:
         graph.add_edges_from((id(each), id(after)) for after in gc.get_referents(each) if id(after) in known)
     circles = (circle for circle in nx.strongly_connected_components(graph) if len(circle) > 1)
-    names = {_ours(known[thing]) for circle in circles for thing in circle}
+    names = {_ours(known[thing]) for circle in circles for thing in circle if _closes(known[thing], circle)}
     tool = {name for name in names if name.startswith("dagrun.model.tool.")}  # one of a stand-in, which is its method
     return sorted(names - tool - {""})
 
