@@ -259,7 +259,7 @@ class Hedges:
         """Give the place of the extra call back, once neither task has anything to do with the attempt any more."""
         second.leaving += 1
         if second.leaving == 2:
-            second.on_first_end = second.slot.context = None  # they lead back to it
+            second.on_first_end = None  # it leads back to it
             self._release(second)
 
     def _release(self, second: Second) -> None:

@@ -189,7 +189,6 @@ class Scheduler:
             self.endings.conclude(slot, outcome)
             if self.hedges is not None:
                 self.hedges.left(slot)
-            slot.context = None  # it leads back to the slot
             self._record.deliver()
         if slot.asked is not None or own.has_leaked:
             return False
