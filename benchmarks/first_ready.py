@@ -8,7 +8,7 @@ from heapq import heappush
 from itertools import count
 from typing import Any
 
-from dagrun.graph import limits
+from dagrun.graph import build as limits
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.node import Node
 

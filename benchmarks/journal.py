@@ -42,7 +42,7 @@ import command
 import dagrun
 import environment
 import subject
-from dagrun.graph.checked import CheckedPlan
+from dagrun.checks.checked_plan import CheckedPlan
 from measure import cpu_seconds
 from shapes import SHAPES, Dependencies, successors
 

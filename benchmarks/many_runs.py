@@ -38,7 +38,7 @@ import command
 import dagrun
 import environment
 import subject
-from dagrun.graph.checked import CheckedPlan
+from dagrun.checks.checked_plan import CheckedPlan
 from shapes import SHAPES, Dependencies, successors
 
 RUNS: Final = 1_000

@@ -20,7 +20,7 @@ from typing import Literal
 import anyio
 
 import subject
-from dagrun.graph.checked import CheckedPlan
+from dagrun.checks.checked_plan import CheckedPlan
 from shapes import SHAPES
 
 How = Literal["traced", "resident"]

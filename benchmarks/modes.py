@@ -39,8 +39,8 @@ import command
 import dagrun
 import environment
 from bare import run_bare
-from dagrun.graph.checked import CheckedPlan
-from dagrun.graph.waves import in_waves
+from dagrun.checks.checked_plan import CheckedPlan
+from dagrun.checks.waves import in_waves
 from dagrun.runtime.result import RunResult
 from dagrun.testing import run_virtual
 from demo_plan import demo

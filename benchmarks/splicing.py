@@ -38,10 +38,10 @@ import command
 import dagrun
 import environment
 from dagrun import Add, Drop, Patch, Replace, Rewire, Step, tool
-from dagrun.graph.checked import CheckedPlan
-from dagrun.graph.limits import make_frontier
-from dagrun.graph.live import LiveGraph
-from dagrun.graph.patch import Splicer
+from dagrun.checks.checked_plan import CheckedPlan
+from dagrun.graph.build import make_frontier
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.patches.check_patch import Splicer
 from dagrun.model.event import AttemptEnded, AttemptStarted, Event, RunStarted, Spliced
 from dagrun.model.outcome import Decision, Outcome, Recovery, State
 from shapes import SHAPES

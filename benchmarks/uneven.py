@@ -10,7 +10,7 @@ from typing import Final
 import anyio
 
 import dagrun
-from dagrun.graph.checked import CheckedPlan
+from dagrun.checks.checked_plan import CheckedPlan
 from shapes import Dependencies, layered, random3
 
 SHORTEST: Final = 0.005  # seconds of a step

@@ -9,6 +9,7 @@ from dagrun._version import __version__
 
 if TYPE_CHECKING:
     from dagrun.api import Engine, Replayed, check, draft, replay, resume, retry, run, run_sync, start
+    from dagrun.checks.checked_plan import CheckedPlan
     from dagrun.critics.counts import CountCritic
     from dagrun.critics.rubric import RubricCritic
     from dagrun.critics.rules import RuleCritic
@@ -42,23 +43,17 @@ if TYPE_CHECKING:
         UnknownFormat,
         UnknownTool,
     )
-    from dagrun.executors.agent_tool import agent_tool
-    from dagrun.executors.llm_tool import llm_tool
     from dagrun.graph.budget import Budget
-    from dagrun.graph.checked import CheckedPlan
-    from dagrun.graph.history import PlanDiff, PlanHistory, Revision
-    from dagrun.graph.reading import read_plan
+    from dagrun.graph.plan_history import PlanDiff, PlanHistory, Revision
     from dagrun.journal.memory import MemoryJournal
-    from dagrun.journal.postgres import PostgresJournal
-    from dagrun.journal.sqlite import SQLiteJournal
+    from dagrun.journal.postgres.journal import PostgresJournal
+    from dagrun.journal.sqlite.journal import SQLiteJournal
     from dagrun.llm.anthropic_model import AnthropicModel
+    from dagrun.llm.language_model import Form, LanguageModel, Message, Reply, Request, Usage
     from dagrun.llm.openai_model import OpenAIModel
-    from dagrun.llm.request import Form, LanguageModel, Message, Reply, Request, Usage
     from dagrun.model.artifact import Artifact
-    from dagrun.model.brief import Brief, Planner, Refusal, StepView, Trigger
-    from dagrun.model.call_event import Hedged, HedgeEnded, ModelCharged, ModelReserved, PlannerAsked, PlannerCalled
     from dagrun.model.condition import Condition
-    from dagrun.model.context import ToolContext
+    from dagrun.model.critic import Critic, Verdict
     from dagrun.model.effect import Applied, Effect
     from dagrun.model.event import (
         AttemptEnded,
@@ -69,7 +64,13 @@ if TYPE_CHECKING:
         Event,
         Gap,
         GoalChanged,
+        Hedged,
+        HedgeEnded,
+        ModelCharged,
+        ModelReserved,
         PatchRefused,
+        PlannerAsked,
+        PlannerCalled,
         Progress,
         QuestionAnswered,
         QuestionAsked,
@@ -88,24 +89,28 @@ if TYPE_CHECKING:
         StepResumed,
         StepSettled,
     )
+    from dagrun.model.executor import Executor, StillRunning, ToolCall
     from dagrun.model.journal import Durability, Journal, RemembersDurations, Tape
     from dagrun.model.outcome import State, Status, TriggerKind
     from dagrun.model.patch import Add, Consequence, Drop, Patch, Replace, Rewire
     from dagrun.model.plan import Plan, RetryRule, Step
+    from dagrun.model.planner import Brief, Planner, Refusal, StepView, Trigger
     from dagrun.model.policy import ApprovalRule, HedgeRule, PlanLimits, Policy
-    from dagrun.model.protocols import Executor, StillRunning, ToolCall
     from dagrun.model.question import Answer, Asked, Question
-    from dagrun.model.secret import Secret, Secrets, env
+    from dagrun.model.secrets.secret import Secret, Secrets, env
     from dagrun.model.tool import Tool, tool
+    from dagrun.model.tool_context import ToolContext
     from dagrun.model.toolbox import Toolbox
     from dagrun.model.value import Unavailable
-    from dagrun.model.verdict import Critic, Verdict
+    from dagrun.model_tools.agent_tool import agent_tool
+    from dagrun.model_tools.llm_tool import llm_tool
     from dagrun.planners.ensemble import EnsemblePlanner
-    from dagrun.planners.hosted import AnthropicPlanner, OpenAIPlanner
     from dagrun.planners.model_planner import ModelPlanner
+    from dagrun.planners.provider_planners import AnthropicPlanner, OpenAIPlanner
     from dagrun.planners.router import Route, RouterPlanner
     from dagrun.planners.static import StaticPlanner
     from dagrun.planners.stepwise import StepwisePlanner
+    from dagrun.plans.read_plan import read_plan
     from dagrun.runtime.result import RunResult, StepResult
     from dagrun.runtime.run import Run
 
@@ -123,25 +128,25 @@ _NAMES = {
         "QuestionNotFound RecordRefused RunExists RunFailed RunHeld RunNotFound SpliceRefused StepNotFound "
         "ToolError UnknownFormat UnknownTool"
     ),
-    "dagrun.executors.agent_tool": "agent_tool",
-    "dagrun.executors.llm_tool": "llm_tool",
+    "dagrun.model_tools.agent_tool": "agent_tool",
+    "dagrun.model_tools.llm_tool": "llm_tool",
     "dagrun.graph.budget": "Budget",
-    "dagrun.graph.checked": "CheckedPlan",
-    "dagrun.graph.history": "PlanDiff PlanHistory Revision",
-    "dagrun.graph.reading": "read_plan",
+    "dagrun.checks.checked_plan": "CheckedPlan",
+    "dagrun.graph.plan_history": "PlanDiff PlanHistory Revision",
+    "dagrun.plans.read_plan": "read_plan",
     "dagrun.journal.memory": "MemoryJournal",
-    "dagrun.journal.postgres": "PostgresJournal",
-    "dagrun.journal.sqlite": "SQLiteJournal",
+    "dagrun.journal.postgres.journal": "PostgresJournal",
+    "dagrun.journal.sqlite.journal": "SQLiteJournal",
     "dagrun.llm.anthropic_model": "AnthropicModel",
     "dagrun.llm.openai_model": "OpenAIModel",
-    "dagrun.llm.request": "Form LanguageModel Message Reply Request Usage",
+    "dagrun.llm.language_model": "Form LanguageModel Message Reply Request Usage",
     "dagrun.model.artifact": "Artifact",
-    "dagrun.model.brief": "Brief Planner Refusal StepView Trigger",
-    "dagrun.model.call_event": "HedgeEnded Hedged ModelCharged ModelReserved PlannerAsked PlannerCalled",
+    "dagrun.model.planner": "Brief Planner Refusal StepView Trigger",
     "dagrun.model.condition": "Condition",
-    "dagrun.model.context": "ToolContext",
+    "dagrun.model.tool_context": "ToolContext",
     "dagrun.model.effect": "Applied Effect",
     "dagrun.model.event": (
+        "HedgeEnded Hedged ModelCharged ModelReserved PlannerAsked PlannerCalled "
         "AttemptEnded AttemptStarted CeilingNear DraftEnded DraftStarted Event Gap GoalChanged "
         "PatchRefused Progress QuestionAnswered QuestionAsked "
         "ReplanEnded ReplanRequested ReplanStarted Reviewed RunEnded RunReopened RunResumed RunStarted "
@@ -152,15 +157,15 @@ _NAMES = {
     "dagrun.model.patch": "Add Consequence Drop Patch Replace Rewire",
     "dagrun.model.plan": "Plan RetryRule Step",
     "dagrun.model.policy": "ApprovalRule HedgeRule PlanLimits Policy",
-    "dagrun.model.protocols": "Executor StillRunning ToolCall",
+    "dagrun.model.executor": "Executor StillRunning ToolCall",
     "dagrun.model.question": "Answer Asked Question",
-    "dagrun.model.secret": "Secret Secrets env",
+    "dagrun.model.secrets.secret": "Secret Secrets env",
     "dagrun.model.tool": "Tool tool",
     "dagrun.model.toolbox": "Toolbox",
     "dagrun.model.value": "Unavailable",
-    "dagrun.model.verdict": "Critic Verdict",
+    "dagrun.model.critic": "Critic Verdict",
     "dagrun.planners.ensemble": "EnsemblePlanner",
-    "dagrun.planners.hosted": "AnthropicPlanner OpenAIPlanner",
+    "dagrun.planners.provider_planners": "AnthropicPlanner OpenAIPlanner",
     "dagrun.planners.model_planner": "ModelPlanner",
     "dagrun.planners.router": "Route RouterPlanner",
     "dagrun.planners.static": "StaticPlanner",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagrun.sentences import SENTENCES
+from dagrun.problem_texts import SENTENCES
 
 # The longest text of an error, in characters: a plan with 100,000 faults must not print 55 MB.
 MAX_ERROR_TEXT = 4096

@@ -13,8 +13,8 @@ import anyio
 from typing_extensions import TypedDict
 
 from dagrun.errors import ToolError
-from dagrun.model.context import ToolContext
 from dagrun.model.tool import tool
+from dagrun.model.tool_context import ToolContext
 from dagrun.model.toolbox import Toolbox
 
 GRACE: Final = 1.0

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dagrun.model.context import ToolContext
-from dagrun.model.protocols import ToolCall
+from dagrun.model.executor import ToolCall
 from dagrun.model.tool import Tool
+from dagrun.model.tool_context import ToolContext
 from dagrun.model.value import encode, to_json
 from dagrun.runtime.artifacts import ArtifactFolder
 

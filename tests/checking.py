@@ -9,15 +9,15 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
+from dagrun.checks.check_plan import find_problems
+from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.errors import PlanRefused, Problem
-from dagrun.graph.check import find_problems
-from dagrun.graph.checked import CheckedPlan
-from dagrun.graph.reading import read_plan
-from dagrun.model.context import ToolContext
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import Policy
 from dagrun.model.tool import tool
+from dagrun.model.tool_context import ToolContext
 from dagrun.model.toolbox import Toolbox
+from dagrun.plans.read_plan import read_plan
 
 
 class Row(TypedDict):

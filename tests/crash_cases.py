@@ -10,13 +10,13 @@ from typing import Any, Final, Literal
 import anyio
 
 from crash_world import LIFE, Act, World
-from dagrun.model.brief import Brief
+from dagrun.model.critic import Verdict
 from dagrun.model.outcome import Outcome, TriggerKind
 from dagrun.model.patch import Add, Drop, Patch, Replace
 from dagrun.model.plan import Plan, Step
+from dagrun.model.planner import Brief
 from dagrun.model.policy import ApprovalRule, Policy
 from dagrun.model.question import Answer, Asked, Question
-from dagrun.model.verdict import Verdict
 
 People = Literal["approver", "attended", "letters", "nobody"]
 Definition = dict[str, Any]

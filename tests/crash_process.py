@@ -16,13 +16,12 @@ from crash_world import LIFE, TOOLS, Life, World
 from dagrun.api import Engine
 from dagrun.errors import AnswerRefused, ContractError, QuestionNotFound, SpliceRefused
 from dagrun.graph.fold import state_hash
-from dagrun.graph.live import LiveGraph
+from dagrun.graph.live_graph import LiveGraph
 from dagrun.journal.memory import MemoryJournal, MemoryTape, _Kept
 from dagrun.model.event import Event, QuestionAsked
-from dagrun.model.letters import AnswerLetter
 from dagrun.model.outcome import Status
 from dagrun.model.patch import Add, Drop, Patch, Replace
-from dagrun.model.question import Question
+from dagrun.model.question import AnswerLetter, Question
 from dagrun.model.value import readable
 from dagrun.runtime.run import Run
 

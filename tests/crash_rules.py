@@ -10,19 +10,18 @@ from crash_cases import Case
 from crash_process import RUN, Ended, Instant
 from crash_world import FREE, MOST_TOKENS, ONCE, TOOLS, World
 from dagrun.api.replaying import replayed
-from dagrun.graph.building import kind_of
-from dagrun.graph.checked import CheckedPlan
-from dagrun.graph.contracts import checked_from, recorded_toolbox
+from dagrun.checks.checked_plan import CheckedPlan
+from dagrun.checks.tool_contracts import checked_from, recorded_toolbox
+from dagrun.graph.build import kind_of, make_frontier
 from dagrun.graph.fold import fold, state_hash
-from dagrun.graph.limits import make_frontier
-from dagrun.graph.live import LiveGraph
-from dagrun.model.call_event import PlannerAsked
-from dagrun.model.codec import decode, encode
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.model.codec.event_codec import decode, encode
 from dagrun.model.event import (
     AttemptEnded,
     AttemptStarted,
     Event,
     GoalChanged,
+    PlannerAsked,
     QuestionAnswered,
     ReplanStarted,
     Reviewed,
@@ -34,8 +33,8 @@ from dagrun.model.event import (
     Spliced,
     StepSettled,
 )
-from dagrun.model.opening import Opening
 from dagrun.model.outcome import State, Status
+from dagrun.model.run_opening import Opening
 
 _EVENTS: Final[dict[bytes, Event]] = {}
 

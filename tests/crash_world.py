@@ -14,9 +14,9 @@ import anyio
 from typing_extensions import TypedDict
 
 from dagrun.errors import ToolError
-from dagrun.model.context import ToolContext
 from dagrun.model.effect import Applied
 from dagrun.model.tool import tool
+from dagrun.model.tool_context import ToolContext
 from dagrun.model.toolbox import Toolbox
 
 MOST_TOKENS: Final = 10  # of one call

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dagrun.errors import JournalDamaged, JournalFailed
-from dagrun.journal.sqlite import SQLiteJournal
-from dagrun.journal.tape import SQLiteTape
+from dagrun.journal.sqlite.journal import SQLiteJournal
+from dagrun.journal.sqlite.tape import SQLiteTape
 from dagrun.model.journal import Line
 
 RUN = "run-1"

@@ -7,18 +7,18 @@ from typing import Any, Final
 
 from anyio.lowlevel import checkpoint
 
-from dagrun.decide import delays
-from dagrun.graph import drafts
-from dagrun.graph.checked import CheckedStep
-from dagrun.graph.drafts import Arrivals
+from dagrun.checks.checked_plan import CheckedStep
+from dagrun.decide import recovery as delays
+from dagrun.graph import live_graph as drafts
 from dagrun.graph.ledger import Ledger, Reservation
-from dagrun.graph.live import LiveGraph
+from dagrun.graph.live_graph import LiveGraph
 from dagrun.model.plan import Plan, Step
-from dagrun.runtime import planner_calls
-from dagrun.runtime.drafting import Drafting, Request
-from dagrun.runtime.finish import Finish
 from dagrun.runtime.metering import RunMeter
-from dagrun.runtime.planner_calls import PlannerCalls
+from dagrun.runtime.planning import arrivals, planner_calls
+from dagrun.runtime.planning.arrivals import Arrivals
+from dagrun.runtime.planning.first_plan import Drafting, Request
+from dagrun.runtime.planning.planner_calls import PlannerCalls
+from dagrun.runtime.steps.finish import Finish
 
 # Effects --------------------------------------------------------------------------------------------------------------
 
@@ -252,7 +252,7 @@ DRAFT_MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "the tool in reserve is forgotten": {drafts.may_start_early: by_its_own_tool},
     "a step is let in before what it names": {Arrivals: TakesAtOnce},
     "forward references are dropped": {Arrivals: LetsNobodyIn},
-    "what is referred to is not waited for": {drafts.named_in: declared_alone},
+    "what is referred to is not waited for": {arrivals.named_in: declared_alone},
     "readiness waits for the planner's next word": {Drafting: WaitsForTheNext},
     "steps come in after the end of the run": {Drafting: TakesOn},
     "what needs a failed step waits for ever": {Drafting: SkipsNothing},

@@ -15,13 +15,12 @@ from acts import STAGE, TOOLS, Stage
 from dagrun.api import Engine
 from dagrun.errors import ContractError, ModelError, SpliceRefused
 from dagrun.graph.frontier import Frontier
-from dagrun.graph.live import LiveGraph
+from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
-from dagrun.model.brief import Brief
-from dagrun.model.call_event import PlannerCalled
-from dagrun.model.event import Event, Progress
+from dagrun.model.event import Event, PlannerCalled, Progress
 from dagrun.model.patch import Add, Drop, Patch
 from dagrun.model.plan import Step
+from dagrun.model.planner import Brief
 from dagrun.model.question import Asked, Question
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run

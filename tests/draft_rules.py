@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dagrun.graph.answers import GOAL
-from dagrun.graph.live import LiveGraph
-from dagrun.model.call_event import PlannerCalled
+from dagrun.graph.changes import GOAL
+from dagrun.graph.live_graph import LiveGraph
 from dagrun.model.event import (
     AttemptEnded,
     AttemptStarted,
@@ -18,6 +17,7 @@ from dagrun.model.event import (
     DraftStarted,
     Event,
     GoalChanged,
+    PlannerCalled,
     ReplanEnded,
     ReplanRequested,
     Reviewed,

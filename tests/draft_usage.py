@@ -16,12 +16,11 @@ from dagrun.api import Engine
 from dagrun.errors import ModelError, OverCeiling
 from dagrun.graph.budget import Budget
 from dagrun.graph.ledger import ModelCall
-from dagrun.model.brief import Brief
-from dagrun.model.call_event import PlannerCalled
-from dagrun.model.event import AttemptEnded, Event
+from dagrun.model.event import AttemptEnded, Event, PlannerCalled
 from dagrun.model.outcome import Status
 from dagrun.model.patch import Add, Patch
 from dagrun.model.plan import Plan, RetryRule
+from dagrun.model.planner import Brief
 from dagrun.model.policy import Policy
 from dagrun.model.usage import METER
 from dagrun.runtime.result import RunResult

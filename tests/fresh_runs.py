@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from acts import STAGE, TOOLS, Stage
 from dagrun.api import check, run
-from dagrun.graph.history import PlanHistory
+from dagrun.graph.plan_history import PlanHistory
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import Policy
 from dagrun.model.value import decode

@@ -13,8 +13,8 @@ import trio
 
 from acts import GRACE, STAGE, TOOLS, Stage
 from dagrun.api import Engine, check
+from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.errors import ContractError
-from dagrun.graph.checked import CheckedPlan
 from dagrun.model.event import AttemptStarted, Event
 from dagrun.runtime.run import Run
 from fresh_runs import differences

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dagrun.testing import Answer, FakeModelServer
-from dagrun.testing.script import Act
+from dagrun.testing.model_server.script import Act
 
 KEYS = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL")
 SECRET = "sk-do-not-show-this-to-anybody-0123456789"

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagrun import Toolbox
-from dagrun.graph.schema import toolset_schema
 from dagrun.model.tool import tool
+from dagrun.plans.plan_schemas import toolset_schema
 
 SALES = {"sales": [10.0, -1.0, 20.0, 30.0], "north": [1.0, 2.0], "south": [3.0, 4.0]}
 

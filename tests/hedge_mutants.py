@@ -7,16 +7,15 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
-from dagrun.decide.hedge_share import HedgeShare
+from dagrun.decide.hedging import HedgeShare, Rest, is_waited_for, longest_rests
 from dagrun.graph.frontier import Frontier
-from dagrun.graph.hedges import Rest, is_waited_for, longest_rests
-from dagrun.graph.live import LiveGraph
+from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.outcome import Outcome, State
-from dagrun.runtime.accounts import Accounts
-from dagrun.runtime.attempt import AskPerson, Attempts
-from dagrun.runtime.hedging import Hedges
 from dagrun.runtime.slot import Second, Slot
+from dagrun.runtime.steps.accounts import Accounts
+from dagrun.runtime.steps.attempt import AskPerson, Attempts
+from dagrun.runtime.steps.hedging import Hedges
 from dagrun.runtime.upcalls import Upcalls
 
 

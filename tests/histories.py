@@ -8,8 +8,9 @@ from itertools import accumulate
 from typing import Any
 
 from acts import MOST_TOKENS, Stage
+from dagrun.cli.terminal.event_lines import as_dict
 from dagrun.graph.frontier import Frontier
-from dagrun.graph.live import LiveGraph
+from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.event import (
     AttemptEnded,
@@ -24,7 +25,6 @@ from dagrun.model.event import (
 )
 from dagrun.model.outcome import ErrorKind, State
 from dagrun.model.policy import Policy
-from dagrun.model.showing import as_dict
 from dagrun.model.value import decode
 from watched import WatchedGraph
 

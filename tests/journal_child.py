@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 
 from dagrun.errors import JournalError
-from dagrun.journal.sqlite import SQLiteJournal
+from dagrun.journal.sqlite.journal import SQLiteJournal
 
 RUN = "run-1"
 

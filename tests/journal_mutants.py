@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 import anyio
 
 from dagrun.errors import JournalError, RunExists, RunHeld
-from dagrun.journal.chain import chained
+from dagrun.journal.hash_chain import chained
 from dagrun.journal.memory import MemoryJournal, MemoryTape
 from dagrun.model.journal import Durability, Held, Letter, Line
 

@@ -11,11 +11,11 @@ from typing import Any, Final, TypeAlias
 
 from checking import TOOLBOX
 from dagrun.errors import CannotPlan, PlanRefused
-from dagrun.graph.reading import read_plan
-from dagrun.graph.scanner import Element, Found, Scanner
-from dagrun.graph.streamed import PlanReader
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import PlanLimits
+from dagrun.plans.json_stream import Element, Found, Scanner
+from dagrun.plans.plan_stream import PlanReader
+from dagrun.plans.read_plan import read_plan
 from model_answers import Answer, pieces
 
 LIMITS: Final = PlanLimits(max_bytes=60_000, max_steps=12)

@@ -7,21 +7,20 @@ from heapq import heappop, heappush
 from typing import Any, Final, Self
 
 from dagrun.decide.recovery import Situation, decide
-from dagrun.graph.frontier import Cap, Frontier
-from dagrun.graph.live import LiveGraph
+from dagrun.graph.caps import Cap
+from dagrun.graph.frontier import Frontier
+from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.event import AttemptStarted, Event
 from dagrun.model.outcome import Decision, ErrorKind, Outcome, Recovery, State
-from dagrun.runtime.alarms import Alarms
-from dagrun.runtime.attempt import Attempts
-from dagrun.runtime.endings import Endings
-from dagrun.runtime.judging import Judge
-from dagrun.runtime.own_scope import OwnScope
-from dagrun.runtime.record import Record
-from dagrun.runtime.scheduler import Scheduler
+from dagrun.runtime.deadlines import Alarms
+from dagrun.runtime.record.record import Record
 from dagrun.runtime.slot import Slot
-from dagrun.runtime.stopping import Stopping
-from dagrun.runtime.workers import Workers
+from dagrun.runtime.steps.attempt import Attempts
+from dagrun.runtime.steps.endings import Endings, Judge
+from dagrun.runtime.steps.scheduler import Scheduler
+from dagrun.runtime.steps.stopping import Stopping
+from dagrun.runtime.steps.workers import OwnScope, Workers
 
 # Frontier and caps ----------------------------------------------------------------------------------------------------
 
@@ -90,21 +89,21 @@ class OneTooMany(Cap):
     def is_full(self) -> bool:
         return self.used > self.limit
 
-    def free_for(self, frontier: Frontier) -> int:
+    def free_for(self, frontier: object) -> int:
         return super().free_for(frontier) + 1
 
 
 class BreaksPromises(Cap):
     """A slot goes to whoever comes first, not to the run that waits for it."""
 
-    def free_for(self, frontier: Frontier) -> int:
+    def free_for(self, frontier: object) -> int:
         return self.limit - self.used
 
 
 class KeepsPromises(Cap):
     """A slot that was promised to a run which has no use for it any more is lost."""
 
-    def decline(self, frontier: Frontier) -> None:
+    def decline(self, frontier: object) -> None:
         pass
 
 

@@ -6,14 +6,14 @@ import copy
 from collections.abc import Collection
 from typing import Any
 
+from dagrun.checks.check_plan import check_plan
+from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.errors import Problem
-from dagrun.graph.building import kind_of
-from dagrun.graph.check import check_plan
-from dagrun.graph.checked import CheckedPlan
-from dagrun.graph.limits import make_frontier
-from dagrun.graph.live import LiveGraph
+from dagrun.graph.build import kind_of, make_frontier
+from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
-from dagrun.graph.patch import CheckedPatch, Origin, Splicer
+from dagrun.graph.patches.apply_patch import CheckedPatch
+from dagrun.graph.patches.check_patch import Origin, Splicer
 from dagrun.model.event import AttemptEnded, AttemptStarted, Event, RunEnded, RunStarted, Spliced, StepExpanded
 from dagrun.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery, State, Status
 from dagrun.model.patch import Add, Consequence, Drop, Patch, Replace, Rewire

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 
 from dagrun import ToolCall
-from dagrun.model.protocols import Encoded
+from dagrun.model.executor import Encoded
 
 
 class Pool:

@@ -10,7 +10,7 @@ import sys
 import anyio
 
 from dagrun.errors import JournalError
-from dagrun.journal.postgres import PostgresJournal
+from dagrun.journal.postgres.journal import PostgresJournal
 from journal_child import RUN, text_of
 
 

@@ -14,7 +14,7 @@ import anyio
 
 import dagrun
 from dagrun import Plan, Step
-from dagrun.journal.postgres import PostgresJournal
+from dagrun.journal.postgres.journal import PostgresJournal
 from dagrun.model.toolbox import AnyTool
 
 PLAN = Plan(

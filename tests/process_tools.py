@@ -15,8 +15,8 @@ from pydantic import SecretStr
 
 from dagrun.errors import ToolError
 from dagrun.model.artifact import Artifact
-from dagrun.model.context import ToolContext
 from dagrun.model.tool import tool
+from dagrun.model.tool_context import ToolContext
 
 process_tool = tool(effect="pure", executor="process", output_limit=100_000)
 

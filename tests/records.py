@@ -6,11 +6,9 @@ from typing import Final
 
 from dagrun.errors import Problem
 from dagrun.model import event as events
-from dagrun.model.brief import Trigger
-from dagrun.model.call_event import Hedged, HedgeEnded, ModelCharged, ModelReserved, PlannerAsked, PlannerCalled
 from dagrun.model.condition import Condition
-from dagrun.model.event import Event
-from dagrun.model.opening import Opening
+from dagrun.model.critic import Verdict
+from dagrun.model.event import Event, Hedged, HedgeEnded, ModelCharged, ModelReserved, PlannerAsked, PlannerCalled
 from dagrun.model.outcome import (
     Decision,
     ErrorKind,
@@ -23,10 +21,11 @@ from dagrun.model.outcome import (
 )
 from dagrun.model.patch import Add, Consequence, Drop, Replace, Rewire
 from dagrun.model.plan import Plan, RetryRule, Step
+from dagrun.model.planner import Trigger
 from dagrun.model.policy import ApprovalRule, Policy
 from dagrun.model.question import Answer, Asked, Question
+from dagrun.model.run_opening import Opening
 from dagrun.model.value import Unavailable
-from dagrun.model.verdict import Verdict
 
 FAILURE: Final = Failure(
     kind=ErrorKind.RATE_LIMITED,

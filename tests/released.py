@@ -11,11 +11,11 @@ from types import FunctionType, ModuleType
 from typing import Any, Final
 
 from dagrun.errors import Problem
-from dagrun.graph.live import LiveGraph
-from dagrun.graph.releasing import ReleasingGraph
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.released_outputs import ReleasingGraph
 from dagrun.model.event import Event, PatchRefused
 from dagrun.model.value import RELEASED, readable
-from dagrun.runtime.answer import answer_of
+from dagrun.runtime.result import answer_of
 from fuzz import run_case
 from histories import trace_of
 from random_cases import Case

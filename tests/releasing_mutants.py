@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from dagrun.graph import releasing
+from dagrun.graph import released_outputs as releasing
 from dagrun.graph.node import Node
-from dagrun.graph.releasing import ReleasingGraph
+from dagrun.graph.released_outputs import ReleasingGraph
 from dagrun.model.event import Event
 from dagrun.model.outcome import SETTLED
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from dagrun import Step, Toolbox
-from dagrun.graph.building import kind_of
+from dagrun.graph.build import kind_of, make_frontier
 from dagrun.graph.fold import fold
-from dagrun.graph.limits import make_frontier
 from dagrun.graph.node import Node
-from dagrun.graph.releasing import ReleasingGraph
-from dagrun.model.brief import Trigger
+from dagrun.graph.released_outputs import ReleasingGraph
 from dagrun.model.outcome import TriggerKind
+from dagrun.model.planner import Trigger
 from dagrun.model.tool import make_tool
 from dagrun.model.value import RELEASED
 from played import Played

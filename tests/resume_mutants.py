@@ -8,18 +8,18 @@ from typing import Any, Final
 
 from dagrun.decide.questions import Questions
 from dagrun.graph.ledger import Ledger
-from dagrun.graph.live import LiveGraph
+from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
-from dagrun.graph.restoring import restore
+from dagrun.graph.reopen import restore
 from dagrun.model.outcome import Failure, Outcome, State, Status
 from dagrun.model.question import Question
 from dagrun.model.toolbox import AnyTool
-from dagrun.runtime.attempt import Attempts, idempotency_key
-from dagrun.runtime.finish import Finish
-from dagrun.runtime.people import People
-from dagrun.runtime.resuming import Resumption
+from dagrun.runtime.people.people import People
+from dagrun.runtime.resume import Resumption
 from dagrun.runtime.run import Run
 from dagrun.runtime.slot import Slot, interrupted_outcome
+from dagrun.runtime.steps.attempt import Attempts, idempotency_key
+from dagrun.runtime.steps.finish import Finish
 
 
 class WritesNoStart(Attempts):

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from dagrun.graph.answers import GOAL
+from dagrun.graph.changes import GOAL
 from dagrun.graph.node import Node
 from dagrun.model.event import (
     AttemptEnded,
@@ -20,8 +20,8 @@ from dagrun.model.event import (
     StepSettled,
 )
 from dagrun.model.outcome import Recovery, State
-from dagrun.runtime.skips import Skips
-from dagrun.runtime.sweep import Sweep
+from dagrun.runtime.record.portions import Skips
+from dagrun.runtime.steps.finish import Sweep
 from splice_rules import queued
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import anyio
 
 from dagrun.api import check, run
-from dagrun.graph.checked import CheckedPlan
+from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.model.event import AttemptEnded, AttemptStarted, Event
 from dagrun.model.plan import Plan
 from dagrun.model.policy import Policy

@@ -9,9 +9,9 @@ from typing import Any, Final
 import anyio
 
 from dagrun.errors import SpliceRefused
-from dagrun.model.brief import Brief
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
 from dagrun.model.plan import Plan, Step
+from dagrun.model.planner import Brief
 from dagrun.model.question import Asked, Question
 from dagrun.runtime.run import Run
 from random_cases import GRID

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import networkx as nx
 
-from dagrun.graph.live import LiveGraph
+from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.outcome import State
 from dagrun.model.plan import Plan, Step

@@ -6,28 +6,32 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from broken_ledgers import ChecksThenActs, ReservesAnEstimate
-from dagrun.decide import governor
+from dagrun.decide import replanning as governor
 from dagrun.decide.questions import Questions
-from dagrun.graph import patch, patch_rules, precedence, splicing
 from dagrun.graph.frontier import Frontier
-from dagrun.graph.labels import Cycle, Labels
 from dagrun.graph.ledger import Ledger
-from dagrun.graph.live import LiveGraph
+from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
-from dagrun.graph.patch import CheckedPatch, Splicer
-from dagrun.model import rename
+from dagrun.graph.order_labels import Cycle, Labels
+from dagrun.graph.patches import apply_patch as precedence
+from dagrun.graph.patches import apply_patch as splicing
+from dagrun.graph.patches import check_patch as patch
+from dagrun.graph.patches import rules as patch_rules
+from dagrun.graph.patches.apply_patch import CheckedPatch
+from dagrun.graph.patches.check_patch import Splicer
+from dagrun.model import patch as rename
 from dagrun.model.event import Event, GoalChanged
 from dagrun.model.outcome import Outcome, State
 from dagrun.model.patch import Rewire
 from dagrun.model.plan import Step
 from dagrun.model.question import Asked
-from dagrun.runtime.coordinator import Coordinator
-from dagrun.runtime.endings import Endings
-from dagrun.runtime.record import Record
-from dagrun.runtime.scheduler import Scheduler
+from dagrun.runtime.planning.coordinator import Coordinator
+from dagrun.runtime.record.record import Record
 from dagrun.runtime.slot import Slot
-from dagrun.runtime.stopping import Stopping
-from dagrun.runtime.workers import Workers
+from dagrun.runtime.steps.endings import Endings
+from dagrun.runtime.steps.scheduler import Scheduler
+from dagrun.runtime.steps.stopping import Stopping
+from dagrun.runtime.steps.workers import Workers
 
 # As they are; while a mutant is in place, its name leads to the mutant.
 _is_editable = patch_rules.is_editable

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import networkx as nx
 
 from dagrun.errors import Problem
-from dagrun.graph.live import LiveGraph
+from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
-from dagrun.graph.patch import CheckedPatch, Origin, Splicer
+from dagrun.graph.patches.apply_patch import CheckedPatch
+from dagrun.graph.patches.check_patch import Origin, Splicer
 from dagrun.model.event import Spliced
 from dagrun.model.outcome import State
 from dagrun.model.patch import Consequence, Patch

@@ -24,7 +24,7 @@ from dagrun import (
     llm_tool,
 )
 from dagrun.errors import ModelError
-from dagrun.llm.request import Usage
+from dagrun.llm.language_model import Usage
 from dagrun.model.effect import Effect
 from dagrun.model.tool import make_tool
 from persons import Person

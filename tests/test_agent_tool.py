@@ -19,10 +19,10 @@ from dagrun import (
     agent_tool,
 )
 from dagrun.errors import ModelError
-from dagrun.executors.agent_form import Turns
 from dagrun.model.event import Progress
 from dagrun.model.tool import make_tool
 from dagrun.model.toolbox import AnyTool, Toolbox
+from dagrun.model_tools.agent_turns import Turns
 from scripted_model import Said, ScriptedModel
 from small_tools import near, scripted, toolset
 

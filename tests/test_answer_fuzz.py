@@ -11,10 +11,9 @@ import pytest
 
 from checking import TOOLBOX
 from dagrun.errors import PlanRefused
-from dagrun.graph.answer_text import read_answer
-from dagrun.graph.next_step import Next, read_next
 from dagrun.model.patch import Patch
 from dagrun.model.plan import Plan
+from dagrun.plans.model_answers import Next, read_answer, read_next
 from judged_answers import LIMITS, MUTANTS, broken_rules, end_of, make_reader, read
 from model_answers import FORMS, random_answer
 

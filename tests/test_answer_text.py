@@ -9,12 +9,11 @@ import pytest
 
 from checking import TOOLBOX, places
 from dagrun.errors import CannotPlan, PlanRefused
-from dagrun.graph.answer_text import read_answer
-from dagrun.graph.next_step import Next, read_next
-from dagrun.graph.reading import read_plan
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import PlanLimits
+from dagrun.plans.model_answers import Next, read_answer, read_next
+from dagrun.plans.read_plan import read_plan
 
 ADD = {"id": "n", "tool": "add", "args": {"a": 1, "b": None}}
 STEP = Step(id="n", tool="add", args={"a": 1})

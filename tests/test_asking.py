@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from dagrun.cli.asking import PAUSE, Asking
+from dagrun.cli.terminal.ask_person import PAUSE, Asking
 from dagrun.model.question import Answer, Asked
 from typist import ask
 

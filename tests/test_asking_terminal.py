@@ -15,7 +15,7 @@ import anyio.lowlevel
 import pytest
 
 from command_line import Shell, shell
-from dagrun.cli.keyboard import LONGEST, open_keyboard
+from dagrun.cli.terminal.keyboard import LONGEST, open_keyboard
 from typist import on_script
 
 __all__ = ["shell"]
@@ -119,10 +119,10 @@ def theirs_of(keyboard: Any) -> int:
 
 SCRIPT = """
 import sys, anyio, logging
-from dagrun.cli.asking import make_approver
-from dagrun.cli.display import Display
-from dagrun.cli.interrupts import Interrupts
-from dagrun.cli.live import LiveTable
+from dagrun.cli.terminal.ask_person import make_approver
+from dagrun.cli.terminal.display import Display
+from dagrun.cli.terminal.signals import Interrupts
+from dagrun.cli.terminal.live_table import LiveTable
 from dagrun.model.event import AttemptStarted, RunStarted
 from dagrun.model.question import Asked, Question
 from dagrun.observe.progress import ProgressTable

@@ -14,7 +14,7 @@ import pytest
 import command
 import dagrun
 import modes
-from dagrun.graph.waves import generations
+from dagrun.checks.waves import generations
 from dagrun.runtime.result import RunResult
 from dagrun_tools.demo import server
 from demo_plan import demo

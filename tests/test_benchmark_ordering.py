@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import ordering
-from dagrun.graph import limits
+from dagrun.graph import build as limits
 from dagrun.graph.frontier import Frontier
 from dagrun.testing import run_virtual
 from first_ready import FirstReady, first_ready

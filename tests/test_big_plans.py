@@ -13,8 +13,7 @@ import pytest
 
 import dagrun
 from dagrun.errors import PlanRefused
-from dagrun.graph.collecting import MANY, full_collections_put_off
-from dagrun.runtime.aside import aside, weight_of
+from dagrun.runtime.large_plans import MANY, aside, full_collections_put_off, weight_of
 
 BIG = MANY + 500
 

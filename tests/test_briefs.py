@@ -20,8 +20,8 @@ from dagrun import (
     ToolError,
     Verdict,
 )
-from dagrun.decide.views import MAX_KEYS, MAX_PARTS, excerpt_of, shape_of
-from dagrun.model.redaction import HIDDEN
+from dagrun.decide.briefs import MAX_KEYS, MAX_PARTS, excerpt_of, shape_of
+from dagrun.model.redaction.redactor import HIDDEN
 from dagrun.model.tool import make_tool
 from dagrun.model.value import encode
 from replans import Thinker, fails, instead, nap, patch, run, uses

@@ -10,8 +10,8 @@ from anyio.lowlevel import checkpoint
 
 import dagrun
 from dagrun import Plan, Policy, State, Status, Step
-from dagrun.model.redaction import Redactor
-from dagrun.model.secret import Secrets
+from dagrun.model.redaction.redactor import Redactor
+from dagrun.model.secrets.secret import Secrets
 from small_tools import near, run
 
 pytestmark = pytest.mark.anyio

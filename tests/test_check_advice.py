@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from checking import TOOLBOX, find, places
-from dagrun.graph.findings import MAX_ADVICE
+from dagrun.checks.findings import MAX_ADVICE
 from dagrun.model.policy import ApprovalRule, Policy
 from dagrun.model.tool import tool
 from dagrun.model.toolbox import Toolbox

@@ -10,10 +10,10 @@ from pydantic import SecretStr
 from typing_extensions import TypedDict
 
 import dagrun
+from dagrun.checks.check_context import Scope, ToolFacts, scope_of
+from dagrun.checks.findings import Findings
+from dagrun.checks.reference_sources import Sources
 from dagrun.errors import PlanRefused
-from dagrun.graph.findings import Findings
-from dagrun.graph.scope import Scope, ToolFacts, scope_of
-from dagrun.graph.sources import Sources
 from dagrun.model.policy import Policy
 
 

@@ -139,9 +139,9 @@ ALLOWED: Final = {
     "each": ["dagrun.graph.node.Node"],
     # A worker that was left behind asks for the context of its call whenever it likes, and must find it told to stop.
     "hedged": [
-        "dagrun.model.context.ToolContext",
-        "dagrun.runtime.attempt.Attempts._make_context.<locals>.report",
+        "dagrun.model.tool_context.ToolContext",
         "dagrun.runtime.slot.Slot",
+        "dagrun.runtime.steps.attempt.Attempts._make_context.<locals>.report",
     ],
 }
 
@@ -205,7 +205,7 @@ async def test_parts_that_are_not_let_go_of_are_found(monkeypatch: pytest.Monkey
     with _circles() as left:
         await _plain()
 
-    assert {"dagrun.runtime.machine.Machine", "dagrun.runtime.record.Record"} <= set(left)
+    assert {"dagrun.runtime.run_parts.Machine", "dagrun.runtime.record.record.Record"} <= set(left)
 
 
 async def test_the_handle_of_a_closed_run_still_answers() -> None:

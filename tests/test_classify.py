@@ -20,8 +20,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from dagrun.decide.classify import MAX_MESSAGE, classify
 from dagrun.errors import StepCancelled, ToolError, ValueRefused
+from dagrun.model.executor import CallFailed, ResultRefused, StillRunning, WorkerDied
 from dagrun.model.outcome import ErrorKind, Failure
-from dagrun.model.protocols import CallFailed, ResultRefused, StillRunning, WorkerDied
 from dagrun.model.tool import make_tool
 
 

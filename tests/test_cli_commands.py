@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from command_line import TOOLS, Shell, shell
-from dagrun.cli.commands import COMMANDS, cli
+from dagrun.cli.command_table import COMMANDS, cli
 
 __all__ = ["shell"]
 pytestmark = pytest.mark.real_time

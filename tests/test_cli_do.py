@@ -8,7 +8,7 @@ import pytest
 
 from command_line import TOOLS, Shell, shell
 from dagrun.testing import Answer, Fault
-from dagrun.testing.script import Act
+from dagrun.testing.model_server.script import Act
 from goal_shell import BAD, GOOD, ONE, SECRET, served, without_keys, written
 
 __all__ = ["shell"]

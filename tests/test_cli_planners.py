@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from command_line import TOOLS, Shell, shell
-from dagrun.cli.settings import configure
+from dagrun.cli.setup.settings import configure
 from dagrun.testing import Answer
 from goal_shell import BAD, GOOD, ONE, SECRET, TWO, served, without_keys
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from command_line import TOOLS, Shell, shell
-from dagrun.cli.records import wait
-from dagrun.journal.sqlite import SQLiteJournal
+from dagrun.cli.records.run_records import wait
+from dagrun.journal.sqlite.journal import SQLiteJournal
 
 __all__ = ["shell"]
 pytestmark = pytest.mark.real_time
@@ -231,7 +231,7 @@ def test_names_are_completed(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("COMP_WORDS", "dagrun inspect 2026")
     monkeypatch.setenv("COMP_CWORD", "2")
 
-    from dagrun.cli.commands import cli
+    from dagrun.cli.command_table import cli
 
     shell.capture.readouterr()
     with pytest.raises(SystemExit):

@@ -10,8 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from dagrun._version import __version__
-from dagrun.cli.commands import COMMANDS, cli
-from dagrun.cli.lazy import LazyGroup
+from dagrun.cli.command_table import COMMANDS, LazyGroup, cli
 from dagrun.cli.main import main
 
 HEAVY = {"anyio", "httpx", "matplotlib", "networkx", "openai", "pydantic", "rich", "yaml"}

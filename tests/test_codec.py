@@ -21,20 +21,28 @@ from pydantic import ValidationError
 
 from dagrun.errors import ContractError, RecordRefused, UnknownFormat, ValueRefused
 from dagrun.model import event as events
-from dagrun.model.call_event import ModelCharged
-from dagrun.model.codec import RECORDED, decode, encode
-from dagrun.model.event import AttemptEnded, AttemptStarted, Event, RunStarted, Spliced, StepExpanded, StepSettled
-from dagrun.model.forms import Fields
-from dagrun.model.opening import Opening
+from dagrun.model.codec.event_codec import RECORDED, decode, encode
+from dagrun.model.codec.type_codecs import Fields
+from dagrun.model.critic import Verdict
+from dagrun.model.event import (
+    AttemptEnded,
+    AttemptStarted,
+    Event,
+    ModelCharged,
+    RunStarted,
+    Spliced,
+    StepExpanded,
+    StepSettled,
+)
 from dagrun.model.outcome import PROCEED, Decision, Outcome, Recovery, State
 from dagrun.model.patch import Add, Consequence
 from dagrun.model.plan import Plan, RetryRule, Step
 from dagrun.model.policy import HedgeRule, Policy
 from dagrun.model.question import Answer
+from dagrun.model.run_opening import Opening
 from dagrun.model.value import Stored, Unavailable, to_json
 from dagrun.model.value import decode as decode_value
 from dagrun.model.value import encode as store
-from dagrun.model.verdict import Verdict
 from fuzz import run_case
 from random_cases import make_case
 from records import EXAMPLES
@@ -445,7 +453,7 @@ def test_the_fixture_is_what_was_released() -> None:
 @pytest.mark.parametrize("seed", ["0", "1", "random"])
 def test_a_record_is_the_same_in_every_process(seed: str) -> None:
     """Its hash is part of the chain; nothing in it may depend on the order of a set."""
-    program = "import sys; from dagrun.model.codec import encode; from records import EXAMPLES\n"
+    program = "import sys; from dagrun.model.codec.event_codec import encode; from records import EXAMPLES\n"
     program += "sys.stdout.buffer.write(b''.join(encode(event) + b'\\n' for event in EXAMPLES))"
     environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parent)}
 

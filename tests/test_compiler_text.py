@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from checking import TOOLBOX, refusal, refused
 from command_line import Shell, shell
-from dagrun.graph.call_text import MAX_LINE
-from dagrun.graph.check import check_plan
-from dagrun.graph.reading import read_plan
+from dagrun.checks.check_plan import check_plan
 from dagrun.model.plan import Plan
 from dagrun.model.policy import PlanLimits
 from dagrun.model.reference import compile_template
 from dagrun.model.tool import tool
 from dagrun.model.toolbox import Toolbox
+from dagrun.plans.call_syntax import MAX_LINE
+from dagrun.plans.read_plan import read_plan
 from judged_answers import end_of
 
 __all__ = ["shell"]
@@ -167,7 +167,7 @@ def test_a_bare_number_that_no_earlier_step_has_is_refused(number: str) -> None:
 
 def test_who_refers_to_a_broken_line_waits_for_it() -> None:
     """The number of a line that cannot be read is a reference all the same, not a text that a tool would get."""
-    from dagrun.graph.streamed import PlanReader
+    from dagrun.plans.plan_stream import PlanReader
 
     reader = PlanReader(TOOLBOX)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from command_line import TOOLS, Shell, shell
-from dagrun.cli.problems import BadInput
-from dagrun.cli.settings import Configuration, configure
+from dagrun.cli.setup.settings import Configuration, configure
+from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.model.outcome import TriggerKind
 
 __all__ = ["shell"]

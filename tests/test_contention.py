@@ -18,9 +18,9 @@ import pytest
 
 from dagrun.api.replaying import replay
 from dagrun.errors import JournalError
-from dagrun.journal.sqlite import SQLiteJournal
+from dagrun.journal.sqlite.journal import SQLiteJournal
+from dagrun.model.codec.event_codec import events_of
 from dagrun.model.event import AttemptEnded, AttemptStarted, RunEnded, StepSettled
-from dagrun.model.records import events_of
 from kill_child import LONG, RUN, Outside
 from kill_server import Server, serving
 from seeds import NIGHT

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 import dagrun_tools
 from acts import TOOLS as ACTS
 from checking import TOOLBOX
-from dagrun.errors import CannotResume, ContractError, RecordRefused
-from dagrun.graph.check import find_problems
-from dagrun.graph.checked import CheckedPlan, CheckedStep
-from dagrun.graph.contracts import (
+from dagrun.checks.check_plan import find_problems
+from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
+from dagrun.checks.tool_contracts import (
     checked_from,
     contract_of,
     differences,
@@ -27,18 +26,19 @@ from dagrun.graph.contracts import (
     recorded_tool,
     recorded_toolbox,
 )
-from dagrun.graph.patch import Splicer
-from dagrun.graph.reading import read_plan
-from dagrun.graph.waves import in_waves
-from dagrun.model.codec import decode, encode
+from dagrun.checks.waves import in_waves
+from dagrun.errors import CannotResume, ContractError, RecordRefused
+from dagrun.graph.patches.check_patch import Splicer
+from dagrun.model.codec.event_codec import decode, encode
 from dagrun.model.event import RunStarted
-from dagrun.model.opening import Opening
 from dagrun.model.patch import Add, Patch
 from dagrun.model.plan import Plan, RetryRule, Step
 from dagrun.model.policy import ApprovalRule, Policy
+from dagrun.model.run_opening import Opening
 from dagrun.model.tool import make_tool
 from dagrun.model.toolbox import AnyTool, Toolbox
 from dagrun.model.value import Unavailable, store_text
+from dagrun.plans.read_plan import read_plan
 from played import Played
 from random_cases import make_case
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagrun.decide.delays import retry_delay
+from dagrun.decide.recovery import retry_delay
 from dagrun.model.plan import RetryRule
 
 SECONDS = st.floats(min_value=0, allow_nan=False, allow_infinity=False)

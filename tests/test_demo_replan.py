@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 
 import dagrun
 from dagrun import Add, Brief, Patch, Replace, Step, Trigger, TriggerKind
-from dagrun.model.brief import StepView
 from dagrun.model.outcome import State
+from dagrun.model.planner import StepView
 from dagrun.observe.timeline import Change, Timeline
 from dagrun_tools.cleaning import CleanOptions, clean_data
 from dagrun_tools.demo.demo import demo

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import dagrun
+from dagrun.checks import check_plan as topology
+from dagrun.checks.findings import MAX_ERRORS, MAX_HINTS
 from dagrun.errors import PlanRefused
-from dagrun.graph import topology
-from dagrun.graph.findings import MAX_ERRORS, MAX_HINTS
-from dagrun.graph.reading import read_plan
-from dagrun.graph.strict_json import parse_json
 from dagrun.model.policy import PlanLimits
+from dagrun.plans.json_reader import parse_json
+from dagrun.plans.read_plan import read_plan
 
 STEPS = 700  # with 244,650 dependencies: well over what may be told of one fault
 EDGES = STEPS * (STEPS - 1) // 2

@@ -10,11 +10,11 @@ import pytest
 from pydantic import Field
 
 from checking import places, refusal, refused, waiting_for
+from dagrun.checks.check_plan import check_plan
 from dagrun.errors import PlanRefused
-from dagrun.graph.check import check_plan
-from dagrun.graph.reading import read_plan
 from dagrun.model.tool import tool
 from dagrun.model.toolbox import Toolbox
+from dagrun.plans.read_plan import read_plan
 
 Q4 = Path(__file__).parent / "data" / "q4_plan.json"
 Rows = list[dict[str, Any]]

@@ -8,8 +8,8 @@ import pytest
 
 from dagrun import Add, Condition, Drop, Plan, Replace, Rewire, Step, Toolbox
 from dagrun.errors import Problem
-from dagrun.graph.difference import patch_of
-from dagrun.graph.history import PlanHistory
+from dagrun.graph.patches.plan_to_patch import patch_of
+from dagrun.graph.plan_history import PlanHistory
 from dagrun.model.outcome import Recovery, State
 from dagrun.model.patch import Consequence
 from dagrun.model.tool import make_tool

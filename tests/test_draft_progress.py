@@ -4,13 +4,13 @@ import pytest
 from rich.cells import cell_len
 
 import dagrun
-from dagrun.model.call_event import PlannerCalled
 from dagrun.model.event import (
     AttemptEnded,
     AttemptStarted,
     DraftEnded,
     DraftStarted,
     Event,
+    PlannerCalled,
     ReplanEnded,
     ReplanStarted,
     RunEnded,
@@ -20,8 +20,7 @@ from dagrun.model.outcome import Decision, Outcome, Recovery, State, Status
 from dagrun.model.patch import Consequence
 from dagrun.model.usage import ModelUse
 from dagrun.observe.progress import ProgressTable
-from dagrun.observe.spending import spending_words
-from dagrun.observe.summary import summarise
+from dagrun.observe.summary import spending_words, summarise
 from dagrun.observe.timeline import PLANNER, draw_timeline, read_timeline
 from dagrun.testing import run_virtual
 from test_progress import drawn, table_of

@@ -26,8 +26,8 @@ from dagrun import (
     Status,
     Step,
 )
+from dagrun.cli.terminal.event_lines import as_dict
 from dagrun.errors import CannotPlan, ModelError, OverCeiling, Problem
-from dagrun.model.showing import as_dict
 from dagrun.model.usage import METER
 from drafts import GOAL, Says, Writer, run, started, whole
 from persons import Person

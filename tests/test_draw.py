@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dagrun.graph.draw import MAX_INDENT, MAX_MERMAID_EDGES, MAX_MERMAID_TEXT, draw_dot, draw_mermaid, draw_tree
 from dagrun.model.outcome import State
 from dagrun.model.plan import Plan, Step
+from dagrun.plans.drawing import MAX_INDENT, MAX_MERMAID_EDGES, MAX_MERMAID_TEXT, draw_dot, draw_mermaid, draw_tree
 
 HOSTILE = [
     "end",

@@ -20,9 +20,9 @@ import dagrun
 from dagrun import Engine, MemoryJournal, Plan, Policy, State, Status, Step
 from dagrun.decide.durations import FADES_ABOVE, Durations
 from dagrun.errors import JournalFailed, RecordRefused
-from dagrun.journal import remembered
-from dagrun.journal.postgres import PostgresJournal
-from dagrun.journal.sqlite import SQLiteJournal
+from dagrun.journal import durations_file as remembered
+from dagrun.journal.postgres.journal import PostgresJournal
+from dagrun.journal.sqlite.journal import SQLiteJournal
 from dagrun.model.event import AttemptStarted, Event
 from dagrun.model.journal import Durability, Journal, RemembersDurations
 from postgres_schemas import fresh_schema, say

@@ -10,9 +10,9 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 import dagrun
 from dagrun import ModelPlanner, Status
-from dagrun.graph.schema import toolset_schema
-from dagrun.llm.request import LanguageModel, Structure
-from dagrun.planners.examples import Dialect
+from dagrun.llm.language_model import LanguageModel, Structure
+from dagrun.planners.prompt_examples import Dialect
+from dagrun.plans.plan_schemas import toolset_schema
 from dagrun.testing import Answer, FakeModelServer
 from goals import GOALS, WORLD, Goal
 from model_calls import EVERYBODY, Speaks, model_at

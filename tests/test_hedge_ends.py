@@ -14,7 +14,7 @@ from dagrun import Drop, Engine, MemoryJournal, Patch, Plan, Policy, RunResult, 
 from dagrun.api.replaying import replayed
 from dagrun.graph.fold import state_hash
 from dagrun.journal.memory import _Kept
-from dagrun.model.codec import decode
+from dagrun.model.codec.event_codec import decode
 from dagrun.model.event import AttemptEnded, RunEnded
 from hedge_tools import HEDGED, PATIENCE, Act, Looker, Played, kept, known, nap, play, started, step
 from misbehaving import BEHAVIOURS

@@ -9,9 +9,9 @@ import pytest
 
 import dagrun
 from dagrun import Budget, Engine, Plan, Policy, Status, Step
-from dagrun.graph.building import build
-from dagrun.graph.critical import Expected
-from dagrun.graph.frontier import Cap
+from dagrun.graph.build import build
+from dagrun.graph.caps import Cap
+from dagrun.graph.longest_paths import Expected
 from dagrun.model.event import CeilingNear
 from hedge_tools import HEDGED, PATIENCE, Act, Alive, Looker, known, nap, play, started, step
 from small_tools import near

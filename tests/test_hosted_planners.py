@@ -13,7 +13,7 @@ import dagrun
 from dagrun import AnthropicPlanner, ContractError, ModelPlanner, OpenAIPlanner, Status
 from dagrun.llm.anthropic_model import AnthropicModel
 from dagrun.llm.openai_model import OpenAIModel
-from dagrun.planners.hosted import MODEL_VARIABLE
+from dagrun.planners.provider_planners import MODEL_VARIABLE
 from dagrun.testing import Answer, FakeModelServer
 from goals import GOALS, WORLD
 

@@ -10,8 +10,7 @@ import pytest
 import dagrun
 from dagrun import Add, Brief, ContractError, Drop, Event, Patch, Plan, PlanRefused, Policy, Replace, Status, Step
 from dagrun.errors import OverCeiling
-from dagrun.model.call_event import PlannerCalled
-from dagrun.model.event import AttemptStarted
+from dagrun.model.event import AttemptStarted, PlannerCalled
 from drafts import Says, run
 from small_tools import states
 

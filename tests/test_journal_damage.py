@@ -14,7 +14,7 @@ import pytest
 from dagrun.errors import JournalDamaged, JournalFailed
 from dagrun.journal import anchor
 from dagrun.journal.anchor import SLOT, Mark
-from dagrun.journal.chain import chained
+from dagrun.journal.hash_chain import chained
 from damaged_journals import ANCHOR, DATABASE, LOG, RUN, Crashed, Patient, crashed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]

@@ -20,10 +20,10 @@ from dagrun.errors import ContractError, JournalError, JournalFailed, RunHeld, R
 from dagrun.journal import lease
 from dagrun.journal.anchor import Anchor, Mark
 from dagrun.journal.anchor import read as read_anchor
-from dagrun.journal.sqlite import SQLiteJournal
+from dagrun.journal.sqlite.journal import SQLiteJournal
 from dagrun.model.journal import Durability, Journal
-from dagrun.testing.journal_store import until
 from dagrun.testing.journal_suite import RUN, JournalSuite, take_letters, write
+from dagrun.testing.journal_suite.store import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 

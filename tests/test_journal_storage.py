@@ -19,8 +19,8 @@ import anyio
 import pytest
 
 from dagrun.errors import JournalError, JournalFailed, OwnerLost, RunHeld
-from dagrun.journal.sqlite import SQLiteJournal
-from dagrun.journal.tape import SQLiteTape
+from dagrun.journal.sqlite.journal import SQLiteJournal
+from dagrun.journal.sqlite.tape import SQLiteTape
 from journal_child import RUN, text_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]

@@ -11,7 +11,7 @@ import pytest
 from dagrun import SQLiteJournal
 from dagrun.errors import OwnerLost, RunHeld
 from dagrun.journal.lease import Owner, this_process
-from dagrun.journal.mounts import network_of
+from dagrun.journal.run_folder import network_of
 
 RUN = "one"
 HOUR = 3600.0

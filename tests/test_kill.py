@@ -11,9 +11,9 @@ import anyio
 import pytest
 
 from dagrun.api.replaying import replay
-from dagrun.journal.sqlite import SQLiteJournal
+from dagrun.journal.sqlite.journal import SQLiteJournal
+from dagrun.model.codec.event_codec import events_of
 from dagrun.model.event import AttemptEnded, AttemptStarted, RunEnded, RunStarted
-from dagrun.model.records import events_of
 from kill_child import RUN, Outside
 from kill_server import Server, serving
 from seeds import NIGHT

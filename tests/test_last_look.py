@@ -11,11 +11,11 @@ from anyio.lowlevel import checkpoint
 import dagrun
 from crash_process import RUN
 from dagrun import Add, Drop, MemoryJournal, Patch, Plan, Policy, Run, Step
-from dagrun.decide.status import Ended, Tally
+from dagrun.decide.run_status import Ended, Tally
 from dagrun.model.event import Event, RunEnded
 from dagrun.model.tool import make_tool
-from dagrun.runtime import last_look
-from dagrun.runtime.last_look import LastLook
+from dagrun.runtime.record import portions as last_look
+from dagrun.runtime.record.portions import LastLook
 from small_tools import ONCE, near, toolset
 from test_skips import _ends, breaks
 

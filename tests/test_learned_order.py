@@ -10,10 +10,10 @@ import pytest
 
 import dagrun
 from dagrun import Add, Answer, Engine, Plan, Policy, RetryRule, Step, ToolContext
+from dagrun.checks.check_plan import check_plan
+from dagrun.checks.checked_plan import CheckedPlan, empty_plan
 from dagrun.decide.durations import Durations
-from dagrun.graph.check import check_plan
-from dagrun.graph.checked import CheckedPlan, empty_plan
-from dagrun.graph.critical import Expected, priorities
+from dagrun.graph.longest_paths import Expected, priorities
 from dagrun.model.event import AttemptStarted, Event
 from dagrun.model.policy import HedgeRule
 from dagrun.model.toolbox import AnyTool, Toolbox

@@ -14,8 +14,8 @@ from anyio.abc import SocketAttribute, SocketStream
 
 from dagrun.errors import ContractError, ModelError, OverCeiling
 from dagrun.llm.anthropic_model import AnthropicModel
+from dagrun.llm.language_model import LanguageModel, Message, Request, Structure, Usage, ask
 from dagrun.llm.openai_model import OpenAIModel
-from dagrun.llm.request import LanguageModel, Message, Request, Structure, Usage, ask
 from dagrun.testing import Answer, FakeModelServer, Fault
 from model_calls import EVERYBODY, FORM, HELLO, NAME, PLAN, Speaks, chat_page, metered, model_at, said_by
 

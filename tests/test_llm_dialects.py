@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dagrun.errors import ModelError
-from dagrun.llm.request import Message, Request, Structure, ask
+from dagrun.llm.language_model import Message, Request, Structure, ask
 from dagrun.testing import Answer, Call, FakeModelServer, Fault
 from model_calls import EVERYBODY, HELLO, PLAN, Speaks, metered, model_at, sse_page
 

@@ -11,10 +11,10 @@ import anyio
 import pytest
 
 from dagrun.errors import ModelError
+from dagrun.llm.language_model import LanguageModel, ask
 from dagrun.llm.openai_model import OpenAIModel
-from dagrun.llm.request import LanguageModel, ask
 from dagrun.testing import Answer, FakeModelServer, Fault
-from dagrun.testing.script import Status
+from dagrun.testing.model_server.script import Status
 from model_calls import EVERYBODY, HELLO, PLAN, Speaks, metered, model_at, said_by, sse_page
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time, pytest.mark.rigs]

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagrun.errors import ContractError
-from dagrun.llm.fences import Unfenced
+from dagrun.llm.event_stream import MAX_EVENT, SseReader
+from dagrun.llm.language_model import Usage
 from dagrun.llm.prices import Price, PriceTable
-from dagrun.llm.request import Usage
-from dagrun.llm.sse import MAX_EVENT, SseReader
+from dagrun.llm.structured_answers import Unfenced
 
 
 def cut(text: str, at: list[int]) -> list[str]:

@@ -13,8 +13,8 @@ import dagrun
 from dagrun import ContractError, Plan, Policy, State, Step, llm_tool
 from dagrun.decide.classify import classify
 from dagrun.errors import ModelError, OverCeiling
-from dagrun.llm.forms import told
-from dagrun.llm.request import Message, Request, Usage
+from dagrun.llm.language_model import Message, Request, Usage
+from dagrun.llm.structured_answers import told
 from dagrun.model.outcome import ErrorKind
 from dagrun.model.tool import make_tool
 from dagrun.model.toolbox import AnyTool
@@ -109,7 +109,7 @@ def test_the_form_is_closed_and_asks_for_every_field() -> None:
 
 
 def _form_of(output: Any) -> Any:
-    from dagrun.executors.typed import Typed
+    from dagrun.model_tools.typed_answers import Typed
 
     return Typed("t", output).form.schema
 
@@ -215,8 +215,8 @@ async def test_the_second_try_counts_too() -> None:
 
 def llm_system() -> str:
     """What the tool tells the model before all else."""
-    from dagrun.executors.llm_tool import SYSTEM
     from dagrun.llm.quoting import DATA_RULE
+    from dagrun.model_tools.llm_tool import SYSTEM
 
     return f"{SYSTEM}\n\n{DATA_RULE}"
 

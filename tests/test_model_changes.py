@@ -15,11 +15,11 @@ from dagrun import (
     PlanRefused,
     Toolbox,
 )
-from dagrun.graph.check import check_plan
-from dagrun.graph.schema import patch_schema
+from dagrun.checks.check_plan import check_plan
 from dagrun.model.tool import make_tool
-from dagrun.planners.asking import Answers
-from dagrun.planners.examples import Dialect
+from dagrun.planners.ask_model import Answers
+from dagrun.planners.prompt_examples import Dialect
+from dagrun.plans.plan_schemas import patch_schema
 from scripted_model import ScriptedModel
 from test_model_planner import FAILED, PLAN, RUNNING, STEPS, answer, refused, texts
 from test_prompts import blocks, brief_of, look_up

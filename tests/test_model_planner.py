@@ -28,10 +28,10 @@ from dagrun import (
     Trigger,
     TriggerKind,
 )
-from dagrun.graph.check import check_plan
-from dagrun.graph.schema import toolset_schema
-from dagrun.llm.request import Reply, Usage
-from dagrun.planners.examples import Dialect
+from dagrun.checks.check_plan import check_plan
+from dagrun.llm.language_model import Reply, Usage
+from dagrun.planners.prompt_examples import Dialect
+from dagrun.plans.plan_schemas import toolset_schema
 from scripted_model import Said, ScriptedModel
 from test_prompts import blocks, brief_of
 

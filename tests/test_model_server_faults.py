@@ -11,7 +11,7 @@ import anyio
 import httpx
 import pytest
 
-from dagrun.llm.request import Structure
+from dagrun.llm.language_model import Structure
 from dagrun.testing import Answer, FakeModelServer, Fault
 from model_clients import APIS, DROPS_GENERATORS, Said, ask, asked, client_of, stream_of
 

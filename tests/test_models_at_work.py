@@ -11,10 +11,10 @@ import dagrun
 from agents import answer, call
 from dagrun import Plan, Policy, RubricCritic, Status, Step, agent_tool, llm_tool
 from dagrun.llm.anthropic_model import AnthropicModel
+from dagrun.llm.language_model import LanguageModel
 from dagrun.llm.openai_model import OpenAIModel
-from dagrun.llm.request import LanguageModel
 from dagrun.testing import Answer, FakeModelServer, Fault
-from dagrun.testing.script import Act
+from dagrun.testing.model_server.script import Act
 from model_clients import DROPS_GENERATORS
 from small_tools import scripted
 

@@ -28,7 +28,7 @@ from dagrun import (
     ToolCall,
     ToolContext,
 )
-from dagrun.graph.waves import in_waves
+from dagrun.checks.waves import in_waves
 from dagrun.model.outcome import ErrorKind
 from pools import Broken, Pool, Remote
 from replans import Thinker

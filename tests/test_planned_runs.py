@@ -22,9 +22,17 @@ from dagrun import (
     Toolbox,
     ToolError,
 )
-from dagrun.graph.answer_text import read_answer
-from dagrun.graph.next_step import read_next
-from dagrun.planners.examples import EXAMPLES, NEXT_STEPS, PATCH, PATCH_TOOLS, Digest, Ticket, ex_backlog, ex_mail
+from dagrun.planners.prompt_examples import (
+    EXAMPLES,
+    NEXT_STEPS,
+    PATCH,
+    PATCH_TOOLS,
+    Digest,
+    Ticket,
+    ex_backlog,
+    ex_mail,
+)
+from dagrun.plans.model_answers import read_answer, read_next
 from dagrun.testing import StandIn, Takes
 from scripted_model import Said, ScriptedModel
 from small_tools import near, scripted, states

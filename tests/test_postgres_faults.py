@@ -19,10 +19,10 @@ import pytest
 import postgres_server
 from cut_line import Cut, cut_line
 from dagrun.errors import JournalError, JournalFailed, OwnerLost, RunHeld
-from dagrun.journal.beside import Beside
-from dagrun.journal.postgres import PostgresJournal
-from dagrun.journal.postgres_sql import Sql
-from dagrun.journal.postgres_writer import Writer
+from dagrun.journal.postgres.journal import PostgresJournal
+from dagrun.journal.postgres.loop_thread import Beside
+from dagrun.journal.postgres.statements import Sql
+from dagrun.journal.postgres.writer import Writer
 from dagrun.model.journal import Line as Record
 from dagrun.testing.journal_suite import take_letters, write
 from journal_child import RUN, text_of
@@ -377,7 +377,7 @@ async def test_a_letter_comes_from_another_process(server: Server, schema: str) 
     async with PostgresJournal(server.dsn, schema=schema) as journal:
         tape = await journal.create(RUN)
         program = (
-            "import anyio\nfrom dagrun.journal.postgres import PostgresJournal\n"
+            "import anyio\nfrom dagrun.journal.postgres.journal import PostgresJournal\n"
             "async def main():\n"
             f"    async with PostgresJournal({server.dsn!r}, schema={schema!r}) as journal:\n"
             f"        await journal.post({RUN!r}, b'yes')\n"

@@ -18,9 +18,9 @@ import postgres_server
 from dagrun import ContractError, MissingExtra, Status
 from dagrun.errors import JournalError, JournalFailed, RunHeld
 from dagrun.journal import lease
-from dagrun.journal.chain import chained
-from dagrun.journal.postgres import PostgresJournal
-from dagrun.journal.postgres_sql import Sql
+from dagrun.journal.hash_chain import chained
+from dagrun.journal.postgres.journal import PostgresJournal
+from dagrun.journal.postgres.statements import Sql
 from dagrun.model.journal import Durability
 from dagrun.testing.journal_suite import RUN, add, numbered, take_letters, write
 from postgres_schemas import fresh_schema, say

@@ -18,13 +18,13 @@ import pytest
 
 import process_tools as tools
 from calls import Reported, make_call
-from dagrun.executors.process import ProcessExecutor
+from dagrun.executors.processes.executor import ProcessExecutor
 from dagrun.model.artifact import Artifact
+from dagrun.model.executor import CallFailed, Encoded, ResultRefused, StillRunning, WorkerDied
 from dagrun.model.outcome import ErrorKind, Failure
-from dagrun.model.protocols import CallFailed, Encoded, ResultRefused, StillRunning, WorkerDied
 from dagrun.model.tool import Tool, make_tool
 from dagrun.runtime.artifacts import ArtifactFolder
-from dagrun.runtime.drive import Suspended
+from dagrun.runtime.coroutine_driver import Suspended
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time, pytest.mark.costly]
 
@@ -315,7 +315,7 @@ import sys
 sys.path[:] = {path!r}
 import anyio, process_tools
 from calls import make_call
-from dagrun.executors.process import ProcessExecutor
+from dagrun.executors.processes.executor import ProcessExecutor
 
 class Telling(list):
     def append(self, report):

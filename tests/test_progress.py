@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import dagrun
-from dagrun.cli.live import LiveTable
+from dagrun.cli.terminal.live_table import LiveTable
 from dagrun.errors import ToolError
 from dagrun.model.event import (
     AttemptEnded,

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from checking import waiting_for
 from dagrun import Brief, Problem, Refusal, State, Step, StepView, Toolbox, Trigger, TriggerKind
+from dagrun.checks.check_plan import check_plan
 from dagrun.errors import CannotPlan
-from dagrun.graph.check import check_plan
-from dagrun.graph.schema import toolset_schema
-from dagrun.graph.streamed import PlanReader
-from dagrun.llm.request import Form, Message, Request
-from dagrun.llm.speech import Asking
+from dagrun.llm.api_format import Asking
+from dagrun.llm.language_model import Form, Message, Request
 from dagrun.model.tool import make_tool
-from dagrun.planners.examples import EXAMPLES, PREFIX, Dialect, Example, renamed
+from dagrun.planners.prompt_examples import EXAMPLES, PREFIX, Dialect, Example, renamed
 from dagrun.planners.prompts import MAX_PROBLEMS, PROMPT_VERSION, Kind, prompt_for
+from dagrun.plans.plan_schemas import toolset_schema
+from dagrun.plans.plan_stream import PlanReader
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)

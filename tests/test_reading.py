@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from checking import TOOLBOX, refusal, refused
 from dagrun.errors import PlanRefused
-from dagrun.graph.reading import read_plan
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import PlanLimits
+from dagrun.plans.read_plan import read_plan
 
 PLAN: dict[str, Any] = {
     "goal": "Count the rows",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dagrun.errors import PlanRefused
-from dagrun.graph.reading import read_plan
+from dagrun.plans.read_plan import read_plan
 
 
 @pytest.mark.parametrize(

@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 
 import dagrun
 from dagrun import Brief, Plan, Policy, Question, Step
+from dagrun.cli.terminal.event_lines import as_dict
 from dagrun.errors import shorten
-from dagrun.executors.llm_tool import llm_tool
 from dagrun.llm.openai_model import OpenAIModel
-from dagrun.model.clean_log import CleanLogger
-from dagrun.model.codec import decode, encode
+from dagrun.model.codec.event_codec import decode, encode
 from dagrun.model.event import AttemptEnded, Event, Progress
 from dagrun.model.outcome import State
-from dagrun.model.redaction import UNSHOWN, Redactor, redact_record, written
-from dagrun.model.secret import Secrets
-from dagrun.model.showing import as_dict
+from dagrun.model.redaction.logs import CleanLogger
+from dagrun.model.redaction.redactor import UNSHOWN, Redactor, redact_record, written
+from dagrun.model.secrets.secret import Secrets
 from dagrun.model.value import Unavailable
+from dagrun.model_tools.llm_tool import llm_tool
 from dagrun.testing import FakeModelServer
 from leaky_tools import FORMS, TOOLS, VALUE, WAYS, traces_in
 

@@ -8,10 +8,10 @@ import pytest
 
 import dagrun
 from dagrun import Plan, Policy, Step
-from dagrun.model.codec import encode
+from dagrun.model.codec.event_codec import encode
 from dagrun.model.event import Event
-from dagrun.model.redaction import HIDDEN, NOTHING
-from dagrun.model.shapes import Personal, is_secret_name, without_personal, without_tokens
+from dagrun.model.redaction.redactor import HIDDEN, NOTHING
+from dagrun.model.secrets.patterns import Personal, is_secret_name, without_personal, without_tokens
 
 pytestmark = pytest.mark.anyio
 

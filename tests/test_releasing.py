@@ -11,10 +11,10 @@ from typing import Any, SupportsIndex
 import pytest
 
 from dagrun import Add, Drop, Plan, Policy, Replace, Step
-from dagrun.graph.check import check_plan
+from dagrun.checks.check_plan import check_plan
+from dagrun.checks.waves import in_waves
 from dagrun.graph.node import Node
-from dagrun.graph.releasing import ReleasingGraph
-from dagrun.graph.waves import in_waves
+from dagrun.graph.released_outputs import ReleasingGraph
 from dagrun.model.event import DraftEnded, DraftStarted, ReplanEnded, ReplanRequested, StepSettled
 from dagrun.model.outcome import Recovery, State
 from dagrun.model.value import RELEASED, encode

@@ -20,7 +20,7 @@ from catching import Parts, survivors
 from crashing import crash_everywhere
 from dagrun import Drop, Replace
 from dagrun.graph.fold import state_hash
-from dagrun.graph.releasing import ReleasingGraph, drop_values
+from dagrun.graph.released_outputs import ReleasingGraph, drop_values
 from dagrun.model.event import ReplanEnded, ReplanRequested, RunReopened
 from dagrun.model.outcome import Recovery
 from dagrun.model.value import RELEASED

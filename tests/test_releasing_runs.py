@@ -12,7 +12,7 @@ import pytest
 import dagrun
 from dagrun import MemoryJournal, Plan, Policy, Replace, Step, ToolContext
 from dagrun.graph.fold import state_hash
-from dagrun.model.codec import decode
+from dagrun.model.codec.event_codec import decode
 from dagrun.model.event import AttemptEnded, Event, RunStarted
 from dagrun.model.tool import make_tool
 from dagrun.model.value import RELEASED

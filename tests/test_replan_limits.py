@@ -22,7 +22,7 @@ from dagrun import (
     Toolbox,
     ToolError,
 )
-from dagrun.decide.governor import fingerprint_of, signature_of
+from dagrun.decide.replanning import fingerprint_of, signature_of
 from replans import Thinker, endings, fails, instead, nap, patch, run, uses
 from small_tools import AT_ONCE, ONCE, near, scripted, states, toolset
 

@@ -10,7 +10,7 @@ import pytest
 import dagrun
 from dagrun import ContractError, Critic, Plan, Policy, RubricCritic, State, Status, Step
 from dagrun.errors import ModelError
-from dagrun.llm.request import Usage
+from dagrun.llm.language_model import Usage
 from dagrun.model.outcome import ErrorKind, Outcome
 from dagrun.model.value import encode
 from scripted_model import Said, ScriptedModel

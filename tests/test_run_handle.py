@@ -11,6 +11,7 @@ import pytest
 
 import dagrun
 from dagrun import Condition, Plan, Policy, State, Status, Step, ToolContext
+from dagrun.cli.terminal.event_lines import as_dict
 from dagrun.errors import ContractError, PlanRefused, StepNotFound
 from dagrun.model.event import (
     AttemptEnded,
@@ -22,7 +23,6 @@ from dagrun.model.event import (
     RunStarted,
     StepSettled,
 )
-from dagrun.model.showing import as_dict
 from dagrun.model.tool import make_tool
 from dagrun.runtime.run import Run
 from small_tools import near, run, states, toolset

@@ -14,9 +14,8 @@ import pytest
 from dagrun.api import run
 from dagrun.model.event import AttemptEnded, Event
 from dagrun.model.plan import Plan, Step
-from dagrun.runtime.last_look import LastLook
-from dagrun.runtime.skips import Skips
-from dagrun.runtime.sweep import Sweep
+from dagrun.runtime.record.portions import LastLook, Skips
+from dagrun.runtime.steps.finish import Sweep
 from fuzz import run_case
 from graphs import work
 from random_cases import make_case

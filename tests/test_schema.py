@@ -11,13 +11,12 @@ import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from checking import TOOLBOX, TOOLS, errors, refusal
+from dagrun.checks.check_plan import check_plan
 from dagrun.errors import PlanRefused
-from dagrun.graph.answer_text import read_answer
-from dagrun.graph.check import check_plan
-from dagrun.graph.next_step import read_next
-from dagrun.graph.reading import read_plan
-from dagrun.graph.schema import next_step_schema, patch_schema, plan_schema, toolset_schema
 from dagrun.model.toolbox import Toolbox
+from dagrun.plans.model_answers import read_answer, read_next
+from dagrun.plans.plan_schemas import next_step_schema, patch_schema, plan_schema, toolset_schema
+from dagrun.plans.read_plan import read_plan
 
 PLAN = plan_schema()
 STRICT = toolset_schema(TOOLBOX)

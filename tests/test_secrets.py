@@ -21,12 +21,11 @@ from dagrun import (
     Step,
     Toolbox,
 )
-from dagrun.executors.agent_tool import agent_tool
-from dagrun.graph.check import find_problems
-from dagrun.graph.handles import with_handles
-from dagrun.graph.schema import toolset_schema
-from dagrun.model.secret import MIN_LENGTH, AnySecret, Secret, Secrets, env
+from dagrun.checks.check_plan import find_problems
+from dagrun.model.secrets.secret import MIN_LENGTH, AnySecret, Secret, Secrets, env
 from dagrun.model.tool import make_tool, tool
+from dagrun.model_tools.agent_tool import agent_tool
+from dagrun.plans.plan_schemas import toolset_schema, with_handles
 from scripted_model import ScriptedModel
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 import dagrun
 from dagrun import Brief, ContractError, Plan, PlanRefused, Policy, Step, ToolContext
-from dagrun.model.secret import Secrets
+from dagrun.model.secrets.secret import Secrets
 from dagrun.model.tool import tool
 from dagrun.model.toolbox import AnyTool
 from process_tools import gives_a_secret, raises_a_secret, reports_a_secret

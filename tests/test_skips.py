@@ -16,9 +16,8 @@ from dagrun import Add, Answer, MemoryJournal, Patch, Plan, Policy, Run, RunResu
 from dagrun.errors import SpliceRefused
 from dagrun.model.event import Event, GoalChanged, ReplanRequested, StepSettled
 from dagrun.model.tool import make_tool
-from dagrun.runtime.last_look import LastLook
-from dagrun.runtime.skips import Skips
-from dagrun.runtime.sweep import Sweep
+from dagrun.runtime.record.portions import LastLook, Skips
+from dagrun.runtime.steps.finish import Sweep
 from keeping import Keeping
 from replans import Thinker
 from small_tools import ONCE, near, toolset
@@ -394,6 +393,6 @@ CAUGHT_BY: dict[type[Skips], Callable[..., Any]] = {
 
 @pytest.mark.parametrize("mutant", CAUGHT_BY, ids=lambda mutant: mutant.__name__)
 async def test_mutants_are_caught(mutant: type[Skips], small_portions: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagrun.runtime.record.Skips", mutant)
+    monkeypatch.setattr("dagrun.runtime.record.record.Skips", mutant)
     with pytest.raises((AssertionError, TimeoutError, pytest.fail.Exception)), anyio.fail_after(60):
         await CAUGHT_BY[mutant](None)

@@ -23,8 +23,8 @@ from dagrun import (
     StepSettled,
     ToolError,
 )
+from dagrun.cli.terminal.event_lines import as_dict
 from dagrun.errors import SpliceRefused
-from dagrun.model.showing import as_dict
 from dagrun.model.tool import make_tool
 from dagrun.runtime.run import Run
 from dagrun.testing import StandIn

@@ -11,7 +11,7 @@ from dagrun import Add, Drop, Replace, RetryRule, Status, Step, ToolContext, Too
 from dagrun.errors import SpliceRefused
 from dagrun.model.tool import make_tool
 from dagrun.model.toolbox import AnyTool
-from dagrun.runtime.attempt import idempotency_key
+from dagrun.runtime.steps.attempt import idempotency_key
 from replans import Thinker, fails, nap, patch, start, uses
 from small_tools import near, scripted, states
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dagrun.decide.status import NO_APPROVER, Ended, Tally, is_bad, status_of
+from dagrun.decide.run_status import NO_APPROVER, Ended, Tally, is_bad, status_of
 from dagrun.model.outcome import State, Status
 
 

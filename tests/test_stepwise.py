@@ -22,7 +22,7 @@ from dagrun import (
     Trigger,
     TriggerKind,
 )
-from dagrun.graph.schema import next_step_schema
+from dagrun.plans.plan_schemas import next_step_schema
 from scripted_model import Said, ScriptedModel
 from test_prompts import blocks, brief_of
 

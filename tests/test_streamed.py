@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from checking import TOOLBOX, places
 from dagrun.errors import CannotPlan, PlanRefused
-from dagrun.graph.reading import read_plan
-from dagrun.graph.streamed import Dialect, PlanReader
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import PlanLimits
+from dagrun.plans.plan_stream import Dialect, PlanReader
+from dagrun.plans.read_plan import read_plan
 from judged_answers import end_of
 
 ADD: dict[str, Any] = {"id": "a", "tool": "add", "args": {"a": 1}}

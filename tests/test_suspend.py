@@ -28,7 +28,7 @@ from dagrun import (
     ToolError,
 )
 from dagrun.errors import ContractError, QuestionNotFound
-from dagrun.model.codec import decode
+from dagrun.model.codec.event_codec import decode
 from dagrun.model.event import (
     AttemptEnded,
     AttemptStarted,
@@ -39,7 +39,7 @@ from dagrun.model.event import (
     RunStarted,
     RunSuspended,
 )
-from dagrun.model.letters import AnswerLetter
+from dagrun.model.question import AnswerLetter
 from dagrun.model.tool import make_tool
 from dagrun.model.toolbox import AnyTool
 from dagrun.testing import StandIn

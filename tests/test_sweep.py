@@ -15,10 +15,10 @@ from anyio.lowlevel import checkpoint
 import dagrun
 from crash_process import RUN
 from dagrun import MemoryJournal, Plan, Policy, RunResult, Step
-from dagrun.model.brief import Brief
 from dagrun.model.patch import Add
+from dagrun.model.planner import Brief
 from dagrun.model.tool import make_tool
-from dagrun.runtime.sweep import Sweep
+from dagrun.runtime.steps.finish import Sweep
 from keeping import Keeping
 from small_tools import near, states, toolset
 
@@ -299,7 +299,7 @@ MUTANTS = (AllAtOnce, TakesAlong)
 async def test_mutants_are_caught(
     mutant: type[Sweep], monkeypatch: pytest.MonkeyPatch, anyio_backend_name: str
 ) -> None:
-    monkeypatch.setattr("dagrun.runtime.finish.Sweep", mutant)
+    monkeypatch.setattr("dagrun.runtime.steps.finish.Sweep", mutant)
     with pytest.raises(AssertionError):
         await _all_of_it(monkeypatch, anyio_backend_name)
 

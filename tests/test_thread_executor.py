@@ -12,14 +12,14 @@ import pytest
 
 from calls import Reported, make_call
 from dagrun.errors import StepCancelled, ValueRefused
-from dagrun.executors.pool import make_executors
-from dagrun.executors.thread import ThreadExecutor
-from dagrun.model.context import ToolContext
+from dagrun.executors.executors import make_executors
+from dagrun.executors.threads import ThreadExecutor
+from dagrun.model.executor import CallFailed, StillRunning
 from dagrun.model.outcome import ErrorKind
 from dagrun.model.policy import Policy
-from dagrun.model.protocols import CallFailed, StillRunning
 from dagrun.model.tool import make_tool
-from dagrun.runtime.drive import Suspended
+from dagrun.model.tool_context import ToolContext
+from dagrun.runtime.coroutine_driver import Suspended
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 

@@ -7,7 +7,7 @@ import networkx as nx
 import pytest
 
 import dagrun
-from dagrun.graph.waves import generations, in_waves
+from dagrun.checks.waves import generations, in_waves
 from dagrun.model.outcome import State
 from dagrun.runtime.result import RunResult
 from graphs import Graph, make_graph, work

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from checking import TOOLBOX, find
-from dagrun.cli.worksheet import worksheet_lines
-from dagrun.graph.worksheet import QUESTIONS, Safe, StepSheet, Worksheet, worksheet_of
+from dagrun.checks.worksheet import QUESTIONS, Safe, StepSheet, Worksheet, worksheet_of
+from dagrun.cli.terminal.worksheet_text import worksheet_lines
 from dagrun.model.outcome import TriggerKind
 from dagrun.model.policy import ApprovalRule, Policy
 from dagrun.model.tool import tool

@@ -7,10 +7,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dagrun.graph.frontier import Cap, Frontier
-from dagrun.graph.live import LiveGraph
+from dagrun.graph.caps import Cap
+from dagrun.graph.frontier import Frontier
+from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
-from dagrun.graph.patch import Splicer
+from dagrun.graph.patches.check_patch import Splicer
 from dagrun.model.event import (
     Event,
     GoalChanged,

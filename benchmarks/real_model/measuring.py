@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import dagrun
 from dagrun import Event, Policy, RunResult
-from dagrun.llm.request import LanguageModel, Reply, Request
-from dagrun.model.brief import Planner
+from dagrun.llm.language_model import LanguageModel, Reply, Request
 from dagrun.model.event import DraftEnded, PatchRefused, ReplanEnded
 from dagrun.model.outcome import State, Status
+from dagrun.model.planner import Planner
 from real_model.goals import TOOLS, Goal, is_held
 
 # That of the demo: only the first plan, and its one repair, are measured.

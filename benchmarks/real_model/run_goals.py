@@ -33,8 +33,8 @@ from typing import Any, Final, Literal
 import anyio
 
 import environment
+from dagrun.llm.language_model import Structure
 from dagrun.llm.openai_model import OpenAIModel
-from dagrun.llm.request import Structure
 from dagrun.planners.model_planner import ModelPlanner
 from dagrun.planners.prompts import PROMPT_VERSION
 from real_model.goals import GOALS, Goal

@@ -2,10 +2,9 @@
 
 from dagrun.api.checking import AnyPlan, Inputs, check
 from dagrun.api.engine import Engine
-from dagrun.api.going_on import resume, retry
 from dagrun.api.options import RunOptions
 from dagrun.api.replaying import Replayed, replay
-from dagrun.api.running import draft, run, run_sync, start
+from dagrun.api.running import draft, resume, retry, run, run_sync, start
 
 __all__ = [
     "AnyPlan",

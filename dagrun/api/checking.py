@@ -8,14 +8,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
+from dagrun.checks.check_plan import check_plan
+from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.errors import ContractError
-from dagrun.graph.check import check_plan
-from dagrun.graph.checked import CheckedPlan
-from dagrun.graph.reading import read_plan
 from dagrun.model.plan import Plan
 from dagrun.model.policy import Policy
-from dagrun.model.secret import AnySecret, Secrets, secrets_from
+from dagrun.model.secrets.secret import AnySecret, Secrets, secrets_from
 from dagrun.model.toolbox import Toolbox, Tools
+from dagrun.plans.read_plan import read_plan
 
 AnyPlan: TypeAlias = Plan | CheckedPlan | str | bytes | Path
 Inputs: TypeAlias = Mapping[str, Any]

@@ -15,32 +15,30 @@ import anyio
 from anyio.abc import TaskGroup
 
 from dagrun.api.checking import AnyPlan, Inputs, check
-from dagrun.api.opening import opening_of
+from dagrun.api.learned_durations import Memory
 from dagrun.api.options import Options, ResumeOptions, RetryOptions, RunOptions
-from dagrun.api.past import taken_up
-from dagrun.api.remembering import Memory
+from dagrun.api.record_opening import opening_of
+from dagrun.api.resuming import taken_up
 from dagrun.api.retrying import TakenOver, failed_part
+from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.decide.durations import Durations
-from dagrun.decide.hedge_share import HedgeShare
+from dagrun.decide.hedging import HedgeShare
 from dagrun.errors import ContractError, PlanRefused, RunFailed, ValueRefused
-from dagrun.executors.pool import Executors
+from dagrun.executors.executors import Executors
 from dagrun.graph.budget import Budget
-from dagrun.graph.checked import CheckedPlan
-from dagrun.graph.collecting import MANY, full_collections_put_off
-from dagrun.graph.frontier import Cap
+from dagrun.graph.caps import Cap
 from dagrun.model.event import Event
+from dagrun.model.executor import Executor
 from dagrun.model.journal import Journal, Tape
 from dagrun.model.policy import Policy
-from dagrun.model.protocols import Executor
 from dagrun.model.value import Stored, encode, to_json
 from dagrun.runtime.artifacts import ArtifactFolder
-from dagrun.runtime.aside import aside, weight_of
-from dagrun.runtime.jitter import random_of
-from dagrun.runtime.learning import learns
-from dagrun.runtime.machine import Setup, with_state
-from dagrun.runtime.observers import Callback
+from dagrun.runtime.large_plans import MANY, aside, full_collections_put_off, weight_of
+from dagrun.runtime.record.event_log import Callback
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
+from dagrun.runtime.run_parts import Setup, random_of, with_state
+from dagrun.runtime.steps.call_durations import learns
 
 # The engines that the running code is a tool of: the one that called it, and those around that one.
 _ENGINES: ContextVar[frozenset[Engine]] = ContextVar("dagrun engines", default=frozenset())

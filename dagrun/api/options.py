@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from dagrun.api.checking import AnyPlan, AnySecrets, Inputs, check, must_be, toolbox_of
+from dagrun.checks.checked_plan import CheckedPlan, empty_plan
 from dagrun.decide.durations import Durations
 from dagrun.errors import ContractError
-from dagrun.graph.checked import CheckedPlan, empty_plan
-from dagrun.model.brief import Planner, must_be_planner
+from dagrun.model.critic import Critic
 from dagrun.model.event import Event
+from dagrun.model.executor import Executor
 from dagrun.model.journal import Journal
+from dagrun.model.planner import Planner, must_be_planner
 from dagrun.model.policy import Policy
-from dagrun.model.protocols import Executor
 from dagrun.model.question import Approver
-from dagrun.model.redaction import Hook
-from dagrun.model.secret import NO_SECRETS, secrets_from
+from dagrun.model.redaction.redactor import Hook
+from dagrun.model.secrets.secret import NO_SECRETS, secrets_from
 from dagrun.model.toolbox import Tools, hint
-from dagrun.model.verdict import Critic
 
 
 class HostOptions(TypedDict, total=False):

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dagrun.checks.tool_contracts import checked_from, recorded_toolbox
 from dagrun.errors import JournalDamaged
-from dagrun.graph.building import build
-from dagrun.graph.contracts import checked_from, recorded_toolbox
-from dagrun.graph.critical import Expected
+from dagrun.graph.build import build
 from dagrun.graph.fold import fold, state_hash
-from dagrun.graph.history import PlanHistory
-from dagrun.graph.live import LiveGraph
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.longest_paths import Expected
+from dagrun.graph.plan_history import PlanHistory
+from dagrun.model.codec.event_codec import events_of
 from dagrun.model.event import Event, RunEnded, RunStarted
 from dagrun.model.journal import Journal
-from dagrun.model.opening import Opening
 from dagrun.model.outcome import State, Status
 from dagrun.model.question import Question
-from dagrun.model.records import events_of
+from dagrun.model.run_opening import Opening
 from dagrun.runtime.result import StepResults
 
 

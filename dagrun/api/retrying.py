@@ -2,31 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import anyio
+from pydantic import ValidationError
 
-from dagrun.api.carried_files import are_there, bring, files_named
 from dagrun.api.checking import toolbox_of
 from dagrun.api.options import Options, RetryOptions, must_fit
-from dagrun.api.past import opening_at_end
 from dagrun.api.replaying import Replayed, replayed
+from dagrun.api.resuming import opening_at_end
+from dagrun.checks.check_plan import check_plan
+from dagrun.checks.checked_plan import CheckedPlan
+from dagrun.checks.tool_contracts import differences
+from dagrun.checks.waves import in_waves
 from dagrun.errors import CannotResume, JournalFailed
-from dagrun.graph.check import check_plan
-from dagrun.graph.checked import CheckedPlan
-from dagrun.graph.contracts import differences
 from dagrun.graph.node import Node
-from dagrun.graph.waves import in_waves
+from dagrun.model.artifact import Artifact
+from dagrun.model.codec.event_codec import events_of
+from dagrun.model.executor import Executor
 from dagrun.model.outcome import State, Status
 from dagrun.model.policy import Policy
-from dagrun.model.protocols import Executor
-from dagrun.model.records import events_of
-from dagrun.model.secret import secrets_from
+from dagrun.model.secrets.secret import secrets_from
 from dagrun.model.value import Stored, Unavailable, decode
 from dagrun.runtime.artifacts import ArtifactFolder
-from dagrun.runtime.record import Record
+from dagrun.runtime.record.record import Record
+
+
+def files_named(value: Stored) -> frozenset[str]:
+    """The names of the files that a value of a step names, by artifacts anywhere in it."""
+    if isinstance(value, Unavailable) or (isinstance(value, bytes) and b'"sha256"' not in value):
+        return frozenset()
+    return frozenset(_found(decode(value)))
+
+
+def _found(value: Any) -> Iterator[str]:
+    if isinstance(value, list):
+        for part in value:
+            yield from _found(part)
+    elif isinstance(value, dict):
+        if value.keys() == Artifact.model_fields.keys() and (artifact := _artifact(value)) is not None:
+            yield artifact.sha256
+        for part in value.values():
+            yield from _found(part)
+
+
+def _artifact(value: dict[str, Any]) -> Artifact | None:
+    try:
+        return Artifact.model_validate(value)
+    except ValidationError:
+        return None
+
+
+def are_there(names: frozenset[str], source: Path | None) -> bool:
+    """Whether all of the files are in the folder *source*."""
+    return not names or (source is not None and all((source / name).is_file() for name in names))
+
+
+def bring(names: frozenset[str], source: Path, target: ArtifactFolder) -> None:
+    """Put the files into the folder of the new run: as another name for the same file, or else as a copy.
+
+    Raises:
+        OSError: A file cannot be read, or not be written there.
+    """
+    folder = target.folder
+    for name in sorted(names):
+        if (folder / name).exists() or not (source / name).is_file():
+            continue
+        try:
+            os.link(source / name, folder / name, follow_symlinks=False)
+        except OSError:  # another disk, say
+            target.save(source / name)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -28,15 +28,15 @@ def main(args: Sequence[str] | None = None) -> int:
 def _call(args: Sequence[str]) -> int:
     import click
 
-    from dagrun.cli.commands import cli
-    from dagrun.cli.secrecy_state import STATE
+    from dagrun.cli.command_table import cli
+    from dagrun.cli.terminal.hidden_secrets import STATE
     from dagrun.errors import DagrunError
 
     STATE.forget()
     try:
         code = cli.main(args, prog_name="dagrun", standalone_mode=False, obj=tuple(args))
     except (click.ClickException, DagrunError) as error:
-        from dagrun.cli.problems import report
+        from dagrun.cli.terminal.user_errors import report
 
         return report(error, as_json="--json" in args, as_line=any(a.startswith("--events") for a in args))
     except click.Abort:

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from dagrun.cli.problems import BadInput
+from dagrun.cli.terminal.user_errors import BadInput
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dagrun.critics.scope import Scope
+from dagrun.critics.step_filter import Scope
 from dagrun.errors import ContractError, shorten
+from dagrun.model.critic import Verdict
 from dagrun.model.outcome import Outcome
 from dagrun.model.plan import Step
 from dagrun.model.reference import BadReference, parse_path
 from dagrun.model.value import describe, dig
-from dagrun.model.verdict import Verdict
 
 
 class CountCritic(Scope):

@@ -8,15 +8,15 @@ from typing import Annotated, Any, Final
 import anyio
 from pydantic import BaseModel, ConfigDict, Field
 
-from dagrun.critics.scope import Scope
+from dagrun.critics.step_filter import Scope
 from dagrun.errors import ContractError, ModelError
-from dagrun.llm.forms import ask_in_form
+from dagrun.llm.language_model import Form, LanguageModel, Message, Request, must_be_counts, must_be_model
 from dagrun.llm.quoting import DATA_RULE, block
-from dagrun.llm.request import Form, LanguageModel, Message, Request, must_be_counts, must_be_model
+from dagrun.llm.structured_answers import ask_in_form
+from dagrun.model.critic import Verdict
 from dagrun.model.outcome import Outcome
 from dagrun.model.plan import Step
 from dagrun.model.value import to_json
-from dagrun.model.verdict import Verdict
 
 RULES: Final = """\
 You judge what one step of a program has given. You change nothing and you call nothing: you give marks, and others \
@@ -73,7 +73,7 @@ class RubricCritic(Scope):
         ContractError: The rubric is empty, or a number makes no sense.
 
     Example:
-        >>> from dagrun.llm.request import LanguageModel
+        >>> from dagrun.llm.language_model import LanguageModel
         >>> def critic(model: LanguageModel) -> RubricCritic:
         ...     rubric = {"complete": "It names all four regions.", "sober": "It draws no conclusion without a number."}
         ...     return RubricCritic(model, rubric, least=0.8, tools=["summarise"])

@@ -6,12 +6,12 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from dagrun.critics.scope import Scope
+from dagrun.critics.step_filter import Scope
 from dagrun.errors import ContractError
-from dagrun.model.callables import refuse_async
+from dagrun.model.critic import Verdict
 from dagrun.model.outcome import Outcome
 from dagrun.model.plan import Step
-from dagrun.model.verdict import Verdict
+from dagrun.model.signature import refuse_async
 
 Rule: TypeAlias = Callable[[Any], "bool | str | Verdict | None"]
 

@@ -10,14 +10,14 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
-from dagrun.critics.scope import Scope
+from dagrun.critics.step_filter import Scope
 from dagrun.errors import ContractError, MissingExtra, shorten
+from dagrun.model.critic import Verdict
 from dagrun.model.outcome import Outcome
 from dagrun.model.plan import Step
 from dagrun.model.reference import path_text
 from dagrun.model.signature import explain
 from dagrun.model.value import Stored, decode, describe, to_json
-from dagrun.model.verdict import Verdict
 
 # What is wrong with a stored value; nothing if all is well.
 _Check: TypeAlias = Callable[[Stored], str]

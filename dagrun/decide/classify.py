@@ -10,8 +10,8 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from dagrun.errors import ModelError, OverCeiling, StepCancelled, ToolError, ValueRefused, shorten
+from dagrun.model.executor import CallFailed, ResultRefused, StillRunning, WorkerDied
 from dagrun.model.outcome import ErrorKind, Failure
-from dagrun.model.protocols import CallFailed, ResultRefused, StillRunning, WorkerDied
 from dagrun.model.signature import explain
 from dagrun.model.tool import Tool
 

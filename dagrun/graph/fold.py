@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from dagrun.errors import JournalDamaged
 from dagrun.graph.frontier import Frontier
-from dagrun.graph.live import LiveGraph
+from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
-from dagrun.graph.patch import Origin, Splicer
-from dagrun.graph.releasing import as_released, keep_values
+from dagrun.graph.patches.check_patch import Origin, Splicer
+from dagrun.graph.released_outputs import as_released, keep_values
 from dagrun.model.event import Event, Spliced
 from dagrun.model.outcome import Attempt
 from dagrun.model.patch import Patch
@@ -43,8 +43,6 @@ def fold(graph: LiveGraph, recorded: Iterable[Event], run_id: str) -> None:
 
 class _Nowhere(Frontier):
     """Where ready steps go while nobody takes them: a step may become ready again and again."""
-
-    may_count_later = False
 
     __slots__ = ()
 

@@ -5,61 +5,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+from typing import Final, TypeAlias
 
+from dagrun.graph.caps import Cap
+from dagrun.graph.node import Node
 from dagrun.model.outcome import State
 
-if TYPE_CHECKING:
-    from dagrun.graph.fans import Fan
-    from dagrun.graph.node import Node
-
-    # Nodes do not compare: priority, place in the plan and, of a for_each, the element always tell two apart.
-    Entry: TypeAlias = tuple[float, int, int, Node]
+# Nodes do not compare: priority, place in the plan and, of a for_each, the element always tell two apart.
+Entry: TypeAlias = tuple[float, int, int, Node]
 
 _READY: Final = State.READY
-
-
-class Cap:
-    """A limit on steps that run at once: a counter, the steps that it keeps back, and the runs that wait for room.
-
-    Where runs share a cap, each stands in line for one slot at a time, so that a long run cannot starve a short one.
-    """
-
-    __slots__ = ("limit", "parked", "promised", "used", "waiting")
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.used = 0
-        self.parked: list[Entry] = []
-        self.waiting: dict[Frontier, Callable[[], object]] = {}
-        self.promised: set[Frontier] = set()
-
-    @property
-    def is_full(self) -> bool:
-        """Whether nothing more may start under it."""
-        return self.used >= self.limit
-
-    def free_for(self, frontier: Frontier) -> int:
-        """How many slots *frontier* may take: what is promised to others is taken already."""
-        return self.limit - self.used - len(self.promised) + (frontier in self.promised)
-
-    def release(self) -> None:
-        """Give one slot back."""
-        self.used -= 1
-        self.offer()
-
-    def offer(self) -> None:
-        """Promise what is free to those who wait, in the order of asking, and tell them."""
-        while self.waiting and self.used + len(self.promised) < self.limit:
-            first = next(iter(self.waiting))
-            self.promised.add(first)
-            self.waiting.pop(first)()
-
-    def decline(self, frontier: Frontier) -> None:
-        """Pass on what was promised to *frontier*, which has no use for it."""
-        if frontier in self.promised:
-            self.promised.remove(frontier)
-            self.offer()
 
 
 class Frontier:
@@ -75,13 +30,10 @@ class Frontier:
 
     Attributes:
         on_room: Called when there is room again under the total cap, if that is shared with other runs; else `None`.
-        may_count_later: Whether somebody takes steps from here, and counts what a fan stands for.
         elsewhere: Lists of others in which steps wait that are ready: what is withdrawn leaves them as well.
     """
 
-    may_count_later: ClassVar[bool] = True
-
-    __slots__ = ("_fans", "_heap", "_queue", "_total", "elsewhere", "on_room", "priorities")
+    __slots__ = ("_heap", "_queue", "_total", "elsewhere", "on_room", "priorities")
 
     def __init__(
         self,
@@ -91,15 +43,13 @@ class Frontier:
         self._total = total
         self.priorities = priorities
         self.on_room: Callable[[], object] | None = None
-        self._queue: deque[Any] = deque()  # steps; and fans, of which the steps are not known yet
+        self._queue: deque[Node] = deque()
         self._heap: list[Entry] = []
         self.elsewhere: list[list[Node]] = []
-        self._fans = 0
 
     @property
     def is_empty(self) -> bool:
         """Whether no step lies here that could still be taken, now or when there is room for it."""
-        self.count_all()
         while self._queue and self._queue[0].state is not _READY:
             self._queue.popleft()
         while self._heap and self._heap[0][-1].state is not _READY:
@@ -112,39 +62,6 @@ class Frontier:
             self._queue.append(node)
         else:
             heappush(self._heap, self._entry(node, self.priorities))
-
-    def push_fan(self, fan: Fan) -> None:
-        """Add what waits for a step that has succeeded; it is counted when its turn comes, in portions."""
-        self._fans += 1
-        self._queue.append(fan)
-
-    def count_all(self) -> None:
-        """Have all counted that waits for such steps: each that is ready gets the place that it has in the line."""
-        if not self._fans:
-            return
-        line, self._queue, self._fans = self._queue, deque(), 0
-        for found in line:
-            if found.state is None:
-                self._queue.extend(found.count_rest())
-            else:
-                self._queue.append(found)
-
-    @property
-    def is_counting(self) -> bool:
-        """Whether there are steps that may turn out to be ready when the next of them are counted."""
-        return self._fans > 0
-
-    def _tell(self, fan: Fan) -> bool:
-        """Count a portion of *fan*, which was the first in line; say whether any of it is ready."""
-        ready = fan.count_some()
-        if not fan.is_open:
-            self._fans -= 1
-        elif ready:
-            self._queue.appendleft(fan)
-        else:  # others need not wait for it
-            self._queue.append(fan)
-        self._queue.extendleft(reversed(ready))
-        return bool(ready)
 
     @staticmethod
     def _entry(node: Node, priorities: Mapping[str, float]) -> Entry:
@@ -199,7 +116,6 @@ class Frontier:
     def rank(self, priorities: dict[str, float]) -> None:
         """Go by *priorities* from now on: the first cap has come."""
         self.priorities = priorities
-        self.count_all()
         waiting, self._queue = self._queue, deque()
         for node in waiting:
             self.push(node)
@@ -230,20 +146,8 @@ class Frontier:
                 node: Node = queue.popleft()
                 if node.state is _READY:
                     return node
-                if node.state is None and not self._tell(node):
-                    return self._take_behind()
             return None
         return self._take_best()
-
-    def _take_behind(self) -> Node | None:
-        """Give the first that is ready in the line, and count nothing more before the loop had its turn."""
-        for _ in range(len(self._queue)):
-            node: Node = self._queue.popleft()
-            if node.state is _READY:
-                return node
-            if node.state is None:
-                self._queue.append(node)
-        return None
 
     def _take_best(self) -> Node | None:
         total = self._total

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dagrun.graph.checked import CheckedPlan, CheckedStep
-from dagrun.graph.frontier import Cap
+from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
+from dagrun.graph.caps import Cap
+from dagrun.model.critic import Verdict
 from dagrun.model.event import StepSettled
 from dagrun.model.outcome import Attempt, Recovery, State
 from dagrun.model.toolbox import AnyTool
 from dagrun.model.value import Stored
-from dagrun.model.verdict import Verdict
 
 _WAITING: Final = State.WAITING
 _READY: Final = State.READY

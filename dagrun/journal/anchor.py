@@ -14,8 +14,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from dagrun.journal.chain import Fault
-from dagrun.journal.places import FILE_MODE, as_failure
+from dagrun.journal.hash_chain import Fault
+from dagrun.journal.run_folder import FILE_MODE, as_failure
 from dagrun.model.journal import Durability, Line
 
 SLOT: Final = 512  # bytes: a sector of a disk, which is written whole

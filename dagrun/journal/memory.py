@@ -11,10 +11,8 @@ from anyio.lowlevel import EventLoopToken, current_token
 
 from dagrun.decide.durations import Durations
 from dagrun.errors import JournalError, JournalFailed, OwnerLost, RunExists, RunHeld
-from dagrun.journal.chain import chained
-from dagrun.journal.letters import check_letter
-from dagrun.journal.names import check_run_id, no_such_run
-from dagrun.journal.reading import Readable
+from dagrun.journal.base import Readable, check_letter, check_run_id, no_such_run
+from dagrun.journal.hash_chain import chained
 from dagrun.model.journal import Durability, Held, Letter, Line
 from dagrun.runtime.backend import call_soon
 

@@ -8,11 +8,11 @@ from importlib.util import find_spec
 from typing import Any, Final, Literal
 
 from dagrun.errors import ContractError, MissingExtra
-from dagrun.llm.clients import Client, Clients, SdkClient, http_client, timeouts, tried
-from dagrun.llm.dialect import Choice
+from dagrun.llm.http_clients import Client, Clients, SdkClient, http_client, timeouts, tried
 from dagrun.llm.http_model import HttpModel, checked_options
+from dagrun.llm.language_model import Structure
 from dagrun.llm.prices import Prices, PriceTable
-from dagrun.llm.request import Structure
+from dagrun.llm.server_features import Choice
 
 # A server that needs no key gets this one: the library does not send calls without.
 _NO_KEY: Final = "none"

@@ -13,14 +13,14 @@ from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 from dagrun.errors import ContractError
-from dagrun.llm.clients import Clients
-from dagrun.llm.dialect import APIS, Choice, Dialect
-from dagrun.llm.exchange import exchange
-from dagrun.llm.faults import Fault
+from dagrun.llm.api_format import Asking, Reader, Way
+from dagrun.llm.call_errors import Fault
+from dagrun.llm.event_stream import exchange
+from dagrun.llm.http_clients import Clients
+from dagrun.llm.language_model import Reply, Request, Structure, Usage
 from dagrun.llm.prices import PriceTable
-from dagrun.llm.request import Reply, Request, Structure, Usage
-from dagrun.llm.speech import Asking, Reader, Way
-from dagrun.model.redaction import REDACTOR
+from dagrun.llm.server_features import APIS, Choice, Dialect
+from dagrun.model.redaction.redactor import REDACTOR
 from dagrun.model.usage import METER
 
 # What providers put around the messages: names of roles, the frame of a tool. Tokens; generous.

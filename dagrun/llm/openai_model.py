@@ -8,11 +8,11 @@ from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from dagrun.errors import ContractError
-from dagrun.llm.clients import Client, Clients, SdkClient, http_client, timeouts, tried
-from dagrun.llm.dialect import ApiName, Choice
+from dagrun.llm.http_clients import Client, Clients, SdkClient, http_client, timeouts, tried
 from dagrun.llm.http_model import HttpModel, checked_options
+from dagrun.llm.language_model import Structure
 from dagrun.llm.prices import Prices, PriceTable
-from dagrun.llm.request import Structure
+from dagrun.llm.server_features import ApiName, Choice
 
 _APIS: Final[dict[str, tuple[ApiName, ...]]] = {
     "auto": ("responses", "chat"),

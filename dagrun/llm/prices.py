@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dagrun.errors import ContractError
-from dagrun.llm.request import Usage
+from dagrun.llm.language_model import Usage
 from dagrun.model.signature import explain
 
 _MTOK: Final = 1_000_000

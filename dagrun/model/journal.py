@@ -1,7 +1,7 @@
 """Journals: where the records of runs are kept, so that a run that was killed can go on, and one that ended be read.
 
-A record is one line of JSON text. What it says is the business of `dagrun.model.codec`; a journal keeps texts in their
-order, chained by hashes, and knows who may add to them.
+A record is one line of JSON text. What it says is the business of `dagrun.model.codec.event_codec`; a journal keeps
+texts in their order, chained by hashes, and knows who may add to them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Line:
     Attributes:
         seq: 1 for the first of its run, then one more each.
         text: JSON, in UTF-8.
-        digest: Of this record and all before it, in hex; see `dagrun.journal.chain`.
+        digest: Of this record and all before it, in hex; see `dagrun.journal.hash_chain`.
     """
 
     seq: int

@@ -11,7 +11,7 @@ from dagrun.model.condition import Condition
 from dagrun.model.outcome import TriggerKind
 from dagrun.model.plan import Names, RetryRule, Seconds
 from dagrun.model.reference import BadReference
-from dagrun.model.shapes import Personal
+from dagrun.model.secrets.patterns import Personal
 
 Count = Annotated[int, Field(ge=1)]
 

@@ -17,8 +17,8 @@ from pydantic_core import SchemaValidator
 from typing_extensions import TypedDict
 
 from dagrun.errors import ContractError, ValueRefused, shorten
-from dagrun.model.context import ToolContext
-from dagrun.model.secret import Handle
+from dagrun.model.secrets.secret import Handle
+from dagrun.model.tool_context import ToolContext
 from dagrun.model.value import MAX_VALUE_BYTES, Stored, describe, encode
 
 _KEYWORDS: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -296,3 +296,20 @@ def summary_of(function: Callable[..., Any]) -> str:
 
 
 __all__ = ["Arguments", "Output", "arguments_of", "explain", "output_of", "summary_of"]
+
+
+def refuse_async(function: object, what: str) -> None:
+    """Refuse what is no plain function: where it is called, nothing would await its answer.
+
+    Args:
+        function: What the host gave.
+        what: What it is for, to begin the message with.
+
+    Raises:
+        ContractError: It is async, or cannot be called.
+    """
+    if not callable(function):
+        raise ContractError(f"{what} must be a function, got {type(function).__name__}")
+    # Of an object with `__call__`, it is that method which may be async.
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+        raise ContractError(f"{what} must be a plain function, not an async one")

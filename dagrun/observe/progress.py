@@ -11,13 +11,13 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from dagrun.errors import shorten
-from dagrun.model.call_event import PlannerCalled
 from dagrun.model.event import (
     AttemptEnded,
     AttemptStarted,
     DraftEnded,
     DraftStarted,
     Event,
+    PlannerCalled,
     Progress,
     QuestionAnswered,
     QuestionAsked,

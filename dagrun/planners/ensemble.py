@@ -6,9 +6,9 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable
 from typing import Any, Final
 
 from dagrun.errors import ContractError, PlanRefused, Problem
-from dagrun.model.brief import Brief, Planner, RevisedBy, Revision, must_be_planner
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
 from dagrun.model.plan import Plan
+from dagrun.model.planner import Brief, Planner, RevisedBy, Revision, must_be_planner
 
 # How a request has ended that the next one had better not leave to the same planner.
 _FAILED: Final = frozenset(("failed", "refused"))

@@ -7,17 +7,17 @@ from contextlib import aclosing
 from typing import Any, Final, get_args
 
 from dagrun.errors import ContractError
-from dagrun.graph.answer_text import read_answer
-from dagrun.graph.schema import patch_schema, toolset_schema
-from dagrun.graph.streamed import PlanReader
-from dagrun.llm.request import Form, LanguageModel, Request, must_be_counts, must_be_model
-from dagrun.model.brief import Brief, RevisedBy
+from dagrun.llm.language_model import Form, LanguageModel, Request, must_be_counts, must_be_model
 from dagrun.model.patch import Add, Patch
 from dagrun.model.plan import Plan, Step
+from dagrun.model.planner import Brief, RevisedBy
 from dagrun.model.policy import PlanLimits
-from dagrun.planners.asking import Answers, pieces_of, text_of, toolbox_of
-from dagrun.planners.examples import EXAMPLES, Dialect, Example
+from dagrun.planners.ask_model import Answers, pieces_of, text_of, toolbox_of
+from dagrun.planners.prompt_examples import EXAMPLES, Dialect, Example
 from dagrun.planners.prompts import PROMPT_VERSION, Kind, Prompt, prompt_for
+from dagrun.plans.model_answers import read_answer
+from dagrun.plans.plan_schemas import patch_schema, toolset_schema
+from dagrun.plans.plan_stream import PlanReader
 
 _PLAN_FORM: Final = ("create_plan", "A plan: the steps that reach the goal, or the reason why there is none.")
 _PATCH_FORM: Final = ("change_plan", "How the plan changes, or the reason why it cannot.")

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from dagrun.llm.language_model import Message
 from dagrun.llm.quoting import quote
-from dagrun.llm.request import Message
-from dagrun.model.brief import Brief
-from dagrun.planners.examples import (
+from dagrun.model.planner import Brief
+from dagrun.planners.prompt_examples import (
     EXAMPLES,
     NEXT_EXAMPLE,
     PATCH_EXAMPLE,

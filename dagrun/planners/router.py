@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from dagrun.errors import ContractError, NoRoute
-from dagrun.model.brief import Brief, Revision
-from dagrun.model.callables import refuse_async
 from dagrun.model.outcome import TriggerKind
 from dagrun.model.plan import Plan
+from dagrun.model.planner import Brief, Revision
+from dagrun.model.signature import refuse_async
 from dagrun.planners.static import Patches, StaticPlanner, keep, with_goal
 
 Matches: TypeAlias = Sequence[str] | Callable[[str, Any], bool]

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 from dagrun.errors import ContractError
-from dagrun.model.brief import Brief, Revision, Trigger
-from dagrun.model.callables import refuse_async
 from dagrun.model.patch import Patch
 from dagrun.model.plan import Plan
+from dagrun.model.planner import Brief, Revision, Trigger
+from dagrun.model.signature import refuse_async
 
 Patches: TypeAlias = Sequence[Revision] | Mapping[str, Patch | Plan] | Callable[[Brief], Revision]
 

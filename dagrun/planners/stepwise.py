@@ -7,17 +7,16 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from dagrun.errors import CannotPlan, shorten
-from dagrun.graph.next_step import Next, read_next
-from dagrun.graph.schema import next_step_schema
-from dagrun.llm.request import Form, LanguageModel, Request, must_be_counts, must_be_model
-from dagrun.model.brief import Brief, StepView
+from dagrun.llm.language_model import Form, LanguageModel, Request, must_be_counts, must_be_model
 from dagrun.model.outcome import State
-from dagrun.model.patch import Add, Patch
+from dagrun.model.patch import Add, Patch, use_instead
 from dagrun.model.plan import Step
+from dagrun.model.planner import Brief, StepView
 from dagrun.model.policy import PlanLimits
-from dagrun.model.rename import use_instead
-from dagrun.planners.asking import Answers, text_of, toolbox_of
+from dagrun.planners.ask_model import Answers, text_of, toolbox_of
 from dagrun.planners.prompts import prompt_for
+from dagrun.plans.model_answers import Next, read_next
+from dagrun.plans.plan_schemas import next_step_schema
 
 MAX_ID: Final = 48
 _FORM: Final = ("next_step", "The next step, or why there is none.")

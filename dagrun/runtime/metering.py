@@ -9,7 +9,7 @@ from typing import Final
 from dagrun.errors import OverCeiling, shorten
 from dagrun.graph.ledger import Ledger, ModelCall, Reservation
 from dagrun.model.usage import Charge
-from dagrun.runtime.record import Record
+from dagrun.runtime.record.record import Record
 from dagrun.runtime.upcalls import Upcalls
 
 _LOG: Final = logging.getLogger("dagrun.run")

@@ -4,20 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from dagrun.errors import Problem, RunFailed, ValueRefused
-from dagrun.graph.critical import remaining_paths, topological_order
-from dagrun.graph.history import PlanHistory
-from dagrun.graph.live import LiveGraph
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.longest_paths import remaining_paths, topological_order
 from dagrun.graph.node import Node
+from dagrun.graph.plan_history import PlanHistory
 from dagrun.model.artifact import ArtifactStore
+from dagrun.model.critic import Verdict
 from dagrun.model.outcome import Attempt, Failure, Recovery, State, Status
-from dagrun.model.redaction import Redactor
+from dagrun.model.redaction.redactor import Redactor
 from dagrun.model.usage import ModelUse
 from dagrun.model.value import RELEASED, Stored, decode, readable
-from dagrun.model.verdict import Verdict
-from dagrun.runtime.answer import answer_of
+
+# Each value in it is at most 1 MiB, but a plan can name as many of them as it likes.
+MAX_OUTPUT_BYTES: Final = 256 << 20
+
+
+def answer_of(graph: LiveGraph) -> Any:
+    """Give what the run answers: its plan says, or the outputs of its sinks are it.
+
+    Raises:
+        ValueRefused: It would take over 256 MiB of JSON.
+    """
+    if graph.output is not None:
+        try:
+            return decode(graph.output.fill(graph.look_up, MAX_OUTPUT_BYTES))
+        except LookupError:
+            return None
+    sinks = graph.sinks()
+    if len(sinks) == 1:
+        return readable(sinks[0].value)
+    return {node.id: readable(node.value) for node in sinks if node.state is State.SUCCEEDED}
 
 
 @dataclass(frozen=True, slots=True)

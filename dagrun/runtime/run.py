@@ -10,18 +10,18 @@ from anyio.abc import TaskGroup
 from dagrun.decide.durations import Durations
 from dagrun.errors import ContractError, Problem, SpliceRefused, StepNotFound
 from dagrun.graph.fold import fold
-from dagrun.graph.history import PlanHistory
-from dagrun.graph.patch import CheckedPatch
+from dagrun.graph.patches.apply_patch import CheckedPatch
+from dagrun.graph.plan_history import PlanHistory
 from dagrun.model.event import Event, RunResumed
 from dagrun.model.outcome import State, Status, TriggerKind
 from dagrun.model.patch import Consequence, Patch
 from dagrun.model.question import Answer, Question, answer_from
 from dagrun.model.toolbox import hint
 from dagrun.runtime.backend import let_others_run
-from dagrun.runtime.machine import Machine, Setup
-from dagrun.runtime.observers import DEFAULT_BUFFER, Observer, Subscription
-from dagrun.runtime.record import Record
+from dagrun.runtime.record.event_log import DEFAULT_BUFFER, Observer, Subscription
+from dagrun.runtime.record.record import Record
 from dagrun.runtime.result import RunResult, StepResults
+from dagrun.runtime.run_parts import Machine, Setup
 
 
 class Run:

@@ -10,11 +10,11 @@ import anyio
 from dagrun.decide.recovery import state_after_stop
 from dagrun.graph.ledger import Reservation
 from dagrun.graph.node import Node
-from dagrun.model.context import ToolContext
+from dagrun.model.critic import Verdict
+from dagrun.model.executor import ToolCall
 from dagrun.model.outcome import ErrorKind, Failure, Outcome, State
-from dagrun.model.protocols import ToolCall
+from dagrun.model.tool_context import ToolContext
 from dagrun.model.toolbox import AnyTool
-from dagrun.model.verdict import Verdict
 
 
 @dataclass(slots=True)

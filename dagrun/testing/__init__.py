@@ -10,23 +10,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dagrun.testing.model_server import FakeModelServer
-    from dagrun.testing.record import Call
-    from dagrun.testing.script import Answer, Fault
+    from dagrun.testing.model_server.calls import Call
+    from dagrun.testing.model_server.script import Answer, Fault
+    from dagrun.testing.model_server.server import FakeModelServer
     from dagrun.testing.stand_ins import StandIn, Takes
-    from dagrun.testing.virtual import VirtualClockLoop, run_virtual, virtual_backend
+    from dagrun.testing.virtual_clock import VirtualClockLoop, run_virtual, virtual_backend
 
 # The public names and where they live: who needs the clock does not pay for the server (PEP 562).
 _HOMES = {
-    "Answer": "dagrun.testing.script",
-    "Call": "dagrun.testing.record",
-    "FakeModelServer": "dagrun.testing.model_server",
-    "Fault": "dagrun.testing.script",
+    "Answer": "dagrun.testing.model_server.script",
+    "Call": "dagrun.testing.model_server.calls",
+    "FakeModelServer": "dagrun.testing.model_server.server",
+    "Fault": "dagrun.testing.model_server.script",
     "StandIn": "dagrun.testing.stand_ins",
     "Takes": "dagrun.testing.stand_ins",
-    "VirtualClockLoop": "dagrun.testing.virtual",
-    "run_virtual": "dagrun.testing.virtual",
-    "virtual_backend": "dagrun.testing.virtual",
+    "VirtualClockLoop": "dagrun.testing.virtual_clock",
+    "run_virtual": "dagrun.testing.virtual_clock",
+    "virtual_backend": "dagrun.testing.virtual_clock",
 }
 
 __all__ = [

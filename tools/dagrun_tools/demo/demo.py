@@ -12,8 +12,8 @@ from typing import Any, Final
 import click
 
 from dagrun import RunResult
-from dagrun.cli.data import data_output
-from dagrun.cli.terminal import columns_of
+from dagrun.cli.terminal.stdout import data_output
+from dagrun.cli.terminal.text import columns_of
 from dagrun.observe.summary import count_recoveries
 from dagrun_tools.demo.renamed import NEW_NAME, OLD_NAME
 from dagrun_tools.demo.replan import replan_facts, replan_lines, run_replan

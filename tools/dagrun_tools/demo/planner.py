@@ -9,7 +9,7 @@ from typing import Any, Final
 import anyio
 
 from dagrun import Add, Brief, Condition, Patch, Replace, Step, Trigger, TriggerKind
-from dagrun.model.rename import use_instead
+from dagrun.model.patch import use_instead
 
 THINKING: Final = 0.4  # seconds; a model takes longer
 TOOL: Final = "map_columns"

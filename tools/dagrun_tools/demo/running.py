@@ -11,9 +11,9 @@ from typing import Any
 
 import dagrun_tools
 from dagrun import Event, Planner, Policy, RunResult, Toolbox, check
-from dagrun.cli.execute import Job, execute, scheduled
-from dagrun.cli.files import RunFolder, run_folder
-from dagrun.cli.settings import Mode
+from dagrun.cli.jobs.execute import Job, execute, scheduled
+from dagrun.cli.records.output_folder import RunFolder, run_folder
+from dagrun.cli.setup.settings import Mode
 from dagrun_tools.demo.server import serving
 from dagrun_tools.demo.tools import in_constant_dollars, mortgage_rates_on_file
 

@@ -1,0 +1,280 @@
+"""The arguments of a step against what its tool takes: names, and the values as far as they are known."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from dagrun.checks.check_context import Scope, ToolFacts
+from dagrun.checks.findings import Findings
+from dagrun.checks.schema_types import Lookup, Types, are_disjoint, words
+from dagrun.model.plan import Step
+from dagrun.model.reference import Hole, Template, path_text
+from dagrun.model.secrets.patterns import without_tokens
+from dagrun.model.secrets.secret import KEY, NO_SECRETS, Secrets
+from dagrun.model.signature import Arguments
+from dagrun.model.value import Path, describe
+
+_KEY_TEXT: Final = f'"{KEY}"'.encode()
+
+# A code, the place in the arguments, and the facts of a problem.
+Fault = tuple[str, str, dict[str, object]]
+
+
+def secret_faults(
+    step: Step, facts: ToolFacts, template: Template, secrets: Secrets, hint: Callable[[str, Collection[str]], str]
+) -> Iterator[Fault]:
+    """Everything that is wrong with the secrets that *step* passes to a tool; only few steps have to be looked at.
+
+    Args:
+        step: The step.
+        facts: Of the tool.
+        template: Of the arguments.
+        secrets: Those of the host.
+        hint: Finds the name that one may have meant.
+    """
+    contract = facts.tool.arguments
+    if not contract.secrets and not any(_KEY_TEXT in piece for piece in template.pieces):
+        return
+    if secrets.are_unknown:
+        return
+    for name, value in step.args.items():
+        if contract.names.get(name) not in contract.secrets:
+            for path in _handles_in(value, (name,)):
+                yield "DR212", f"args{path_text(path)}", {"argument": path_text(path).removeprefix(".")}
+        elif (fault := _handle_fault(name, value, facts, secrets)) is not None:
+            code, told = fault
+            if code == "DR210":
+                told["hint"] = hint(value[KEY], tuple(secrets))
+            yield code, f"args{path_text((name,))}", told
+
+
+def leak_in(step: Step, scope: Scope) -> str:
+    """The name of a secret whose value stands in *step* itself; empty if none does."""
+    if not scope.secrets.are_hidden:
+        return ""
+    try:
+        return scope.secrets.found_in(step.model_dump_json(exclude_unset=True, by_alias=True))
+    except (ValueError, RecursionError):  # no plain JSON; that was told elsewhere
+        return ""
+
+
+def _handle_fault(name: str, value: Any, facts: ToolFacts, secrets: Secrets) -> tuple[str, dict[str, object]] | None:
+    """What is wrong with what stands in place of a secret: the code and the facts."""
+    if value is None and "null" in (facts.types_of(name) or ()):
+        return None
+    handle = value.get(KEY) if isinstance(value, Mapping) and value.keys() == {KEY} else None
+    if not isinstance(handle, str) or "${" in handle:
+        return "DR209", {"argument": name, "found": _found(value)}
+    if handle not in secrets:
+        return "DR210", {"secret": _shown(handle, secrets)}
+    return None if secrets.may_have(facts.tool.name, handle) else ("DR211", {"secret": handle})
+
+
+def _found(value: Any) -> str:
+    is_reference = "${" in value if isinstance(value, str) else isinstance(value, Mapping) and "$step" in value
+    return "a reference" if is_reference else "an object" if isinstance(value, Mapping) else describe(value)
+
+
+def _shown(handle: str, secrets: Secrets) -> str:
+    """A name that nobody knows; or its length, if somebody may have written the secret itself."""
+    if secrets.found_in(handle) or without_tokens(handle) != handle or len(handle) > 64:
+        return f"whose name has {len(handle)} characters"
+    return handle
+
+
+def _handles_in(value: Any, path: Path) -> Iterator[Path]:
+    """The places of handles in an argument that is no secret; it is plain JSON and not nested too deeply."""
+    if isinstance(value, Mapping):
+        if KEY in value:
+            yield path
+        for key, part in value.items():
+            yield from _handles_in(part, (*path, key))
+    elif isinstance(value, list | tuple):
+        for number, part in enumerate(value):
+            yield from _handles_in(part, (*path, number))
+
+
+_TEXT: Types = frozenset(("string",))
+_NAME_FAULTS = ("missing", "extra_forbidden")
+
+
+@dataclass(slots=True)
+class Call:
+    """A tool that is to be called with the arguments of a step: the tool of the step, or its fallback."""
+
+    findings: Findings
+    index: int
+    step: Step
+    facts: ToolFacts
+    secrets: Secrets = NO_SECRETS
+
+    @property
+    def contract(self) -> Arguments:
+        """What the tool takes."""
+        return self.facts.tool.arguments
+
+    def check(self, template: Template, lookups: Iterable[tuple[Hole, Lookup | None]]) -> None:
+        """Check arguments with or without references."""
+        if template.holes:
+            self.check_with_references(template, lookups)
+        else:
+            self.check_literal(template)
+
+    def check_literal(self, template: Template) -> None:
+        """Check arguments without references: what they are now is what the tool will get."""
+        if not self.step.args and not self.contract.required:
+            return
+        self._check_secrets(template)
+        try:
+            self.contract.parse(template.pieces[0])
+        except ValidationError as error:
+            self._check_names()
+            self._report(error, ())
+        except Exception as error:  # noqa: BLE001  (validators are the host's code, and may raise anything)
+            reason = f"its own validator fails ({type(error).__name__})"
+            self.add("DR205", "args", argument="arguments", reason=reason, found=describe(self.step.args))
+
+    def check_with_references(self, template: Template, lookups: Iterable[tuple[Hole, Lookup | None]]) -> None:
+        """Check arguments as far as they are known: what a reference will give fits nowhere or anywhere."""
+        self._check_names()
+        self._check_secrets(template)
+        for hole, found in lookups:
+            if found is not None and self.contract.names.get(str(hole.place[0])) not in self.contract.secrets:
+                self._check_type(hole, found)
+        holes = template.holes
+        if len(holes) == len(self.step.args) and all(len(hole.place) == 1 and not hole.is_text for hole in holes):
+            return  # nothing but references: there is no value to look at
+        try:
+            self.contract.parse(template.fill(lambda _: None, limit=sys.maxsize))
+        except ValidationError as error:
+            self._report(error, tuple(hole.place for hole in holes))
+        except Exception:  # noqa: BLE001  (the null in place of a reference may be too much for a validator)
+            return
+
+    def add(self, code: str, place: str, /, **facts: object) -> None:
+        """Add a problem of this call."""
+        self.findings.add(code, self.index, place, step=self.step.id, **{"tool": self.facts.tool.name, **facts})
+
+    def _check_names(self) -> None:
+        names, args = self.contract.names, self.step.args
+        if not self.facts.has_aliases and names.keys() >= args.keys() >= self.contract.required:
+            return
+        first: dict[str, str] = {}
+        for name in args:
+            parameter = names.get(name)
+            if parameter is None:
+                self._unknown(name)
+            elif parameter in first:
+                reason = f"it is the same argument as {first[parameter]}, given twice"
+                self.add("DR205", f"args{path_text((name,))}", argument=name, reason=reason, found=describe(args[name]))
+            else:
+                first[parameter] = name
+        for name in self.contract.schema.get("properties", ()):  # the names that planners are shown
+            parameter = names.get(name, name)
+            if parameter in self.contract.required and parameter not in first:
+                self.add("DR203", "args", argument=name, type=words(self.facts.types_of(name)))
+
+    def _check_secrets(self, template: Template) -> None:
+        found = secret_faults(self.step, self.facts, template, self.secrets, self.findings.hint)
+        for code, place, facts in found:
+            self.add(code, place, **facts)
+
+    def _unknown(self, name: str) -> None:
+        place = f"args{path_text((name,))}"
+        if name == self.contract.context:
+            self.add("DR206", place, argument=name)
+        else:
+            self.add("DR204", place, argument=name, hint=self.findings.hint(name, tuple(self.contract.names)))
+
+    def _check_type(self, hole: Hole, found: Lookup) -> None:
+        """Check that what a reference gives can be of a type that stands at its place."""
+        top = str(hole.place[0])
+        if top not in self.contract.names:
+            return
+        expected = self.facts.types_of(*hole.place)
+        given = _TEXT if hole.is_text else found.types
+        if not are_disjoint(expected, given):
+            return
+        argument = path_text(hole.place).removeprefix(".")
+        if hole.is_text:
+            reason = f"it takes {words(expected)}"
+            self.add("DR205", f"args{path_text(hole.place)}", argument=argument, reason=reason, found="a text")
+            return
+        facts = {"reference": hole.reference, "producer": hole.reference.step, "argument": argument}
+        place = f"args{path_text(hole.place)}"
+        self.add("DR304", place, expected=words(expected), found=words(found.types), **facts)
+
+    def _report(self, error: ValidationError, holes: tuple[Path, ...]) -> None:
+        """Add what pydantic found, less what the references are to blame for; the values are never shown."""
+        reasons: dict[Path, dict[str, None]] = {}
+        for fault in error.errors(include_url=False, include_input=False, include_context=False):
+            spot = self._spot(fault["loc"], fault["type"])
+            if fault["type"] in _NAME_FAULTS and len(fault["loc"]) == 1:
+                continue  # the names have been checked, in better words
+            if fault["loc"] and self.contract.names.get(str(fault["loc"][0])) in self.contract.secrets:
+                continue  # so have the secrets
+            if not spot.is_open(holes):
+                reasons.setdefault(spot.place, {})[_reason(fault["msg"])] = None
+        for place, texts in reasons.items():
+            argument = path_text(place).removeprefix(".")
+            reason, found = " or ".join(list(texts)[:3]), describe(_at(self.step.args, place))
+            self.add("DR205", f"args{path_text(place)}", argument=argument, reason=reason, found=found)
+
+    def _spot(self, location: tuple[int | str, ...], kind: str) -> _Spot:
+        """Find the place in the arguments that pydantic means: its locations name branches of unions, too."""
+        parts = location[:-1] if kind == "missing" else location
+        spot = _Spot((), [], is_certain=kind in _NAME_FAULTS)
+        value: Any = self.step.args
+        for number, part in enumerate(parts):
+            key = self._given_name(part) if number == 0 else part
+            if _has(value, key):
+                value, spot.place = value[key], (*spot.place, key)
+            else:
+                spot.choices.append(spot.place)
+        return spot
+
+    def _given_name(self, part: str | int) -> str | int:
+        """The name that the plan used for what pydantic calls *part*."""
+        parameter = self.contract.names.get(str(part))
+        return next((name for name in self.step.args if self.contract.names.get(name) == parameter), part)
+
+
+@dataclass(slots=True)
+class _Spot:
+    """Where an error is: its place, and the places on the way where it is of one branch of a union only."""
+
+    place: Path
+    choices: list[Path]
+    is_certain: bool
+
+    def is_open(self, holes: tuple[Path, ...]) -> bool:
+        """Whether a reference can be to blame."""
+        if any(hole[: len(choice)] == choice for choice in self.choices for hole in holes):
+            return True  # another branch may fit, once the value is known
+        if self.is_certain:
+            return False  # names are known, whatever the values will be
+        return any(self.place[: len(hole)] == hole or hole[: len(self.place)] == self.place for hole in holes)
+
+
+def _has(value: Any, key: str | int) -> bool:
+    if isinstance(key, str):
+        return isinstance(value, dict) and key in value
+    return isinstance(value, list | tuple) and key < len(value)
+
+
+def _at(value: Any, place: Path) -> Any:
+    for part in place:
+        value = value[part]
+    return value
+
+
+def _reason(message: str) -> str:
+    for start, better in (("Input should be", "it should be"), ("Value error, ", ""), ("Assertion failed, ", "")):
+        if message.startswith(start):
+            return better + message.removeprefix(start)
+    return message[:1].lower() + message[1:]

@@ -1,0 +1,181 @@
+"""Whether a value of a plan is plain JSON: what the host program puts into a plan can be anything at all."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dagrun.checks.findings import Findings
+from dagrun.model.reference import Template, compile_template, path_text
+from dagrun.model.value import MAX_DEPTH, MAX_INT_BITS, MAX_VALUE_BYTES, Path, describe
+
+# Every value takes a byte of JSON at least, so more than these never fit. Lists that share their elements can
+# pretend to be a million times as large as they are.
+MAX_VALUES: Final = MAX_VALUE_BYTES
+MAX_DIGITS: Final = 1_000
+
+EMPTY_ARGS: Final = Template((b"{}",))
+
+# The same form that templates have, so that equal arguments give equal text.
+encode_plain = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False).encode
+
+
+def text_fault(text: str) -> str | None:
+    """What is wrong with a text that no record could hold; or nothing."""
+    if text.isascii():
+        return None
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return f"half a character (a lone surrogate) at {error.start}"
+    return None
+
+
+def compile_value(value: Any, findings: Findings, index: int, place: str) -> Template | None:
+    """Turn a JSON value of a plan into a template, or say why that cannot be.
+
+    Args:
+        value: Anything.
+        findings: Where the problems go.
+        index: Of the step.
+        place: The field that the value comes from, such as ``args``.
+
+    Returns:
+        The template; `None` if there was a problem.
+    """
+    if not value and type(value) is dict:
+        return EMPTY_ARGS
+    has_references = _look_at_scalars(value) if type(value) is dict else None
+    if has_references is None:
+        scan = _Scan(findings, index, place)
+        scan.value(value, (), 1)
+        if not scan.is_clean:
+            return None
+        has_references = scan.has_references
+    if not has_references:
+        return Template((encode_plain(value).encode(),))
+    template, faults = compile_template(value)
+    for fault in faults:
+        findings.add("DR301", index, place + path_text(fault.place), text=repr(fault.text), reason=fault.reason)
+    return None if faults else template
+
+
+def is_plain_json(value: Any, findings: Findings, index: int, place: str) -> bool:
+    """Whether *value* is plain JSON; if not, the problems are added."""
+    scan = _Scan(findings, index, place)
+    scan.value(value, (), 1)
+    return scan.is_clean
+
+
+_SCALARS: Final = frozenset((str, int, float, bool, type(None)))
+
+
+def _look_at_scalars(args: dict[str, Any]) -> bool | None:
+    """Whether *args* hold references; `None` if they are more than a few plain scalars, the usual case."""
+    has_references = False
+    for key, value in args.items():
+        if type(key) is not str or not key.isascii() or key == "$step" or not _is_plain_scalar(value):
+            return None
+        has_references = has_references or (type(value) is str and "${" in value)
+    return has_references
+
+
+def _is_plain_scalar(value: Any) -> bool:
+    if type(value) not in _SCALARS:  # a subclass may say anything of itself
+        return False
+    match value:
+        case bool() | None:
+            return True
+        case str():
+            return value.isascii()
+        case int():
+            return value.bit_length() <= 64
+        case float():
+            return math.isfinite(value)
+        case _:
+            return False
+
+
+class _TooMuch(Exception):
+    """The scan ends here: going on would take for ever, or say the same again."""
+
+
+@dataclass(slots=True)
+class _Scan:
+    """Looks at every part of a value, once."""
+
+    findings: Findings
+    index: int
+    place: str
+    is_clean: bool = True
+    has_references: bool = False
+    _left: int = field(default_factory=lambda: MAX_VALUES)
+
+    def value(self, value: Any, path: Path, depth: int) -> None:
+        try:
+            self._value(value, path, depth)
+        except _TooMuch:
+            self.is_clean = False
+
+    def _value(self, value: Any, path: Path, depth: int) -> None:
+        self._left -= 1
+        if self._left < 0:
+            self._fault("DR012", (), reason=f"at most {MAX_VALUES} values fit, pass an Artifact", found="more")
+            raise _TooMuch
+        match value:
+            case None:
+                pass
+            case str():
+                self._text(value, path)
+            case dict():
+                self._fields(value, path, depth)
+            case list() | tuple():
+                self._elements(value, path, depth)
+            case int() | float():
+                self._number(value, path)
+            case _:
+                self._fault("DR012", path, reason="a plan holds JSON and nothing else", found=describe(value))
+
+    def _elements(self, elements: list[Any] | tuple[Any, ...], path: Path, depth: int) -> None:
+        self._check_depth(depth)
+        for number, part in enumerate(elements):
+            self._value(part, (*path, number), depth + 1)
+
+    def _fields(self, fields: dict[Any, Any], path: Path, depth: int) -> None:
+        self._check_depth(depth)
+        self.has_references = self.has_references or "$step" in fields
+        for key, part in fields.items():
+            if not isinstance(key, str):
+                self._fault("DR012", path, reason="the keys of an object are texts", found=describe(key))
+                continue
+            if fault := text_fault(key):
+                self._fault("DR013", path, reason=fault)
+            self._value(part, (*path, key), depth + 1)
+
+    def _text(self, text: str, path: Path) -> None:
+        if fault := text_fault(text):
+            self._fault("DR013", path, reason=fault)
+        self.has_references = self.has_references or "${" in text
+
+    def _number(self, number: float, path: Path) -> None:
+        if isinstance(number, float):
+            if not math.isfinite(number):
+                self._fault("DR008", path, number=number, limit=MAX_DIGITS)
+        elif number.bit_length() > MAX_INT_BITS:
+            # Its digits are not shown: beyond 4,300 of them Python refuses to.
+            self._fault("DR008", path, number=f"an integer of {number.bit_length()} bits", limit=MAX_DIGITS)
+
+    def _check_depth(self, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            self._fault("DR006", (), limit=MAX_DEPTH)
+            raise _TooMuch
+
+    def _fault(self, code: str, path: Path, **facts: object) -> None:
+        self.is_clean = False
+        try:
+            where = self.place + path_text(path)
+        except (TypeError, ValueError):
+            where = self.place
+        self.findings.add(code, self.index, where, **facts)

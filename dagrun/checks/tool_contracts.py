@@ -1,0 +1,340 @@
+"""Contracts of tools as a record keeps them: stand-ins made of them, what is different now, and the plan they allow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Final, NoReturn
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import SchemaValidator, core_schema, from_json
+
+from dagrun.checks.check_plan import check_plan
+from dagrun.checks.checked_plan import CheckedPlan, empty_plan
+from dagrun.checks.schema_types import Schema, types_of
+from dagrun.checks.waves import in_waves
+from dagrun.errors import CannotResume, ContractError, PlanRefused, RecordRefused, ValueRefused, shorten
+from dagrun.model.effect import Effect
+from dagrun.model.policy import Policy
+from dagrun.model.redaction.redactor import Hook
+from dagrun.model.run_opening import Opening
+from dagrun.model.secrets.secret import Secrets
+from dagrun.model.signature import Arguments, Output, explain
+from dagrun.model.tool import ExecutorName, Tool
+from dagrun.model.toolbox import AnyTool, Toolbox
+from dagrun.model.value import Stored, decode, encode_plain
+
+# Said to people and planners: a call is the same with other words for it.
+_WORDS: Final = frozenset(("title", "description", "examples"))
+# What they hold is named by the author of the tool: a field may well be called "title".
+_NAMED: Final = frozenset(("properties", "patternProperties", "$defs", "dependentSchemas"))
+_VALUES: Final = frozenset(("default", "const", "enum", "required"))
+
+
+def argument_differences(was: Schema, now: Schema) -> Iterator[str]:
+    """Say how the arguments of a tool differ, argument by argument."""
+    yield from _field_differences("argument", was, now)
+
+
+def output_differences(was: Schema, now: Schema) -> Iterator[str]:
+    """Say how the output of a tool differs: field by field, if it is an object with named fields."""
+    if _is_record(was) and _is_record(now):
+        yield from _field_differences("output field", was, now)
+    elif bare(was) != bare(now):
+        yield f"output was {_pair(was, was, now, now)}"
+
+
+def bare(schema: Any) -> Any:
+    """A schema without what is said in it to people."""
+    if isinstance(schema, list):
+        return [bare(part) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    found: dict[str, Any] = {}
+    for key, part in schema.items():
+        if key in _NAMED and isinstance(part, Mapping):
+            found[key] = {name: bare(inner) for name, inner in part.items()}
+        elif key in _VALUES:
+            found[key] = part
+        elif key not in _WORDS:
+            found[key] = bare(part)
+    return found
+
+
+def _is_record(schema: Schema) -> bool:
+    return schema.get("type") == "object" and "properties" in schema
+
+
+def _field_differences(word: str, was: Schema, now: Schema) -> Iterator[str]:
+    before, after = bare(was), bare(now)
+    if before == after:
+        return
+    lines = [*_by_name(word, before, after), *_required(word, before, after)]
+    rest = [{key: part for key, part in side.items() if key not in _BY_NAME} for side in (before, after)]
+    if rest[0] != rest[1]:
+        lines.append(f"the rest of the schema of its {word}s was {_brief_schema(rest[0])}, is {_brief_schema(rest[1])}")
+    yield from lines or [f"the schema of its {word}s has changed"]
+
+
+_BY_NAME: Final = ("properties", "required")
+
+
+def _by_name(word: str, was: Schema, now: Schema) -> Iterator[str]:
+    before, after = was.get("properties", {}), now.get("properties", {})
+    for name in dict.fromkeys((*before, *after)):
+        label = f"{word} {shorten(name, 60)}"
+        if name not in after:
+            yield f"{label} is not there any more"
+        elif name not in before:
+            yield f"{label} was not there"
+        elif before[name] != after[name]:
+            yield f"{label} was {_pair(before[name], was, after[name], now)}"
+
+
+def _required(word: str, was: Schema, now: Schema) -> Iterator[str]:
+    before, after = set(was.get("required", ())), set(now.get("required", ()))
+    both = set(was.get("properties", {})) & set(now.get("properties", {}))
+    for name in sorted((before ^ after) & both):
+        change = "was required, is optional" if name in before else "was optional, is required"
+        yield f"{word} {shorten(name, 60)} {change}"
+
+
+def _pair(was: Any, was_root: Schema, now: Any, now_root: Schema) -> str:
+    """Two schemas, by their types if that tells them apart."""
+    before, after = types_of(was, was_root), types_of(now, now_root)
+    if before != after:
+        return f"{_types(before)}, is {_types(after)}"
+    return f"{_brief_schema(was)}, is {_brief_schema(now)}"
+
+
+def _types(types: frozenset[str] | None) -> str:
+    return "anything" if types is None else " or ".join(sorted(types)) or "nothing"
+
+
+def _brief_schema(schema: Any) -> str:
+    return shorten(encode_plain(schema), 100)
+
+
+class Contract(BaseModel):
+    """The contract of a tool as it stands in a record: see `Tool`. What there is no function for is a yes or a no.
+
+    Attributes:
+        names: See `Arguments`, like the two that follow.
+        is_async: Whether its function is a coroutine function.
+        can_reconcile: Whether it finds out by key whether a call took place.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    name: str
+    description: str
+    effect: Annotated[Effect, Field(strict=False)]
+    effect_declared: bool
+    arguments: dict[str, Any]
+    names: dict[str, str]
+    required: Annotated[tuple[str, ...], Field(strict=False)]
+    context: str | None
+    output: dict[str, Any]
+    version: str
+    timeout: int | float | None
+    executor: ExecutorName
+    is_async: bool
+    pool: str | None
+    needs_approval: bool | None
+    fallback: str | None
+    max_tokens: int | None
+    max_cost: int | float | None
+    output_limit: int
+    stream_safe: bool
+    can_reconcile: bool
+
+
+_SCHEMAS: Final = frozenset(("arguments", "output"))
+# They follow from the schema of the arguments, or nothing follows from them.
+_NOT_COMPARED: Final = _SCHEMAS | {"name", "description", "effect_declared", "names", "required", "context", "is_async"}
+
+
+def contract_of(tool: AnyTool) -> dict[str, Any]:
+    """The contract of *tool* as plain JSON, for a record; `recorded_tool` makes a stand-in of it.
+
+    Raises:
+        ValueRefused: It holds what is not JSON: an option of a wrong type.
+    """
+    taken = {name: getattr(tool, name) for name in Contract.model_fields if hasattr(tool, name)}
+    arguments = tool.arguments
+    facts = {
+        **taken,
+        "arguments": arguments.schema,
+        "names": arguments.names,
+        "required": sorted(arguments.required),
+        "context": arguments.context,
+        "output": tool.output.schema,
+        "can_reconcile": tool.reconcile is not None,
+    }
+    # There and back, so that it equals what a record gives: a default in a schema may be a tuple, say.
+    found = from_json(encode_plain({name: facts[name] for name in Contract.model_fields}))
+    assert isinstance(found, dict)
+    return found
+
+
+def recorded_tool(contract: Mapping[str, Any]) -> AnyTool:
+    """Make a tool of a recorded contract: it passes every check that the real one passed, and cannot be called.
+
+    Any literal arguments pass: those that are on record were accepted by the real one.
+
+    Raises:
+        RecordRefused: It is no contract.
+    """
+    try:
+        known = Contract.model_validate(contract)
+    except ValidationError as error:
+        raise RecordRefused(f"not the contract of a tool: {explain(error)}") from None
+    taken = {name: getattr(known, name) for name in Contract.model_fields if name in Tool.__dataclass_fields__}
+    anything = SchemaValidator(core_schema.dict_schema())
+    arguments = Arguments(known.arguments, anything, known.names, frozenset(known.required), known.context)
+    refuse = _refusal(known.name)
+
+    async def refuse_later(*_: Any, **__: Any) -> NoReturn:
+        refuse()
+
+    function = refuse_later if known.is_async else refuse
+    # A worker process could import the real one; that this one is made in a function says nothing about that.
+    function.__module__, function.__qualname__ = "recorded", known.name
+    facts = {
+        **taken,
+        "arguments": arguments,
+        "output": Output(known.output, refuse),
+        "reconcile": refuse if known.can_reconcile else None,
+    }
+    return Tool(function=function, **facts)
+
+
+def _refusal(name: str) -> Callable[..., NoReturn]:
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise ContractError(f"{name} is known from a record only, and cannot be called; give the run its tools")
+
+    return refuse
+
+
+def recorded_toolbox(opening: Opening) -> Toolbox:
+    """The tools that a run was opened with, as stand-ins: its record can be folded where the tools are not.
+
+    Raises:
+        RecordRefused: What is on record is no contract.
+    """
+    return Toolbox([recorded_tool(contract) for contract in opening.tools.values()])
+
+
+def in_full(policy: Policy) -> Policy:
+    """*policy* with all that it leaves to the defaults said: on record, it must not change with them."""
+    said = {name: getattr(policy, name) for name in Policy.model_fields}
+    retry = policy.retry.model_copy(
+        update={name: getattr(policy.retry, name) for name in type(policy.retry).model_fields}
+    )
+    return policy.model_copy(update={**said, "retry": retry})
+
+
+# What is different now -----------------------------------------------------------------------------------------------
+
+
+def differences(
+    recorded: Opening,
+    policy: Policy,
+    toolbox: Toolbox,
+    critics: Collection[str] = (),
+    executors: Collection[str] = (),
+) -> list[str]:
+    """Say what is not as it was when a run was opened. Tools and executors that came in addition are no difference.
+
+    Args:
+        recorded: What it was opened with.
+        policy: The limits now.
+        toolbox: The tools now.
+        critics: The names of the critics now.
+        executors: The names of the executors of the host now.
+
+    Returns:
+        A line each, tools first; none if the run can go on as if nothing had been.
+
+    Raises:
+        RecordRefused: What is on record is no contract.
+    """
+    found = [line for name, contract in recorded.tools.items() for line in _tool_differences(name, contract, toolbox)]
+    found += [f"policy: {line}" for line in _changes(recorded.policy.model_dump(), policy.model_dump())]
+    found += [f"critic {name} is not there any more" for name in recorded.critics if name not in critics]
+    found += [f"critic {name} was not there" for name in critics if name not in recorded.critics]
+    found += [f"executor {name} is not there any more" for name in recorded.executors if name not in executors]
+    return found
+
+
+def _tool_differences(name: str, contract: Mapping[str, Any], toolbox: Toolbox) -> Iterator[str]:
+    if name not in toolbox:
+        yield f"tool {name} is not there any more"
+        return
+    if name not in toolbox.allowed:
+        yield f"tool {name} is not allowed any more"
+    now = contract_of(toolbox[name])
+    if contract == now:
+        return  # by far the most frequent case
+    was = contract_of(recorded_tool(contract))
+    for field, value in was.items():
+        if field not in _NOT_COMPARED and value != now[field]:
+            yield f"tool {name}: {field} was {_shown(value)}, is {_shown(now[field])}"
+    for line in (
+        *argument_differences(was["arguments"], now["arguments"]),
+        *output_differences(was["output"], now["output"]),
+    ):
+        yield f"tool {name}: {line}"
+
+
+def _changes(was: Mapping[str, Any], now: Mapping[str, Any], place: str = "") -> Iterator[str]:
+    """Compare objects field by field, those inside them too."""
+    for name in dict.fromkeys((*was, *now)):
+        before, after = was.get(name), now.get(name)
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            yield from _changes(before, after, f"{place}{name}.")
+        elif before != after:
+            yield f"{place}{name} was {_shown(before)}, is {_shown(after)}"
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else value if isinstance(value, str) else shorten(encode_plain(value), 100)
+
+
+# The plan ------------------------------------------------------------------------------------------------------------
+
+
+def checked_from(
+    opening: Opening, toolbox: Toolbox, policy: Policy, secrets: Secrets | None = None, redact: Hook | None = None
+) -> CheckedPlan:
+    """Check the plan that a run was opened with once more.
+
+    Args:
+        opening: What it was opened with.
+        toolbox: What its steps may call: the tools of now, or the stand-ins of `recorded_toolbox`.
+        policy: The limits.
+        secrets: Those of the host; `None` if nothing is to be run, so that nobody needs to know them.
+        redact: The hook of the host for texts that are shown.
+
+    Raises:
+        CannotResume: The plan does not pass; the error has a line for each problem.
+    """
+    plan = opening.plan
+    known = Secrets.unknown() if secrets is None else secrets
+    if not plan.steps:
+        return replace(empty_plan(plan.goal, toolbox, policy, opening.executors, known), redact=redact)
+    try:
+        inputs = _inputs(opening.inputs)
+        checked = check_plan(plan, toolbox, policy, inputs=inputs, executors=opening.executors, secrets=known)
+    except PlanRefused as error:
+        raise CannotResume("the plan of the run does not pass any more", map(str, error.problems)) from error
+    checked = replace(checked, redact=redact)
+    return in_waves(checked) if opening.in_waves else checked
+
+
+def _inputs(stored: Stored) -> Mapping[str, Any]:
+    try:
+        found = decode(stored)
+    except ValueRefused as error:
+        raise CannotResume(f"the inputs of the run are needed: {error}") from error
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,246 @@
+"""The autonomy worksheet: what a plan may do by itself, where people come in, and what nobody has said yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from dagrun.checks.approvals import Ask
+from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
+from dagrun.errors import Problem
+from dagrun.model.effect import Effect
+from dagrun.model.outcome import TriggerKind
+from dagrun.model.policy import Policy
+
+# What a plan and its policy should say, in the words of a question. The first four are about a step.
+QUESTIONS: Final[Mapping[str, str]] = {
+    "effect": "what does its tool do to the world?",
+    "approval": "must a person agree to it?",
+    "time": "how long may it take?",
+    "failure": "what follows when it has failed for good?",
+    "max_attempts": "how many calls may a run make?",
+    "max_seconds": "how long may a run take?",
+    "max_tokens": "how many tokens may a run use?",
+    "max_cost": "what may a run cost?",
+    "answer_within": "how long is a person waited for?",
+}
+
+# What a planner may be asked about when a step has failed for good.
+_FAILURES: Final = frozenset(TriggerKind) - {TriggerKind.SURPRISE, TriggerKind.GOAL_CHANGED}
+
+
+class Safe(StrEnum):
+    """Which failures of a step may be tried again without asking anybody; of those, transient ones are."""
+
+    ANY = "any failure"
+    NOTHING_HAPPENED = "only when nothing happened"
+    NEVER = "never by itself"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSheet:
+    """What a plan and its policy say about one step.
+
+    Attributes:
+        step: Its id.
+        tool: What it calls.
+        effect: What that does to the world.
+        risks: Why it is of high risk, in a few words each; none if it is not.
+        retry: Which failures are safe to retry.
+        max_attempts: Calls of the tool, the first one counted.
+        fallback: The tool that is tried last; empty if there is none.
+        on_failure: What follows when it has failed for good: ``go on without``, ``default``, ``stop the run``; else
+            ``replan`` if a planner may be asked; and last ``skip`` what depends on it, or hand over to ``people``.
+        people: When a person takes over.
+        unanswered: What nobody has said; keys of `QUESTIONS`.
+    """
+
+    step: str
+    tool: str
+    effect: str
+    risks: tuple[str, ...]
+    retry: Safe
+    max_attempts: int
+    fallback: str
+    on_failure: str
+    people: tuple[str, ...]
+    unanswered: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The sheet as plain JSON."""
+        return {
+            "step": self.step,
+            "tool": self.tool,
+            "effect": self.effect,
+            "is_high_risk": bool(self.risks),
+            "risks": list(self.risks),
+            "retry": str(self.retry),
+            "max_attempts": self.max_attempts,
+            "fallback": self.fallback or None,
+            "on_failure": self.on_failure,
+            "people": list(self.people),
+            "unanswered": list(self.unanswered),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worksheet:
+    """What a plan may do by itself.
+
+    Attributes:
+        steps: A sheet for each step, in the order of the plan.
+        ceilings: What bounds a run, by the field of the policy; `None` for nothing.
+        people: When a person takes over, whatever the step.
+        unanswered: What the policy does not say; keys of `QUESTIONS`.
+    """
+
+    steps: tuple[StepSheet, ...]
+    ceilings: Mapping[str, float | None]
+    people: tuple[str, ...]
+    unanswered: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The worksheet as plain JSON."""
+        return {
+            "steps": [sheet.as_dict() for sheet in self.steps],
+            "ceilings": dict(self.ceilings),
+            "people": list(self.people),
+            "unanswered": list(self.unanswered),
+        }
+
+    def problems(self) -> tuple[Problem, ...]:
+        """What the policy does not say, as advice; what is open about steps is advice of the check."""
+        return tuple(Problem("DR915", f"policy.{key}", {"question": QUESTIONS[key]}) for key in self.unanswered)
+
+
+def worksheet_of(plan: CheckedPlan) -> Worksheet:
+    """Fill in the worksheet of a plan, by the policy that it was checked against."""
+    policy = plan.policy
+    steps = tuple(_sheet_of(checked, policy) for checked in plan.steps.values())
+    return Worksheet(
+        steps=steps,
+        ceilings=_ceilings_of(policy),
+        people=tuple(_people_of(policy)),
+        unanswered=tuple(_unanswered_of(plan, steps)),
+    )
+
+
+# Steps ----------------------------------------------------------------------------------------------------------------
+
+
+def _sheet_of(checked: CheckedStep, policy: Policy) -> StepSheet:
+    step, tool = checked.step, checked.tool
+    rule = step.retry or policy.retry
+    return StepSheet(
+        step=step.id,
+        tool=tool.name,
+        effect=str(tool.effect),
+        risks=tuple(_risks_of(checked)),
+        retry=_safe_to_retry(tool.effect, rule.max_attempts),
+        max_attempts=rule.max_attempts,
+        fallback=checked.fallback.name if checked.fallback is not None else "",
+        on_failure=_after_failure(checked, policy),
+        people=tuple(_people_at(checked, policy)),
+        unanswered=tuple(_unanswered_at(checked)),
+    )
+
+
+def _risks_of(checked: CheckedStep) -> Iterator[str]:
+    step, fallback = checked.step, checked.fallback
+    if not checked.tool.effect.is_free:
+        yield str(checked.tool.effect)
+    if fallback is not None and not fallback.effect.is_free:
+        yield f"its fallback {fallback.name} is {fallback.effect}"
+    # A reason to ask about the fallback alone makes it no less risky; one about both is told once.
+    yield from dict.fromkeys(ask.why for ask in (*checked.asks, *checked.fallback_asks))
+    if step.pause is not None:
+        yield f"pause {step.pause}"
+
+
+def _safe_to_retry(effect: Effect, max_attempts: int) -> Safe:
+    if max_attempts == 1:
+        return Safe.NEVER
+    return Safe.ANY if effect.may_repeat else Safe.NOTHING_HAPPENED
+
+
+def _after_failure(checked: CheckedStep, policy: Policy) -> str:
+    match checked.step.on_failure:
+        case "skip":
+            return "go on without"
+        case "default":
+            return "default"
+        case "stop":
+            return "stop the run"
+    last = "people" if policy.last_resort == "escalate" else "skip"
+    may_replan = policy.max_replans > 0 and not _FAILURES.isdisjoint(policy.replan_on)
+    return f"replan, else {last}" if may_replan else last
+
+
+def _people_at(checked: CheckedStep, policy: Policy) -> Iterator[str]:
+    step = checked.step
+    for what, asks in (("call", checked.asks), ("fallback", checked.fallback_asks)):
+        if asks:
+            yield f"before the {what}: {', '.join(map(_why, asks))}"
+    if step.pause is not None:
+        yield f"pause {step.pause} it"
+    if checked.tool.effect is Effect.EFFECTFUL and step.on_failure != "stop":
+        yield "if nobody knows whether it took effect"
+    if policy.last_resort == "escalate" and step.on_failure in (None, "replan"):
+        yield "when it has failed for good"
+
+
+def _why(ask: Ask) -> str:
+    depends = ask.rule is not None and ask.rule.when is not None
+    return f"{ask.why} (depends on the arguments)" if depends else ask.why
+
+
+def _unanswered_at(checked: CheckedStep) -> Iterator[str]:
+    step, tool = checked.step, checked.tool
+    if not tool.effect_declared:
+        yield "effect"
+    asked_by_policy = any(ask.rule is not None for ask in checked.asks)
+    if not tool.effect.is_free and tool.needs_approval is None and not asked_by_policy:
+        yield "approval"
+    if checked.timeout is None and step.deadline is None:
+        yield "time"
+    if tool.effect is not Effect.PURE and checked.fallback is None and step.on_failure is None:
+        yield "failure"
+
+
+# The run --------------------------------------------------------------------------------------------------------------
+
+
+def _ceilings_of(policy: Policy) -> dict[str, float | None]:
+    names = ("max_replans", "max_planner_calls", "max_steps", "max_attempts", "max_seconds", "max_tokens", "max_cost")
+    found: dict[str, float | None] = {name: getattr(policy, name) for name in names}
+    return found | {f"max_calls_by_tool.{name}": most for name, most in policy.max_calls_by_tool.items()}
+
+
+def _people_of(policy: Policy) -> Iterator[str]:
+    yield "when a permission is refused, or an input is missing"
+    if policy.approve_patches == "effects":
+        yield "before the plan is changed by a patch that brings effects"
+    elif policy.approve_patches == "always":
+        yield "before the plan is changed by a patch"
+    if policy.approve_output:
+        yield "before the run hands out its answer"
+    if policy.answer_within is not None:
+        yield f"after {policy.answer_within:g} s without an answer it is taken for '{policy.default_answer}'"
+
+
+def _unanswered_of(plan: CheckedPlan, steps: tuple[StepSheet, ...]) -> Iterator[str]:
+    policy = plan.policy
+    tools = [tool for step in plan.steps.values() for tool in (step.tool, step.fallback) if tool is not None]
+    if policy.max_attempts is None:
+        yield "max_attempts"
+    if policy.max_seconds is None:
+        yield "max_seconds"
+    if policy.max_tokens is None and any(tool.max_tokens is not None for tool in tools):
+        yield "max_tokens"
+    if policy.max_cost is None and any(tool.max_cost is not None for tool in tools):
+        yield "max_cost"
+    asks = policy.approve_output or policy.approve_patches != "never" or any(sheet.people for sheet in steps)
+    if asks and policy.answer_within is None:
+        yield "answer_within"

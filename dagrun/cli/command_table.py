@@ -1,0 +1,162 @@
+"""The ``dagrun`` command and the table of its subcommands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from importlib import import_module
+from typing import Any, Final
+
+import click
+
+from dagrun._version import __version__
+
+
+class LazyCommand(click.Command):
+    """The name and help line of a command; its module is imported by :meth:`load`."""
+
+    def __init__(self, name: str, target: str, help_line: str) -> None:
+        super().__init__(name, short_help=help_line)
+        self.target = target
+
+    def load(self) -> click.Command:
+        """Import the command itself from ``module:attribute``."""
+        module, _, attribute = self.target.partition(":")
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command), f"{self.target} is not a click command"
+        return command
+
+
+class LazyGroup(click.Group):
+    """Lists its lazy commands by their help lines, and swaps one for the real command when it is called."""
+
+    def add_lazy(self, name: str, target: str, help_line: str) -> None:
+        """Offer the command at *target* (``module:attribute``) as *name*."""
+        self.add_command(LazyCommand(name, target, help_line))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that *args* call; this is where its module is imported."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command.load() if isinstance(command, LazyCommand) else command, rest
+
+
+class PluginGroup(LazyGroup):
+    """A lazy group to which installed packages add commands, by entry points.
+
+    They are looked for only when a name is not one of ours, and for the help page. A plug-in that cannot be loaded
+    costs a line, and never one of our own commands.
+
+    Args:
+        entry_points: The group of entry points.
+        attributes: For click.
+    """
+
+    def __init__(self, *args: Any, entry_points: str, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self._entry_points = entry_points
+
+    @cached_property
+    def _plugins(self) -> Mapping[str, Any]:
+        from importlib.metadata import entry_points
+
+        return {point.name: point for point in entry_points(group=self._entry_points)}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Our own commands in their order, then those of other packages."""
+        return [*self.commands, *sorted(self._plugins.keys() - self.commands.keys())]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Find a command by its name."""
+        found = super().get_command(ctx, cmd_name)
+        if found is not None or cmd_name not in self._plugins:
+            return found
+        try:
+            command = self._plugins[cmd_name].load()
+            if not isinstance(command, click.Command):
+                raise TypeError(f"{self._plugins[cmd_name].value} is no click command")
+        except Exception as error:  # noqa: BLE001  (whatever another package raises while it is imported)
+            return _broken(cmd_name, self._plugins[cmd_name].value, error)
+        return command
+
+
+def _broken(name: str, target: str, error: Exception) -> click.Command:
+    """Stand in for a command that cannot be loaded."""
+    from dagrun.errors import shorten
+
+    fault = shorten(f"{type(error).__name__}: {error}")
+
+    def fail(**_: Any) -> None:
+        raise click.ClickException(f"the command {name} ({target}) cannot be loaded: {fault}")
+
+    settings = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+    short = f"(cannot be loaded: {fault})"
+    return click.Command(name, callback=fail, short_help=short, context_settings=settings)
+
+
+# name: (module:attribute, help line). A command may return its exit code; None is 0.
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "do": ("dagrun.cli.commands.do:do", "Plan what a goal needs, and run it meanwhile."),
+    "plan": ("dagrun.cli.commands.plan:plan", "Make a plan for a goal, and run nothing."),
+    "run": ("dagrun.cli.commands.run:run", "Check a plan and run it."),
+    "resume": ("dagrun.cli.commands.resume:resume", "Go on with a run that was interrupted, killed, or waits."),
+    "retry": ("dagrun.cli.commands.resume:retry", "Do again what has failed of a run."),
+    "runs": ("dagrun.cli.commands.runs:runs", "List the runs on record, and where they stand."),
+    "approve": ("dagrun.cli.commands.answer:approve", "Say yes or no to a question of a run, from elsewhere."),
+    "answer": ("dagrun.cli.commands.answer:answer", "Give a run a value that it has asked for, from elsewhere."),
+    "inspect": ("dagrun.cli.commands.inspect:inspect", "Say what happened in a run, and why."),
+    "replay": ("dagrun.cli.commands.replay:replay", "Fold the record of a run again, and call nothing."),
+    "journal": ("dagrun.cli.commands.journal:journal", "Verify the records of runs, or export them."),
+    "prune": ("dagrun.cli.commands.prune:prune", "Delete records that have expired."),
+    "check": ("dagrun.cli.commands.check:check", "List everything that is wrong with a plan."),
+    "show": ("dagrun.cli.commands.show:show", "Draw a plan as a tree, Mermaid, DOT or JSON."),
+    "tools": ("dagrun.cli.commands.tools:tools", "Say which tools there are, and what they take and give."),
+    "prompt": ("dagrun.cli.commands.prompt:prompt", "Print what a planner tells its model."),
+    "schema": ("dagrun.cli.commands.schema:schema", "Print the JSON Schema of plans."),
+    "bench": ("dagrun.cli.commands.bench:bench", "Measure what running in parallel gains."),
+    "config": ("dagrun.cli.commands.config:config", "Say which settings hold, and where they come from."),
+    "completion": ("dagrun.cli.commands.completion:completion", "Print a completion script for the shell."),
+}
+
+# Commands of other packages: an entry point each, to a click command.
+ENTRY_POINTS: Final = "dagrun.commands"
+
+EPILOG: Final = """
+\b
+Examples:
+  dagrun check plan.json --tools my_tools
+  dagrun run plan.json --tools my_tools
+  dagrun do "what is wanted, in words" --tools my_tools --model NAME
+"""
+
+
+def _change_directory(context: click.Context, parameter: click.Parameter, folder: str | None) -> Any:
+    if folder is not None:
+        from dagrun.cli.options import change_directory
+
+        change_directory(context, parameter, folder)
+
+
+@click.group(
+    cls=PluginGroup,
+    entry_points=ENTRY_POINTS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=EPILOG,
+)
+@click.option(
+    "-C",
+    "directory",
+    metavar="DIR",
+    is_eager=True,
+    expose_value=False,
+    callback=_change_directory,
+    help="Do as if started in DIR.",
+)
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def cli() -> None:
+    """Make plans of tool calls, check them, and run them in parallel."""
+
+
+for _name, (_target, _help_line) in COMMANDS.items():
+    cli.add_lazy(_name, _target, _help_line)

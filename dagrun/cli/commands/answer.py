@@ -1,0 +1,240 @@
+"""``dagrun approve`` and ``dagrun answer``: to a run that another process is at, or that waits."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+import anyio
+import click
+
+from dagrun.api.replaying import Replayed
+from dagrun.cli import options
+from dagrun.cli.records.next_steps import answer_command, waits_for
+from dagrun.cli.records.resume_command import command_again, label, quoted
+from dagrun.cli.records.run_records import Records, run_argument, runs_option, wait
+from dagrun.cli.setup.settings import configure
+from dagrun.cli.terminal.answer_values import BadAnswer, read_value
+from dagrun.cli.terminal.ask_person import login, make_approver
+from dagrun.cli.terminal.display import Display
+from dagrun.cli.terminal.keyboard import terminal_of
+from dagrun.cli.terminal.stdout import data_output
+from dagrun.cli.terminal.text import SCHEMA_VERSION, columns_of, printable
+from dagrun.cli.terminal.user_errors import BadInput
+from dagrun.decide.questions import fault_of
+from dagrun.errors import shorten, visible
+from dagrun.model.question import Answer, AnswerLetter, Asked, Question
+from dagrun.observe.question_text import lay_out
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+APPROVE: Final = """
+\b
+Examples:
+  dagrun approve last pay
+  dagrun approve last pay --yes --tick "invoice seen"
+  dagrun approve last pay --deny --note "the amount is wrong"
+
+\b
+Exit codes:
+  0 the answer was left for the run, 2 there is no such question,
+  130 you did not answer
+"""
+ANSWER: Final = """
+\b
+Examples:
+  dagrun answer last region EU
+  dagrun answer last pay no          # in doubt: it did not take effect
+  dagrun answer last pay yes 17      # it did, and this is what it gave
+  dagrun answer last change -- -5    # what begins with a dash
+
+\b
+Exit codes:
+  0 the answer was left for the run, 2 there is no such question,
+  130 you did not answer
+"""
+
+_YES_NO: Final[Mapping[str, bool]] = {"y": True, "yes": True, "n": False, "no": False}
+_VALUES: Final = (Asked.INPUT, Asked.EFFECT)
+NOT_ANSWERED: Final = 130
+
+
+def _shared(function: F) -> F:
+    return options.combined(
+        click.option("--note", default="", metavar="TEXT", help="Why, for the record."),
+        click.option("--by", metavar="NAME", help="Who answers, for the record.  [default: who you are here]"),
+        click.option("--yes", "is_sure", is_flag=True, help="Do not ask whether you are sure."),
+        runs_option,
+        options.as_json,
+        options.directory,
+    )(function)
+
+
+@click.command(epilog=APPROVE)
+@run_argument
+@click.argument("step", required=False)
+@click.option("--deny", is_flag=True, help="Say no.")
+@click.option("--tick", "ticked", multiple=True, metavar="POINT", help="A point of the checklist. May be repeated.")
+@_shared
+def approve(*, run: str, step: str | None, deny: bool, ticked: tuple[str, ...], **flags: Any) -> int:
+    """Say yes (or no) to what RUN asks about STEP: may it make this very call, go on, change the plan?
+
+    STEP is the step that is held, or the id of a question; it may be left out if only one question is open. The
+    question is shown with its exact arguments, and on a terminal answered there; elsewhere, say --yes or --deny. A yes
+    holds for what was shown, and for nothing else. If nobody is at the run, the answer waits for dagrun resume.
+    """
+    reply = _Reply(run, flags)
+    question = reply.find(step, is_value=False)
+    reply.show(question)
+    if deny:
+        return reply.post(question, Answer("deny"), "Say no?")
+    if flags["is_sure"]:
+        return reply.post(question, Answer("approve", ticked=_points(question, ticked)), "")
+    return reply.ask(question)
+
+
+@click.command(epilog=ANSWER)
+@run_argument
+@click.argument("step")
+@click.argument("values", metavar="VALUE...", nargs=-1)
+@_shared
+def answer(*, run: str, step: str, values: tuple[str, ...], **flags: Any) -> int:
+    """Give RUN the value that it has asked for about STEP: JSON, or just the text where a text is wanted.
+
+    If a call of STEP is in doubt, say whether it took effect: yes or no, and after a yes maybe what the call gave.
+    The question is shown with all that it is about; on a terminal you are asked whether you are sure.
+    """
+    reply = _Reply(run, flags)
+    question = reply.find(step, is_value=True)
+    reply.show(question)
+    return reply.post(question, _answer_of(question, values), "Is that your answer?")
+
+
+class _Reply:
+    """Answers a question of one run.
+
+    Args:
+        run_id: The run, as it was typed.
+        flags: What the command line says.
+    """
+
+    def __init__(self, run_id: str, flags: Mapping[str, Any]) -> None:
+        self._flags = flags
+        self._records = Records(configure(flags))
+        self._run_id = self._records.find(run_id)
+        self._past: Replayed = self._records.replay(self._run_id)
+        self._where = ["--runs", str(self._records.folder)] if flags["runs"] else []
+
+    def find(self, about: str | None, *, is_value: bool) -> Question:
+        """The one question that is meant.
+
+        Raises:
+            BadInput: There is none, or more than one, or the other command answers it.
+        """
+        found = [q for q in self._past.pending if about is None or q.step == about or q.id.startswith(about)]
+        if not found:
+            raise BadInput(*self._no_question(about))
+        if len(found) > 1:
+            listed = (f"{visible(q.id)}: {shorten(q.text)}" for q in found)
+            raise BadInput(f"{len(found)} questions are open; name one by its id:", *listed)
+        if (found[0].kind in _VALUES) != is_value:
+            command = answer_command(self._run_id, found[0], self._where)
+            raise BadInput(f"{shorten(found[0].text)} This is answered by: {command}")
+        return found[0]
+
+    def _no_question(self, about: str | None) -> list[str]:
+        asked = ", ".join(waits_for(self._past.pending))
+        others = f"it asks about {shorten(asked)}" if asked else "no question of it is open"
+        if self._past.has_ended:
+            others = f"it has ended: {self._past.status}"
+        return [f"run {self._run_id} asks nothing{'' if about is None else f' about {shorten(about, 60)}'}: {others}"]
+
+    def show(self, question: Question) -> None:
+        """Show all of it on the standard error; at a terminal that shows it anyway, later."""
+        if self._is_at_terminal and not self._flags["is_sure"] and question.kind not in _VALUES:
+            return
+        page = lay_out(question, width=columns_of(sys.stderr) - 1, is_whole=True)
+        click.echo("\n".join(["", *page.lines, ""]), err=True)
+
+    @property
+    def _is_at_terminal(self) -> bool:
+        return terminal_of(sys.stdin) is not None and terminal_of(sys.stderr) is not None
+
+    def ask(self, question: Question) -> int:
+        """Ask at the terminal, as a run would."""
+        approver = make_approver(Display(None, 0))
+        if approver is None:
+            raise BadInput("here is nobody to ask; look at the question, and say --yes or --deny")
+        said = anyio.run(approver, replace(question, deadline=None))
+        if not isinstance(said, Answer):
+            click.echo("not answered", err=True)
+            return NOT_ANSWERED
+        return self._leave(question, self._signed(said, self._flags["note"] or said.note))
+
+    def post(self, question: Question, said: Answer, sure: str) -> int:
+        """Leave an answer for the run, if it fits, and whoever sits here is sure."""
+        said = self._signed(said, self._flags["note"])
+        if fault := fault_of(question, said):
+            raise BadInput(f"this does not answer the question: {fault}")
+        if not self._flags["is_sure"]:
+            if not self._is_at_terminal:
+                raise BadInput("here is nobody to ask whether you are sure; look at the question, and add --yes")
+            if not click.confirm(sure, err=True):
+                click.echo("not answered", err=True)
+                return NOT_ANSWERED
+        return self._leave(question, said)
+
+    def _signed(self, said: Answer, note: str) -> Answer:
+        return replace(said, by=self._flags["by"] or said.by or login(), note=note)
+
+    def _leave(self, question: Question, said: Answer) -> int:
+        letter = AnswerLetter.of(question.id, said)
+        wait(lambda: self._records.journal.post(self._run_id, letter.model_dump_json().encode()))
+        held = self._records.held().get(self._run_id)
+        is_held = held is not None and held.is_held
+        words = command_again("resume", self._run_id, label(self._past.opening.labels, "again"))
+        with data_output() as data:
+            if self._flags["as_json"]:
+                data.json(
+                    {
+                        "schema_version": SCHEMA_VERSION,
+                        "run_id": self._run_id,
+                        "question": question.id,
+                        "answer": said.as_dict(),
+                        "is_held": is_held,
+                        "next_command": None if is_held else words,
+                    }
+                )
+            elif is_held:
+                assert held is not None
+                data.text(f"answered; {held.owner} is at the run, and goes on with it")
+            else:
+                data.text(f"answered; nobody is at the run now, so go on with it:\n  {printable(quoted(words))}")
+        return 0
+
+
+def _points(question: Question, ticked: tuple[str, ...]) -> tuple[str, ...]:
+    strange = [point for point in ticked if point not in question.checklist]
+    if strange:
+        raise BadInput(*(f"--tick {shorten(point, 100)}: there is no such point on the checklist" for point in strange))
+    return ticked
+
+
+def _answer_of(question: Question, values: tuple[str, ...]) -> Answer:
+    if question.kind is Asked.INPUT:
+        if len(values) != 1:
+            raise BadInput("give one VALUE; a text with blanks goes in quotes")
+        return Answer("approve", value=_read(values[0], question.schema or {}))
+    said = _YES_NO.get(values[0].casefold()) if values else None
+    if said is None or len(values) > 1 + said:
+        raise BadInput("say yes (it took effect; and maybe what the call gave), or no (it surely did not)")
+    return Answer("approve" if said else "deny", value=_read(values[1], {}) if len(values) > 1 else None)
+
+
+def _read(text: str, schema: Mapping[str, Any]) -> Any:
+    try:
+        return read_value(text, schema)
+    except BadAnswer as error:
+        raise BadInput(f"VALUE: {error}") from error

@@ -1,0 +1,154 @@
+"""``dagrun bench``: the same plan one by one, in waves, and as soon as possible."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, get_args
+
+import click
+
+from dagrun.checks.check_plan import check_plan
+from dagrun.checks.checked_plan import CheckedPlan
+from dagrun.cli import options
+from dagrun.cli.commands.bench_figures import Figures, as_dict, table
+from dagrun.cli.jobs.execute import Job, execute, scheduled
+from dagrun.cli.records.output_folder import RunFolder, run_folder
+from dagrun.cli.setup.inputs import read_inputs
+from dagrun.cli.setup.plan_files import load_plan
+from dagrun.cli.setup.settings import Configuration, Mode, configure
+from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox
+from dagrun.cli.terminal.stdout import data_output
+from dagrun.cli.terminal.text import is_drawable
+from dagrun.cli.terminal.user_errors import BadInput
+from dagrun.model.effect import Effect
+from dagrun.model.outcome import Status
+from dagrun.observe.summary import summarise
+from dagrun.runtime.result import RunResult
+
+EPILOG: Final = """
+\b
+Examples:
+  dagrun bench plan.json --tools my_tools
+  dagrun bench plan.json --tools my_tools -n 5 --plot bench.png
+"""
+
+MODES: Final[tuple[Mode, ...]] = ("sequential", "waves", "parallel")
+assert set(MODES) == set(get_args(Mode))
+
+
+@click.command(epilog=EPILOG)
+@options.combined(
+    options.plan, options.tools, options.inputs, options.policy, options.max_running, options.output, options.directory
+)
+@click.option("-n", "--repeat", type=click.IntRange(1, 1000), default=3, show_default=True, help="Runs in each mode.")
+@click.option("--plot", metavar="FILE", type=click.Path(dir_okay=False), help="Draw it: .png, .svg or .pdf.")
+@click.option("--repeat-effects", is_flag=True, help="Call tools that change the world, again in each run.")
+@options.as_json
+def bench(
+    *,
+    plan: str,
+    inputs: tuple[str, ...],
+    repeat: int,
+    plot: str | None,
+    repeat_effects: bool,
+    as_json: bool,
+    **flags: Any,
+) -> int:
+    """Run PLAN in each mode, several times, and compare.
+
+    sequential runs one step after another, waves one generation after another, parallel each step as soon as it can
+    run. One run before them is not counted: it loads what tools need. The figures are medians; efficiency is the
+    critical path (the longest chain of steps that wait for each other) divided by the makespan, run by run.
+    """
+    configuration = configure(flags)
+    plot_file = _plot_file(plot)
+    with data_output() as data:
+        checked, given = _check(plan, inputs, configuration)
+        if not repeat_effects:
+            _refuse_effects(checked, 1 + repeat * len(MODES))
+        with run_folder(configuration.path("output")) as folder:
+            code, figures = _Bench(checked, given, folder).measure(repeat)
+        if code:
+            return code
+        if as_json:
+            data.json(as_dict(figures, plan, len(checked.steps)))
+        else:
+            data.text(table(figures))
+        if plot_file is not None:
+            from dagrun.cli.commands.bench_figures import draw
+
+            draw(figures, plot_file)
+    return 0
+
+
+def _check(plan: str, inputs: tuple[str, ...], configuration: Configuration) -> tuple[CheckedPlan, dict[str, Any]]:
+    limits = configuration.limits()
+    given = read_inputs(inputs)
+    toolbox = load_toolbox(configuration)
+    configure_tools(configuration, limits)
+    return check_plan(load_plan(plan, toolbox), toolbox, limits.policy, inputs=given), given
+
+
+def _plot_file(name: str | None) -> Path | None:
+    if name is None:
+        return None
+    from dagrun.cli.commands.bench_figures import check_suffix
+
+    return check_suffix(Path(name).absolute())
+
+
+def _refuse_effects(plan: CheckedPlan, runs: int) -> None:
+    tools = {step.tool.name for step in plan.steps.values() if step.tool.effect is Effect.EFFECTFUL}
+    if tools:
+        raise BadInput(
+            f"{', '.join(sorted(tools))} may change the world, and would be called in each of {runs} runs;"
+            " declare what it does (@dagrun.tool(effect=…)), or pass --repeat-effects"
+        )
+
+
+class _Bench:
+    """Runs a plan again and again, and keeps the figures."""
+
+    def __init__(self, plan: CheckedPlan, inputs: dict[str, Any], folder: RunFolder) -> None:
+        self._plan = plan
+        self._inputs = inputs
+        self._folder = folder
+        self._figures: Figures = {mode: [] for mode in MODES}
+
+    def measure(self, repeat: int) -> tuple[int, Figures]:
+        """Run the plan in each mode, the modes taking turns; give the exit code of a run that did not succeed, or 0."""
+        if code := self._run("parallel", lambda result: None):
+            return code, self._figures
+        for number in range(repeat):
+            # In another order each time: what warms up or slows down then hits every mode alike.
+            for mode in MODES[number % len(MODES) :] + MODES[: number % len(MODES)]:
+                _tell(f"{mode}, {number + 1} of {repeat}")
+                if code := self._run(mode, self._figures[mode].append):
+                    return code, self._figures
+        _tell("")
+        return 0, self._figures
+
+    def _run(self, mode: Mode, keep: Callable[[RunResult], object]) -> int:
+        def on_result(result: RunResult) -> None:
+            if result.status is Status.SUCCEEDED:
+                keep(result)
+            else:
+                _tell("")
+                click.echo(f"{mode}: {summarise(result)}", err=True)
+
+        job = Job(
+            plan=scheduled(self._plan, mode),
+            inputs=self._inputs,
+            artifacts=self._folder.artifacts,
+            is_shown=False,
+            on_result=on_result,
+        )
+        return execute(job)
+
+
+def _tell(text: str) -> None:
+    """Say on a terminal what is going on, in place."""
+    if is_drawable(sys.stderr):
+        click.echo(f"\r\x1b[K{text}", err=True, nl=False)

@@ -1,0 +1,80 @@
+"""``dagrun check``: look a plan over, and run nothing."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+import click
+
+from dagrun.checks.check_plan import find_problems
+from dagrun.checks.worksheet import Worksheet, worksheet_of
+from dagrun.cli import options
+from dagrun.cli.setup.inputs import read_inputs
+from dagrun.cli.setup.plan_files import load_plan
+from dagrun.cli.setup.secrets import names_of_secrets
+from dagrun.cli.setup.settings import configure
+from dagrun.cli.setup.tool_modules import load_toolbox
+from dagrun.cli.terminal.stdout import Data, data_output
+from dagrun.cli.terminal.text import SCHEMA_VERSION, bounded, columns_of, printable
+from dagrun.cli.terminal.worksheet_text import worksheet_lines
+from dagrun.errors import PlanRefused, Problem
+
+EPILOG: Final = """
+\b
+Examples:
+  dagrun check plan.json --tools my_tools
+  dagrun check plan.json --tools my_tools --strict --json
+  dagrun check plan.json --tools my_tools --policy policy.toml
+
+Exit codes: 0 the plan can be run, 2 wrong usage, 3 it cannot.
+"""
+
+MAX_LINES: Final = 200
+
+
+@click.command(epilog=EPILOG)
+@options.combined(options.plan, options.tools, options.inputs, options.secrets)
+@options.combined(options.policy, options.directory)
+@click.option("--strict", is_flag=True, help="Refuse the plan for advice, too.")
+@options.as_json
+def check(*, plan: str, inputs: tuple[str, ...], strict: bool, as_json: bool, **flags: Any) -> None:
+    """Check PLAN and list everything that is wrong with it, without running anything.
+
+    Without --input, references to the inputs of the run are not checked. With a policy, of --policy or of a settings
+    file, the autonomy worksheet follows: what is of high risk, what is safe to retry, what the fallbacks and the
+    ceilings are, when a person takes over, and what nobody has answered; --strict refuses the plan for that, too.
+    """
+    configuration = configure(flags)
+    given = read_inputs(inputs) if inputs else None
+    width = columns_of(sys.stdout)
+    with data_output() as data:
+        policy = configuration.limits().policy
+        toolbox = load_toolbox(configuration)
+        read = load_plan(plan, toolbox)
+        secrets = names_of_secrets(configuration)
+        problems, checked = find_problems(read, toolbox, policy, inputs=given, secrets=secrets)
+        if checked is None:
+            raise PlanRefused(problem for problem in problems if strict or not problem.is_advice)
+        sheet = worksheet_of(checked) if configuration.settings.policy is not None else None
+        if strict and (advice := problems + (sheet.problems() if sheet is not None else ())):
+            raise PlanRefused(advice)
+        if as_json:
+            data.json(_as_dict(len(read.steps), problems, sheet))
+        else:
+            _tell(data, plan, len(read.steps), problems)
+            if sheet is not None:
+                data.text("\n".join(worksheet_lines(sheet, width)))
+
+
+def _as_dict(steps: int, problems: tuple[Problem, ...], sheet: Worksheet | None) -> dict[str, Any]:
+    listed = [problem.as_dict() for problem in problems]
+    found = {"schema_version": SCHEMA_VERSION, "status": "ok", "steps": steps, "problems": listed}
+    return found if sheet is None else found | {"worksheet": sheet.as_dict()}
+
+
+def _tell(data: Data, plan: str, steps: int, advice: tuple[Problem, ...]) -> None:
+    found = f"{len(advice)} piece{'s' * (len(advice) != 1)} of advice" if advice else "nothing to say"
+    lines = [f"{plan}: {steps} step{'s' * (steps != 1)}, {found}", *(f"  {problem}" for problem in advice)]
+    shown = bounded(lines, MAX_LINES, lambda more: f"  … and {more} more (--json has them all)")
+    data.text(printable("\n".join(shown)))

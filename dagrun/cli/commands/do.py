@@ -1,0 +1,102 @@
+"""``dagrun do``: from a goal to its answer; the first steps run while the last ones are still being written."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from dagrun.cli import options
+from dagrun.cli.jobs.dry_run import show_order
+from dagrun.cli.jobs.goals import get_plan, goal_of, is_saved, tell_stopped
+from dagrun.cli.jobs.one_run import OneRun, Work
+from dagrun.cli.jobs.recording import new_record
+from dagrun.cli.records.output_folder import writable
+from dagrun.cli.records.run_records import runs_option
+from dagrun.cli.setup.inputs import read_inputs
+from dagrun.cli.setup.planners import load_critics, make_planner, name_of
+from dagrun.cli.setup.settings import configure
+from dagrun.cli.terminal.stdout import data_output
+from dagrun.cli.terminal.user_errors import BadInput
+
+EPILOG: Final = """
+\b
+Examples:
+  export OPENAI_API_KEY=… DAGRUN_MODEL=…
+  dagrun do "Compare the sales of the regions" --tools my_tools
+  dagrun do "Compare them" -t my_tools -n
+  dagrun do "Compare them" -t my_tools --base-url http://127.0.0.1:8000/v1
+
+\b
+Exit codes:
+  0 succeeded, 1 failed, 2 wrong usage, 3 no valid plan, 4 over budget,
+  5 waiting for a person, 6 escalated, 7 an effect is in doubt,
+  130 cancelled by Ctrl-C, 143 by SIGTERM
+"""
+
+
+@click.command(epilog=EPILOG)
+@options.combined(
+    options.goal,
+    options.tools,
+    options.inputs,
+    options.secrets,
+    options.policy,
+    options.max_running,
+    options.output,
+    options.directory,
+)
+@options.combined(options.planner, options.model_options, options.critics)
+@click.option(
+    "--mode",
+    type=click.Choice(["parallel", "sequential"]),
+    help="Each step as soon as it is written and can run; or one by one.  [default: parallel]",
+)
+@options.combined(runs_option, options.run_id, options.durability, options.expires_after, options.no_journal)
+@options.combined(options.as_json, options.events)
+@click.option(
+    "-n", "--dry-run", is_flag=True, help="Let the plan be written, check it, say what would run; run nothing."
+)
+@click.option("--save-plan", metavar="FILE", type=click.Path(), help="Write the plan there, as it stands at the end.")
+@options.combined(options.verbose, options.quiet)
+def do(*, goal: str, inputs: tuple[str, ...], save_plan: str | None, **flags: Any) -> int:
+    """Plan what GOAL needs, and run it, the first steps while the planner still writes.
+
+    GOAL is a sentence, or - for the standard input. A step that only looks starts as soon as it is written and what
+    it needs is there; one that changes the world waits until the whole plan is there and valid. The answer goes to
+    the standard output, all else to the standard error.
+
+    What needs a person is asked on the terminal, while the other steps go on; without a terminal the run waits:
+    dagrun approve answers from elsewhere.
+
+    The run is written down as it goes. Ctrl-C ends it, also while the planner writes, and prints what there is so far,
+    and the command that goes on with it.
+    """
+    configuration = configure(flags)
+    if configuration.settings.mode == "waves":
+        raise BadInput(
+            "waves need the whole plan before anything runs: dagrun plan GOAL -o plan.json, and then dagrun run"
+            " plan.json --mode waves; or do with --mode parallel"
+        )
+    with data_output() as data:
+        file = writable(save_plan, "--save-plan")
+        given = read_inputs(inputs)
+        wanted = goal_of(goal, configuration, is_run=not flags["dry_run"])
+        if flags["dry_run"]:
+            drafting = get_plan(wanted, configuration, given, flags)
+            if drafting.plan is None:
+                return tell_stopped(drafting, data, flags)
+            show_order(drafting.plan, data, as_json=flags["as_json"])
+            return 0 if file is None or is_saved(drafting.plan, file) else 1
+        named = name_of(configuration)
+        planner = make_planner(configuration, named)
+        critics = load_critics(flags["critics"])
+        work = Work(
+            plan=wanted,
+            inputs=given,
+            planner=planner,
+            critics=critics,
+            save_plan=file,
+            written=new_record(configuration, flags, wanted.toolbox, named),
+        )
+        return OneRun(work, configuration.path("output"), data, flags).carry_out()

@@ -1,0 +1,194 @@
+"""``dagrun inspect``: what happened in a run, and why."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+import click
+
+from dagrun.api.replaying import Replayed
+from dagrun.cli import options
+from dagrun.cli.commands.runs import what, when
+from dagrun.cli.records.next_steps import answer_command
+from dagrun.cli.records.resume_command import command_again, label, quoted, where_is
+from dagrun.cli.records.run_records import Records, run_argument, runs_option, wait
+from dagrun.cli.records.run_standings import Known
+from dagrun.cli.setup.settings import configure
+from dagrun.cli.terminal.stdout import data_output
+from dagrun.cli.terminal.text import SCHEMA_VERSION, columns_of, printable, to_json
+from dagrun.cli.terminal.user_errors import BadInput
+from dagrun.errors import shorten, visible
+from dagrun.model.journal import Held
+from dagrun.model.redaction.redactor import Redactor
+from dagrun.model.toolbox import hint
+from dagrun.model.usage import ModelUse
+from dagrun.model.value import Stored, Unavailable, decode
+from dagrun.observe.chronicle import Entry, chronicle
+from dagrun.observe.line_breaks import wrap
+from dagrun.observe.run_standing import Stand, standing_of
+from dagrun.observe.summary import spending_words
+
+EPILOG: Final = """
+\b
+Examples:
+  dagrun inspect last
+  dagrun inspect last load_prices
+  dagrun inspect last --json | jq '.entries[]'
+
+Exit codes: 0, 1 if the record is damaged, 2 if there is no such run or step.
+"""
+
+_MAX_ENTRIES: Final = 2_000
+_MAX_VALUE: Final = 2_000
+_INDENT: Final = " " * 11
+
+
+@click.command(epilog=EPILOG)
+@run_argument
+@click.argument("step", required=False)
+@options.combined(runs_option, options.as_json, options.directory)
+def inspect(*, run: str, step: str | None, as_json: bool, **flags: Any) -> None:
+    """Say what happened in RUN, in order, and why each decision was taken; or only what STEP is about.
+
+    Each failure comes with the row of the recovery table that decided about it; each change of the plan with what was
+    changed; each question with who answered. Times are in seconds from the start of the run, pauses left out. A run
+    that goes on is read as far as it has come; neither its tools nor its planner are needed.
+    """
+    configuration = configure(flags)
+    records = Records(configuration)
+    width = min(120, max(40, columns_of(sys.stdout)))
+    with data_output() as data:
+        name = records.find(run)
+        past = records.replay(name)
+        if step is not None and step not in past.states:
+            near = hint(step, past.states)
+            raise BadInput(f"run {name} has no step {shorten(step, 100)}{near}")
+        held = next((held for held in wait(records.journal.runs) if held.run_id == name), Held(name))
+        known = Known(standing_of(past, held), past)
+        entries = list(chronicle(past, step))
+        if as_json:
+            data.json(_as_dict(known, past, entries, step))
+            return
+        lines = [*_head(known, past), *(_step_lines(past, step) if step is not None else ())]
+        page = _Page(width)
+        page.text(lines)
+        for entry in entries[:_MAX_ENTRIES]:
+            page.entry(entry)
+        more = len(entries) - _MAX_ENTRIES
+        page.text([f"… and {more} more (--json has them all)"] if more > 0 else [])
+        page.lines += _next(
+            known, past, where_is(configuration)
+        )  # commands are not broken into lines: they are there to be copied
+        data.text("\n".join(page.lines))
+
+
+class _Page:
+    """Lays out lines in a width."""
+
+    def __init__(self, width: int) -> None:
+        self.lines: list[str] = []
+        self._width = width
+
+    def text(self, lines: list[str]) -> None:
+        for line in lines:
+            self.lines += wrap(visible(line), self._width, "", "  ") if line else [""]
+
+    def entry(self, entry: Entry) -> None:
+        head = f"{entry.at:>9.3f}  "
+        self.lines += wrap(f"{entry.about}: {entry.text}", self._width, head, _INDENT)
+        for detail in entry.details:
+            self.lines += wrap(detail, self._width, f"{_INDENT}  ", f"{_INDENT}    ")
+
+
+def _head(known: Known, past: Replayed) -> list[str]:
+    standing, opening = known.standing, past.opening
+    used = _used(past)
+    facts = {
+        "run": standing.run_id,
+        "what": shorten(what(known)),
+        "stands": standing.text,
+        "began": "-" if standing.began is None else when(standing.began),
+        "steps": f"{standing.settled} of {standing.steps} have ended",
+        "plan": f"revision {past.history.revision}" if past.history.revision else "",
+        "used": ", ".join(spending_words(used)),
+        "does again": opening.parent,
+        "expires": "" if standing.expires is None else when(standing.expires),
+        "made by": f"dagrun {opening.version}",
+    }
+    return [*(f"{name}: {fact}" for name, fact in facts.items() if fact), ""]
+
+
+def _used(past: Replayed) -> ModelUse:
+    used = ModelUse(past.graph.models.tokens, past.graph.models.known_cost, past.graph.models.unpriced)
+    for node in past.graph.nodes.values():
+        for attempt in node.attempts:
+            if attempt.outcome is not None:
+                used.add(attempt.outcome.tokens, attempt.outcome.cost)
+    return used
+
+
+def _step_facts(past: Replayed, step: str) -> dict[str, Any]:
+    """What the step is, and what it gave, without what looks like a secret."""
+    result, shown = past.steps[step], past.graph.plan.redactor
+    definition = past.graph.nodes[step].plan.step.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return {
+        "state": str(result.state),
+        "reason": result.reason,
+        "definition": shown.value(definition),
+        **_output(result.stored, shown),
+    }
+
+
+def _output(stored: Stored, shown: Redactor) -> dict[str, Any]:
+    if isinstance(stored, Unavailable):
+        return {"output": None, "unavailable": visible(shown.text(stored.reason))}
+    return {"output": shown.value(decode(stored))}
+
+
+def _step_lines(past: Replayed, step: str) -> list[str]:
+    facts = _step_facts(past, step)
+    lines = [f"step {step}: {facts['state']}{': ' if facts['reason'] else ''}{facts['reason']}"]
+    lines.append(f"definition: {_short(facts['definition'])}")
+    if "unavailable" in facts:
+        lines.append(f"output: not in the record: {facts['unavailable']}")
+    return [*lines, *([f"output: {_short(facts['output'])}"] if facts["output"] is not None else []), ""]
+
+
+def _short(value: Any) -> str:
+    return shorten(to_json(value), _MAX_VALUE)
+
+
+def _next(known: Known, past: Replayed, where: list[str]) -> list[str]:
+    """What can be done now; the command is shown as it is on record, and never carried out."""
+    lines: list[str] = []
+    if known.standing.stand in (Stand.RUNNING, Stand.WAITING, Stand.INTERRUPTED):
+        for question in past.pending:
+            lines += [f"open: {shorten(question.text)}", f"  {answer_command(past.run_id, question, where)}"]
+    again = label(past.opening.labels, "again")
+    verb = "resume" if known.standing.is_resumable else "retry" if _can_be_retried(known) else ""
+    if verb:
+        lines += [f"{verb}:", f"  {quoted(command_again(verb, past.run_id, again))}"]
+    return ["", *map(printable, lines)] if lines else []
+
+
+def _can_be_retried(known: Known) -> bool:
+    return known.standing.stand is Stand.ENDED and known.standing.status != "succeeded"
+
+
+def _as_dict(known: Known, past: Replayed, entries: list[Entry], step: str | None) -> dict[str, Any]:
+    used = _used(past)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        **known.standing.as_dict(),
+        "labels": dict(past.opening.labels),
+        "parent": past.opening.parent or None,
+        "version": past.opening.version,
+        "revision": past.history.revision,
+        "hash": past.hash,
+        "tokens": used.tokens,
+        "cost": used.cost,
+        "questions": [question.as_dict() for question in past.pending],
+        **({"step": {"id": step, **_step_facts(past, step)}} if step is not None else {}),
+        "entries": [entry.as_dict() for entry in entries],
+    }

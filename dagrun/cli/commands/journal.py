@@ -1,0 +1,80 @@
+"""``dagrun journal``: whether records are what was written, and the records themselves."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from dagrun.cli import options
+from dagrun.cli.records.run_records import Records, complete_run, run_argument, runs_option, wait
+from dagrun.cli.records.run_standings import Known, standings
+from dagrun.cli.setup.settings import configure
+from dagrun.cli.terminal.stdout import data_output
+from dagrun.cli.terminal.text import SCHEMA_VERSION
+from dagrun.cli.terminal.user_errors import BadInput
+from dagrun.errors import JournalDamaged
+
+VERIFY: Final = """
+\b
+Examples:
+  dagrun journal verify last
+  dagrun journal verify --all
+
+Exit codes: 0 all is as it was written, 1 something is not, 2 wrong usage.
+"""
+
+
+@click.group()
+def journal() -> None:
+    """Verify the records of runs, or export them."""
+
+
+@journal.command(epilog=VERIFY)
+@click.argument("run_ids", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
+@click.option("--all", "is_all", is_flag=True, help="All runs of the folder.")
+@options.combined(runs_option, options.as_json, options.directory)
+def verify(*, run_ids: tuple[str, ...], is_all: bool, as_json: bool, **flags: Any) -> int:
+    """Check that the records of RUN are what was written, that none is missing, and that they make sense together."""
+    if is_all == bool(run_ids):
+        raise BadInput("name runs, or all of them by --all")
+    records = Records(configure(flags))
+    with data_output() as data:
+        found = standings(records, None if is_all else [records.find(run_id) for run_id in run_ids])
+        if as_json:
+            data.json({"schema_version": SCHEMA_VERSION, "runs": [_as_dict(known) for known in found]})
+        else:
+            data.text("\n".join(_line(known) for known in found) or "no runs")
+    return int(any(known.fault is not None for known in found))
+
+
+def _line(known: Known) -> str:
+    name = known.standing.run_id
+    if known.fault is not None:
+        return f"{name}: {known.standing.text}"
+    return f"{name}: good, {len(known.past.events) if known.past is not None else 0} records"
+
+
+def _as_dict(known: Known) -> dict[str, Any]:
+    fault = known.fault
+    return {
+        "run_id": known.standing.run_id,
+        "is_good": fault is None,
+        "records": len(known.past.events) if known.past is not None else None if fault is not None else 0,
+        "seq": fault.seq if isinstance(fault, JournalDamaged) else None,
+        "reason": known.standing.reason if fault is not None else "",
+    }
+
+
+@journal.command(epilog="\b\nExample:\n  dagrun journal export last > run.jsonl")
+@run_argument
+@options.combined(runs_option, options.directory)
+def export(*, run: str, **flags: Any) -> None:
+    """Print the records of RUN as they were written, a line of JSON each; the first says how it was opened."""
+    records = Records(configure(flags))
+    with data_output() as data:
+        name = records.find(run)
+        for line in wait(lambda: records.journal.read(name)):
+            data.text(line.text.decode("utf-8", "backslashreplace"))
+            if data.is_closed:  # whoever read has left
+                return

@@ -1,0 +1,80 @@
+"""``dagrun plan``: from a goal to a plan; nothing is run."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from dagrun.checks.checked_plan import CheckedPlan
+from dagrun.cli import options
+from dagrun.cli.jobs.draft_plan import Drafting
+from dagrun.cli.jobs.goals import get_plan, goal_of, is_saved, tell_stopped, usage_of
+from dagrun.cli.records.output_folder import writable
+from dagrun.cli.setup.inputs import read_inputs
+from dagrun.cli.setup.plan_files import STDIN, as_written, plan_text
+from dagrun.cli.setup.settings import configure
+from dagrun.cli.terminal.stdout import data_output
+from dagrun.cli.terminal.text import SCHEMA_VERSION
+
+EPILOG: Final = """
+\b
+Examples:
+  export OPENAI_API_KEY=… DAGRUN_MODEL=…
+  dagrun plan "Compare the regions" --tools my_tools -o plan.json
+  dagrun run plan.json --tools my_tools
+
+\b
+Exit codes:
+  0 there is a plan, 1 the planner failed, 2 wrong usage, 3 no valid plan,
+  4 over budget, 6 a person must, 130 cancelled by Ctrl-C, 143 by SIGTERM
+"""
+
+
+@click.command(epilog=EPILOG)
+@options.combined(options.goal, options.tools, options.inputs, options.secrets)
+@options.combined(options.policy, options.directory)
+@options.combined(options.planner, options.model_options)
+@click.option(
+    "-o",
+    "file",
+    metavar="FILE",
+    type=click.Path(),
+    default=STDIN,
+    help="Write the plan there.  [default: standard output]",
+)
+@options.combined(options.as_json, options.verbose, options.quiet)
+def plan(*, goal: str, inputs: tuple[str, ...], file: str, **flags: Any) -> int:
+    """Let a planner make a plan that reaches GOAL, and check it. Nothing is run, and nobody is asked.
+
+    GOAL is a sentence, or - for the standard input. Of the inputs only the shapes reach the planner, unless the
+    policy says otherwise. The plan is JSON, and goes to a file or to the standard output; with --json, an object that
+    also says what it has cost is printed there.
+
+    Ctrl-C stops the planner, and says which steps were written so far.
+    """
+    configuration = configure(flags)
+    with data_output() as data:
+        path = writable(None if file in (STDIN, "/dev/stdout") else file, "-o")
+        given = read_inputs(inputs)
+        wanted = goal_of(goal, configuration, is_run=False)
+        drafting = get_plan(wanted, configuration, given, flags)
+        made = drafting.plan
+        if made is None:
+            return tell_stopped(drafting, data, flags)
+        is_lost = path is not None and not is_saved(made, path)
+        if flags["as_json"]:
+            data.json(_as_dict(drafting, made))
+        elif path is None or is_lost:  # what cannot be written there was paid for all the same
+            data.text(plan_text(made.plan))
+        return int(is_lost)
+
+
+def _as_dict(drafting: Drafting, made: CheckedPlan) -> dict[str, Any]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "status": "planned",
+        "exit_code": 0,
+        "plan": as_written(made.plan),
+        **usage_of(drafting),
+    }

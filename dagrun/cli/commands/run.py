@@ -1,0 +1,99 @@
+"""``dagrun run``: check a plan and carry it out."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from dagrun.checks.check_plan import check_plan
+from dagrun.checks.checked_plan import CheckedPlan
+from dagrun.cli import options
+from dagrun.cli.jobs.dry_run import show_order
+from dagrun.cli.jobs.execute import scheduled
+from dagrun.cli.jobs.one_run import OneRun, Work
+from dagrun.cli.jobs.recording import new_record
+from dagrun.cli.records.run_records import runs_option
+from dagrun.cli.setup.inputs import read_inputs
+from dagrun.cli.setup.plan_files import load_plan
+from dagrun.cli.setup.planners import load_critics, make_planner
+from dagrun.cli.setup.secrets import secrets_of
+from dagrun.cli.setup.settings import Configuration, configure
+from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox
+from dagrun.cli.terminal.stdout import data_output
+
+EPILOG: Final = """
+\b
+Examples:
+  dagrun run plan.json --tools my_tools
+  dagrun run plan.json --tools my_tools --input region=EU --json > result.json
+  dagrun run plan.json --tools my_tools -n
+
+\b
+Exit codes:
+  0 succeeded, 1 failed, 2 wrong usage, 3 plan refused, 4 over budget,
+  5 waiting for a person, 6 escalated, 7 an effect is in doubt,
+  130 cancelled by Ctrl-C, 143 by SIGTERM
+"""
+
+
+@click.command(epilog=EPILOG)
+@options.combined(
+    options.plan,
+    options.tools,
+    options.inputs,
+    options.secrets,
+    options.policy,
+    options.max_running,
+    options.output,
+    options.directory,
+)
+@options.combined(options.planner, options.model_options, options.critics)
+@click.option(
+    "--mode",
+    type=click.Choice(["parallel", "waves", "sequential"]),
+    help="Each step as soon as it can run; or generation by generation; or one by one.  [default: parallel]",
+)
+@options.combined(runs_option, options.run_id, options.durability, options.expires_after, options.no_journal)
+@options.combined(options.as_json, options.events)
+@click.option("-n", "--dry-run", is_flag=True, help="Check, and say what would run; run nothing.")
+@options.combined(options.verbose, options.quiet)
+def run(*, plan: str, inputs: tuple[str, ...], **flags: Any) -> int:
+    """Check PLAN and run it, each step as soon as what it needs is there.
+
+    PLAN is a file, or - for the standard input: JSON, YAML, or numbered calls. The answer goes to the standard
+    output, all else to the standard error.
+
+    What needs a person is asked on the terminal, while the other steps go on; without a terminal the run waits:
+    dagrun approve answers from elsewhere. A planner is asked only if --planner names one.
+
+    The run is written down as it goes, in a folder of its own under --runs. Ctrl-C ends it, prints what there is so
+    far, and the command that goes on with it; a second one ends the program at once, and dagrun resume goes on, too.
+    """
+    configuration = configure(flags)
+    with data_output() as data:
+        given = read_inputs(inputs)
+        checked = _check(plan, given, configuration)
+        if flags["dry_run"]:
+            show_order(checked, data, as_json=flags["as_json"])
+            return 0
+        named = flags["planner"]
+        planner = make_planner(configuration, named) if named is not None else None
+        critics = load_critics(flags["critics"])
+        work = Work(
+            plan=scheduled(checked, configuration.settings.mode),
+            inputs=given,
+            planner=planner,
+            critics=critics,
+            secrets=checked.secrets,
+            written=new_record(configuration, flags, checked.toolbox, named),
+        )
+        return OneRun(work, configuration.path("output"), data, flags).carry_out()
+
+
+def _check(plan: str, inputs: dict[str, Any], configuration: Configuration) -> CheckedPlan:
+    limits = configuration.limits()
+    toolbox = load_toolbox(configuration)
+    configure_tools(configuration, limits)
+    secrets = secrets_of(configuration)
+    return check_plan(load_plan(plan, toolbox), toolbox, limits.policy, inputs=inputs, secrets=secrets)

@@ -1,0 +1,105 @@
+"""``dagrun runs``: which runs there are, and where they stand."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import click
+
+from dagrun.cli import options
+from dagrun.cli.records.resume_command import label
+from dagrun.cli.records.run_records import Records, runs_option
+from dagrun.cli.records.run_standings import Known, standings
+from dagrun.cli.setup.settings import configure
+from dagrun.cli.terminal.stdout import data_output
+from dagrun.cli.terminal.text import SCHEMA_VERSION, columns, columns_of
+from dagrun.errors import shorten, visible
+from dagrun.observe.line_breaks import wrap
+from dagrun.observe.run_standing import Stand
+
+EPILOG: Final = """
+\b
+Examples:
+  dagrun runs
+  dagrun runs --json
+
+Exit codes: 0, or 1 if the record of a run is damaged.
+"""
+
+_HEAD: Final = ("run", "began", "steps", "what", "where it stands")
+_WHAT: Final = 40  # characters
+_LEAST: Final = 30  # for the last two columns; below that a paragraph for each run is easier to read
+
+
+@click.command(epilog=EPILOG)
+@options.combined(runs_option, options.as_json, options.directory)
+def runs(*, as_json: bool, **flags: Any) -> int:
+    """List the runs on record, the oldest first, and where each of them stands.
+
+    A run is read as it goes on; neither its tools nor its planner are needed.
+    """
+    records = Records(configure(flags))
+    width = columns_of(sys.stdout)
+    with data_output() as data:
+        found = standings(records)
+        if as_json:
+            data.json(
+                {"schema_version": SCHEMA_VERSION, "folder": str(records.folder), "runs": list(map(_dict, found))}
+            )
+        elif not found:
+            data.text(f"no runs in {visible(str(records.folder))}")
+        else:
+            data.text("\n".join(_lines(found, width)))
+    return int(any(known.standing.stand is Stand.DAMAGED for known in found))
+
+
+def _dict(known: Known) -> dict[str, Any]:
+    labels: Any = {} if known.past is None else known.past.opening.labels
+    return {**known.standing.as_dict(), "command": label(labels, "command")}
+
+
+def _lines(found: Sequence[Known], width: int) -> list[str]:
+    rows = [_row(known) for known in found]
+    room = width - len("  ".join([max((row[at] for row in rows), key=len) for at in range(3)])) - 4
+    if room < _LEAST:
+        return list(_paragraphs(rows, max(20, width - 1)))
+    half = min(max(len(row[3]) for row in rows), _WHAT, room * 2 // 5)
+    cut = [(*row[:3], _cut(row[3], half), _cut(row[4], room - max(half, len(_HEAD[3])))) for row in rows]
+    return columns(cut, head=_HEAD).splitlines()
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
+
+
+def _row(known: Known) -> tuple[str, ...]:
+    standing = known.standing
+    began = "-" if standing.began is None else when(standing.began)
+    steps = f"{standing.settled}/{standing.steps}" if known.past is not None else "-"
+    return standing.run_id, began, steps, shorten(what(known)), standing.text
+
+
+def what(known: Known) -> str:
+    """What a run is for: its goal, or the command that began it."""
+    if known.standing.goal or known.past is None:
+        return known.standing.goal or "-"
+    words = label(known.past.opening.labels, "command")
+    return " ".join(words[1:]) or "a plan"
+
+
+def when(seconds: float) -> str:
+    """A time of day for people, where they are."""
+    try:
+        return f"{datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M}"
+    except (ValueError, OverflowError, OSError):  # what a record says may be anything
+        return "-"
+
+
+def _paragraphs(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    for run_id, *facts in rows:
+        yield from wrap(visible(run_id), width, "")
+        for name, fact in zip(_HEAD[1:], facts, strict=True):
+            yield from wrap(visible(fact), width, f"  {name}: ")

@@ -1,0 +1,145 @@
+"""Getting a plan for a goal, and running nothing: watched, and interruptible."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import anyio
+
+from dagrun.api import draft
+from dagrun.checks.checked_plan import CheckedPlan
+from dagrun.cli.jobs.execute import unwrapped
+from dagrun.cli.jobs.job import Goal
+from dagrun.cli.terminal import signals as interrupts
+from dagrun.cli.terminal.display import Display, make_display
+from dagrun.cli.terminal.signals import Interrupts
+from dagrun.model.event import DraftEnded, Event, PlannerCalled, Spliced, StepSettled
+from dagrun.model.outcome import Status
+from dagrun.model.patch import Add
+from dagrun.model.plan import Step
+from dagrun.model.planner import Brief, Planner, RevisedBy
+from dagrun.model.usage import ModelUse
+from dagrun.runtime.backend import loop_options
+
+# Where only the plan is wanted, a refused draft is not the end of planning, and no step is cancelled: none would run.
+_NO_NEWS: Final = (DraftEnded, Spliced, StepSettled)
+
+
+@dataclass(kw_only=True)
+class Drafting:
+    """Asks a planner for a plan.
+
+    Attributes:
+        goal: What the plan is for, and what it may call.
+        planner: Who writes it.
+        inputs: What ``${input…}`` stands for; only the shapes reach the planner, unless the policy says otherwise.
+        is_shown: Whether it may be shown on the standard error how far the planner is.
+        log_level: The least level of log records that are shown.
+        plan: What came of it; `None` if it was interrupted.
+        steps: What the planner has streamed so far.
+        calls: How often the planner was called.
+        spent: What that has used.
+        seconds: How long it took.
+        stopped_by: What has interrupted it, for people; empty if nothing has.
+        code: The exit code of a process that was interrupted so.
+    """
+
+    goal: Goal
+    planner: Planner
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    is_shown: bool = True
+    log_level: int = logging.WARNING
+    plan: CheckedPlan | None = None
+    steps: list[Step] = field(default_factory=list)
+    calls: int = 0
+    spent: ModelUse = field(default_factory=ModelUse)
+    seconds: float = 0.0
+    stopped_by: str = ""
+    code: int = 0
+
+    def get(self) -> None:
+        """Get the plan, unless that is interrupted, by Ctrl-C or another signal.
+
+        Raises:
+            PlanRefused: What the planner gave has problems, also after it was told of them.
+            RunFailed: The planner gave nothing.
+        """
+        began = time.monotonic()
+        try:
+            with Interrupts() as signals, unwrapped():
+                anyio.run(self._get, signals, backend_options=loop_options())
+        finally:
+            self.seconds = time.monotonic() - began
+
+    async def _get(self, signals: Interrupts) -> None:
+        with make_display(is_shown=self.is_shown, log_level=self.log_level) as display:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(display.keep_fresh)
+                with anyio.CancelScope() as scope:
+                    signals.on_first(self._stopper(scope, signals, display))
+                    self.plan = await self._ask(display)
+                display.close()
+                tasks.cancel_scope.cancel()
+
+    async def _ask(self, display: Display) -> CheckedPlan:
+        def on_event(event: Event) -> None:
+            if not isinstance(event, _NO_NEWS):
+                display.on_event(event)
+            if isinstance(event, PlannerCalled):
+                self.calls += 1
+                self.spent.add(event.tokens, event.cost)
+
+        return await draft(
+            self.goal.text,
+            tools=self.goal.toolbox,
+            policy=self.goal.policy,
+            inputs=self.inputs,
+            secrets=self.goal.secrets,
+            planner=self._watched(display),
+            on_event=on_event,
+        )
+
+    def _watched(self, display: Display) -> Planner:
+        # One that has its plan at hand is not asked to write any.
+        return self.planner if hasattr(self.planner, "plan") else _Watched(self.planner, self.steps, display)
+
+    def _stopper(self, scope: anyio.CancelScope, signals: Interrupts, display: Display) -> Callable[[int], object]:
+        """Give what the first signal does."""
+
+        def stop(number: int) -> None:
+            self.stopped_by = interrupts.name_of(number)
+            self.code = signals.exit_code(Status.CANCELLED.exit_code)
+            display.line("Stopping. Once more to stop at once.")
+            scope.cancel()
+
+        return interrupts.next_in_loop(stop)
+
+
+class _Watched:
+    """Hands on what a planner streams, and keeps the steps of it: nothing of a draft is in the graph before its end."""
+
+    def __init__(self, planner: Planner, steps: list[Step], display: Display) -> None:
+        self._planner = planner
+        self._steps = steps
+        self._display = display
+
+    def revise(self, brief: Brief) -> RevisedBy:
+        self._steps.clear()  # a second answer takes the place of the first
+        self._display.written_anew()
+        said = self._planner.revise(brief)
+        return self._stream(said) if hasattr(said, "__aiter__") else said
+
+    async def _stream(self, said: Any) -> AsyncIterator[Any]:
+        try:
+            async for edit in said:
+                if isinstance(edit, Add):
+                    self._steps.append(edit.step)
+                    self._display.step_written()
+                yield edit
+        finally:
+            if hasattr(said, "aclose"):
+                await said.aclose()

@@ -1,0 +1,226 @@
+"""One run as the command line carries it out: watched, interruptible, and never waiting for what would not stop."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+
+from dagrun.api import resume, retry, start
+from dagrun.checks.checked_plan import CheckedPlan
+from dagrun.checks.waves import in_waves
+from dagrun.cli.jobs.job import Again, Goal, Job, OnEvent
+from dagrun.cli.setup.settings import Mode
+from dagrun.cli.terminal import signals as interrupts
+from dagrun.cli.terminal.ask_person import make_approver
+from dagrun.cli.terminal.display import Display, make_display
+from dagrun.cli.terminal.signals import Interrupts
+from dagrun.cli.terminal.user_errors import REFUSED, BadInput
+from dagrun.errors import DagrunError, JournalFailed
+from dagrun.model.event import Event
+from dagrun.model.outcome import State, Status
+from dagrun.runtime.backend import loop_options
+from dagrun.runtime.result import RunResult
+from dagrun.runtime.run import Run
+
+LEAVE_SECONDS: Final = 3.0  # for closing what a run has used; it takes milliseconds, unless something would not stop
+THREAD_SECONDS: Final = 0.5
+
+__all__ = ["Goal", "Job", "execute", "scheduled"]
+
+
+def scheduled(plan: CheckedPlan, mode: Mode) -> CheckedPlan:
+    """Give *plan* as *mode* wants it run; the engine is the same for all of them."""
+    match mode:
+        case "parallel":
+            return plan
+        case "waves":
+            return in_waves(plan)
+        case "sequential":
+            return replace(plan, policy=plan.policy.model_copy(update={"max_running": 1}))
+
+
+def execute(job: Job) -> int:
+    """Carry out *job*, and give the exit code.
+
+    Ctrl-C suspends the run, or cancels one that is not written down; either ends with a partial result. A second one
+    ends the program. So does the end of a run in which something would not stop: nobody waits for it.
+
+    Raises:
+        BadInput: The run cannot be written down.
+    """
+    threads = set(threading.enumerate())
+    with _artifacts(job) as folder, Interrupts() as signals:
+        ending = _Ending(job, folder, signals)
+        try:
+            with unwrapped():
+                anyio.run(_execute, job, ending, backend_options=loop_options())
+        finally:
+            ending.leave()
+        if _has_stuck_threads(threads):
+            ending.exit_hard()
+    return ending.code
+
+
+class _Ending:
+    """What happens when the result is there, up to a process that has to be ended by force."""
+
+    def __init__(self, job: Job, folder: Path | None, signals: Interrupts) -> None:
+        self.code = 0
+        self.folder = folder
+        self.signals = signals
+        self._job = job
+        self._watchdog = threading.Timer(LEAVE_SECONDS, self.exit_hard)
+        self._watchdog.daemon = True
+        self._watchdog.name = "dagrun watchdog"
+
+    def deliver(self, result: RunResult) -> None:
+        """Hand the result on. From now on, time is limited."""
+        self.code = self.signals.exit_code((self._job.code_of or exit_code_of)(result))
+        self._job.on_result(result)
+        if any(a.outcome and a.outcome.state is State.ABANDONED for s in result.steps.values() for a in s.attempts):
+            self.exit_hard()
+        self._watchdog.start()
+
+    def leave(self) -> None:
+        """Everything has ended by itself."""
+        self._watchdog.cancel()
+        if self._watchdog.is_alive():
+            self._watchdog.join()
+
+    def exit_hard(self) -> None:
+        """End the process: something in it would not stop."""
+        if self.folder is not None and self.folder != self._job.artifacts:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        interrupts.exit_hard(self.code)
+
+
+async def _execute(job: Job, ending: _Ending) -> None:
+    with make_display(is_shown=job.is_shown, log_level=job.log_level) as display:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(display.keep_fresh)
+            if isinstance(job.plan, Again) and job.plan.verb == "resume":
+                display.remember(job.plan.past.events)
+            async with _opened(job, ending.folder, display) as run:
+                ending.signals.on_first(_stopper(run, display, is_recorded=job.recording is not None))
+                result = await run.result()
+                display.close()
+                ending.deliver(result)
+            tasks.cancel_scope.cancel()
+
+
+def exit_code_of(result: RunResult) -> int:
+    """The exit code of a run; of one that has come to nothing because no plan was valid, that of a refused plan."""
+    is_refused = result.problems and result.status in (Status.FAILED, Status.OVER_BUDGET)
+    return REFUSED if is_refused else result.status.exit_code
+
+
+@asynccontextmanager
+async def _opened(job: Job, folder: Path | None, display: Display) -> AsyncIterator[Run]:
+    """Open the run of *job*; a record that cannot even be begun is a mistake of the command line."""
+    is_open = False
+    try:
+        async with _run_of(job, folder, display) as run:
+            is_open = True
+            yield run
+    except JournalFailed as error:
+        if is_open or isinstance(job.plan, Again):
+            raise
+        raise unusable(error) from error
+
+
+def unusable(error: JournalFailed) -> BadInput:
+    """Say what to do about records that cannot be kept where they should be."""
+    return BadInput(f"{error}; name another folder for the records of runs (--runs DIR), or keep none (--no-journal)")
+
+
+def _run_of(job: Job, folder: Path | None, display: Display) -> AbstractAsyncContextManager[Run]:
+    shared: dict[str, Any] = {
+        "artifacts": folder,
+        "planner": job.planner,
+        "critics": job.critics,
+        "approver": make_approver(display),
+        "on_event": both(display.on_event, job.on_event),
+    }
+    plan, kept = job.plan, job.recording
+    named: dict[str, Any] = {}
+    if kept is not None:
+        shared["journal"] = kept.journal
+        named = {"labels": kept.labels, "expires_after": kept.expires_after}
+    match plan:
+        case Again(verb=verb, run_id=run_id):
+            shared |= {"tools": plan.toolbox, "policy": plan.policy, "secrets": plan.secrets}
+            shared["allow_differences"] = plan.allow_differences
+            if verb == "resume":
+                return resume(run_id, **shared, steal=plan.steal)
+            assert kept is not None  # nothing is retried that is not written down
+            files = kept.parent_artifacts
+            return retry(run_id, **shared, **named, new_id=kept.run_id, parent_artifacts=files)
+        case Goal():
+            shared |= {"goal": plan.text, "tools": plan.toolbox, "policy": plan.policy, "secrets": plan.secrets}
+        case _:
+            shared |= {"plan": plan, "secrets": job.secrets}
+    name = None if kept is None else kept.run_id
+    return start(**shared, **named, inputs=job.inputs, run_id=name)
+
+
+def both(first: OnEvent, second: OnEvent | None) -> OnEvent:
+    """Give what hands each event to two observers."""
+    if second is None:
+        return first
+
+    def on_event(event: Event) -> None:
+        first(event)
+        second(event)
+
+    return on_event
+
+
+def _stopper(run: Run, display: Display, *, is_recorded: bool) -> Callable[[int], object]:
+    """Give what the first signal does."""
+
+    def cancel(number: int) -> None:
+        reason = f"interrupted by {interrupts.name_of(number)}"
+        if run.suspend(reason) if is_recorded else run.cancel(reason=reason):
+            display.line("Stopping. Once more to stop at once.")
+
+    return interrupts.next_in_loop(cancel)
+
+
+@contextmanager
+def unwrapped() -> Iterator[None]:
+    """Raise an error that is meant for the user as it was, without the groups that task groups put around it."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        if isinstance(error, DagrunError):
+            raise error from None
+        raise
+
+
+@contextmanager
+def _artifacts(job: Job) -> Iterator[Path | None]:
+    """The folder for the files of tools; none for that of the record."""
+    if job.artifacts is not None or job.recording is not None:
+        yield job.artifacts
+        return
+    with tempfile.TemporaryDirectory(prefix="dagrun-", ignore_cleanup_errors=True) as temporary:
+        yield Path(temporary)
+
+
+def _has_stuck_threads(before: set[threading.Thread]) -> bool:
+    """Whether Python would wait for a thread of the run when it ends; idle ones get a moment to go."""
+    started = [t for t in threading.enumerate() if t not in before and not t.daemon]
+    for thread in started:
+        thread.join(THREAD_SECONDS / len(started))
+    return any(thread.is_alive() for thread in started)

@@ -1,0 +1,112 @@
+"""What follows a run that has not come to a good end: what it waits for, and the commands that go on with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from dagrun.cli.records.resume_command import command_again, quoted
+from dagrun.errors import shorten
+from dagrun.model.event import Event, QuestionAnswered, QuestionAsked, RunEnded, RunSuspended
+from dagrun.model.outcome import State, Status
+from dagrun.model.question import Asked, Question
+from dagrun.model.toolbox import Toolbox
+from dagrun.runtime.result import RunResult
+
+_MAX_QUESTIONS: Final = 20
+_BY_VALUE: Final = (Asked.INPUT, Asked.EFFECT)
+
+
+class Outlook:
+    """Follows the events of a run that is written down, and says how it can go on.
+
+    Args:
+        run_id: The run.
+        again: The options to go on with.
+        toolbox: What it may call.
+        where: The options that lead to the record, for the commands that answer.
+        questions: That were open when it was taken up.
+    """
+
+    def __init__(
+        self, run_id: str, again: list[str], toolbox: Toolbox, where: list[str], questions: Iterable[Question] = ()
+    ) -> None:
+        self._run_id = run_id
+        self._again = again
+        self._toolbox = toolbox
+        self._where = where
+        self._open = {question.id: question for question in questions}
+        self._is_suspended = False
+
+    def on_event(self, event: Event) -> None:
+        """Take note of an event."""
+        match event:
+            case QuestionAsked():
+                self._open[event.question.id] = event.question
+            case QuestionAnswered():
+                self._open.pop(event.question, None)
+            case RunSuspended() | RunEnded():
+                self._is_suspended = isinstance(event, RunSuspended)
+
+    def verb(self, result: RunResult) -> str:
+        """How the run goes on: ``resume`` or ``retry``; empty if there is nothing left to do."""
+        if self._is_suspended or result.status is Status.UNKNOWN:
+            return "resume"
+        return "retry" if result.has_plan and result.status is not Status.SUCCEEDED else ""
+
+    def as_dict(self, result: RunResult) -> dict[str, Any]:
+        """The same as plain JSON, for programs and for ``run.json``."""
+        verb = self.verb(result)
+        return {
+            "is_resumable": verb == "resume",
+            "next_command": command_again(verb, self._run_id, self._again) if verb else None,
+            "questions": [question.as_dict() for question in self._open.values()] if self._is_suspended else [],
+        }
+
+    def lines(self, result: RunResult) -> list[str]:
+        """What to do next, a line each. Commands are never broken into lines: they are there to be copied."""
+        verb = self.verb(result)
+        if not verb:
+            return []
+        command = quoted(command_again(verb, self._run_id, self._again))
+        if verb == "retry":
+            return ["do again what has not succeeded:", f"  {command}"]
+        lines = [f"{step} may have taken effect; that is settled when the run goes on" for step in self.cut_off(result)]
+        asked = list(self._open.values())
+        for question in asked[:_MAX_QUESTIONS]:
+            lines += [f"open: {shorten(question.text)}", f"  {answer_command(self._run_id, question, self._where)}"]
+        if len(asked) > _MAX_QUESTIONS:
+            lines.append(f"… and {len(asked) - _MAX_QUESTIONS} more open questions")
+        return [*lines, "go on with the run:", f"  {command}"]
+
+    def cut_off(self, result: RunResult) -> list[str]:
+        """The steps that were left in the middle of a call that changes the world, and must not be made again."""
+        if not self._is_suspended:
+            return []
+        running = [step for step in result.steps.values() if step.state is State.RUNNING and step.attempts]
+        return [step.id for step in running if self._may_be_done(step.attempts[-1].tool)]
+
+    def is_in_doubt(self, result: RunResult) -> bool:
+        """Whether a call may have taken effect of which nobody knows: that is what the caller must act on."""
+        asked = self._is_suspended and any(question.kind is Asked.EFFECT for question in self._open.values())
+        return asked or bool(self.cut_off(result))
+
+    def _may_be_done(self, tool: str) -> bool:
+        known = self._toolbox.get(tool)
+        return known is not None and not known.effect.may_repeat
+
+
+def answer_command(run_id: str, question: Question, where: Iterable[str] = ()) -> str:
+    """The command that answers *question*, for a shell."""
+    about = question.step or question.id
+    if question.kind not in _BY_VALUE:
+        return quoted(["dagrun", "approve", run_id, about, *where])
+    # Both stand for a value, and do no harm if they are pasted into a shell; a "|" would.
+    value = "VALUE" if question.kind is Asked.INPUT else "YES_OR_NO"
+    return quoted(["dagrun", "answer", run_id, about]) + f" {value}" + "".join(f" {quoted([w])}" for w in where)
+
+
+def waits_for(questions: Mapping[str, Question] | Iterable[Question]) -> list[str]:
+    """What a run waits for: the steps that are asked about, or the question itself."""
+    found = questions.values() if isinstance(questions, Mapping) else questions
+    return list(dict.fromkeys(question.step or question.text for question in found))

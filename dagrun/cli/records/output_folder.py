@@ -1,0 +1,112 @@
+"""The folder that a run leaves its files in."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dagrun.cli.terminal.text import to_json
+from dagrun.cli.terminal.user_errors import BadInput
+
+# Where tools look for a file that is not in the current directory: folders, as in PATH.
+READ_FROM: Final = "DAGRUN_READ_FROM"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The folder of a run, which is the current directory while its tools run; or none, and nothing of the run stays.
+
+    Attributes:
+        path: Absolute.
+    """
+
+    path: Path | None
+
+    @property
+    def artifacts(self) -> Path | None:
+        """Where artifacts go; none for a temporary folder."""
+        return self.path / "artifacts" if self.path is not None else None
+
+    def save(self, record: dict[str, Any]) -> None:
+        """Write ``run.json``, all of it or nothing.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        if self.path is None:
+            return
+        write_whole(self.path / "run.json", to_json(record, indent=2) + "\n")
+
+
+def write_whole(path: Path, text: str, *, mode: int = 0o644) -> None:
+    """Write a file, all of it or nothing: who reads it meanwhile finds the old one. Devices are written to directly.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    if path.exists() and not path.is_file():  # to put a file in the place of /dev/stdout would do harm
+        path.write_text(text, encoding="utf-8")
+        return
+    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=".draft-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(draft, mode)
+        os.replace(draft, path)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise
+
+
+def writable(name: str | None, option: str) -> Path | None:
+    """Where the file *name* goes, made absolute; `None` for none. Looked at before anything is spent.
+
+    Raises:
+        BadInput: It cannot be written there.
+    """
+    if name is None:
+        return None
+    path = Path(name).absolute()
+    if path.is_dir():
+        raise BadInput(f"{option} {name}: it is a folder")
+    if not os.access(path.parent, os.W_OK):
+        reason = "may not be written to" if path.parent.is_dir() else "does not exist"
+        raise BadInput(f"{option} {name}: the folder {path.parent} {reason}")
+    return path
+
+
+@contextmanager
+def run_folder(path: Path | None) -> Iterator[RunFolder]:
+    """Make *path* the current directory, so that tools leave their files there.
+
+    They still find what is in the directory that was current before: it is named in the environment.
+
+    Raises:
+        BadInput: There can be no such folder.
+    """
+    if path is None:
+        yield RunFolder(None)
+        return
+    before = os.getcwd()
+    folder = path.absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        change = contextlib.chdir(folder)
+        change.__enter__()
+    except OSError as error:
+        raise BadInput(f"cannot use {path} for the files of the run: {error.strerror}") from error
+    named = os.environ.get(READ_FROM)
+    os.environ[READ_FROM] = before
+    try:
+        yield RunFolder(folder)
+    finally:
+        change.__exit__(None, None, None)
+        os.environ.pop(READ_FROM)
+        if named is not None:
+            os.environ[READ_FROM] = named

@@ -1,0 +1,188 @@
+"""The records of runs as the command line finds them: a folder with a folder for each run."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from dagrun.cli.terminal.user_errors import BadInput
+from dagrun.errors import shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from dagrun.api.replaying import Replayed
+    from dagrun.cli.setup.settings import Configuration
+    from dagrun.journal.sqlite.journal import SQLiteJournal
+    from dagrun.model.journal import Held
+
+LAST: Final = "last"  # the run that was written to last
+_MAX_NAMED: Final = 10
+
+T = TypeVar("T")
+
+
+def new_run_id() -> str:
+    """A name for a run: when it was begun (in UTC, so that names sort), and four letters against a twin."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def check_new_id(run_id: str | None) -> str:
+    """The name for a new run: the one that was asked for, or one of our own.
+
+    Raises:
+        BadInput: No run may be called so.
+    """
+    from dagrun.journal.base import is_run_id
+
+    if run_id is None:
+        return new_run_id()
+    if not is_run_id(run_id) or run_id == LAST:
+        raise BadInput(
+            f"--run-id {shorten(run_id, 100)}: use 1 to 100 of the letters A-Z, a-z, digits, '_', '-' and '.', the"
+            f" first of them no '.'; and not '{LAST}'"
+        )
+    return run_id
+
+
+def folder_of_runs(configuration: Configuration) -> Path:
+    """The folder of the records of runs.
+
+    Raises:
+        BadInput: Nobody has named one, and the user has no folder of their own.
+    """
+    named = configuration.path("runs")
+    if named is not None:
+        return Path(os.path.abspath(named))
+    state = os.environ.get("XDG_STATE_HOME", "")
+    try:
+        home = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
+    except RuntimeError:
+        raise BadInput("there is no home folder for the records of runs: name a folder by --runs DIR") from None
+    return home / "dagrun" / "runs"
+
+
+class Records:
+    """The records of runs in one folder.
+
+    Args:
+        configuration: The settings that hold.
+
+    Attributes:
+        folder: Absolute.
+        journal: Reads and writes them.
+    """
+
+    def __init__(self, configuration: Configuration) -> None:
+        from dagrun.journal.sqlite.journal import SQLiteJournal
+
+        self.folder = folder_of_runs(configuration)
+        self.journal: SQLiteJournal = SQLiteJournal(self.folder, configuration.settings.durability)
+
+    def place(self, run_id: str) -> Path:
+        """The folder of a run."""
+        return self.folder / run_id
+
+    def names(self) -> list[str]:
+        """The names of the runs, sorted.
+
+        Raises:
+            JournalFailed: The folder is none of ours, or cannot be read.
+        """
+        from dagrun.journal.run_folder import run_names
+
+        return run_names(self.folder)
+
+    def find(self, text: str) -> str:
+        """The run that *text* names: in full, by the beginning of its name if no other begins so, or as ``last``.
+
+        Raises:
+            BadInput: There is none, or more than one.
+        """
+        names = self.names()
+        if text in names:
+            return text
+        if not names:
+            raise BadInput(f"there are no runs in {self.folder} (--runs names another folder)")
+        if text == LAST:
+            return max(names, key=lambda name: (written_at(self.place(name)), name))
+        fitting = [name for name in names if text and name.startswith(text)]
+        if len(fitting) == 1:
+            return fitting[0]
+        if not fitting:
+            raise BadInput(
+                f"there is no run {shorten(text, 100)} in {self.folder}{_near(text, names)}; dagrun runs lists them"
+            )
+        shown = ", ".join(fitting[:_MAX_NAMED])
+        more = f" and {len(fitting) - _MAX_NAMED} more" if len(fitting) > _MAX_NAMED else ""
+        raise BadInput(f"{len(fitting)} runs begin with {shorten(text, 100)}: {shown}{more}")
+
+    def replay(self, run_id: str) -> Replayed:
+        """Fold the record of a run again.
+
+        Raises:
+            BadInput: It was ended before its first record.
+            RunNotFound: There is no such run.
+            JournalDamaged: Its record is not what was written.
+            JournalFailed: It cannot be read.
+        """
+        from dagrun.api.replaying import replayed
+        from dagrun.model.codec.event_codec import events_of
+
+        lines = wait(lambda: self.journal.read(run_id))
+        if not lines:
+            raise BadInput(f"run {run_id} was ended before its first record, so nothing is known of it: start it anew")
+        return replayed(run_id, events_of(run_id, lines))
+
+    def held(self) -> dict[str, Held]:
+        """Who holds the runs, by their names."""
+        return {held.run_id: held for held in wait(self.journal.runs)}
+
+
+def wait(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Call an async function, and give what it gives."""
+    import anyio
+
+    return anyio.run(function)
+
+
+def written_at(place: Path) -> int:
+    """When something was written last into the folder of a run, in nanoseconds since 1970; reading does not count."""
+    for name in ("anchor", "journal.db"):
+        try:
+            return (place / name).lstat().st_mtime_ns
+        except OSError:
+            continue
+    return 0
+
+
+def _near(text: str, names: list[str]) -> str:
+    from dagrun.model.toolbox import hint
+
+    return hint(text, names)
+
+
+def complete_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The names of runs that begin with what was typed; for the completion of the shell, so never an error."""
+    try:
+        from dagrun.cli.setup.settings import configure
+
+        names = Records(configure({"runs": context.params.get("runs")})).names()
+    except Exception:  # noqa: BLE001  (nobody wants a traceback in the middle of a line)
+        return []
+    return [name for name in [LAST, *reversed(names)] if name.startswith(incomplete)]
+
+
+run_argument: Final = click.argument("run", metavar="RUN", shell_complete=complete_run)
+runs_option: Final = click.option(
+    "--runs",
+    metavar="DIR",
+    type=click.Path(file_okay=False),
+    help="The folder of the records of runs; or set DAGRUN_RUNS.  [default: that of the user]",
+)

@@ -1,0 +1,63 @@
+"""The runs of a folder, each read and folded by itself: one that is damaged hides no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dagrun.api.replaying import Replayed, replayed
+from dagrun.cli.records.run_records import Records, wait
+from dagrun.errors import JournalDamaged, JournalError, JournalFailed, RunNotFound, shorten
+from dagrun.model.codec.event_codec import events_of
+from dagrun.model.journal import Held
+from dagrun.observe.run_standing import Stand, Standing, standing_of
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A run, as far as its record can be read.
+
+    Attributes:
+        standing: Where it stands.
+        past: The run; `None` if its record is damaged, cannot be read, or holds nothing yet.
+        fault: Why, then.
+    """
+
+    standing: Standing
+    past: Replayed | None = None
+    fault: JournalError | None = None
+
+
+def standings(records: Records, wanted: Iterable[str] | None = None) -> list[Known]:
+    """Read the runs of a folder.
+
+    Args:
+        records: The folder.
+        wanted: The names of those that are read; `None` for all.
+    """
+    names = None if wanted is None else frozenset(wanted)
+    return wait(lambda: _read_all(records, names))
+
+
+async def _read_all(records: Records, names: frozenset[str] | None) -> list[Known]:
+    found: list[Known] = []
+    for held in await records.journal.runs():
+        if names is None or held.run_id in names:
+            known = await _read(records, held)
+            found += [known] if known is not None else []
+    return found
+
+
+async def _read(records: Records, held: Held) -> Known | None:
+    run_id, owner = held.run_id, held.owner if held.is_held else ""
+    try:
+        lines = await records.journal.read(run_id)
+        if not lines:  # it begins just now, or was killed when it did
+            return Known(Standing(run_id=run_id, stand=Stand.RUNNING if owner else Stand.EMPTY, owner=owner))
+        past = replayed(run_id, events_of(run_id, lines))
+    except RunNotFound:  # it was deleted a moment ago
+        return None
+    except (JournalDamaged, JournalFailed) as error:
+        reason = f"record {error.seq}: {error.reason}" if isinstance(error, JournalDamaged) else str(error)
+        return Known(Standing(run_id=run_id, stand=Stand.DAMAGED, reason=shorten(reason)), fault=error)
+    return Known(standing_of(past, held), past)

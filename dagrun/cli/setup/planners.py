@@ -1,0 +1,191 @@
+"""From the settings to a planner: one of our own by its name, with the language model that it asks; or the user's."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
+from typing import Any, Final
+
+from dagrun.cli.setup.settings import ANTHROPIC, PROVIDERS, Configuration, Settings
+from dagrun.cli.setup.tool_modules import look_in
+from dagrun.cli.terminal.user_errors import BadInput
+from dagrun.errors import ContractError, shorten
+from dagrun.llm.language_model import LanguageModel
+from dagrun.model.critic import Critic
+from dagrun.model.planner import Planner
+from dagrun.model.toolbox import hint, load
+
+
+def load_planner(target: str | None) -> Planner | None:
+    """Import a planner, or what makes one.
+
+    Args:
+        target: ``module:name`` of something with a method ``revise``, or of a class or function without parameters
+            that gives one. Call it after the tools were loaded: it is looked for in the same places.
+
+    Raises:
+        BadInput: There is none.
+    """
+    if target is None:
+        return None
+    found: Planner = _load("--planner", target, "revise")
+    return found
+
+
+def load_critics(targets: Sequence[str]) -> tuple[Critic, ...]:
+    """Import critics; as for `load_planner`, with the method ``review``."""
+    return tuple(_load("--critic", target, "review") for target in targets)
+
+
+def _load(option: str, target: str, method: str) -> Any:
+    if not target.partition(":")[2]:
+        raise BadInput(f"{option} {shorten(target, 100)}: name what is in the module, too: MODULE:NAME")
+    try:
+        with redirect_stdout(sys.stderr):  # a module may print while it is imported
+            found = load(target)
+            if isinstance(found, type) or not hasattr(found, method):
+                found = found()
+    except ContractError as error:
+        raise BadInput(f"{option}: {error}") from error
+    except Exception as error:
+        reason = f"{type(error).__name__}: {shorten(str(error))}"
+        raise BadInput(f"{option}: cannot make a thing with {method} of {shorten(target, 100)}: {reason}") from error
+    if not callable(getattr(found, method, None)):
+        raise BadInput(f"{option} {shorten(target, 100)}: it has no method {method}")
+    return found
+
+
+DEFAULT: Final = "openai"
+STEPWISE: Final = "stepwise"
+
+_NO_OPENAI_KEY: Final = (
+    "no key and no server to ask: set OPENAI_API_KEY; or name a server that needs no key by --base-url URL,"
+    " OPENAI_BASE_URL=URL or base_url in dagrun.toml"
+)
+_NO_ANTHROPIC_KEY: Final = "no key: set ANTHROPIC_API_KEY; or name another server by --base-url or ANTHROPIC_BASE_URL"
+
+
+def name_of(configuration: Configuration) -> str:
+    """The planner that the settings name, or the usual one."""
+    return configuration.settings.planner or DEFAULT
+
+
+def make_planner(configuration: Configuration, name: str) -> Planner:
+    """Make a planner.
+
+    Args:
+        configuration: The settings that hold; its tools have been loaded.
+        name: One of ours, or ``module:name`` as for `load_planner`.
+
+    Raises:
+        BadInput: There is none of that name, or it lacks something: a key, a model.
+        ContractError: A setting makes no sense for it.
+        MissingExtra: It needs a package that is not installed.
+    """
+    if ":" in name:
+        look_in(configuration.origins["planner"].folder)
+        planner = load_planner(name)
+        assert planner is not None  # it was named
+        return planner
+    if name not in _MAKERS:
+        meant = hint(name, _MAKERS)
+        raise BadInput(
+            f"--planner {shorten(name, 100)}: there is no such planner{meant}; there are {', '.join(_MAKERS)}, and your"
+            " own as MODULE:NAME"
+        )
+    _check_address(configuration, name)
+    return _MAKERS[name](configuration.settings)
+
+
+def _check_address(configuration: Configuration, name: str) -> None:
+    """Refuse an address that was meant for another provider: it would get a key that is none of its business."""
+    origin, meant = configuration.origins["base_url"].name, configuration.address_for or DEFAULT
+    is_certain = origin == "command line" or origin in PROVIDERS.values() or configuration.settings.base_url is None
+    if not is_certain and (meant == ANTHROPIC) != (name == ANTHROPIC):
+        raise BadInput(
+            f"base_url of {origin} is for the planner {shorten(meant, 100)}, and {name} would send it another key: name"
+            " the planner where the address is, or give --base-url"
+        )
+
+
+def _writing(settings: Settings) -> dict[str, Any]:
+    """How whole plans are written."""
+    return {"dialect": settings.dialect, **_ceiling(settings)}
+
+
+def _ceiling(settings: Settings) -> dict[str, Any]:
+    """The longest answer, if somebody has said; the planners know themselves what is usual."""
+    return {} if settings.max_output_tokens is None else {"max_output_tokens": settings.max_output_tokens}
+
+
+def _openai(settings: Settings) -> Planner:
+    from dagrun.planners.model_planner import ModelPlanner
+
+    return ModelPlanner(_openai_model(settings, settings.model), **_writing(settings))
+
+
+def _anthropic(settings: Settings) -> Planner:
+    from dagrun.llm.anthropic_model import AnthropicModel
+    from dagrun.planners.model_planner import ModelPlanner
+
+    if settings.base_url is None and not (_is_set("ANTHROPIC_API_KEY") or _is_set("ANTHROPIC_AUTH_TOKEN")):
+        raise BadInput(_NO_ANTHROPIC_KEY)
+    model = AnthropicModel(
+        _named(settings.model, "--model", "DAGRUN_MODEL"),
+        base_url=settings.base_url,
+        structure=settings.structure,
+        prices=settings.prices,
+    )
+    return ModelPlanner(model, **_writing(settings))
+
+
+def _stepwise(settings: Settings) -> Planner:
+    from dagrun.planners.stepwise import StepwisePlanner
+
+    if settings.dialect != "json":
+        raise BadInput("the planner stepwise has no dialects: leave --dialect out")
+    return StepwisePlanner(_openai_model(settings, settings.model), **_ceiling(settings))
+
+
+def _ensemble(settings: Settings) -> Planner:
+    from dagrun.planners.ensemble import EnsemblePlanner
+    from dagrun.planners.model_planner import ModelPlanner
+
+    _named(settings.fast_model, "--fast-model", "DAGRUN_FAST_MODEL")
+    models = (_openai_model(settings, name) for name in (settings.fast_model, settings.model))
+    return EnsemblePlanner(*(ModelPlanner(model, **_writing(settings)) for model in models))
+
+
+def _openai_model(settings: Settings, name: str | None) -> LanguageModel:
+    from dagrun.llm.openai_model import OpenAIModel
+
+    if settings.base_url is None and not _is_set("OPENAI_API_KEY"):
+        raise BadInput(_NO_OPENAI_KEY)
+    return OpenAIModel(
+        _named(name, "--model", "DAGRUN_MODEL"),
+        base_url=settings.base_url,
+        api=settings.api,
+        structure=settings.structure,
+        prices=settings.prices,
+    )
+
+
+def _named(name: str | None, option: str, variable: str) -> str:
+    if name is None:
+        setting = option.removeprefix("--").replace("-", "_")
+        raise BadInput(f'name the model: {option} NAME, {variable}=NAME, or {setting} = "NAME" in dagrun.toml')
+    return name
+
+
+def _is_set(variable: str) -> bool:
+    return bool(os.environ.get(variable, "").strip())
+
+
+_MAKERS: Final[Mapping[str, Callable[[Settings], Planner]]] = {
+    "openai": _openai,
+    ANTHROPIC: _anthropic,
+    STEPWISE: _stepwise,
+    "ensemble": _ensemble,
+}

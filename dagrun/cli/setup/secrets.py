@@ -1,0 +1,87 @@
+"""Secrets as the command line gets them: by name, from the environment, or from a file that nobody else may read."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+from dagrun.cli.setup.settings import Configuration
+from dagrun.cli.terminal.hidden_secrets import STATE
+from dagrun.cli.terminal.user_errors import BadInput
+from dagrun.errors import ContractError, shorten
+from dagrun.model.secrets.secret import MAX_LENGTH, AnySecret, Secrets, env
+
+
+def secrets_of(configuration: Configuration) -> Secrets:
+    """The secrets that the settings name, with their values; from now on, this process shows none of them.
+
+    Raises:
+        BadInput: Some of them cannot be used; all of those are in it, and no value.
+    """
+    found: dict[str, AnySecret] = {}
+    faults: list[str] = []
+    for name, kind, place in _places(configuration):
+        if name in found:
+            faults.append(f"--secret {name} is given twice")
+            continue
+        try:
+            value = env(place) if kind == "env" else _read(configuration.origins["secrets"].folder / place)
+            Secrets({name: value})  # whether it is of any use
+            found[name] = value
+        except ContractError as error:
+            faults.append(f"--{error}")
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            faults.append(f"--secret {name}: cannot read {shorten(place)}: {reason}")
+    if faults:
+        raise BadInput(*faults)
+    STATE.secrets = secrets = Secrets(found)
+    if secrets:
+        sys.excepthook = _print_clean
+    return secrets
+
+
+def names_of_secrets(configuration: Configuration) -> Secrets:
+    """Their names alone, which is enough to check a plan."""
+    return Secrets.named(name for name, _, _ in _places(configuration))
+
+
+def _places(configuration: Configuration) -> list[tuple[str, str, str]]:
+    """The name of each secret, ``env`` or ``file``, and where it is in that."""
+    found = []
+    for text in configuration.settings.secrets:
+        name, sign, where = text.partition("=")
+        kind, _, place = where.partition(":")
+        found.append((name, kind, place) if sign else (name, "env", name))
+    return found
+
+
+def _read(path: Path) -> str:
+    """The contents of a file that belongs to nobody else.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: Others may read it, or it holds no text.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        facts = os.fstat(handle)
+        if not stat.S_ISREG(facts.st_mode):
+            raise ValueError("it is no file")
+        if facts.st_mode & 0o077 or facts.st_uid not in (os.geteuid(), 0):
+            raise ValueError("others may read or change it; make it yours alone: chmod 600")
+        data = file.read(4 * MAX_LENGTH + 3)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start} is not UTF-8") from None
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def _print_clean(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """What Python calls with an error that nobody has caught."""
+    sys.stderr.write(STATE.hidden("".join(traceback.format_exception(kind, error, trace))))

@@ -1,0 +1,111 @@
+"""TOML files that people write: read with a limit, checked against a model, and faulted in lines."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from dagrun.cli.terminal.user_errors import BadInput
+from dagrun.errors import shorten
+from dagrun.model.toolbox import hint
+
+MAX_BYTES: Final = 1_000_000
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Parse a TOML file.
+
+    Raises:
+        BadInput: It cannot be read, or is no TOML.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    if len(data) > MAX_BYTES:
+        raise BadInput(f"{path} has more than {MAX_BYTES} bytes")
+    try:
+        return tomllib.loads(data.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} is not text: byte {error.start} is not UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{path} is broken TOML: {error}") from None
+    except RecursionError:
+        raise BadInput(f"{path} is nested too deeply") from None
+
+
+def check_fields(model: type[M], fields: Mapping[str, Any], source: str) -> M:
+    """Make a *model* of *fields*.
+
+    Args:
+        model: What the fields are for.
+        fields: As they were read.
+        source: Where they come from, for people.
+
+    Raises:
+        BadInput: They do not fit; every fault is in it, with its field.
+    """
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        raise BadInput(*fault_lines(error, source, model)) from None
+
+
+def fault_lines(error: ValidationError, source: str, model: type[BaseModel] | None = None) -> list[str]:
+    """Put what pydantic found into a line for each fault, without the values.
+
+    Args:
+        error: What it raised.
+        source: Where the values come from, for people.
+        model: What they are for, to name the field that was meant.
+    """
+    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    return [f"{source}: {_sentence(model, fault['loc'], fault['type'], fault['msg'])}" for fault in faults]
+
+
+def _sentence(model: type[BaseModel] | None, place: tuple[int | str, ...], kind: str, message: str) -> str:
+    name = shorten(".".join(map(str, place)), 100)
+    if kind == "extra_forbidden":
+        return f"unknown field {name}{hint(str(place[-1]), _fields_at(model, place[:-1]))}"
+    if kind == "tuple_type":  # what we keep as a tuple, people write as a list
+        message = "input should be a list"
+    if kind == "value_error":  # our own words, which need no introduction
+        message = message.removeprefix("Value error, ")
+    return f"{name}: {message[:1].lower()}{message[1:]}" if name else message
+
+
+def _fields_at(model: type[BaseModel] | None, place: Iterable[int | str]) -> list[str]:
+    """The names of the fields of the model that *place* leads to."""
+    current: Any = model
+    for part in place:
+        if isinstance(part, int):  # one of a list: all of them are of the same kind
+            continue
+        found = _by_name(current).get(part) if _is_model(current) else None
+        if found is None:
+            return []
+        current = _model_in(found.annotation)
+    return list(_by_name(current)) if _is_model(current) else []
+
+
+def _by_name(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of *model*, by the names that people write."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
+def _model_in(kind: Any) -> Any:
+    """The model that a type is about: itself, or one that it is a list of, or that it may be; else `None`."""
+    if _is_model(kind):
+        return kind
+    return next((found for part in get_args(kind) if (found := _model_in(part)) is not None), None)
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)

@@ -1,0 +1,243 @@
+"""Questions to the person at the terminal: one at a time, on the standard error, answered from the standard input."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
+from typing import Final, Protocol
+
+import anyio
+
+from dagrun.cli.terminal.answer_values import BadAnswer, read_value
+from dagrun.cli.terminal.display import Display
+from dagrun.cli.terminal.keyboard import LineTooLong, open_keyboard, terminal_of
+from dagrun.cli.terminal.text import columns_of
+from dagrun.errors import visible
+from dagrun.model.question import Answer, Approver, Asked, Question
+from dagrun.observe.question_text import Page, lay_out
+
+Write = Callable[[str], object]
+
+PAUSE: Final = 1.0  # seconds; whoever was about to answer a question that is void now must not answer the next one
+
+# The keys Ctrl-D and Ctrl-C are the terminal's: it turns them into an end of input and a signal.
+_HELP: Final = """\
+  y      yes{yes}
+  n      no{no}; a reason may follow: n the amount is wrong
+  e      escalate: end the run, and hand everything to people; a reason may follow
+  Ctrl-D no answer: somebody else may know
+  Ctrl-C stop the whole run
+"""
+_HELP_EFFECT: Final = "  d      you do not know: it stays in doubt\n"
+_HELP_CUT: Final = "  f      show in full what was cut\n"
+_HELP_VALUE: Final = """\
+  Type the value as JSON; where a text is asked for, just the text.
+  :n     you have none; a reason may follow
+  :e     escalate: end the run, and hand everything to people; a reason may follow
+  Ctrl-D no answer: somebody else may know
+  Ctrl-C stop the whole run
+"""
+
+
+class Lines(Protocol):
+    """Where answers come from."""
+
+    async def line(self) -> str | None:
+        """The next line; `None` if nobody will type any more."""
+        ...
+
+    def forget(self) -> None:
+        """Drop what was typed and not read yet."""
+        ...
+
+
+def make_approver(display: Display) -> Approver | None:
+    """Give what asks the person at the terminal; `None` if there is none.
+
+    Both the standard input and the standard error must be terminals: a question that goes to a file is not seen.
+
+    Args:
+        display: What shows the run; it makes room for a question.
+    """
+    keyboard = terminal_of(sys.stdin)
+    if keyboard is None or terminal_of(display.stream) is None:
+        return None
+    return Asking(display.paused, partial(open_keyboard, keyboard), partial(columns_of, display.stream))
+
+
+class Asking:
+    """Asks one question after another, in the order in which they came.
+
+    Args:
+        make_room: Gives what writes to the terminal, and keeps everything else off it meanwhile.
+        keyboard: Gives where the answer comes from.
+        columns: Gives how wide the terminal is now, in cells.
+    """
+
+    def __init__(
+        self,
+        make_room: Callable[[], AbstractContextManager[Write]],
+        keyboard: Callable[[], AbstractContextManager[Lines]],
+        columns: Callable[[], int],
+    ) -> None:
+        self._make_room = make_room
+        self._columns = columns
+        self._keyboard = keyboard
+        self._lock = anyio.Lock()
+        self._by = login()
+        self._was_void = False
+
+    async def __call__(self, question: Question) -> Answer | None:
+        """Ask *question*; `None` if the person will not say. May be cancelled at any time, when it becomes void."""
+        came = anyio.current_time()
+        async with self._lock:
+            try:
+                with self._make_room() as write, self._keyboard() as lines:
+                    return await self._ask(question, came, write, lines)
+            except OSError:  # the terminal is gone, and nobody sits there any more
+                return None
+
+    async def _ask(self, question: Question, came: float, write: Write, lines: Lines) -> Answer | None:
+        if self._was_void:
+            await anyio.sleep(PAUSE)
+        self._was_void = True
+        deadline = None if question.deadline is None else came + question.deadline - question.asked_at
+        page = partial(lay_out, question, width=self._columns() - 1)
+        dialogue = _Dialogue(question, page, write, lines, deadline=deadline)
+        dialogue.open(waiting=self._lock.statistics().tasks_waiting)
+        try:
+            answer = await dialogue.answer()
+            self._was_void = False
+        finally:
+            if self._was_void:
+                write("\n(This needs no answer any more.)\n")
+        return replace(answer, by=self._by) if answer is not None else None
+
+
+class _Dialogue:
+    """One question, until it is answered."""
+
+    def __init__(
+        self, question: Question, lay_out: Callable[..., Page], write: Write, lines: Lines, *, deadline: float | None
+    ) -> None:
+        self._question = question
+        self._lay_out = lay_out
+        self._write = write
+        self._lines = lines
+        self._deadline = deadline  # on the clock of the loop
+        self._page = Page((), is_cut=False)
+
+    def open(self, waiting: int) -> None:
+        """Show the question; *waiting* others come after it."""
+        self._lines.forget()
+        self._show()
+        if waiting:
+            self._write(f"  {waiting} more question{'s' * (waiting > 1)} after this one\n")
+
+    async def answer(self) -> Answer | None:
+        """Ask until there is an answer."""
+        is_value = self._question.kind is Asked.INPUT
+        read = self._read_value if is_value else self._read_choice
+        self._write(self._prompt(is_value))
+        while (line := await self._line()) is not None:
+            if line.strip():
+                answer, is_answered = await read(line)
+                if is_answered:
+                    return answer
+            self._write(self._prompt(is_value))
+        self._write("\n")
+        return None
+
+    def _show(self, *, is_whole: bool = False) -> None:
+        left = None if self._deadline is None else self._deadline - anyio.current_time()
+        self._page = self._lay_out(left=left, is_whole=is_whole)
+        self._write("\n".join(["", *self._page.lines, ""]))
+
+    def _prompt(self, is_value: bool) -> str:
+        about = visible(self._question.step or "this run")
+        if is_value:
+            return f"{about}: a value ([:n]one, [:e]scalate, [:?] help): "
+        words = ["[y]es", "[n]o"]
+        if self._question.kind is Asked.EFFECT:
+            words.append("[d]o not know")
+        words.append("[e]scalate")
+        if self._page.is_cut:
+            words.append("[f]ull text")
+        return f"{about}: {', '.join(words)}, [?] help: "
+
+    async def _line(self) -> str | None:
+        while True:
+            try:
+                return await self._lines.line()
+            except (LineTooLong, UnicodeDecodeError) as error:
+                reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+                self._write(f"That cannot be read: {reason}. Again: ")
+
+    async def _read_choice(self, line: str) -> tuple[Answer | None, bool]:
+        word, _, note = line.strip().partition(" ")
+        match word.casefold():
+            case "y" | "yes" if not note:
+                return await self._agree()
+            case "n" | "no":
+                return Answer("deny", note=note.strip()), True
+            case "e" | "escalate":
+                return Answer("escalate", note=note.strip()), True
+            case "d" if self._question.kind is Asked.EFFECT:
+                return None, True
+            case "f" | "full" if self._page.is_cut:
+                self._show(is_whole=True)
+            case "?" | "h" | "help":
+                self._write(self._help())
+            case _:
+                self._write("Type one of the letters in brackets, and Enter.\n")
+        return None, False
+
+    async def _read_value(self, line: str) -> tuple[Answer | None, bool]:
+        word, _, note = line.strip().partition(" ")
+        match word.casefold():
+            case ":n":
+                return Answer("deny", note=note.strip()), True
+            case ":e":
+                return Answer("escalate", note=note.strip()), True
+            case ":?":
+                self._write(_HELP_VALUE)
+                return None, False
+        try:
+            value = read_value(line, self._question.schema or {})
+        except BadAnswer as error:
+            self._write(f"That cannot be: {error}.\n")
+            return None, False
+        return Answer("approve", value=value), True
+
+    async def _agree(self) -> tuple[Answer | None, bool]:
+        """A yes, if every point is ticked."""
+        points = self._question.checklist
+        for number, point in enumerate(points, 1):
+            self._write(f"  {number} of {len(points)}: {visible(point)}. Is that so? [y]es, [n]o: ")
+            line = await self._line()
+            if line is None:
+                self._write("\n")
+                return None, True
+            if line.strip().casefold() not in ("y", "yes"):
+                self._write("Without that it is no yes.\n")
+                return None, False
+        return Answer("approve", ticked=points), True
+
+    def _help(self) -> str:
+        is_effect = self._question.kind is Asked.EFFECT
+        shown = _HELP.format(
+            yes=": it took effect" if is_effect else "", no=": it surely did not take effect" if is_effect else ""
+        )
+        return shown + _HELP_EFFECT * is_effect + _HELP_CUT * self._page.is_cut
+
+
+def login() -> str:
+    """The name of whoever sits there, for the record."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # nobody with a name, as in some containers
+        return ""

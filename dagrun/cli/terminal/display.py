@@ -1,0 +1,174 @@
+"""What a run shows on the standard error while it goes on: a live table on a terminal, and what tools say."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self, TextIO
+
+import anyio
+
+from dagrun.cli.terminal.hidden_secrets import STATE
+from dagrun.cli.terminal.output_guard import guarded
+from dagrun.cli.terminal.text import is_drawable
+from dagrun.errors import shorten
+from dagrun.model.event import AttemptStarted, Event, PlannerCalled, RunEnded
+from dagrun.observe.progress import ProgressTable
+
+if TYPE_CHECKING:
+    from dagrun.cli.terminal.live_table import LiveTable
+
+SECONDS: Final = 0.25
+MAX_HELD: Final = 1_000  # lines that wait while a person is asked something
+
+
+class Display:
+    """Shows a run on the standard error. Without a terminal, that is what tools print and log, and faults of planners.
+
+    Args:
+        live: The table, or none.
+        log_level: The least level of log records that are shown.
+        tells_faults: Whether a line says so when a call of the planner gave no answer.
+
+    Attributes:
+        stream: The standard error, as it was before tools could print.
+    """
+
+    def __init__(self, live: LiveTable | None, log_level: int, *, tells_faults: bool = True) -> None:
+        self._live = live
+        self._tells_faults = tells_faults
+        self._log_level = log_level
+        self.stream: TextIO | None = sys.stderr
+        self._fault: PlannerCalled | None = None  # not told yet
+        self._stack = ExitStack()
+        self._lock = threading.RLock()  # what is thrown away while a line is written may print
+        self._held: deque[str] | None = None  # lines that wait; none while nobody is asked anything
+        self._dropped = 0
+
+    def __enter__(self) -> Self:
+        # The table first: what is still to be written when it closes goes above it.
+        if self._live is not None:
+            self._stack.enter_context(self._live)
+        self._stack.enter_context(guarded(self.line, self._log_level))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Show nothing more; the last rows of the table stay."""
+        self._stack.close()
+
+    def on_event(self, event: Event) -> None:
+        """Take note of an event."""
+        if self._live is not None:
+            self._live.table.on_event(event)
+        if self._tells_faults:
+            self._note_fault(event)
+
+    def remember(self, events: Iterable[Event]) -> None:
+        """Take note of what has happened before: it is counted, and not told again."""
+        if self._live is not None:
+            for event in events:
+                self._live.table.on_event(event)
+
+    def _note_fault(self, event: Event) -> None:
+        """Tell why a call of the planner gave no answer, if the run goes on; how it ends is told in the end."""
+        match event:
+            case PlannerCalled():
+                self._tell_fault()
+                if event.fault:
+                    self._fault = event
+            case AttemptStarted():
+                self._tell_fault()
+            case RunEnded():
+                fault = self._fault.fault.partition(": ") if self._fault is not None else ("", "", "")
+                if (fault[2] or fault[0]) in event.reason:
+                    self._fault = None
+                self._tell_fault()
+
+    def _tell_fault(self) -> None:
+        event, self._fault = self._fault, None
+        if event is not None:
+            self.line(f"planner, call {event.number}, after {event.seconds:.1f} s: {shorten(event.fault, 1_000)}")
+
+    def step_written(self) -> None:
+        """Take note of a step that the planner has written, and that is not in the run yet."""
+        if self._live is not None:
+            self._live.table.step_written()
+
+    def written_anew(self) -> None:
+        """Take note that what the planner has written so far counts no more."""
+        if self._live is not None:
+            self._live.table.written = 0
+
+    def line(self, text: str) -> None:
+        """Write a line, or keep it back while a person is asked something; in any thread."""
+        with self._lock:
+            if self._held is None:
+                self._line(text)
+            else:
+                self._dropped += len(self._held) == MAX_HELD
+                self._held.append(text)
+
+    def write(self, text: str) -> None:
+        """Write *text* as it is."""
+        if self.stream is not None:
+            self.stream.write(STATE.hidden(text))
+            self.stream.flush()
+
+    @contextmanager
+    def paused(self) -> Iterator[Callable[[str], object]]:
+        """Draw nothing, and keep lines back, while this is open; gives what writes to the terminal all the same."""
+        with self._lock:
+            self._held = deque(maxlen=MAX_HELD)
+        if self._live is not None:
+            self._live.pause()
+        try:
+            yield self.write
+        finally:
+            if self._live is not None:
+                self._live.resume()
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        with self._lock:
+            held, dropped = self._held or (), self._dropped
+            self._held, self._dropped = None, 0
+            if dropped:
+                self._line(f"… {dropped} more lines, not shown: too many while a question was open")
+            for text in held:
+                self._line(text)
+
+    def _line(self, text: str) -> None:
+        if self._live is not None and self._live.is_open:
+            self._live.line(STATE.hidden(text))
+        else:
+            self.write(text + "\n")
+
+    async def keep_fresh(self) -> None:
+        """Draw the table anew, again and again."""
+        while self._live is not None and self._live.is_open:
+            await anyio.sleep(SECONDS)
+            self._tell_fault()
+            self._live.refresh()
+
+
+def make_display(*, is_shown: bool, log_level: int) -> Display:
+    """Make what fits the standard error.
+
+    Args:
+        is_shown: Whether a table may be drawn at all, and faults be told.
+        log_level: The least level of log records that are shown.
+    """
+    if not (is_shown and is_drawable(sys.stderr)):
+        return Display(None, log_level, tells_faults=is_shown)
+    from dagrun.cli.terminal.live_table import LiveTable
+
+    return Display(LiveTable(ProgressTable()), log_level)

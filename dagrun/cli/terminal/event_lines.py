@@ -1,0 +1,109 @@
+"""The events of a run as JSON lines, written by a thread of their own: a slow reader never holds up the run."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from types import TracebackType
+from typing import Any, Final, Self
+
+from dagrun.cli.terminal.stdout import Data
+from dagrun.errors import Problem
+from dagrun.model.critic import Verdict
+from dagrun.model.event import Event, Gap
+from dagrun.model.outcome import Decision, Failure, Outcome
+from dagrun.model.patch import Add, Consequence, Drop, Replace, Rewire, edit_as_dict
+from dagrun.model.planner import Trigger
+from dagrun.model.question import Answer, Question
+from dagrun.model.redaction.redactor import NOTHING, Redactor
+from dagrun.model.value import Unavailable, decode, readable
+
+
+def as_dict(event: Event, *, with_values: bool = True) -> dict[str, Any]:
+    """Give *event* as plain JSON, with its class name under ``event``.
+
+    Args:
+        event: The event.
+        with_values: Whether the outputs of steps are shown.
+    """
+    shown: dict[str, Any] = {"event": type(event).__name__}
+    for name in _fields(type(event)):
+        shown[name] = _plain(getattr(event, name), with_values=with_values)
+    return shown
+
+
+def _fields(kind: type[Event]) -> list[str]:
+    return [f.name for f in kind.__dataclass_fields__.values() if f.repr]
+
+
+def _plain(value: Any, *, with_values: bool) -> Any:
+    match value:
+        case Outcome():
+            failure = value.failure.as_dict() if value.failure else None
+            shown = {"state": str(value.state), "failure": failure, "tokens": value.tokens, "cost": value.cost}
+            return shown | ({"value": readable(value.value)} if with_values else {})
+        case Failure():
+            return value.as_dict()
+        case Decision():
+            trigger = None if value.trigger is None else str(value.trigger)
+            return {"recovery": str(value.recovery), "reason": value.reason, "delay": value.delay, "trigger": trigger}
+        case Verdict() | Problem() | Trigger() | Consequence() | Question() | Answer():
+            return value.as_dict()
+        case Add() | Drop() | Replace() | Rewire():
+            return edit_as_dict(value)
+        case Unavailable():
+            return readable(value)
+        case bytes():
+            return decode(value) if with_values else f"<{len(value)} bytes>"
+        case tuple():
+            return [_plain(part, with_values=with_values) for part in value]
+        case _:
+            return value
+
+
+BUFFER: Final = 100_000
+
+
+class EventLines:
+    """Writes each event as one line, as it happens.
+
+    A reader who is *buffer* events behind misses some, and sees a ``Gap`` in their place; one who leaves altogether
+    is no reason to stop a run.
+
+    Args:
+        data: Where the lines go.
+        redactor: Takes out what may not be shown.
+        buffer: Events that may wait to be written.
+    """
+
+    def __init__(self, data: Data, redactor: Redactor = NOTHING, buffer: int = BUFFER) -> None:
+        self._data = data
+        self._redactor = redactor
+        self._waiting: queue.Queue[Event | None] = queue.Queue(buffer)
+        self._missed = 0
+        self._writer = threading.Thread(target=self._write, name="dagrun event lines", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._writer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._waiting.put(None)  # waits for room: what was kept is written
+        self._writer.join()
+
+    def on_event(self, event: Event) -> None:
+        """Take an event; never waits."""
+        try:
+            if self._missed:
+                self._waiting.put_nowait(Gap(event.seq - 1, event.at, self._missed))
+                self._missed = 0
+            self._waiting.put_nowait(event)
+        except queue.Full:
+            self._missed += 1
+
+    def _write(self) -> None:
+        while (event := self._waiting.get()) is not None:
+            if not self._data.is_closed:
+                self._data.line(self._redactor.value(as_dict(event)))

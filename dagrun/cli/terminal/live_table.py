@@ -1,0 +1,178 @@
+"""The live table: at most 15 lines on a terminal, drawn anew four times a second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Final, Self
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from dagrun.model.outcome import State, Status
+from dagrun.observe.progress import KEEP, ProgressTable, Row
+from dagrun.observe.summary import spending_words
+from dagrun.plans.drawing import SYMBOLS
+
+_STYLES: Final[Mapping[State, str]] = {
+    State.RUNNING: "cyan",
+    State.READY: "yellow",
+    State.SUCCEEDED: "green",
+    State.SKIPPED: "dim",
+    State.CANCELLED: "dim",
+}
+_ASCII: Final[Mapping[State, str]] = {
+    State.RUNNING: ">",
+    State.READY: "o",
+    State.SUCCEEDED: "+",
+    State.SKIPPED: "-",
+    State.CANCELLED: "-",
+}
+
+
+class LiveTable:
+    """Shows a `ProgressTable` on a terminal while it is open; in the end, its last rows stay.
+
+    Args:
+        table: What is shown.
+        console: Where; by default the standard error.
+    """
+
+    def __init__(self, table: ProgressTable, console: Console | None = None) -> None:
+        self.table = table
+        self.console = console or Console(stderr=True, highlight=False, emoji=False, markup=False)
+        self.is_open = False
+        self._is_ascii = not str(self.console.encoding).lower().startswith("utf")
+        self._is_paused = False
+        self._live = self._make_live()
+
+    def __enter__(self) -> Self:
+        # The console looks up the standard error anew at each write; what tools print must not be where it draws.
+        self.console.file = self.console.file
+        self._live.start()
+        self.is_open = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.resume()
+        self.is_open = False
+        self._live.update(self.last_frame(), refresh=True)
+        self._live.stop()
+
+    def refresh(self) -> None:
+        """Draw it anew."""
+        if self.is_open and not self._is_paused:
+            self._live.update(self.frame(), refresh=True)
+
+    def pause(self) -> None:
+        """Take it off the screen, and draw nothing."""
+        if self.is_open and not self._is_paused:
+            self._is_paused = True
+            self._live.transient = True
+            self._live.stop()
+
+    def resume(self) -> None:
+        """Draw it again, below what was written meanwhile."""
+        if self._is_paused:
+            self._is_paused = False
+            self._live = self._make_live()
+            self._live.start()
+            self.refresh()
+
+    def line(self, text: str) -> None:
+        """Write a line above the table; in any thread."""
+        self.console.print(Text(text), soft_wrap=True)
+
+    def _make_live(self) -> Live:
+        return Live(
+            console=self.console,
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            vertical_overflow="crop",
+        )
+
+    def frame(self) -> Group:
+        """The table as it is now."""
+        room = max(1, min(KEEP, self.console.height - 1) - 1)
+        rows = self.table.rows(room)
+        return Group(*self._lines(rows), self._summary())
+
+    def last_frame(self) -> Group:
+        """What stays on the screen after the end."""
+        return Group(*self._lines(self.table.last_rows(KEEP - 1)))
+
+    def _lines(self, rows: list[Row]) -> Iterator[Text]:
+        """Lay out rows in the width that there is: without rich's own tables, which cost ten times as much."""
+        width = self.console.width - 1
+        step_width = min(max((cell_len(row.step) for row in rows), default=0), max(8, width * 2 // 5))
+        tool_width = min(max((cell_len(row.tool) for row in rows), default=0), width // 4) if width >= 60 else 0
+        for row in rows:
+            style = _STYLES.get(row.state, "red")
+            tool = f" {self._cut(row.tool, tool_width)}" if tool_width else ""
+            head = f"{self._symbol(row.state)} {self._cut(row.step, step_width)}{tool} {_seconds(row):>8}"
+            note = self._cut(f" {self._note(row)}", max(0, width - cell_len(head))).rstrip()
+            yield Text.assemble((self._cut(head, min(width, cell_len(head))), style), (note, "dim"), no_wrap=True)
+
+    def _cut(self, text: str, width: int) -> str:
+        """Make *text* exactly as wide as *width* cells."""
+        if self._is_ascii:
+            text = text.encode("ascii", "backslashreplace").decode()
+        if cell_len(text) <= width:
+            return set_cell_size(text, width)
+        return set_cell_size(text, max(0, width - 1)) + ("." if self._is_ascii else "…") * (width > 0)
+
+    def _symbol(self, state: State) -> str:
+        return _ASCII.get(state, "!") if self._is_ascii else SYMBOLS[state]
+
+    @staticmethod
+    def _note(row: Row) -> str:
+        parts = (
+            f"{row.fraction:.0%}" if row.fraction is not None else "",
+            f"attempt {row.attempt}" if row.attempt > 1 else "",
+            str(row.state).replace("_", " ") if row.state.is_settled and row.state is not State.SUCCEEDED else "",
+            row.note,
+        )
+        return " ".join(part for part in parts if part)
+
+    def _summary(self) -> Text:
+        # Room for the "^C" of a terminal: if that went to the next line, the table would be drawn one line too low.
+        table, width = self.table, self.console.width - 3
+        text = f" {' '.join(self._facts())}"
+        bar = min(40, width - cell_len(text))
+        done = round(bar * table.settled / table.steps) if table.steps else 0
+        full, empty = ("#", "-") if self._is_ascii else ("━", "─")
+        style = "red" if table.status not in (None, Status.SUCCEEDED) else "green"
+        # As long as the plan is being written, nobody knows what is the whole.
+        is_drawn = bar >= 5 and not table.is_drafting
+        parts = ((full * done, style), (empty * (bar - done), "dim")) if is_drawn else ()
+        return Text.assemble(*parts, self._cut(text, min(width, cell_len(text))), no_wrap=True)
+
+    def _facts(self) -> Iterator[str]:
+        table = self.table
+        if table.is_drafting:
+            written = f" {table.written} step{'s' * (table.written != 1)} so far," if table.written else ""
+            yield f"planning{'...' if self._is_ascii else '…'}{written}"
+            if table.running:
+                yield f"{table.running} running,"
+            if table.settled:
+                yield f"{table.settled} ended,"
+            yield f"{table.elapsed:.1f} s"
+        else:
+            yield f"{table.settled}/{table.steps} {table.elapsed:.1f} s"
+            if table.status is None:
+                yield f"{table.running} running"
+        if table.is_replanning:
+            yield "the planner is asked"
+        if table.retries:
+            yield f"{table.retries} retried"
+        if words := spending_words(table.spent):
+            yield ", ".join(words)
+
+
+def _seconds(row: Row) -> str:
+    return f"{row.seconds:.2f} s" if row.attempt else ""

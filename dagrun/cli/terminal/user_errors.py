@@ -1,0 +1,136 @@
+"""What can be wrong with what a user gives, told in lines, and as JSON where that was asked for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+import click
+
+from dagrun.cli.terminal.hidden_secrets import STATE
+from dagrun.cli.terminal.stdout import Data
+from dagrun.cli.terminal.text import SCHEMA_VERSION, bounded, printable
+from dagrun.errors import (
+    CannotResume,
+    DagrunError,
+    JournalDamaged,
+    JournalFailed,
+    OwnerLost,
+    PlanRefused,
+    Problem,
+    RunFailed,
+    RunHeld,
+)
+
+FAILED: Final = 1
+USAGE: Final = 2
+REFUSED: Final = 3
+MAX_LINES: Final = 200
+
+_STATUS: Final = {FAILED: "failed", REFUSED: "refused"}
+
+
+class BadInput(click.ClickException):
+    """Something that the user gave cannot be used, and nothing was run.
+
+    Args:
+        lines: Everything that is wrong, a line each.
+    """
+
+    exit_code = USAGE
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+
+
+def report(error: Exception, *, as_json: bool = False, as_line: bool = False) -> int:
+    """Tell the user about *error*, and give the exit code.
+
+    Args:
+        error: What was raised.
+        as_json: Whether the standard output gets the same as JSON.
+        as_line: Whether it gets that in one line, as the last of a stream of events.
+    """
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        _say([error.ctx.get_usage(), f"Try '{error.ctx.command_path} --help'.", ""])
+    code, lines = _told(error)
+    lines = [printable(STATE.hidden(line)) for line in lines]
+    shown = bounded(lines, MAX_LINES, _more)
+    _say([f"Error: {shown[0]}", *(f"  {line}" for line in shown[1:])])
+    if as_line:
+        Data(sys.stdout).line({"event": "Result", **_as_json(error, code, lines)})
+    elif as_json:
+        Data(sys.stdout).json(_as_json(error, code, lines))
+    return code
+
+
+def _told(error: Exception) -> tuple[int, list[str]]:
+    """The exit code of *error*, and what it says."""
+    match error:
+        case PlanRefused():
+            return _refusal_code(error.problems), _refusal_lines(error.problems)
+        case RunFailed():
+            return _code_of(error.status), [error.reason]
+        case BadInput():
+            return error.exit_code, list(error.lines)
+        case click.ClickException():
+            return error.exit_code, [error.format_message()]
+        case JournalDamaged() | JournalFailed() | OwnerLost():
+            return FAILED, [str(error)]
+        case CannotResume() if error.differences:
+            return USAGE, [error.message, *error.differences, "--allow-differences is the option for that"]
+        case RunHeld():
+            return USAGE, [str(error), "--steal is the option for that"]
+        case _:
+            return USAGE, [str(error)]
+
+
+def problem_lines(problems: Sequence[Problem]) -> list[str]:
+    """What is wrong with a plan, a line each, and not too many."""
+    return bounded([printable(str(problem)) for problem in problems], MAX_LINES, _more)
+
+
+def _refusal_code(problems: Sequence[Problem]) -> int:
+    """A plan that could not even be opened is a mistake of the command line, and no fault of the plan."""
+    return USAGE if all(problem.code == "DR001" for problem in problems) else REFUSED
+
+
+def _more(count: int) -> str:
+    return f"… and {count} more (--json has them all)"
+
+
+def _code_of(status: str) -> int:
+    from dagrun.model.outcome import Status  # only where there was a run, so it is loaded
+
+    return Status(status).exit_code
+
+
+def _refusal_lines(problems: Sequence[Problem]) -> list[str]:
+    if len(problems) == 1:
+        return [str(problems[0])]
+    return [f"the plan has {len(problems)} problems:", *map(str, problems)]
+
+
+def _as_json(error: Exception, code: int, lines: Sequence[str]) -> dict[str, Any]:
+    problems = error.problems if isinstance(error, PlanRefused) else ()
+    status = error.status if isinstance(error, RunFailed) else _STATUS.get(code, "usage")
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "status": status,
+        "exit_code": code,
+        "error": lines[0],
+        "details": list(lines[1:]) if not problems else [],
+        "problems": [problem.as_dict() for problem in problems],
+    }
+
+
+def _say(lines: Sequence[str]) -> None:
+    for line in lines:
+        click.echo(line, err=True)
+
+
+def is_expected(error: Exception) -> bool:
+    """Whether *error* is something to be told in a line, and not a fault of dagrun."""
+    return isinstance(error, DagrunError | click.ClickException)

@@ -1,0 +1,141 @@
+"""The governor: when the planner is not asked any more, so that a run that cannot be repaired ends."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from dagrun.errors import Problem
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.patches.apply_patch import CheckedPatch
+from dagrun.graph.plan_history import PastReplan, PlanHistory
+from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire, rename_in_value
+from dagrun.model.plan import Plan, Step
+from dagrun.model.policy import Policy
+
+
+def is_seen(fingerprint: str, past: Iterable[PastReplan]) -> bool:
+    """Whether the planner was asked about the very same failure before: nothing new can come of it."""
+    return bool(fingerprint) and any(fingerprint in replan.fingerprints for replan in past)
+
+
+def fingerprint_of(*facts: object) -> str:
+    """The same for the same failure of the same call."""
+    return _digest([str(fact) for fact in facts])
+
+
+def signature_of(patch: Patch, roots: Mapping[str, str]) -> str:
+    """The same for patches that differ in nothing but the names of their new steps.
+
+    Args:
+        patch: The patch.
+        roots: For each step of the run, the step whose place it has taken at the end of the chain.
+    """
+    new = [edit.step.id for edit in patch.edits if isinstance(edit, Add | Replace)]
+    names = {**roots, **{id_: f"new {number}" for number, id_ in enumerate(new)}}
+    edits = [_plain(edit) for edit in patch.edits]
+    return _digest(_rename([*edits, patch.output if patch.changes_output else None], names))
+
+
+def _plain(edit: Add | Drop | Replace | Rewire) -> Any:
+    plain = edit.model_dump(mode="json", by_alias=True, exclude_unset=True) | {"op": edit.op}
+    if "use" in plain:
+        plain["use"] = sorted(plain["use"].items())  # both of each pair are names
+    return plain
+
+
+def _rename(value: Any, names: Mapping[str, str]) -> Any:
+    match value:
+        case str():
+            return names.get(value) or rename_in_value(value, names)
+        case dict():
+            return {key: _rename(part, names) for key, part in value.items()}
+        case list() | tuple():
+            return [_rename(part, names) for part in value]
+        case _:
+            return value
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:32]
+
+
+_EDIT: Final = re.compile(r"edits\[(\d+)\]\.step")
+_RENAMED: Final = re.compile(r"-r\d+$")  # see `difference`
+
+
+def needs_person(graph: LiveGraph, checked: CheckedPatch) -> bool:
+    """Whether the policy wants a person to agree to a patch before it is applied."""
+    match graph.plan.policy.approve_patches:
+        case "always":
+            return True
+        case "effects":
+            return _has_effects(graph, checked)
+        case _:
+            return False
+
+
+def _has_effects(graph: LiveGraph, checked: CheckedPatch) -> bool:
+    """Whether a patch brings calls that change the world, or stops one."""
+    # What only uses a substitute from now on is not counted: it does what it was to do anyway.
+    edited = (edit.id for edit in checked.edits if isinstance(edit, Rewire))
+    for id_ in (*checked.consequence.added, *edited):
+        plan = checked.steps[id_]
+        if not plan.tool.effect.is_free or (plan.fallback is not None and not plan.fallback.effect.is_free):
+            return True
+    return any(not graph.nodes[id_].tool.effect.is_free for id_ in checked.consequence.cancelled)
+
+
+def is_doubtful(proposed: Plan | Patch, policy: Policy) -> bool:
+    """Whether its author is less sure of it than the policy wants."""
+    return proposed.confidence is not None and proposed.confidence < policy.min_confidence
+
+
+def as_in_plan(problems: Iterable[Problem], patch: Patch, plan: Plan) -> Iterator[Problem]:
+    """Name the places of problems as the author of a whole plan knows them, not those of the patch made of it."""
+    places = {step.id: f"steps[{place}]" for place, step in enumerate(plan.steps)}
+    for problem in problems:
+        match = _EDIT.match(problem.path)
+        edit = patch.edits[int(match[1])] if match is not None and int(match[1]) < len(patch.edits) else None
+        if match is None or not isinstance(edit, Add | Replace):
+            yield problem
+            continue
+        written = edit.id if isinstance(edit, Replace) else edit.step.id
+        place = places.get(written) or places.get(_RENAMED.sub("", written))
+        yield replace(problem, path=place + problem.path[match.end() :]) if place is not None else problem
+
+
+def has_effects(graph: LiveGraph, steps: Iterable[Step]) -> bool:
+    """Whether any of *steps* may call a tool that changes the world; tools that are not known do not count."""
+    tools = graph.plan.toolbox
+    names = {name for step in steps for name in (step.tool, step.fallback) if name is not None}
+    return any(not tools[name].effect.is_free for name in names if name in tools)
+
+
+def lines_of(plan: Plan) -> tuple[str, ...]:
+    """A whole plan as a person looks at it, line by line."""
+    output = [f"+ output: {plan.output}"] if plan.output is not None else []
+    return (*(f"+ {_line(step)}" for step in plan.steps), *output)
+
+
+def diff_of(graph: LiveGraph, checked: CheckedPatch) -> tuple[str, ...]:
+    """What a patch would change, line by line: ``-`` for what was, ``+`` for what comes, ``!`` for what is stopped."""
+    before = PlanHistory(graph.plan.plan, graph.revisions).steps
+    lines = [f"- {_line(graph.nodes[id_].plan.step)}" for id_ in checked.leaving]
+    for id_, new in checked.steps.items():
+        if id_ in before:
+            lines.append(f"- {_line(before[id_])}")
+        lines.append(f"+ {_line(new.step)}")
+    if checked.changes_output:
+        written = graph.revisions[-1].output if graph.revisions else graph.plan.plan.output
+        lines += [f"- output: {written}", f"+ output: {checked.written_output}"]
+    lines += [f"! {id_} runs, and would be stopped" for id_ in checked.consequence.cancelled]
+    return tuple(lines)
+
+
+def _line(step: Step) -> str:
+    return step.model_dump_json(exclude_unset=True, by_alias=True)

@@ -1,0 +1,217 @@
+"""The worker process: takes calls from its executor, one after another, until the executor is gone.
+
+It imports the tool by name and reads JSON; nothing is ever unpickled. It is started with the number of its socket and
+the most bytes of memory that it may use (0 for any). What tools print goes to the standard error.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import io
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from dagrun.decide.classify import classify
+from dagrun.errors import ValueRefused, shorten
+from dagrun.executors.processes import frames
+from dagrun.model.executor import finished
+from dagrun.model.outcome import ErrorKind, Failure
+from dagrun.model.redaction.logs import CleanLogger
+from dagrun.model.redaction.redactor import Redactor
+from dagrun.model.secrets.secret import KEY, NO_SECRETS, Secrets
+from dagrun.model.signature import explain
+from dagrun.model.tool import Tool, make_tool
+from dagrun.model.tool_context import ToolContext
+from dagrun.model.toolbox import load
+from dagrun.model.value import to_json
+from dagrun.runtime.artifacts import ArtifactFolder
+
+MAX_TEXT: Final = 1000  # of a progress message
+
+_LOG: Final = logging.getLogger("dagrun.tool")
+_FAILURES: Final = TypeAdapter(Failure)
+
+
+class Channel:
+    """The socket to the executor.
+
+    Args:
+        descriptor: Its number; the process keeps it for itself.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_inheritable(descriptor, False)
+        self._descriptor: int | None = descriptor
+        self._incoming = io.BufferedReader(io.FileIO(descriptor, closefd=False))
+        self._lock = threading.Lock()
+        # A forked child that held the socket would hide the death of this process from the executor.
+        os.register_at_fork(after_in_child=self._let_go)
+
+    def receive(self) -> tuple[bytes, bytes] | None:
+        """Give the next frame, or nothing when the executor is gone."""
+        header = self._incoming.read(frames.HEADER.size)
+        if len(header) < frames.HEADER.size:
+            return None
+        kind, size = frames.HEADER.unpack(header)
+        data = self._incoming.read(size)
+        return (kind, data) if len(data) == size else None
+
+    def send(self, kind: bytes, data: bytes = b"") -> None:
+        """Send one frame; in any thread."""
+        with self._lock:
+            if self._descriptor is None:
+                raise OSError("a forked child has no executor")
+            left = memoryview(frames.frame(kind, data))
+            while left:
+                left = left[os.write(self._descriptor, left) :]
+
+    def _let_go(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        self._descriptor = None
+        self._lock = threading.Lock()  # another thread may have held it at the fork
+
+
+def main() -> None:
+    """Serve until the executor closes the socket; never returns."""
+    channel = Channel(int(sys.argv[1]))
+    _keep_prints_apart()
+    calls: SimpleQueue[tuple[bytes, bytes]] = SimpleQueue()
+    threading.stack_size(256 * 1024)
+    threading.Thread(target=_listen, args=(channel, calls), daemon=True).start()
+    threading.stack_size(0)
+    _limit_memory(int(sys.argv[2]))
+    while True:
+        channel.send(*_serve(*calls.get(), channel))
+        _flush()
+
+
+def _listen(channel: Channel, calls: SimpleQueue[tuple[bytes, bytes]]) -> None:
+    """Take in what the executor sends, also while a tool runs: if the executor is gone, so is this process."""
+    try:
+        while (call := channel.receive()) and (arguments := channel.receive()):
+            calls.put((call[1], arguments[1]))
+    finally:
+        if os.getpgrp() == os.getpid():
+            os.killpg(0, signal.SIGKILL)  # the children of the tool too
+        os._exit(1)
+
+
+def _serve(request: bytes, data: bytes, channel: Channel) -> tuple[bytes, bytes]:
+    """Make one call, and give the frame that answers it."""
+    facts: Mapping[str, Any] = json.loads(request)
+    redactor = Redactor(Secrets(facts["secrets"]) if facts["secrets"] else NO_SECRETS)
+    try:
+        tool = _find(facts)
+        arguments = tool.arguments.parse(data)
+        for name in tool.arguments.secrets & arguments.keys():
+            if arguments[name] is not None:
+                arguments[name] = redactor.secrets.reveal(tool.name, arguments[name][KEY])
+    except ValidationError as error:
+        return _failed(Failure(ErrorKind.BAD_ARGUMENTS, explain(error), nothing_happened=True))
+    except BaseException as error:  # noqa: BLE001  (a module may raise anything while it is imported)
+        text = f"a worker process cannot import {facts['target']}: {type(error).__name__}: {error}"
+        return _failed(Failure(ErrorKind.EXCEPTION, shorten(text), type(error).__name__, nothing_happened=True))
+    if tool.arguments.context is not None:
+        arguments[tool.arguments.context] = _context(facts["context"], channel, redactor)
+    channel.send(frames.BEGUN)
+    try:
+        return frames.VALUE, _encoded(tool, _run(tool, arguments), facts["output_limit"])
+    except BaseException as error:  # noqa: BLE001  (a SystemExit is the failure of this call, as in the other executors)
+        return _failed(redactor.failure(classify(error, tool)))
+
+
+def _find(facts: Mapping[str, Any]) -> Tool[..., Any]:
+    sys.path[:] = facts["path"]
+    return _load_tool(facts["target"], facts["tool"])
+
+
+@functools.cache
+def _load_tool(target: str, name: str) -> Tool[..., Any]:
+    found = load(target)
+    # What a module calls by that name is the tool, or the function that a tool was made of under another name.
+    return make_tool(found.function if isinstance(found, Tool) else found, name=name, executor="process")
+
+
+def _run(tool: Tool[..., Any], arguments: dict[str, Any]) -> object:
+    if not inspect.iscoroutinefunction(tool.function):
+        return finished(tool.function(**arguments))
+    import anyio  # most tools for processes are plain functions, and start faster without it
+
+    return anyio.run(functools.partial(tool.function, **arguments))
+
+
+def _encoded(tool: Tool[..., Any], value: object, limit: int) -> bytes:
+    data = to_json(tool.output.encode(value, limit))
+    if len(data) > limit:  # a text that fits, but not with its quotes and escapes
+        raise ValueRefused(f"{len(data)} bytes of JSON are over the ceiling of {limit}")
+    return data
+
+
+def _failed(failure: Failure) -> tuple[bytes, bytes]:
+    return frames.FAILURE, _FAILURES.dump_json(failure)
+
+
+def _context(facts: Mapping[str, Any], channel: Channel, redactor: Redactor) -> ToolContext:
+    def report(kind: str, said: Mapping[str, Any]) -> None:
+        short = {
+            key: redactor.text(value)[:MAX_TEXT] if isinstance(value, str) else value for key, value in said.items()
+        }
+        channel.send(frames.REPORT, json.dumps({"kind": kind, "facts": short}).encode())
+
+    seconds_left = facts["seconds_left"]
+    folder = facts["artifacts"]
+    return ToolContext(
+        run_id=facts["run_id"],
+        step=facts["step"],
+        attempt=facts["attempt"],
+        idempotency_key=facts["idempotency_key"],
+        deadline=None if seconds_left is None else time.monotonic() + seconds_left,
+        logger=logging.LoggerAdapter(CleanLogger(_LOG, redactor), {"run_id": facts["run_id"], "step": facts["step"]}),
+        artifacts=ArtifactFolder(None if folder is None else Path(folder)),
+        report=report,
+        clock=time.monotonic,
+    )
+
+
+def _keep_prints_apart() -> None:
+    """Send what is printed to the standard error: the standard output belongs to the host program."""
+    try:
+        os.dup2(2, 1)
+    except OSError:  # the host has closed its standard error
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.close(nowhere)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):  # the tool has closed or replaced it
+            continue
+
+
+def _limit_memory(max_memory: int) -> None:
+    if max_memory:
+        import resource  # not on every system
+
+        resource.setrlimit(resource.RLIMIT_AS, (max_memory, max_memory))
+
+
+if __name__ == "__main__":
+    main()

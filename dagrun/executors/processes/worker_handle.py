@@ -1,0 +1,218 @@
+"""One worker process, as its executor sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+import anyio
+from anyio.abc import Process, UNIXSocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
+from pydantic import TypeAdapter, ValidationError
+
+from dagrun.executors.processes import frames
+from dagrun.model.executor import CallFailed, ResultRefused, StillRunning, ToolCall, WorkerDied
+from dagrun.model.outcome import Failure
+from dagrun.model.secrets.secret import KEY
+from dagrun.model.tool_context import ToolContext
+
+# What the process runs. It looks for modules where this process does, and its working directory is no such place unless
+# it is one here; an environment variable for that would be handed on to every program that a tool starts.
+_ENTRY: Final = (
+    "import sys; sys.path[:] = sys.argv.pop().split({!r}); from dagrun.executors.processes.worker import main; main()"
+)
+_EXIT_SECONDS: Final = 1.0  # to learn how a process ended that has hung up already
+_FAILURES: Final = TypeAdapter(Failure)
+_CLOSED: Final = (anyio.IncompleteRead, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
+
+
+class NeverBegan(Exception):
+    """The process ended before it entered the function: nothing has happened."""
+
+
+class Child:
+    """A worker process and the socket to it. Made by `start`; `end` must be called at the end.
+
+    Args:
+        process: The leader of its own process group.
+        stream: This end of the socket.
+    """
+
+    def __init__(self, process: Process, stream: UNIXSocketStream) -> None:
+        self._process = process
+        self._stream = stream
+        self._incoming = BufferedByteReceiveStream(stream)
+        self._is_gone = False
+
+    @classmethod
+    async def start(cls, max_memory: int | None) -> Child:
+        """Start a worker process.
+
+        Args:
+            max_memory: Bytes of address space that it may use; `None` for any.
+        """
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-P", "-c", _ENTRY.format(os.pathsep)]
+        arguments = [str(theirs.fileno()), str(max_memory or 0), os.pathsep.join(search_path())]
+        try:
+            # Shielded, because a cancellation in the middle could lose a process that runs already.
+            with anyio.CancelScope(shield=True):
+                process = await anyio.open_process(
+                    command + arguments,
+                    stdin=subprocess.DEVNULL,
+                    stdout=None,
+                    stderr=None,
+                    start_new_session=True,
+                    pass_fds=[theirs.fileno()],
+                )
+                stream = await UNIXSocketStream.from_socket(ours)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        return cls(process, stream)
+
+    @property
+    def pid(self) -> int:
+        """The id of the process, and of its process group."""
+        return self._process.pid
+
+    async def ask(self, call: ToolCall) -> bytes:
+        """Have *call* made, and give the JSON text of what the tool returned.
+
+        Raises:
+            CallFailed: The call failed; the process is as good as before.
+            NeverBegan: The process ended before it entered the function.
+            ResultRefused: The answer is too large.
+            WorkerDied: The process ended, or talked nonsense, with the function entered.
+        """
+        has_begun = False
+        try:
+            await self._stream.send(_request(call))
+            while True:
+                kind, data = await self._receive(call)
+                match kind:
+                    case frames.BEGUN:
+                        has_begun = True
+                    case frames.REPORT:
+                        _pass_on(data, call.context())
+                    case frames.VALUE:
+                        return data
+                    case frames.FAILURE:
+                        raise CallFailed(_FAILURES.validate_json(data))
+                    case _:
+                        raise ValueError(f"a frame of kind {kind!r}")
+        except _CLOSED as error:
+            text = f"the worker process of {call.tool.name} {await self._ending()}"
+            if has_begun:
+                raise WorkerDied(f"{text}, without an answer") from error
+            raise NeverBegan(f"{text}, before it entered the function") from error
+        except (ValidationError, ValueError) as error:
+            raise WorkerDied(f"the worker process of {call.tool.name} talked nonsense") from error
+
+    def kill(self) -> None:
+        """Kill the process and all that it has started, unless that has left the process group."""
+        if self._is_gone:
+            return
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):  # gone; some systems say the latter of a zombie
+            return
+
+    async def end(self, seconds: float) -> None:
+        """Kill the process, and wait at most *seconds* until it is gone.
+
+        Raises:
+            StillRunning: It is not.
+        """
+        self.kill()
+        with anyio.move_on_after(seconds, shield=True):
+            await self._process.wait()
+        with anyio.CancelScope(shield=True):
+            await self._stream.aclose()
+        if self._process.returncode is None:
+            raise StillRunning(f"the worker process {self.pid} was killed and is not gone after {seconds:g} s")
+        self._is_gone = True
+
+    async def _receive(self, call: ToolCall) -> tuple[bytes, bytes]:
+        kind, size = frames.HEADER.unpack(await self._incoming.receive_exactly(frames.HEADER.size))
+        limit = call.output_limit if kind == frames.VALUE else frames.MAX_NOTE
+        if size > limit:
+            raise ResultRefused(f"the worker process wants to answer with {size} bytes, the ceiling is {limit}")
+        return kind, await self._incoming.receive_exactly(size)
+
+    async def _ending(self) -> str:
+        with anyio.move_on_after(_EXIT_SECONDS):
+            await self._process.wait()
+        match self._process.returncode:
+            case None:
+                return "hung up"
+            case code if code >= 0:
+                return f"ended with exit code {code}"
+            case code if -code == signal.SIGKILL:
+                return "was killed by SIGKILL (as happens when the memory of the machine is full)"
+            case code:
+                return f"was killed by {_signal_name(-code)}"
+
+
+def search_path() -> list[str]:
+    """Where this process looks for modules, as another one can use it."""
+    return [str(entry) or os.getcwd() for entry in sys.path]
+
+
+def _request(call: ToolCall) -> bytes:
+    facts = {
+        "tool": call.tool.name,
+        "target": call.tool.import_name,
+        "output_limit": call.output_limit,
+        "path": search_path(),
+        "context": None if call.tool.arguments.context is None else _context_facts(call.context()),
+        "secrets": _secrets(call),
+    }
+    return frames.frame(frames.CALL, json.dumps(facts).encode()) + frames.frame(frames.ARGUMENTS, call.data)
+
+
+def _secrets(call: ToolCall) -> Mapping[str, str]:
+    """The secrets that the call gets, by name: the arguments hold nothing but handles."""
+    wanted = call.tool.arguments.secrets & call.arguments.keys()
+    if not wanted:
+        return {}
+    handles = call.tool.arguments.parse(call.data)
+    return {handles[name][KEY]: call.arguments[name].get_secret_value() for name in wanted if handles[name] is not None}
+
+
+def _context_facts(context: ToolContext) -> Mapping[str, Any]:
+    folder = getattr(context.artifacts, "folder", None)  # a store that is no folder stays here
+    return {
+        "run_id": context.run_id,
+        "step": context.step,
+        "attempt": context.attempt,
+        "idempotency_key": context.idempotency_key,
+        "seconds_left": context.seconds_left,
+        "artifacts": None if folder is None else str(folder),
+    }
+
+
+def _pass_on(data: bytes, context: ToolContext) -> None:
+    """Repeat here what the tool has reported there; checked again, as figures decide about ceilings."""
+    match json.loads(data):
+        case {"kind": "progress", "facts": {"fraction": int() | float() | None as done, "message": str() as message}}:
+            context.progress(done, message)
+        case {"kind": "usage", "facts": {"tokens": int() as tokens, "cost": int() | float() | None as cost}}:
+            context.report_usage(tokens=tokens, cost=cost)
+        case _:
+            raise ValueError("a report of an unknown kind")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,98 @@
+"""The state of a run before its first event: built apart from the run, so that it can be built in a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
+from dagrun.graph import changes  # noqa: F401
+from dagrun.graph.caps import Cap
+from dagrun.graph.frontier import Frontier
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.longest_paths import Expected, priorities
+from dagrun.graph.released_outputs import ReleasingGraph
+from dagrun.model.policy import Policy
+from dagrun.model.value import Stored
+
+CapsOf = Callable[[CheckedStep], tuple[Cap, ...]]
+
+
+def limits_steps(policy: Policy, shared: Cap | None) -> bool:
+    """Whether anything limits which steps run at once, so that their order matters.
+
+    Args:
+        policy: Of the run.
+        shared: A cap that counts the steps of several runs, or none.
+    """
+    return bool(policy.max_running or shared or policy.max_running_by_tool or policy.max_running_by_pool)
+
+
+def _is_limited(plan: CheckedPlan, shared: Cap | None) -> bool:
+    """The same, or whether a step of the plan limits its own elements."""
+    return limits_steps(plan.policy, shared) or any(s.step.max_parallel is not None for s in plan.steps.values())
+
+
+def make_frontier(
+    plan: CheckedPlan, shared: Cap | None, expected: Expected | None = None
+) -> tuple[Frontier, CapsOf | None]:
+    """Make the frontier of a run; without a limit it is a plain queue, and costs next to nothing.
+
+    Where slow calls are hedged it has priorities, too: they say what the end of the run waits for.
+
+    Args:
+        plan: The plan and the policy that it was checked against.
+        shared: A cap that counts the steps of several runs, or none.
+        expected: How long steps are expected to take; `None` for what the plan alone says.
+
+    Returns:
+        The frontier; and the caps that count a step besides the total, `None` if there are none.
+    """
+    if not _is_limited(plan, shared) and plan.policy.hedge is None:
+        return Frontier(), None
+    policy = plan.policy
+    own = Cap(policy.max_running) if policy.max_running is not None else None
+    by_tool = {name: Cap(limit) for name, limit in policy.max_running_by_tool.items()}
+    by_pool = {name: Cap(limit) for name, limit in policy.max_running_by_pool.items()}
+
+    def caps_of(step: CheckedStep) -> tuple[Cap, ...]:
+        found = (
+            own if shared is not None else None,  # with a shared cap in its place, the own one is one among others
+            by_tool.get(step.tool.name),
+            by_pool.get(step.pool) if step.pool is not None else None,
+        )
+        return tuple(cap for cap in found if cap is not None)
+
+    first = priorities(plan, expected or Expected(plan))
+    return Frontier(shared or own, first), caps_of
+
+
+@dataclass(slots=True)
+class Built:
+    """A run that has not begun.
+
+    Attributes:
+        frontier: Ready steps.
+        graph: The state.
+    """
+
+    frontier: Frontier
+    graph: LiveGraph
+
+
+def build(plan: CheckedPlan, inputs: Stored, shared: Cap | None, expected: Expected) -> Built:
+    """Build the state in which a run of *plan* begins.
+
+    Args:
+        plan: What is run.
+        inputs: The inputs of the run, stored.
+        shared: A cap that counts the steps of several runs, or none.
+        expected: How long steps are expected to take.
+    """
+    frontier, caps_of = make_frontier(plan, shared, expected)
+    return Built(frontier, kind_of(plan)(plan, inputs, frontier, caps_of, expected))
+
+
+def kind_of(plan: CheckedPlan) -> type[LiveGraph]:
+    """The live graph for *plan*: what only few plans need costs the others nothing."""
+    return ReleasingGraph if plan.policy.release_outputs else LiveGraph

@@ -1,0 +1,305 @@
+"""Checking a patch against the live graph: on an overlay, so that a patch that is refused leaves no trace."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from functools import cached_property
+from itertools import islice
+from typing import Any, Final, Literal
+
+from dagrun.checks.check_context import Scope, ToolFacts, facts_of
+from dagrun.checks.check_plan import name_cycle
+from dagrun.checks.check_references import check_output
+from dagrun.checks.check_step import check_step
+from dagrun.checks.checked_plan import CheckedStep
+from dagrun.checks.findings import WHOLE_PLAN, Findings
+from dagrun.checks.reference_sources import Sources
+from dagrun.errors import Problem
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.graph.order_labels import Cycle, Labels
+from dagrun.graph.patches import rules
+from dagrun.graph.patches.apply_patch import CheckedPatch
+from dagrun.graph.patches.edits import Edits, Places
+from dagrun.graph.patches.overlay import Definitions, KnownIds, is_over, waiting_after
+from dagrun.graph.patches.released_sources import check_answer, check_sources
+from dagrun.model.outcome import State
+from dagrun.model.patch import Consequence, Patch, rename_in_output, use_instead
+from dagrun.model.plan import Step
+from dagrun.model.reference import Template
+from dagrun.model.value import decode
+
+Origin = Literal["host", "planner"]
+
+_SUCCEEDED: Final = State.SUCCEEDED
+
+
+class Splicer:
+    """Checks patches against one live graph; what follows from the tools alone is worked out once.
+
+    Args:
+        graph: The graph; it is only looked at.
+    """
+
+    def __init__(self, graph: LiveGraph) -> None:
+        self.graph = graph
+        self._folded: dict[str, str] = {}
+
+    @cached_property
+    def facts(self) -> dict[str, ToolFacts]:
+        """What is known of each tool."""
+        return facts_of(self.graph.plan.toolbox, self.graph.plan.policy)
+
+    @cached_property
+    def inputs(self) -> dict[str, Any]:
+        """The inputs of the run."""
+        return decode(self.graph.inputs) or {}
+
+    @property
+    def folded(self) -> Mapping[str, str]:
+        """Every id that was ever used, by its lower-case form."""
+        nodes = self.graph.nodes
+        for id_ in islice(reversed(nodes), len(nodes) - len(self._folded)):  # steps only ever come
+            self._folded[id_.lower()] = id_
+        return self._folded
+
+    def check(
+        self, patch: Patch, origin: Origin = "host", known: Collection[str] | None = None
+    ) -> tuple[CheckedPatch | None, tuple[Problem, ...]]:
+        """Check *patch* against the graph as it stands.
+
+        Args:
+            patch: The edits.
+            origin: Who made them: a planner's can loosen nothing that the policy says.
+            known: The ids of the steps that had succeeded when its author looked; by default those of now. An edit of
+                a step that has succeeded since falls away.
+
+        Returns:
+            What can be applied, or `None`; and everything that is wrong, in the order of the edits.
+        """
+        trial = _Trial(self, patch, origin, known)
+        checked = trial.run()
+        return checked, trial.findings.problems()
+
+
+class _Trial:
+    """One patch under check.
+
+    Args:
+        splicer: What is known of the graph.
+        patch: The patch.
+        origin: Who made it.
+        known: The steps that had succeeded when its author looked.
+    """
+
+    def __init__(self, splicer: Splicer, patch: Patch, origin: Origin, known: Collection[str] | None) -> None:
+        self.splicer = splicer
+        self.graph = splicer.graph
+        self.patch = patch
+        self.origin = origin
+        self.known = known
+        self.places = Places()
+        self.findings = Findings(self.places.name)
+        self.edits: Edits
+        self._changed: dict[str, tuple[int, Step]] = {}  # steps that keep their id, with their new definitions
+        self._needs: dict[str, tuple[str, ...]] = {}  # what each step that comes or changes waits for
+
+    def run(self) -> CheckedPatch | None:
+        if not rules.is_whole_patch_fine(self.graph, self.patch, self.findings):
+            return None
+        is_from_planner = self.origin == "planner"
+        self.edits = Edits(self.graph, self.patch, self.findings, is_from_planner=is_from_planner, known=self.known)
+        rules.check_new_ids(self.splicer.folded, self.edits.new, self.findings)
+        # A step before those that wait for it, in the order of what is told.
+        own = {id_: self.places.behind(edit, ".step") for id_, (edit, _) in self.edits.new.items()}
+        self._change_dependents()
+        scope = self._scope()
+        steps = self._check_steps(scope, own)
+        rules.check_staleness(self.graph, self.patch, self._needs, self.findings)
+        self._check_left_behind()
+        labels = self._place()
+        output = self._check_output(scope)
+        check_answer(self.graph, self.edits, steps, self._answer(output), self.findings)
+        rules.check_ceilings(self.graph, self.edits.new, self.findings)
+        if self.findings.has_errors:
+            return None
+        return CheckedPatch(
+            edits=tuple(self.edits.carried_out),
+            steps=steps,
+            substitutes=self.edits.substitutes,
+            leaving=tuple(self.edits.leaving),
+            labels=labels,
+            changes_output=self._changes_output(),
+            output=output,
+            written_output=self._written_output(),
+            consequence=self._consequence(steps),
+        )
+
+    # Steps ------------------------------------------------------------------------------------------------
+
+    def _change_dependents(self) -> None:
+        """Write anew what is rewired, and what has waited for a step that is replaced."""
+        edits = self.edits
+        for id_, (place, edit) in edits.rewired.items():
+            # In one go: what the edit itself says of a step counts more than that another takes its place.
+            step = use_instead(self.graph.nodes[id_].plan.step, {**edits.substitutes, **edits.use_of(edit)})
+            self._changed[id_] = (place, edits.rewrite(step, edit))
+        for cause, node in self._dependents():
+            if node.id in self._changed:
+                continue
+            place = edits.new[edits.substitutes[cause]][0] if cause in edits.substitutes else edits.dropped[cause]
+            step = use_instead(node.plan.step, edits.substitutes)
+            self._changed[node.id] = (self.places.behind(place, f" -> {node.id}"), step)
+
+    def _dependents(self) -> Iterator[tuple[str, Node]]:
+        """The steps that must wait for something else, or for a wave less, each with the step that goes."""
+        for old in self.edits.leaving:
+            is_replaced = old in self.edits.substitutes
+            for after in self.graph.nodes[old].successors:
+                if (is_replaced or old in after.plan.gates) and self._can_change(after):
+                    yield old, after
+
+    def _can_change(self, node: Node) -> bool:
+        return not (node.state.is_settled or node.has_started or node.is_gone or self.edits.is_leaving(node))
+
+    def _scope(self) -> Scope:
+        nodes, new = self.graph.nodes, self.edits.new
+        own_steps = {id_: place for id_, (place, _) in new.items() if id_ not in self.edits.elements}
+        index = KnownIds(nodes, frozenset(self.edits.leaving), own_steps)  # for an element nothing can wait
+        own = {id_: step for id_, (_, step) in {**new, **self._changed}.items()}
+        definitions = Definitions(nodes, index, own)
+        sources = Sources(definitions, dict(self.graph.plan.toolbox), self.splicer.inputs)
+        plan = self.graph.plan
+        return Scope(plan.policy, self.findings, index, self.splicer.facts, sources, None, plan.executors, plan.secrets)
+
+    def _check_steps(self, scope: Scope, own: Mapping[str, int]) -> dict[str, CheckedStep]:
+        """Check every step that comes or changes, as if it stood in a plan; *own* are the places of the new ones."""
+        replaced = {new: self.graph.nodes[old] for old, new in self.edits.substitutes.items()}
+        steps = {}
+        for id_, (_, step) in self.edits.new.items():
+            checked = self._check_step(scope, own[id_], step, self.edits.elements.get(id_))
+            if checked is not None:
+                steps[id_] = checked
+                if id_ in replaced:
+                    rules.check_frozen_call(checked, replaced[id_], own[id_], self.findings)
+        for id_, (place, step) in self._changed.items():
+            node = self.graph.nodes[id_]
+            checked = self._check_step(scope, place, step, node if node.parent is not None else None, node.plan)
+            if checked is not None:
+                steps[id_] = checked
+        return steps
+
+    def _check_step(
+        self, scope: Scope, place: int, step: Step, element: Node | None, old: CheckedStep | None = None
+    ) -> CheckedStep | None:
+        """Check one step.
+
+        Args:
+            scope: What it may use.
+            place: Where it stands in the patch.
+            step: Its definition.
+            element: The node that it stands in for, or is, if that is an element of a for_each.
+            old: What it was, if it keeps its id.
+        """
+        seen = rules.as_element(step, place, self.findings) if element is not None else step
+        checked, waits_for = check_step(scope, place, seen)
+        self._needs[step.id] = waits_for
+        if checked is None:
+            return None
+        if element is not None:
+            checked = rules.without_list(checked, step)
+        if old is not None:
+            checked = rules.behind_its_wave(checked, old, self.edits.substitutes, self.edits.dropped)
+            self._needs[step.id] = checked.depends_on
+        check_sources(self.graph, checked, place, self.findings)
+        self._check_dependencies(checked, place, frozenset(old.depends_on) if old is not None else frozenset())
+        return checked
+
+    def _check_dependencies(self, checked: CheckedStep, place: int, before: frozenset[str]) -> None:
+        """Refuse to wait for what gives nothing any more, where nobody has waited for it before."""
+        if self.origin == "planner" and (self.graph.is_drafting or not self.graph.has_plan):
+            return  # it writes the plan, perhaps a better one, as it would have been from the beginning
+        for need in checked.depends_on:
+            node = self.graph.nodes.get(need)
+            if node is None or need in before or need in self.edits.new or need in checked.gates:
+                continue
+            if node.state.is_settled and node.state is not _SUCCEEDED:
+                if node.is_tolerated and need not in checked.value_sources:
+                    continue
+                state = f"ended as {node.state}"
+                self.findings.add("DR407", place, "", step=checked.step.id, dependency=need, state=state)
+
+    def _check_left_behind(self) -> None:
+        """Name the steps that would still wait for one that is dropped."""
+        for id_, place in self.edits.dropped.items():
+            for after in self.graph.nodes[id_].successors:
+                if after.id not in self._changed and self._can_change(after):
+                    self.findings.add("DR406", place, "id", step=after.id, dependency=id_)
+
+    def _place(self) -> dict[str, float]:
+        """Find an order for the new edges."""
+        needs = {id_: [need for need in waits_for if self._is_open(need)] for id_, waits_for in self._needs.items()}
+        for id_, element in self.edits.elements.items():
+            assert element.parent is not None
+            needs.setdefault(element.parent.id, []).append(id_)  # a for_each waits for its elements
+        after = waiting_after(self.graph, needs, frozenset(self.edits.leaving))
+        labels = Labels(self.graph.labels, after)
+        try:
+            labels.place(needs, [id_ for id_ in self.edits.new if id_ in needs])
+        except Cycle as cycle:
+            self.findings.add("DR106", WHOLE_PLAN, "edits", cycle=name_cycle(cycle.steps))
+        return labels.changed
+
+    def _is_open(self, id_: str) -> bool:
+        """Whether an edge from a step could close a cycle."""
+        return id_ in self.edits.new or not is_over(self.graph.nodes[id_])
+
+    # The whole --------------------------------------------------------------------------------------------
+
+    def _old_output(self) -> Any:
+        return self.graph.revisions[-1].output if self.graph.revisions else self.graph.plan.plan.output
+
+    def _written_output(self) -> Any:
+        if self.patch.changes_output:
+            return rename_in_output(self.patch.output, self.edits.instead)
+        return rename_in_output(self._old_output(), self.edits.substitutes)
+
+    def _changes_output(self) -> bool:
+        return self.patch.changes_output or self._written_output() != self._old_output()
+
+    def _check_output(self, scope: Scope) -> Template | None:
+        if not self.patch.changes_output:
+            used = self.graph.output.sources if self.graph.output is not None else frozenset()
+            for id_, place in self.edits.dropped.items():
+                if id_ in used:
+                    self.findings.add("DR416", place, "id", step=id_)
+        if not self._changes_output() or self._written_output() is None:
+            return None
+        return check_output(scope, self._written_output())
+
+    def _answer(self, changed: Template | None) -> Template | None:
+        """What the run will answer, ready to be filled; `None` for the outputs of the sinks."""
+        return changed if self._changes_output() else self.graph.output
+
+    def _consequence(self, steps: Mapping[str, CheckedStep]) -> Consequence:
+        nodes, edits = self.graph.nodes, self.edits
+        leaving = [nodes[id_] for id_ in edits.leaving]
+        used = dict.fromkeys(need for checked in steps.values() for need in checked.depends_on if need in nodes)
+        return Consequence(
+            added=tuple(edits.new),
+            dropped=tuple(edits.dropped),
+            replaced=dict(edits.substitutes),
+            rewired=tuple(self._changed),
+            cancelled=tuple(part.id for node in leaving for part in rules.running_parts(node)),
+            superseded=tuple(part.id for node in leaving for part in rules.ending_parts(node)),
+            unblocked=tuple(id_ for id_ in self._changed if self._will_be_free(nodes[id_], steps[id_])),
+            reused=tuple(need for need in used if nodes[need].state is _SUCCEEDED),
+            fallen=tuple(edits.fallen),
+        )
+
+    def _will_be_free(self, node: Node, checked: CheckedStep) -> bool:
+        """Whether a step that is blocked now will not be any more."""
+        if node.state is not State.BLOCKED:
+            return False
+        befores = [self.graph.nodes[need] for need in checked.depends_on if need in self.graph.nodes]
+        return not any(before.state.is_settled and self.graph.would_block(before, checked) for before in befores)

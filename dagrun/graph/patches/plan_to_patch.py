@@ -1,0 +1,103 @@
+"""From a whole plan to a patch: what is different from the plan as it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.model.outcome import State
+from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire, rename_in_output, use_instead
+from dagrun.model.plan import Plan
+
+MAX_ID = 48
+
+# Steps that gave nothing, and that a plan which still has them wants to see done.
+_FAILED: Final = frozenset((State.FAILED, State.TIMED_OUT, State.SKIPPED, State.ABANDONED))
+
+
+def patch_of(graph: LiveGraph, plan: Plan, base: int | None = None, known: Collection[str] | None = None) -> Patch:
+    """Make the patch that turns the plan of *graph* into *plan*.
+
+    A step with the same id and an equal definition is kept. Any other gets an id that was never used; it takes the
+    place of the step that had its id, if that has not succeeded. Steps that are kept and have not started use what is
+    new; those that have failed are done again if what they wait for is. What the new plan does not have is dropped.
+
+    Args:
+        graph: The run.
+        plan: What its plan should be from now on.
+        base: The revision that the author of the plan looked at.
+        known: The ids of the steps that had succeeded then; by default those of now. What has succeeded since is kept
+            as it is: what the plan says of it came too late.
+    """
+    present = {node.id: node for node in graph.planned()}
+    done = {id_ for id_, node in present.items() if node.state is State.SUCCEEDED}
+    late = done.difference(done if known is None else known)
+    kept = {step.id for step in plan.steps if step.id in present and _is_same(present[step.id].plan.step, step)} | late
+    kept -= _done_again(present, kept, [step.id for step in plan.steps if step.id not in kept])
+    names = _new_names(graph, [step.id for step in plan.steps if step.id not in kept])
+    edits: list[Add | Drop | Replace | Rewire] = []
+    # What waits for a step that is replaced gets the substitute by itself; of one that has succeeded it does not.
+    again = {id_: name for id_, name in names.items() if id_ in done}
+    for step in plan.steps:
+        if step.id in kept:
+            node = present[step.id]
+            if not node.has_started and not node.state.is_settled and use_instead(step, again) != step:
+                edits.append(Rewire(id=step.id, use=again))
+            continue
+        new = use_instead(step, names).model_copy(update={"id": names[step.id]})
+        is_open = step.id in present and step.id not in done
+        edits.append(Replace(id=step.id, step=new) if is_open else Add(step=new))
+    wanted = {step.id for step in plan.steps}
+    edits += [Drop(id=id_) for id_ in present if id_ not in wanted and id_ not in done]
+    output = rename_in_output(plan.output, names)
+    written = graph.revisions[-1].output if graph.revisions else graph.plan.plan.output
+    if _is_same(output, written):
+        return Patch(edits=tuple(edits), base=base, reason="a new plan", confidence=plan.confidence)
+    return Patch(edits=tuple(edits), base=base, reason="a new plan", confidence=plan.confidence, output=output)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two definitions are equal to the last sign: Python takes 1, 1.0 and True for equal, tools do not."""
+    if type(one) is not type(other):
+        return False
+    match one:
+        case BaseModel():
+            return _is_same(one.__dict__, other.__dict__)
+        case dict():
+            return one.keys() == other.keys() and all(_is_same(value, other[key]) for key, value in one.items())
+        case list() | tuple():
+            return len(one) == len(other) and all(map(_is_same, one, other))
+        case _:
+            return bool(one == other)
+
+
+def _done_again(present: Mapping[str, Node], kept: Collection[str], changed: Collection[str]) -> set[str]:
+    """The steps of *kept* that have failed, or were skipped, and wait for something that is new now."""
+    found: set[str] = set()
+    waiting = [present[id_] for id_ in changed if id_ in present]
+    while waiting:
+        for after in waiting.pop().successors:
+            # After a possible effect the call is frozen: it cannot use anything new.
+            if after.id in kept and after.id not in found and after.state in _FAILED and after.frozen_call is None:
+                found.add(after.id)
+                waiting.append(after)
+    return found
+
+
+def _new_names(graph: LiveGraph, ids: Collection[str]) -> Mapping[str, str]:
+    """An id for each new step that nobody has used: its own, if that is free."""
+    used = {id_.lower() for id_ in graph.nodes}
+    names: dict[str, str] = {}
+    for id_ in ids:
+        number, name = graph.revision + 1, id_
+        while name.lower() in used:
+            suffix = f"-r{number}"
+            name = id_[: MAX_ID - len(suffix)] + suffix
+            number += 1
+        used.add(name.lower())
+        names[id_] = name
+    return names

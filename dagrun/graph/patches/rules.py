@@ -1,0 +1,201 @@
+"""What a patch may do, and what it may not: one function for each rule."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from dagrun.checks.approvals import asks_of
+from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
+from dagrun.checks.findings import WHOLE_PLAN, Findings
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.model.effect import Effect
+from dagrun.model.outcome import State
+from dagrun.model.patch import Drop, Patch, Replace, Rewire
+from dagrun.model.plan import Step
+from dagrun.model.policy import Policy
+from dagrun.model.reference import ID_PATTERN, RESERVED
+
+_ID: Final = re.compile(ID_PATTERN, re.ASCII)
+_MAX_NAMED: Final = 10
+
+
+def is_whole_patch_fine(graph: LiveGraph, patch: Patch, findings: Findings) -> bool:
+    """Whether there is any sense in looking at the edits one by one."""
+    limit = graph.plan.policy.max_edits
+    if graph.status is not None:
+        findings.add("DR417", WHOLE_PLAN)
+    elif len(patch.edits) > limit:
+        findings.add("DR409", WHOLE_PLAN, "edits", count=len(patch.edits), limit=limit)
+    elif not patch.edits and not patch.changes_output:
+        findings.add("DR414", WHOLE_PLAN)
+    elif patch.base is not None and patch.base > graph.revision:
+        findings.add("DR415", WHOLE_PLAN, "base", base=patch.base, revision=graph.revision)
+    return not findings.has_errors
+
+
+def check_staleness(graph: LiveGraph, patch: Patch, needs: Mapping[str, Iterable[str]], findings: Findings) -> None:
+    """Refuse a patch if a later splice has changed a step that it names, or a neighbour of one that it edits."""
+    base = graph.revision if patch.base is None else patch.base
+    changed = frozenset(id_ for revision in graph.revisions[base:] for id_ in revision.touched)
+    if not changed:
+        return
+    footprint = {need for waits_for in needs.values() for need in waits_for}
+    for edit in patch.edits:
+        if isinstance(edit, Drop | Replace | Rewire):
+            footprint.update(_surroundings(graph, edit.id))
+    if both := sorted(footprint & changed):
+        more = f" and {len(both) - _MAX_NAMED} more" if len(both) > _MAX_NAMED else ""
+        findings.add("DR408", WHOLE_PLAN, "base", base=base, steps=", ".join(both[:_MAX_NAMED]) + more)
+
+
+def _surroundings(graph: LiveGraph, id_: str) -> Iterator[str]:
+    yield id_
+    node = graph.nodes.get(id_)
+    if node is not None:
+        yield from node.plan.depends_on
+        yield from (after.id for after in node.successors)
+
+
+def is_editable(edit: Drop | Replace | Rewire, node: Node, number: int, findings: Findings) -> bool:
+    """Whether the state of a step lets it be edited."""
+    parent = node.parent
+    fixed = node if node.state is State.SUCCEEDED or (isinstance(edit, Rewire) and node.state.is_settled) else parent
+    if fixed is not None and fixed.state.is_settled:
+        state = "succeeded" if fixed.state is State.SUCCEEDED else f"ended as {fixed.state}"
+        findings.add("DR403", number, "id", step=fixed.id, state=state)
+        return False
+    if isinstance(edit, Rewire):
+        if parent is not None or node.has_started:
+            reason = "is an element of a for_each" if parent is not None else "has started"
+            findings.add("DR404", number, "id", step=node.id, reason=reason)
+            return False
+        return True
+    bound = [part for part in _parts(node) if part.may_have_applied and not part.state.is_settled]
+    if bound and not edit.cancel:
+        findings.add("DR405", number, "cancel", step=bound[0].id, tool=bound[0].tool.name)
+        return False
+    return True
+
+
+def _parts(node: Node) -> list[Node]:
+    """The step; or the elements of it, once its list is known."""
+    return [node] if node.children is None else node.children
+
+
+def running_parts(node: Node) -> Iterator[Node]:
+    """The step, or the elements of it, as far as a call of them, or its review, goes on now."""
+    for part in _parts(node):
+        is_called = bool(part.attempts) and part.attempts[-1].outcome is None
+        if not part.state.is_settled and (is_called or (part.state is State.RUNNING and part.children is None)):
+            yield part
+
+
+def ending_parts(node: Node) -> Iterator[Node]:
+    """The step, and the elements of it, as far as they settle when they leave the plan: nothing of them runs."""
+    running = set(running_parts(node))
+    for part in (*(node.children or ()), node):
+        if not part.state.is_settled and part not in running and not (part is node and running):
+            yield part
+
+
+def check_new_ids(used: Mapping[str, str], new: Mapping[str, tuple[int, Step]], findings: Findings) -> None:
+    """Refuse ids that are malformed, reserved, or were ever used in this run, be it in other letters."""
+    own: dict[str, str] = {}
+    for id_, (number, _) in new.items():
+        fault = _fault_of_id(id_, used, own)
+        if fault is not None:
+            code, facts = fault
+            findings.add(code, number, "step.id", **facts)
+
+
+def _fault_of_id(id_: str, used: Mapping[str, str], own: dict[str, str]) -> tuple[str, dict[str, str]] | None:
+    """What is wrong with the id of a new step: the code and the facts; *own* are those that were looked at before."""
+    folded = id_.lower()
+    other = used.get(folded) or own.setdefault(folded, id_)
+    if not _ID.fullmatch(id_):
+        return "DR101", {"id": repr(id_[:200])}
+    if id_ in RESERVED:
+        return "DR110", {"id": id_, "meaning": RESERVED[id_]}
+    if other != id_:
+        return "DR103", {"id": id_, "other": other}
+    return ("DR402", {"id": id_}) if folded in used else None
+
+
+def check_ceilings(graph: LiveGraph, new: Mapping[str, tuple[int, Step]], findings: Findings) -> None:
+    """Refuse more steps than the policy allows."""
+    limit = graph.plan.policy.max_steps
+    count = len(graph.nodes) + len(new)
+    if limit is not None and new and count > limit:
+        findings.add("DR413", WHOLE_PLAN, "edits", count=count, limit=limit)
+
+
+def check_retries(step: Step, policy: Policy, number: int, findings: Findings) -> None:
+    """Refuse a step that would be tried more often than the policy says."""
+    if step.retry is not None and step.retry.max_attempts > policy.retry.max_attempts:
+        reason = f"retry.max_attempts is {step.retry.max_attempts}, the policy says {policy.retry.max_attempts}"
+        findings.add("DR412", number, "step.retry", step=step.id, reason=reason)
+
+
+def check_loosening(
+    edit: Drop | Replace | Rewire, node: Node, plan: CheckedPlan, number: int, findings: Findings
+) -> None:
+    """Refuse an edit by which a person would be asked less often."""
+    old = node.plan.step
+    if isinstance(edit, Rewire) or (old.pause is None and not node.plan.asks):
+        return
+    if isinstance(edit, Drop):
+        if old.pause is not None and not node.state.is_settled:
+            findings.add("DR411", number, "id", step=old.id, old=old.id, why=f"pause: {old.pause}")
+        return
+    new = edit.step
+    if old.pause is not None and new.pause != old.pause:
+        findings.add("DR411", number, "step.pause", step=new.id, old=old.id, why=f"pause: {old.pause}")
+    if new.tool != old.tool:
+        return  # another tool has rules of its own
+    kept = [ask.rule for ask in asks_of(new, node.plan.tool, plan.policy)]
+    for ask in node.plan.asks:
+        if not any(ask.rule is rule for rule in kept):  # by identity: a condition has no hash
+            findings.add("DR411", number, "step", step=new.id, old=old.id, why=ask.why)
+
+
+def check_frozen_call(checked: CheckedStep, old: Node, place: int, findings: Findings) -> None:
+    """After a call that may have taken effect, only the very same call may follow, or one that only looks."""
+    doubted = old.frozen_call
+    if doubted is None or checked.tool.effect.is_free:
+        return
+    tool, plan = doubted.tool, doubted.plan
+    is_same = checked.tool is tool and checked.args == plan.args
+    is_same = is_same and (old.parent is not None or checked.items == plan.items)
+    if not is_same or tool.effect is not Effect.IDEMPOTENT:
+        findings.add("DR418", place, "tool", old=doubted.id, step=checked.step.id, tool=tool.name)
+
+
+# Definitions -------------------------------------------------------------------------------------------------
+
+
+def as_element(step: Step, place: int, findings: Findings) -> Step:
+    """Let a substitute for an element of a for_each refer to its element."""
+    if step.for_each is not None:
+        findings.add("DR112", place, "for_each", step=step.id, reason="an element of a for_each cannot have one itself")
+    # Its element is known only when it runs; a list of anything stands in for it while references are checked.
+    return step.model_copy(update={"for_each": [None]})
+
+
+def without_list(checked: CheckedStep, step: Step) -> CheckedStep:
+    """Take the list away that stood in while references were checked."""
+    return replace(checked, step=step, items=None)
+
+
+def behind_its_wave(
+    checked: CheckedStep, old: CheckedStep, substitutes: Mapping[str, str], dropped: Container[str]
+) -> CheckedStep:
+    """Keep the barrier of a wave in front of a step that changes, as far as it is still there."""
+    if not old.gates:
+        return checked
+    stay = frozenset(substitutes.get(gate, gate) for gate in old.gates if gate not in dropped)
+    gates = stay - frozenset(checked.depends_on)
+    return replace(checked, depends_on=(*checked.depends_on, *sorted(gates)), gates=gates)

@@ -1,0 +1,114 @@
+"""What is open again when a run goes on: effects in doubt, and outputs that are needed and not in the record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dagrun.graph.ledger import Ledger, ModelCall
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.model.outcome import Attempt, ErrorKind, State, Status
+from dagrun.model.value import Unavailable
+
+
+def in_doubt(graph: LiveGraph) -> list[str]:
+    """The steps of a run that has ended as unknown which may be settled now, with all that was skipped for them."""
+    if graph.status is not Status.UNKNOWN:
+        return []
+    doubtful = [node for node in graph.nodes.values() if node.state is State.UNKNOWN and not node.is_gone]
+    found = {node.id: node for node in doubtful}
+    for node in doubtful:
+        found |= {behind.id: behind for behind in _skipped_behind(node)}
+    return [node.id for node in graph.nodes.values() if node.id in found]
+
+
+def _skipped_behind(cause: Node) -> Iterator[Node]:
+    """What was skipped because of *cause*, step by step, and the for_each that it belongs to."""
+    seen, behind = {cause.id}, [cause]
+    while behind:
+        node = behind.pop()
+        for after in node.successors:
+            if after.id not in seen and after.state is State.SKIPPED and not after.has_started and not after.is_gone:
+                seen.add(after.id)
+                behind.append(after)
+                yield after
+
+
+def lost(graph: LiveGraph) -> tuple[list[str], list[tuple[str, str]]]:
+    """The outputs that steps still need and that are not in the record.
+
+    Returns:
+        The steps that may be called once more, because they only look; and the steps that cannot run, because what
+        they need cannot be had again, each with the id of the step that gave it.
+    """
+    again: dict[str, Node] = {}
+    hopeless: list[tuple[str, str]] = []
+    wanting = [node for node in graph.nodes.values() if _needs_values(node)]
+    for node in _answering(graph):
+        if isinstance(node.value, Unavailable) and _may_be_called_again(node):
+            again[node.id] = node
+            wanting.append(node)
+    while wanting:
+        node = wanting.pop()
+        for source in _lost_sources(graph, node):
+            if source.id in again:
+                continue
+            if _may_be_called_again(source):
+                again[source.id] = source
+                wanting.append(source)  # its own arguments may need what is not there either
+            else:
+                hopeless.append((node.id, source.id))
+    return [node.id for node in graph.nodes.values() if node.id in again], hopeless
+
+
+def _may_be_called_again(node: Node) -> bool:
+    return node.plan.tool.effect.is_free and node.children is None
+
+
+def _answering(graph: LiveGraph) -> Iterator[Node]:
+    """The steps whose outputs are the answer of the run."""
+    if graph.output is None:
+        yield from graph.sinks()
+    else:
+        yield from (graph.nodes[id_] for id_ in graph.output.sources if id_ in graph.nodes)
+
+
+def _needs_values(node: Node) -> bool:
+    return not node.state.is_settled and not node.is_gone and node.children is None
+
+
+def _lost_sources(graph: LiveGraph, node: Node) -> Iterator[Node]:
+    for id_ in sorted(node.plan.value_sources):
+        source = graph.nodes.get(id_)
+        if source is not None and isinstance(source.value, Unavailable):
+            yield source
+
+
+def restore(ledger: Ledger, graph: LiveGraph) -> None:
+    """Charge *ledger* with all that the calls of a run have used so far, as its record says."""
+    ledger.count_planner(graph.replans, graph.planner_calls)
+    if not ledger.binds_attempts:
+        return
+    for node in graph.nodes.values():
+        for attempt in node.attempts:
+            outcome = attempt.outcome
+            tokens, cost = (0, None) if outcome is None else (outcome.tokens, outcome.cost)
+            ledger.charge(node.called(attempt.tool), tokens, cost, is_reported=_has_reported(attempt))
+            if (hedge := attempt.hedge) is not None:
+                known = bool(hedge.tokens) or hedge.cost is not None
+                ledger.charge(node.called(attempt.tool), hedge.tokens, hedge.cost, is_reported=known)
+    for asked, told in graph.model_calls.values():
+        call = ModelCall(asked.who, asked.tokens, asked.cost)
+        used = None if told is None else told.tokens
+        paid = None if told is None else told.cost
+        ledger.charge(call, used or 0, paid, is_reported=used is not None or paid is not None)
+
+
+def _has_reported(attempt: Attempt) -> bool:
+    """Whether what is on record of the use of a call is all of it; where that cannot be told, the worst is charged."""
+    outcome = attempt.outcome
+    if outcome is None:
+        return False
+    if outcome.failure is not None and outcome.failure.kind is ErrorKind.BAD_ARGUMENTS:
+        return True  # no call came of it
+    return bool(outcome.tokens) or outcome.cost is not None

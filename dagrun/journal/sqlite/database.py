@@ -1,0 +1,175 @@
+"""The database of one run: how it is opened, what is in it, and what its errors mean."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from dagrun.errors import JournalDamaged, JournalFailed
+from dagrun.journal import lease
+from dagrun.journal.hash_chain import Fault, verify
+from dagrun.model.journal import Durability, Line
+
+FORMAT: Final = 1  # of the tables
+APPLICATION: Final = 0x64616772  # "dagr": what `file` says of the database
+CHECKPOINT: Final = 4000  # pages of the log: fewer checkpoints cost less, and 16 MB are read fast after a crash
+# A row has what was written in one transaction: the number of the first record, all of them, and the digest of the
+# last. A row for each record takes SQLite four times as long.
+RECORDS = "CREATE TABLE records (seq INTEGER PRIMARY KEY, text TEXT NOT NULL, digest TEXT NOT NULL)"
+INSERT: Final = "INSERT INTO records (seq, text, digest) VALUES (?, ?, ?)"
+_SCHEMA = sorted((RECORDS, lease.TABLE))
+
+# What is wrong with the place, and not with what is in it; the words are for people.
+_PLACE: Final = {
+    sqlite3.SQLITE_PERM: "access is denied",
+    sqlite3.SQLITE_BUSY: "another process has locked it for too long",
+    sqlite3.SQLITE_LOCKED: "another process has locked it for too long",
+    sqlite3.SQLITE_READONLY: "it cannot be written",
+    sqlite3.SQLITE_IOERR: "the disk does not do what it should",
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened",
+    sqlite3.SQLITE_NOLFS: "the disk does not take files of this size",
+    sqlite3.SQLITE_AUTH: "access is denied",
+    sqlite3.SQLITE_INTERRUPT: "it was interrupted",
+}
+_SHORT_READ: Final = 522  # SQLITE_IOERR_SHORT_READ: the file ends in the middle of a page
+
+
+def create(path: Path, durability: Durability) -> None:
+    """Fill the empty file *path* with the tables of a run that nobody holds yet.
+
+    Raises:
+        sqlite3.Error: It cannot be written.
+    """
+    database = sqlite3.connect(path, isolation_level=None)
+    try:
+        # Nothing is lost if this one breaks off: the run has no name yet.
+        database.execute(f"PRAGMA synchronous={'FULL' if durability is Durability.POWER else 'OFF'}")
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute("BEGIN IMMEDIATE")
+        for statement in (RECORDS, lease.TABLE, "INSERT INTO lease VALUES (1, 0, '', 0)"):
+            database.execute(statement)
+        database.execute(f"PRAGMA application_id={APPLICATION}")
+        database.execute(f"PRAGMA user_version={FORMAT}")
+        database.execute("COMMIT")
+    finally:
+        database.close()
+
+
+def open_for_writing(path: Path, durability: Durability, busy_seconds: float) -> sqlite3.Connection:
+    """Open the database of a run to add to it.
+
+    Raises:
+        sqlite3.Error: It cannot be opened.
+    """
+    # One thread opens it and another writes to it, one after the other.
+    database = _connect(path, "rw", busy_seconds)
+    try:
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute(f"PRAGMA synchronous={'FULL' if durability is Durability.POWER else 'NORMAL'}")
+        database.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT}")
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def open_for_reading(path: Path, busy_seconds: float) -> sqlite3.Connection:
+    """Open the database of a run to look into it, whoever adds to it meanwhile.
+
+    Raises:
+        sqlite3.Error: It cannot be opened.
+    """
+    return _connect(path, "ro", busy_seconds)
+
+
+def _connect(path: Path, mode: str, busy_seconds: float) -> sqlite3.Connection:
+    database = sqlite3.connect(
+        f"file:{quote(str(path.absolute()))}?mode={mode}",
+        uri=True,
+        timeout=busy_seconds,
+        isolation_level=None,  # every transaction says itself where it begins
+        check_same_thread=False,
+    )
+    # Text stays as it was written, whatever it is.
+    database.text_factory = bytes
+    # A file from elsewhere must not run code of its own.
+    database.execute("PRAGMA trusted_schema=OFF")
+    database.execute("PRAGMA cell_size_check=ON")
+    return database
+
+
+def records(run_id: str, database: sqlite3.Connection) -> tuple[list[Line], Fault | None]:
+    """Read and check the records of a run, in one transaction that is open already.
+
+    Returns:
+        The good records; and what is wrong with the next one, or with the database, or `None`.
+
+    Raises:
+        sqlite3.Error: The database cannot be read.
+    """
+    fault = _fault_of_schema(database)
+    if fault is not None:
+        return [], fault
+    rows = database.execute("SELECT seq, text, digest FROM records ORDER BY seq")
+    return verify(run_id, ((seq, text, _digest(stored)) for seq, text, stored in rows))
+
+
+def _digest(stored: object) -> object:
+    return stored.decode("ascii", "replace") if isinstance(stored, bytes) else stored
+
+
+def _fault_of_schema(database: sqlite3.Connection) -> Fault | None:
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version != FORMAT:
+        return Fault(0, f"the database has format {version}; this version of dagrun reads format {FORMAT}")
+    found = database.execute("SELECT CAST(sql AS BLOB) FROM sqlite_master")
+    tables = sorted((sql or b"").decode(errors="replace") for (sql,) in found)
+    return None if tables == _SCHEMA else Fault(0, "the database does not have the tables of a journal")
+
+
+@contextmanager
+def reading(run_id: str, path: Path) -> Iterator[None]:
+    """Say of an error of SQLite while reading whether the records are damaged or cannot be reached.
+
+    Raises:
+        JournalDamaged: The database is not what was written.
+        JournalFailed: It cannot be read.
+    """
+    try:
+        yield
+    except MemoryError as error:
+        raise JournalDamaged(run_id, 0, "the database names a size that no memory has") from error
+    except sqlite3.Error as error:
+        if _is_of_the_place(error):
+            raise JournalFailed(f"cannot read {path}: {_why(error)}") from error
+        raise JournalDamaged(run_id, 0, f"the database is not what was written: {error}") from error
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say of an error while writing what is wrong.
+
+    Raises:
+        JournalFailed: In place of an error of SQLite, or of the system.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise JournalFailed(f"cannot write {path}: {_why(error)}") from error
+    except (OSError, MemoryError) as error:
+        raise JournalFailed(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _is_of_the_place(error: sqlite3.Error) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0)
+    return code != _SHORT_READ and code & 0xFF in _PLACE
+
+
+def _why(error: sqlite3.Error) -> str:
+    words = _PLACE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+    return f"{words} ({error})" if words else str(error)

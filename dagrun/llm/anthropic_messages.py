@@ -1,0 +1,89 @@
+"""Anthropic's Messages API."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dagrun.llm.api_format import Api, Asking, Event, Reader, Stop, count, part
+from dagrun.llm.call_errors import reported
+from dagrun.llm.language_model import Usage
+
+_STOPS: Final[dict[str, Stop]] = {
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "refused",
+}
+
+
+def _body(asking: Asking) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "model": asking.model,
+        "messages": asking.messages,
+        "max_tokens": asking.request.max_output_tokens,
+        "stream": True,
+        **asking.allowed(system=asking.system or None, temperature=asking.request.temperature),
+    }
+    form = asking.request.form
+    if form is not None and asking.way == "schema":
+        body["output_config"] = {"format": {"type": "json_schema", "schema": asking.schema}}
+    elif form is not None and asking.way == "tool":
+        body["tools"] = [{"name": form.name, "description": form.description, "input_schema": asking.schema}]
+        choice = {"type": "tool", "name": form.name}
+        body["tool_choice"] = choice | asking.allowed(disable_parallel_tool_use=True)
+    return body
+
+
+class _Reader(Reader):
+    """Reads the events of the Messages API."""
+
+    _block: Any = None  # the block that holds the arguments; others are ignored
+
+    def _read(self, event: Event) -> str:
+        match event.get("type"):
+            case "content_block_delta":
+                return self._delta(event)
+            case "message_start":
+                message = event.get("message")
+                if isinstance(model := part(message, "model"), str):
+                    self.model = model
+                self._note(part(message, "usage"), is_end=False)
+            case "message_delta":
+                if isinstance(reason := part(event, "delta", "stop_reason"), str):
+                    self.stop = _STOPS.get(reason, "end")
+                self._note(event.get("usage"), is_end=True)
+            case "message_stop":
+                self.is_over = True
+                self.stop = self.stop or "end"
+            case "error":
+                raise reported(event)
+        return ""
+
+    def _delta(self, event: Event) -> str:
+        match part(event, "delta", "type"):
+            case "text_delta":
+                return self._words(part(event, "delta", "text"))
+            case "input_json_delta":
+                index = event.get("index")
+                self._block = index if self._block is None else self._block
+                return self._arguments(part(event, "delta", "partial_json")) if self._block == index else ""
+        return ""
+
+    def _note(self, usage: Any, *, is_end: bool) -> None:
+        old = self.usage
+        told = count(part(usage, "input_tokens"))
+        cached = count(part(usage, "cache_read_input_tokens")) or 0
+        if told is None:
+            told, cached = old.input, old.cached
+        else:
+            told += cached + (count(part(usage, "cache_creation_input_tokens")) or 0)
+        # What stands at the start is the first token only.
+        self.usage = Usage(told, count(part(usage, "output_tokens")) if is_end else old.output, cached)
+
+
+MESSAGES: Final = Api(
+    path="/v1/messages",
+    ways=("schema", "tool", "prompt"),
+    options=frozenset(("temperature", "disable_parallel_tool_use")),
+    body=_body,
+    reader=_Reader,
+)

@@ -1,0 +1,184 @@
+"""One HTTP call and the events of its answer; the connection is closed, or free for the next call, when it is over."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+import anyio
+from pydantic_core import from_json
+
+from dagrun.llm.api_format import DONE, Event
+from dagrun.llm.call_errors import Fault, broke_off, fault_of
+from dagrun.llm.http_clients import HttpAnswer
+
+# A whole answer of the longest kind has less; what has more is no answer, and would fill the memory.
+MAX_EVENT: Final = 16 * 1024 * 1024
+
+
+class SseReader:
+    """Cuts a stream of bytes into events. Their names are left out: the events of all providers say what they are.
+
+    The library of the provider has one of these, too, inside of generators that it leaves half-read; trio complains
+    about every one of them.
+    """
+
+    __slots__ = ("_after_cr", "_data", "_line", "_size")
+
+    def __init__(self) -> None:
+        self._line = bytearray()
+        self._data: list[bytes] = []
+        self._size = 0
+        self._after_cr = False
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The data of the events that *chunk* completes.
+
+        Raises:
+            ValueError: An event has more than 16 MiB.
+        """
+        if self._after_cr and chunk.startswith(b"\n"):
+            chunk = chunk[1:]
+        if chunk:
+            self._after_cr = chunk.endswith(b"\r")
+        *lines, rest = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        events = []
+        for line in lines:
+            self._line += line  # never more than one chunk is copied, however long the line grows
+            events += self._take(bytes(self._line))
+            self._line.clear()
+        self._line += rest
+        if self._size + len(self._line) > MAX_EVENT:
+            raise ValueError(f"an event has more than {MAX_EVENT} bytes")
+        return events
+
+    def end(self) -> list[bytes]:
+        """The data of the last event, if the stream has ended without the empty line behind it."""
+        return [*self._take(bytes(self._line)), *self._take(b"")]
+
+    def _take(self, line: bytes) -> list[bytes]:
+        if line.startswith(b"data:"):
+            self._data.append(line[5:].removeprefix(b" "))
+            self._size += len(line)
+        if line or not self._data:
+            return []
+        event = b"\n".join(self._data)
+        self._data.clear()
+        self._size = 0
+        return [event]
+
+
+# Seconds to wait for the end of a stream whose answer is over: that is what it takes to use the connection again.
+_LINGER: Final = 0.1
+
+
+class Exchange:
+    """Reads the events of one answer.
+
+    Attributes:
+        is_over: Set by who reads, when all that matters has been read.
+    """
+
+    def __init__(self, answer: HttpAnswer, deadline: float) -> None:
+        self.is_over = False
+        self._answer = answer
+        self._chunks = answer.aiter_bytes()
+        self._deadline = deadline
+        self._sse = SseReader()
+        self._waiting: deque[bytes] = deque()
+        self._is_ended = False
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the answer says that it is a stream of events."""
+        kind = self._answer.headers.get("content-type", "")
+        return str(kind).lower().startswith("text/event-stream")
+
+    async def next_event(self) -> Event | None:
+        """The next event; `None` at the end.
+
+        Raises:
+            Fault: The connection is lost, nothing comes any more, or it makes no sense.
+        """
+        while not self._waiting and not self._is_ended:
+            chunk = await self._next_chunk()
+            self._is_ended = chunk is None
+            try:
+                self._waiting.extend(self._sse.end() if chunk is None else self._sse.feed(chunk))
+            except ValueError as error:
+                raise Fault(f"the answer makes no sense: {error}") from None
+        return _parse(self._waiting.popleft()) if self._waiting else None
+
+    async def close(self) -> None:
+        """End it, wherever it is. Cancelling this does no harm."""
+        # The body lies behind half a dozen generators of three libraries. Only reading on lets all of them end, and
+        # in a cancelled scope that takes no time; whoever drops them leaves them to the garbage collector, and trio
+        # complains.
+        with anyio.CancelScope(shield=True) as scope:
+            scope.deadline = anyio.current_time() + _LINGER
+            if not self.is_over:
+                scope.cancel()
+            try:
+                async for _ in self._chunks:
+                    pass
+            except Exception:  # noqa: BLE001 -- what has been read was good, and the rest is not wanted
+                pass
+        with anyio.CancelScope(shield=True):
+            await self._answer.aclose()
+
+    async def _next_chunk(self) -> bytes | None:
+        scope = anyio.CancelScope(deadline=self._deadline)
+        try:
+            with scope:
+                return await anext(self._chunks, None)
+        except Exception as error:  # noqa: BLE001 -- becomes an error of ours
+            fault = fault_of(error)
+            raise broke_off(fault.reason) if fault.is_transient else fault from None
+        raise _late()
+
+
+@asynccontextmanager
+async def exchange(post: Callable[[], Awaitable[HttpAnswer]], max_seconds: float) -> AsyncGenerator[Exchange]:
+    """Make a call, and close what it has opened at the end of the block.
+
+    Args:
+        post: Makes the call, and returns as soon as the head of the answer is there.
+        max_seconds: For all of it.
+
+    Raises:
+        Fault: There is no answer, or it is an error.
+    """
+    deadline = anyio.current_time() + max_seconds
+    answer = await _open(post, deadline)
+    events = Exchange(answer, deadline)
+    try:
+        yield events
+    finally:
+        await events.close()
+
+
+async def _open(post: Callable[[], Awaitable[HttpAnswer]], deadline: float) -> HttpAnswer:
+    try:
+        with anyio.CancelScope(deadline=deadline):
+            return await post()
+    except Exception as error:  # noqa: BLE001 -- becomes an error of ours
+        raise fault_of(error) from None
+    raise _late()
+
+
+def _late() -> Fault:
+    return Fault("it took longer than a call may take in all", is_transient=True)
+
+
+def _parse(data: bytes) -> Event:
+    if data.strip() == b"[DONE]":
+        return DONE
+    try:
+        event = from_json(data)
+    except ValueError:
+        raise broke_off("an event of the stream is no JSON") from None
+    if not isinstance(event, dict):
+        raise broke_off("an event of the stream is no JSON object")
+    return event

@@ -1,0 +1,137 @@
+"""OpenAI's Responses API."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dagrun.llm.api_format import Api, Asking, Event, Reader, count, part
+from dagrun.llm.call_errors import Fault, reported
+from dagrun.llm.language_model import Usage
+
+
+def _body(asking: Asking) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "model": asking.model,
+        "input": asking.messages,
+        "max_output_tokens": asking.request.max_output_tokens,
+        "stream": True,
+        # Not kept by the provider: nobody here would come back to it.
+        **asking.allowed(store=False, temperature=asking.request.temperature, instructions=asking.system or None),
+    }
+    if asking.way == "tool":
+        body |= _tool(asking)
+    elif asking.way in _FORMATS:
+        body["text"] = {"format": _format(asking)}
+    return body
+
+
+# What the ways ask for in `text.format.type`.
+_FORMATS: Final = {"schema": "json_schema", "json": "json_object"}
+
+
+def _format(asking: Asking) -> dict[str, Any]:
+    if asking.way == "json":
+        return {"type": "json_object"}
+    form = asking.form
+    return {
+        "type": "json_schema",
+        "name": form.name,
+        "description": form.description,
+        "schema": asking.schema,
+        "strict": True,
+    }
+
+
+def _tool(asking: Asking) -> dict[str, Any]:
+    form = asking.form
+    tool = {
+        "type": "function",
+        "name": form.name,
+        "description": form.description,
+        "parameters": asking.schema,
+        "strict": True,
+    }
+    chosen = {"type": "function", "name": form.name}
+    return {"tools": [tool], "tool_choice": chosen, **asking.allowed(parallel_tool_calls=False)}
+
+
+class _Reader(Reader):
+    """Reads the events of the Responses API."""
+
+    _call: Any = None  # the item that holds the arguments; others are ignored
+
+    def _read(self, event: Event) -> str:
+        if self.is_picky:
+            self.is_picky = False
+            self._check(event)
+        match event.get("type"):
+            case "response.output_text.delta":
+                return self._words(event.get("delta"))
+            case "response.function_call_arguments.delta":
+                return self._arguments(event.get("delta")) if self._is_first_call(event) else ""
+            case "response.refusal.delta":
+                return self._refuse(event.get("delta"))
+            case "response.created" | "response.in_progress":
+                self._note(event.get("response"))
+            case "response.completed" | "response.incomplete":
+                return self._end(event.get("response"))
+            case "response.failed":
+                raise reported(part(event, "response", "error"))
+            case "error":
+                raise reported(event)
+        return ""
+
+    def _check(self, event: Event) -> None:
+        """Tell by the first event whether the server knows the API, or only its name."""
+        kind = event.get("type")
+        if kind in {"error", "response.failed"}:
+            return
+        if not isinstance(kind, str) or not kind.startswith("response.") or count(event.get("sequence_number")) is None:
+            raise Fault("its answer has not the form of the Responses API", is_foreign=True)
+        wanted = _FORMATS.get(self.way or "")
+        if wanted is not None and part(event, "response", "text", "format", "type") != wanted:
+            # The API repeats what it was asked; a server that does not ignores the schema, too.
+            raise Fault("it does not repeat the form that was asked for, as the Responses API does", is_foreign=True)
+
+    def _is_first_call(self, event: Event) -> bool:
+        item = event.get("item_id", event.get("output_index"))
+        if self._call is None:
+            self._call = item
+        return bool(self._call == item)
+
+    def _note(self, response: Any) -> None:
+        if isinstance(model := part(response, "model"), str):
+            self.model = model
+        if isinstance(usage := part(response, "usage"), dict):
+            cached = count(part(usage, "input_tokens_details", "cached_tokens")) or 0
+            self.usage = Usage(count(usage.get("input_tokens")), count(usage.get("output_tokens")), cached)
+
+    def _end(self, response: Any) -> str:
+        self._note(response)
+        self.is_over = True
+        self.stop = "end"
+        if part(response, "status") == "incomplete":
+            filtered = part(response, "incomplete_details", "reason") == "content_filter"
+            self.stop = "refused" if filtered else "length"
+        return "" if self._length or self._aside or self._refusal else self._whole(response)
+
+    def _whole(self, response: Any) -> str:
+        """The answer out of the last event, from a server that did not send it in pieces."""
+        items = part(response, "output")
+        text = ""
+        for item in items if isinstance(items, list) else ():
+            text += self._arguments(part(item, "arguments"))
+            parts = part(item, "content")
+            for piece in parts if isinstance(parts, list) else ():
+                self._refuse(part(piece, "refusal"))
+                text += self._words(part(piece, "text")) if part(piece, "type") == "output_text" else ""
+        return text
+
+
+RESPONSES: Final = Api(
+    path="/responses",
+    ways=("schema", "tool", "json", "prompt"),
+    options=frozenset(("store", "temperature", "parallel_tool_calls")),
+    body=_body,
+    reader=_Reader,
+)

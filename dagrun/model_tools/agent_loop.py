@@ -1,0 +1,131 @@
+"""The loop of an agent: a turn of its model, a call, a turn; until there is an answer, or a ceiling is reached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dagrun.errors import AgentStopped, ModelError, OverCeiling, ToolError, shorten
+from dagrun.llm.language_model import LanguageModel, Reply, Request, ask
+from dagrun.llm.structured_answers import fault_of, json_text, told, why_no_answer
+from dagrun.model.effect import Effect
+from dagrun.model.outcome import Failure
+from dagrun.model.tool_context import ToolContext
+from dagrun.model.usage import METER, Meter
+from dagrun.model_tools.agent_calls import BadCall, Calls, Checked
+from dagrun.model_tools.agent_turns import Turn, Turns, turns_left
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """What does not change from call to call of an agent.
+
+    Attributes:
+        name: Of its tool.
+        model: Who is asked.
+        turns: The form of its turns.
+        max_steps: Turns of one call.
+        effect: Of its tool.
+    """
+
+    name: str
+    model: LanguageModel
+    turns: Turns
+    max_steps: int
+    effect: Effect
+
+
+class Loop:
+    """One call of an agent.
+
+    Args:
+        agent: The agent.
+        context: Of the step.
+        calls: Makes its calls.
+        meter: What the calls of its model are charged to.
+    """
+
+    def __init__(self, agent: Agent, context: ToolContext, calls: Calls, meter: Meter) -> None:
+        self._agent = agent
+        self._context = context
+        self._calls = calls
+        self._meter = meter
+        self._failed: tuple[tuple[str, bytes], Failure] | None = None  # the last call, if it has failed
+        self._bad = 0  # turns in a row that were of no use
+
+    async def run(self, request: Request) -> Any:
+        """Go on until there is an answer.
+
+        Args:
+            request: Begins the conversation.
+
+        Raises:
+            ToolError: There is none, and nothing has changed in the world.
+            AgentStopped: There is none, and something has, or may have.
+            ModelError: The model failed; only of an agent that changes nothing.
+        """
+        try:
+            return await self._run(request)
+        except OverCeiling as error:
+            raise self._end(str(error)) from error
+        except ModelError as error:
+            if self._agent.effect.is_free:
+                raise  # it is known by its status what to do about it
+            raise self._end(error.message, retryable=error.is_transient, retry_after=error.retry_after) from error
+
+    async def _run(self, request: Request) -> Any:
+        limit = self._agent.max_steps
+        for step in range(limit):
+            # Each time: a tool that calls models has set a meter of its own meanwhile.
+            METER.set(self._meter)
+            reply = await ask(self._agent.model, request)
+            try:
+                turn, call = self._read(reply, request)
+            except ValueError as error:
+                text = self._bad_turn(error)
+            else:
+                if call is None:
+                    return self._answer(turn)
+                self._context.progress((step + 1) / limit, f"calls {call.tool.name}")
+                text = await self._make(call)
+            request = told(request, reply.text, f"{text}\n\n{turns_left(limit - step - 1)}")
+        raise self._end(f"ceiling of {limit} steps is spent, and there is no answer")
+
+    def _read(self, reply: Reply, request: Request) -> tuple[Turn, Checked | None]:
+        if reply.stop == "refused":
+            raise ModelError(f"{self._agent.model.name}: {why_no_answer(reply, request)}")
+        if why := why_no_answer(reply, request):
+            raise ValueError(f"{why}; be shorter")
+        turn = self._agent.turns.read(json_text(reply.text))
+        return turn, None if turn.call is None else self._calls.check(turn.call)
+
+    def _bad_turn(self, error: ValueError) -> str:
+        """Tell the model what was wrong, once."""
+        self._bad += 1
+        fault = shorten(fault_of(error), 1_000)
+        if self._bad > 1:
+            raise self._end(f"no turn that can be used, {self._bad} times in a row: {fault}") from error
+        what = "That call cannot be made" if isinstance(error, BadCall) else "That does not fit the form"
+        return f"{what}: {fault}"
+
+    def _answer(self, turn: Turn) -> Any:
+        if turn.cannot is not None:
+            raise self._end(f"it cannot be done: {turn.cannot}")
+        return turn.answer
+
+    async def _make(self, call: Checked) -> str:
+        self._bad = 0
+        if self._failed is not None and self._failed[0] == call.key and not self._failed[1].is_transient:
+            message = self._failed[1].message
+            raise self._end(
+                f"no progress: it made the same call of {call.tool.name} again after that had failed: {message}"
+            )
+        made = await self._calls.make(call)
+        self._failed = None if made.failure is None else (call.key, made.failure)
+        return made.text
+
+    def _end(self, why: str, *, retryable: bool = False, retry_after: float | None = None) -> Exception:
+        text = f"{self._agent.name}: {shorten(why, 500)}"
+        if self._calls.has_changed:
+            return AgentStopped(f"{text}; calls that it has made before stand")
+        return ToolError(text, retryable=retryable, retry_after=retry_after)

@@ -1,0 +1,126 @@
+"""What an agent is told, and the form of its turns."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, create_model
+
+from dagrun.llm.language_model import Form
+from dagrun.llm.quoting import DATA_RULE, block
+from dagrun.model.toolbox import Toolbox
+from dagrun.model_tools.typed_answers import shape_schema
+from dagrun.plans.plan_schemas import call_schema
+
+RULES: Final = """\
+You carry out one step of a larger plan with a few tools. You see nothing of the plan but this step, and you cannot \
+change it.
+
+You work in turns. In each turn you answer with one JSON object and nothing else:
+{"thought": "…", "call": …, "answer": …, "cannot": …}
+- "thought": in one short sentence, what you do now and why.
+- "call": the one tool to call now, with all its arguments: {"tool": "…", "args": {…}}. You are shown what it gives.
+- "answer": the result of the step, when the task is done and its condition of success is met.
+- "cannot": why the step cannot be done with these tools, if so. Say it rather than to make a result up.
+Exactly one of "call", "answer" and "cannot" is not null.
+
+Arguments are the values themselves: there are no references and no variables, so "${…}" means nothing. The same call \
+again, right after it has failed, ends the step: change something, or say that it cannot be done. You have few turns; \
+you are told how many are left."""
+
+LAST_TURN: Final = "This is your last turn: answer, or say that it cannot be done."
+
+
+class Call(BaseModel):
+    """A call that an agent wants to make."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    tool: str
+    args: dict[str, Any] = {}
+
+
+class Turn(BaseModel):
+    """One turn of an agent; exactly one of *call*, *answer* and *cannot* is given."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    thought: str | None = None
+    call: Call | None = None
+    answer: Any = None
+    cannot: str | None = None
+
+
+class Turns:
+    """The form of the turns of one agent.
+
+    Args:
+        name: Of the agent, for messages.
+        toolbox: Its tools.
+        shape: The type of its answer.
+
+    Attributes:
+        form: What the model is given.
+        system: What the model is told before all else.
+
+    Raises:
+        ContractError: There is no JSON that makes values of that type.
+    """
+
+    __slots__ = ("_model", "form", "system")
+
+    def __init__(self, name: str, toolbox: Toolbox, shape: Any) -> None:
+        answer, definitions = shape_schema(name, shape)
+        self._model = create_model("Turn", __base__=Turn, answer=(shape | None, None))
+        calls = []
+        for tool in sorted(toolbox.allowed):
+            call, own = call_schema(toolbox[tool])
+            calls.append(call)
+            definitions |= own
+        none = {"type": "null"}
+        properties = {
+            "thought": {"type": "string"},
+            "call": {"anyOf": [*calls, none]},
+            "answer": {"anyOf": [answer, none]},
+            "cannot": {"anyOf": [{"type": "string"}, none]},
+        }
+        body = {
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        }
+        self.form = Form("turn", "What to do now.", {**body, "$defs": definitions} if definitions else body)
+        tools = [_described(toolbox[tool].describe()) for tool in sorted(toolbox.allowed)]
+        self.system = f"{RULES}\n\n{DATA_RULE}\n\n{block('tools', tools)}"
+
+    def read(self, text: str) -> Turn:
+        """Read a turn.
+
+        Raises:
+            ValueError: The text is none.
+        """
+        turn = self._model.model_validate_json(text, strict=True)
+        given = [part for part in (turn.call, turn.answer, turn.cannot) if part is not None]
+        if len(given) != 1:
+            raise ValueError(f'exactly one of "call", "answer" and "cannot" is given, not {len(given)}')
+        return turn
+
+
+def task_text(task: str, inputs: Any, success: str) -> str:
+    """The first message to an agent."""
+    parts = [f"Task: {task}"]
+    if success:
+        parts.append(f"It is done when: {success}")
+    if inputs is not None:
+        parts.append(block("inputs", inputs))
+    return "\n\n".join(parts)
+
+
+def turns_left(left: int) -> str:
+    """What an agent is told about its ceiling."""
+    return LAST_TURN if left == 1 else f"{left} turns are left."
+
+
+def _described(tool: Any) -> Any:
+    return {name: tool[name] for name in ("name", "description", "arguments", "output")}

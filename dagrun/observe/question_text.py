@@ -1,0 +1,281 @@
+"""Questions as lines for a terminal: every argument in full, or cut with a mark, and nothing that could pass for ours.
+
+What others wrote stands in quotes, or behind a bar at the left; what steers a terminal, or cannot be seen, is escaped;
+lines are broken here and not by the terminal, where a text could go on at the left as if it were a line of ours.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import chain
+from typing import Any, Final
+
+from dagrun.checks.schema_types import types_of, words
+from dagrun.errors import visible
+from dagrun.model.effect import Effect
+from dagrun.model.question import Asked, Question
+from dagrun.model.value import decode
+from dagrun.observe.line_breaks import BAR, cells, wrap
+
+MAX_LINES: Final = 40  # of one text, on the screen: 24 to 60 lines are what a person sees at once
+MAX_DIFF: Final = 200
+MARK: Final = "=== "  # before what we say in the midst of what others wrote
+MAX_DEPTH: Final = 6  # of objects that are laid out; what is deeper stands on one line
+
+_TITLES: Final[Mapping[Asked, str]] = {
+    Asked.APPROVAL: "May this call be made?",
+    Asked.INPUT: "A value is needed that nobody else has.",
+    Asked.PERMISSION: "This call was refused for want of a right. Try it again?",
+    Asked.EFFECT: "Did this call take effect?",
+    Asked.PAUSE: "The plan stops here until somebody has looked. Go on?",
+    Asked.PATCH: "May the plan be changed like this?",
+    Asked.OUTPUT: "May the run hand out its answer?",
+}
+_EFFECTS: Final[Mapping[str, str]] = {
+    Effect.PURE: "computes, and touches nothing",
+    Effect.READ: "looks, and changes nothing",
+    Effect.IDEMPOTENT: "changes the world, once however often it is called",
+    Effect.EFFECTFUL: "changes the world with each call",
+}
+_SIMPLE: Final = frozenset(("string", "number", "integer", "boolean", "null"))
+_LIMITS: Final[Mapping[str, str]] = {
+    "enum": "one of",
+    "const": "equal to",
+    "minimum": "at least",
+    "exclusiveMinimum": "more than",
+    "maximum": "at most",
+    "exclusiveMaximum": "less than",
+    "minLength": "of a length of at least",
+    "maxLength": "of a length of at most",
+    "pattern": "matching",
+}
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,39}")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A question, laid out.
+
+    Attributes:
+        lines: None is wider than was asked for, and none holds what steers a terminal.
+        is_cut: Whether something is shown in part only; a mark stands there.
+    """
+
+    lines: tuple[str, ...]
+    is_cut: bool
+
+
+def lay_out(question: Question, *, left: float | None = None, width: int = 79, is_whole: bool = False) -> Page:
+    """Lay out *question*.
+
+    Args:
+        question: What is asked.
+        left: Seconds until the default answer counts; `None` for never.
+        width: Of a line, in cells; at least 40.
+        is_whole: Whether nothing is cut, however long it is.
+    """
+    layout = _Layout(max(40, width), is_whole=is_whole)
+    lines = [
+        _TITLES[question.kind],
+        *layout.text(question.text, "  "),
+        *layout.facts(question),
+        *layout.arguments(decode(question.arguments)),
+        *layout.diff(question.diff),
+        *layout.wanted(question.schema),
+        *layout.points(question.checklist),
+        *_deadline(question, left),
+    ]
+    return Page(tuple(lines), layout.is_cut)
+
+
+class _Layout:
+    """Makes the parts of a page.
+
+    Attributes:
+        is_cut: Whether something was shown in part only.
+    """
+
+    def __init__(self, width: int, *, is_whole: bool) -> None:
+        self.is_cut = False
+        self._width = width
+        self._is_whole = is_whole
+
+    def text(self, text: str, indent: str) -> list[str]:
+        """A text as it is, line by line behind a bar."""
+        if not text:
+            return []
+        # A line end is the one thing that is not escaped, so a backslash must not look like the start of an escape.
+        lines = (visible(line.replace("\\", "\\\\")) for line in text.split("\n"))
+        rows = [row for line in lines for row in wrap(line, self._width, indent + BAR)]
+        return self._bounded(rows, indent, _measure(text))
+
+    def facts(self, question: Question) -> list[str]:
+        """What the question is about, a line each."""
+        effect = _EFFECTS.get(question.effect, "")
+        facts = {
+            "step": visible(question.step),
+            "tool": visible(question.tool),
+            "effect": f"{visible(question.effect)}: {effect}" if effect else visible(question.effect),
+            "why": visible(question.why),
+        }
+        return [row for name, fact in facts.items() if fact for row in self._fact(name, fact)]
+
+    def arguments(self, arguments: Any) -> list[str]:
+        """Each argument; those of one line stand last, next to where the answer is typed."""
+        if arguments is None:
+            return []
+        if not isinstance(arguments, dict):
+            return ["  arguments", *self._value("", arguments, 2)]
+        if not arguments:
+            return ["  arguments  none"]
+        entries = [self._value(self._name(name), value, 2) for name, value in arguments.items()]
+        long, short = [e for e in entries if len(e) > 1], [e for e in entries if len(e) == 1]
+        rows = list(chain.from_iterable([*long, *short]))
+        return ["  arguments", *self._bounded(rows, "    ", _measure_json(arguments), 10 * MAX_LINES)]
+
+    def diff(self, diff: Sequence[str]) -> list[str]:
+        """What would change, line by line."""
+        if not diff:
+            return []
+        rows = [row for line in diff for row in wrap(visible(line), self._width, "  " + BAR)]
+        return ["  change", *self._bounded(rows, "  ", _measure("\n".join(diff)), MAX_DIFF)]
+
+    def wanted(self, schema: Mapping[str, Any] | None) -> list[str]:
+        """What sort of value is asked for, as its schema says it."""
+        if schema is None:
+            return []
+        types = types_wanted(schema)
+        if types is None or not types <= _SIMPLE:
+            return ["  wanted", *self._value("", dict(schema), 2)]
+        limits = {word: _json(schema[key]) for key, word in _LIMITS.items() if key in schema}
+        return self._fact("wanted", ", ".join([words(types), *(f"{word} {limit}" for word, limit in limits.items())]))
+
+    def points(self, checklist: Sequence[str]) -> list[str]:
+        """The points that must be ticked."""
+        if not checklist:
+            return []
+        rows = [
+            row
+            for number, point in enumerate(checklist, 1)
+            for row in wrap(visible(point), self._width, f"    {number}. ", f"    {BAR}")
+        ]
+        return ["  to be ticked for a yes", *rows]
+
+    def _fact(self, name: str, fact: str) -> list[str]:
+        return self._bounded(wrap(fact, self._width, f"  {name:<9} ", f"  {'':<9} {BAR}"), "  ", _measure(fact))
+
+    def _name(self, name: str) -> str:
+        if _PLAIN_NAME.fullmatch(name):
+            return name
+        if len(name) <= 40 or self._is_whole:
+            return _json(name)
+        self.is_cut = True
+        return f"{_json(name[:40])}… ({_measure(name)})"
+
+    def _value(self, name: str, value: Any, depth: int) -> list[str]:
+        """One value with its name: on one line if it fits there."""
+        indent = "  " * depth
+        head = f"{indent}{name}: " if name else indent
+        if isinstance(value, str) and "\n" in value:
+            return [*self._heading(head, f"a text of {_measure(value)}"), *self.text(value, f"{indent}  ")]
+        shown = _json_of(value)
+        if self._fits(head, shown):
+            return [f"{head}{visible(shown)}"]
+        if isinstance(value, dict | list) and depth < MAX_DEPTH and not _is_list_of_numbers(value):
+            kind = "an object" if isinstance(value, dict) else "a list"
+            rows = list(chain.from_iterable(self._entries(value, depth + 1)))
+            rows = self._bounded(rows, f"{indent}  ", _measure_json(value))
+            return [*self._heading(head, f"{kind} of {len(value):,}"), *rows]
+        measure = _measure(value) if isinstance(value, str) else _measure_json(value)
+        rows = wrap(visible(shown), self._width, f"{indent}  {BAR}")
+        return [*self._heading(head, measure), *self._bounded(rows, f"{indent}  ", measure)]
+
+    def _heading(self, head: str, what: str) -> list[str]:
+        indent = len(head) - len(head.lstrip())
+        return wrap(f"{head.strip()} {what}".strip(), self._width, " " * indent)
+
+    def _entries(self, value: dict[str, Any] | list[Any], depth: int) -> Iterator[list[str]]:
+        """The entries of an object or a list; those in the middle of very many are not even laid out."""
+        entries: list[tuple[str | int, Any]]
+        entries = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
+        kept = len(entries) if self._is_whole or len(entries) <= MAX_LINES else MAX_LINES
+        first, last = entries[: kept - kept // 2], entries[len(entries) - kept // 2 :]
+        yield from (self._entry(*entry, depth) for entry in first)
+        if kept < len(entries):
+            yield self._mark(f"cut: {len(entries) - kept:,} of {len(entries):,} entries", "  " * depth)
+        yield from (self._entry(*entry, depth) for entry in last)
+
+    def _entry(self, key: str | int, value: Any, depth: int) -> list[str]:
+        return self._value(self._name(key) if isinstance(key, str) else f"[{key}]", value, depth)
+
+    def _fits(self, head: str, shown: str) -> bool:
+        room = self._width - len(head)
+        return len(shown) <= room and cells(visible(shown)) <= room
+
+    def _bounded(self, rows: list[str], indent: str, measure: str, limit: int = MAX_LINES) -> list[str]:
+        """The first and the last of too many *rows*, and between them a mark that says what is missing."""
+        if self._is_whole or len(rows) <= limit:
+            return rows
+        first, last = limit * 5 // 8, limit * 3 // 8
+        mark = self._mark(f"cut: {len(rows) - first - last:,} of {len(rows):,} lines", indent)
+        whole = self._mark(f"the whole has {measure}", indent)
+        return [*rows[:first], *mark, *whole, *rows[-last:]]
+
+    def _mark(self, missing: str, indent: str) -> list[str]:
+        """Say what is not shown."""
+        self.is_cut = True
+        return wrap(missing, self._width, f"{indent}{MARK}", f"{indent}{MARK}")
+
+
+def types_wanted(schema: Mapping[str, Any]) -> frozenset[str] | None:
+    """The JSON types that are asked for; `None` for any."""
+    try:
+        return types_of(schema, schema)
+    except Exception:  # noqa: BLE001  (a plan may have written it, and nonsense asks for nothing in particular)
+        return None
+
+
+def _deadline(question: Question, left: float | None) -> list[str]:
+    if question.deadline is None or left is None:
+        return []
+    answers = {"approve": "yes", "deny": "no", "escalate": "escalate"}
+    default = answers[question.default.choice] if question.default is not None else "nobody has answered"
+    return [f"  without an answer in {_duration(left)}: {default}"]
+
+
+def _is_list_of_numbers(value: dict[str, Any] | list[Any]) -> bool:
+    return isinstance(value, list) and not any(isinstance(entry, dict | list | str) for entry in value)
+
+
+def _duration(seconds: float) -> str:
+    whole = max(0, round(seconds))
+    if whole < 120:
+        return f"{whole} s"
+    return f"{whole // 60} min" if whole < 7200 else f"{whole // 3600} h"
+
+
+def _json(value: Any) -> str:
+    return visible(_json_of(value))
+
+
+def _json_of(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(", ", ": "), default=str)
+
+
+def _measure(text: str) -> str:
+    lines = text.count("\n") + 1
+    long = f"{lines:,} lines, " if lines > 1 else ""
+    return f"{long}{len(text):,} characters, SHA-256 {_hash(text)}"
+
+
+def _measure_json(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    return f"{len(text.encode('utf-8', 'surrogatepass')):,} bytes of JSON, SHA-256 {_hash(text)}"
+
+
+def _hash(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]

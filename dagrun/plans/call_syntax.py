@@ -1,0 +1,255 @@
+"""A call of a tool as a line of text: ``2. math("$1 + 3", context=[$1])``. Literals only, and nothing is evaluated.
+
+Python's own parser reads the arguments, but only after every token has been looked at: what is let through to it has
+no operators, no calls and no names, so it cannot be made to recurse deeply, and it has nothing to say but values.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dagrun.checks.plain_json import MAX_DIGITS
+from dagrun.model.reference import quote_template
+from dagrun.plans.json_reader import BadNumber, make_float, make_int
+
+MAX_LINE: Final = 65_536  # characters
+
+_HEAD: Final = re.compile(r"[ \t]*(?:([0-9]{1,6})\.[ \t]*)?([A-Za-z_][A-Za-z0-9_.-]{0,63})[ \t]{0,8}\(")
+# Possessive, so that no text is ever tried twice.
+_TOKEN: Final = re.compile(
+    r"""(?P<space>[ \t]++)
+    |(?P<text>[rRuU]?(?:
+        \"{3}(?:[^"\\]|\\.|"(?!""))*+\"{3} | '{3}(?:[^'\\]|\\.|'(?!''))*+'{3}
+        | "(?:[^"\\]|\\.)*+" | '(?:[^'\\]|\\.)*+'))
+    |(?P<open>[(\[{]) |(?P<close>[)\]}]) |(?P<mark>[,:=])
+    |(?P<number>[+-]?(?:0[xX][0-9a-fA-F]++|(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?))
+    |(?P<reference>\$\{[0-9]{1,6}(?:[.\[][^}]{0,200})?\}|\$[0-9]{1,6}(?![A-Za-z0-9_]))
+    |(?P<name>[A-Za-z_][A-Za-z0-9_]*+)""",
+    re.VERBOSE | re.DOTALL,
+)
+_VALUES: Final = ("text", "number", "reference", "name", "close")
+_BEGINNINGS: Final = ("text", "number", "reference", "name", "open")
+_IS_NAMED: Final = re.compile(r"[ \t]{0,8}=")
+_WORDS: Final = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
+# Escapes that Python does not know keep their backslash, as in Python, which warns of them.
+_ESCAPE: Final = re.compile(r"\\(?:([\n\\'\"abfnrtvxNuU]|[0-3][0-7]{0,2}|[4-7][0-7]?(?![0-7]))|(.))", re.DOTALL)
+# In a text "$1.50" and "$1,000" are amounts of money.
+_IN_TEXT: Final = re.compile(
+    r"\$\{([0-9]{1,6})((?:[.\[][^}]{0,200})?)\}|\$([0-9]{1,6})(?![A-Za-z0-9_]|[.,][0-9])", re.ASCII
+)
+
+
+class BadCall(ValueError):
+    """A line is not a call; the message says why.
+
+    Attributes:
+        column: Where in the line, counted from 1.
+    """
+
+    def __init__(self, reason: str, column: int) -> None:
+        super().__init__(reason)
+        self.column = column
+
+
+@dataclass(frozen=True, slots=True)
+class CallHead:
+    """The beginning of a call.
+
+    Attributes:
+        number: Of the step, as text; empty if there is none.
+        tool: What is called.
+        end: Where the arguments begin.
+    """
+
+    number: str
+    tool: str
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """The arguments of a call: plain JSON, with references of ours in it.
+
+    Attributes:
+        positional: In their order.
+        named: Pairs, for a name may stand twice.
+        tail: What follows the call in its line.
+    """
+
+    positional: tuple[Any, ...]
+    named: tuple[tuple[str, Any], ...]
+    tail: str
+
+
+def read_head(line: str) -> CallHead | None:
+    """Read the number and the tool of a call; `None` if *line* does not begin like one."""
+    match = _HEAD.match(line)
+    if match is None:
+        return None
+    return CallHead(str(int(match[1])) if match[1] else "", match[2], match.end())
+
+
+def read_arguments(line: str, start: int, is_earlier: Callable[[str], bool], max_depth: int) -> CallArguments:
+    """Read the arguments of a call.
+
+    Args:
+        line: All of it.
+        start: Where its arguments begin, behind the bracket.
+        is_earlier: Whether a step of that number came before, so that ``$`` and the number mean it.
+        max_depth: Of the nesting of an argument.
+
+    Raises:
+        BadCall: The line is too long, or holds anything but literals, or a reference to no earlier step.
+    """
+    if len(line) > MAX_LINE:
+        raise BadCall(f"a line has at most {MAX_LINE} characters", MAX_LINE)
+    values = _Values(is_earlier, start + 1)
+    source, end = values.rewrite(line, start, max_depth)
+    try:
+        call = ast.parse(source, mode="eval").body
+    except (SyntaxError, ValueError) as error:
+        # Columns of the rewritten line are not those of the line.
+        reason = error.msg if isinstance(error, SyntaxError) else "half a character, or a NUL"
+        raise BadCall(f"not a list of literals: {reason}", start + 1) from None
+    if not isinstance(call, ast.Call):
+        raise BadCall("not a list of literals", start + 1)
+    return CallArguments(
+        tuple(values.value(argument) for argument in call.args),
+        tuple((str(keyword.arg), values.value(keyword.value)) for keyword in call.keywords),
+        line[end:].strip(),
+    )
+
+
+class _Values:
+    """The values of one line: their tokens first, then what Python's parser has made of them."""
+
+    def __init__(self, is_earlier: Callable[[str], bool], column: int) -> None:
+        self._is_earlier = is_earlier
+        self._column = column
+        self._references: list[tuple[str, str]] = []  # number and path; in what is parsed, they are names
+
+    def rewrite(self, line: str, start: int, max_depth: int) -> tuple[str, int]:
+        """Look at every token up to the bracket that closes the call.
+
+        Returns:
+            The call as Python's parser may see it; and where it ends.
+        """
+        parts = ["f("]
+        depth, at, before = 1, start, "mark"
+        while depth:
+            match = _TOKEN.match(line, at)
+            if match is None:
+                raise BadCall(_unreadable(line, at), at + 1)
+            kind, at = str(match.lastgroup), match.end()
+            if kind != "space":
+                # Two values side by side would be a call, an index, or a slip; two texts are one.
+                if before in _VALUES and kind in _BEGINNINGS and (before, kind) != ("text", "text"):
+                    raise BadCall("a comma is missing", match.start() + 1)
+                before = kind
+            depth += (kind == "open") - (kind == "close")
+            if depth > max_depth:
+                raise BadCall(f"nested deeper than {max_depth} levels", match.start() + 1)
+            parts.append(self._rewrite_token(kind, match))
+        return "".join(parts), at
+
+    def _rewrite_token(self, kind: str, match: re.Match[str]) -> str:
+        token, column = match.group(), match.start() + 1
+        match kind:
+            case "text" if token[0] not in "rR":
+                return _ESCAPE.sub(lambda found: found[0] if found[1] else f"\\\\{found[2]}", token)
+            case "number":
+                return _number_text(token, column)
+            case "name" if token not in _WORDS and not _IS_NAMED.match(match.string, match.end()):
+                raise BadCall(f"{token[:40]} is no literal: a text stands in quotes", column)
+            case "reference":
+                return self._name(token, column)
+            case _:
+                return token
+
+    def _name(self, token: str, column: int) -> str:
+        body = token[2:-1] if token.startswith("${") else token[1:]
+        path = body.lstrip("0123456789")
+        number = body.removesuffix(path)
+        if not self._is_earlier(number):
+            raise BadCall(f"{token[:40]} refers to no earlier step", column)
+        self._references.append((number, path))
+        return f"_r{len(self._references) - 1}"
+
+    def value(self, node: ast.expr) -> Any:
+        """The value that *node* stands for."""
+        match node:
+            case ast.Constant(value=str() as text):
+                return interpolate(text, self._is_earlier, self._column)
+            case ast.Constant(value=bool() | None as word):
+                return word
+            case ast.Constant(value=int() | float() as number):
+                return _number(number)
+            case ast.UnaryOp(op=sign, operand=ast.Constant(value=int() | float() as number)):
+                return _number(-number if isinstance(sign, ast.USub) else number)
+            case ast.List(elts=elements) | ast.Tuple(elts=elements):
+                return [self.value(element) for element in elements]
+            case ast.Dict(keys=keys, values=values):
+                return self._object(keys, values)
+            case ast.Name(id=name):
+                return _WORDS[name] if name in _WORDS else self._reference(name)
+            case _:
+                raise BadCall("not a list of literals", self._column)
+
+    def _object(self, keys: list[ast.expr | None], values: list[ast.expr]) -> dict[str, Any]:
+        made: dict[str, Any] = {}
+        for key, value in zip(keys, values, strict=True):
+            if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
+                raise BadCall("the keys of an object are texts", self._column)
+            if key.value in made:
+                raise BadCall(f"the key {key.value[:40]!r} stands twice in one object", self._column)
+            made[key.value] = self.value(value)
+        return made
+
+    def _reference(self, name: str) -> str:
+        number, path = self._references[int(name[2:])]
+        return f"${{{number}{path}}}"
+
+
+def _number_text(token: str, column: int) -> str:
+    """Numbers as Python reads them: without zeros in front."""
+    if len(token) > MAX_DIGITS:
+        raise BadCall(f"a number has at most {MAX_DIGITS} digits", column)
+    digits = token.lstrip("+-")
+    return token.removesuffix(digits) + (digits.lstrip("0") or "0") if digits.isdigit() else token
+
+
+def _unreadable(line: str, at: int) -> str:
+    if at >= len(line):
+        return "the closing bracket is missing"
+    if line[at] in "\"'":
+        return "the text is not closed"
+    return "not a literal: texts, numbers, true, false, null, lists and objects are, and $1 for an earlier step"
+
+
+def _number(number: float) -> float | BadNumber:
+    # The same ceilings as for JSON: no infinity, and not too many digits.
+    return make_int(str(number)) if isinstance(number, int) else make_float(repr(number))
+
+
+def interpolate(text: str, is_earlier: Callable[[str], bool], column: int = 1) -> str:
+    """Write *text* as a plan of ours does: what names an earlier step becomes a reference, the rest stays literal.
+
+    Raises:
+        BadCall: A reference right behind a dollar sign, which a plan of ours has no words for.
+    """
+    parts: list[str] = []
+    at = 0
+    for match in _IN_TEXT.finditer(text):
+        number = match[1] or match[3]
+        if not is_earlier(number):
+            continue
+        before = text[at : match.start()]
+        if before.endswith("$"):
+            raise BadCall(f"write something between the dollar sign and {match[0][:40]}", column)
+        parts += (quote_template(before), f"${{{number}{match[2] or ''}}}")
+        at = match.end()
+    return "".join((*parts, quote_template(text[at:])))

@@ -1,0 +1,218 @@
+"""The plan dialect of LLMCompiler: one call a line, and ``join()`` at the end.
+
+    Thought: both can be looked up at once
+    1. search("height of the Eiffel Tower")
+    2. search("height of Big Ben")
+    3. math("$1 - $2")
+    4. join($3)
+    <END_OF_PLAN>
+
+``$1`` is the output of step 1 where an earlier line has that number, and is a text like any other where not. Arguments
+without names are taken in the order of the tool's signature. A thought becomes the description of the next step.
+
+``join`` ends the plan: what it names is the answer, else the outputs of the sinks. A tool of that name can be called
+only with at least one named argument, which the end of a plan never has. A numbered call between ``join`` and the mark
+of the end is a fault, for nobody could say whether it was meant; after the mark everything is passed over.
+
+Described in: S. Kim et al., An LLM compiler for parallel function calling, ICML 2024.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from dagrun.errors import PlanRefused, Problem, shorten
+from dagrun.model.policy import PlanLimits
+from dagrun.model.signature import Arguments
+from dagrun.model.toolbox import Toolbox, hint
+from dagrun.plans.call_syntax import BadCall, CallArguments, CallHead, read_arguments, read_head
+from dagrun.plans.json_reader import MAX_READ_DEPTH, broken
+
+_NUMBERED: Final = re.compile(r"[ \t]*[0-9]{1,6}\.[ \t]*\S")
+_THOUGHT: Final = re.compile(r"[ \t]*Thought:[ \t]*(.*)", re.DOTALL)
+_CALL_LINE: Final = re.compile(
+    r"^\ufeff?[ \t]*[0-9]{1,6}\.[ \t]*[A-Za-z_][A-Za-z0-9_.-]{0,63}[ \t]{0,8}\(", re.MULTILINE
+)
+_WHOLE: Final = re.compile(r"\$\{[0-9]+(?:[.\[][^}]*)?\}")
+_END: Final = "<END_OF_PLAN>"
+_JOIN: Final = "join"
+# How deep the arguments of a step stand in a plan of ours: plan, list of steps, step, arguments.
+_ABOVE: Final = 4
+
+
+def is_compiler_text(text: str) -> bool:
+    """Whether a text is a plan in this dialect: no object, and a numbered call in it."""
+    return not text.lstrip("\ufeff \t\r\n").startswith(("{", "[")) and find_call(text) >= 0
+
+
+def find_call(text: str) -> int:
+    """Where the first line of *text* that begins with a numbered call stands; -1 if there is none."""
+    match = _CALL_LINE.search(text)
+    return -1 if match is None else match.start()
+
+
+class CompilerText:
+    """Reads a plan of this dialect, line by line, into JSON of ours.
+
+    Args:
+        toolbox: The tools, for arguments without names.
+        limits: Ceilings of size.
+
+    Attributes:
+        steps: What was read, in order, as JSON of ours; of a line that is broken, nothing.
+        problems: What is wrong.
+        is_ended: Whether the plan has come to its end.
+    """
+
+    def __init__(self, toolbox: Toolbox | None, limits: PlanLimits) -> None:
+        self.steps: list[dict[str, Any]] = []
+        self.problems: list[Problem] = []
+        self.is_ended = False
+        self._toolbox = toolbox
+        self._max_depth = max(min(limits.max_depth, MAX_READ_DEPTH) - _ABOVE, 0)
+        self._max_steps = limits.max_steps
+        self._numbers: set[str] = set()  # of every step so far, also of a broken one: who names it waits for ever
+        self._count = 0
+        self._line = 0
+        self._thoughts: list[str] = []
+        self._output: Any = None
+        self._is_joined = False
+
+    def take(self, line: str) -> dict[str, Any] | None:
+        """Take in the next line, without its end.
+
+        Returns:
+            The step that stands in it, if there is one and it is well-formed.
+
+        Raises:
+            PlanRefused: It is one line too many.
+        """
+        self._line += 1
+        line = line.removeprefix("\ufeff")
+        if self.is_ended:
+            return None
+        head = read_head(line)
+        if head is None or not (head.number or head.tool == _JOIN):
+            self._take_other(line)
+            return None
+        return self._take_call(line, head)
+
+    def tree(self) -> dict[str, Any]:
+        """The whole, as JSON of ours; only after the last line."""
+        if not (self.is_ended or self._is_joined):
+            reason = f"neither join() nor {_END} ends the plan"
+            self.problems.append(Problem("DR421", "", {"reason": reason}))
+        made: dict[str, Any] = {"steps": self.steps}
+        return made if self._output is None else {**made, "output": self._output}
+
+    def _take_other(self, line: str) -> None:
+        thought = _THOUGHT.match(line)
+        if thought is not None:
+            self._thoughts.append(thought[1].strip())
+        elif _NUMBERED.match(line) and not self._is_joined:
+            self._fault("a numbered line is a call: 1. tool(argument, name=argument)", 1)
+            self._pass("")
+        self.is_ended = line.strip().endswith(_END)
+
+    def _take_call(self, line: str, head: CallHead) -> dict[str, Any] | None:
+        if self._is_joined:
+            self._fault("join() has ended the plan before this call", 1)
+            self._pass("")
+            return None
+        try:
+            arguments = read_arguments(line, head.end, self._numbers.__contains__, self._max_depth)
+            if arguments.tail and not arguments.tail.startswith(("#", _END)):
+                raise BadCall("there is more behind the call", len(line))
+        except BadCall as error:
+            self._fault(str(error), error.column)
+            self._pass(head.number)
+            return None
+        self.is_ended = arguments.tail.endswith(_END)
+        if head.tool == _JOIN and not self._calls_join(arguments):
+            self._join(arguments)
+            return None
+        if not head.number:
+            self._fault("a call has a number: 1. tool(argument)", 1)
+            return None
+        step = self._step(head, arguments)
+        self._pass(head.number)
+        return step
+
+    def _pass(self, number: str) -> None:
+        self._numbers.add(number)
+        self._thoughts.clear()
+        self._count += 1
+        if self._count > self._max_steps:  # broken ones count, too: they leave a problem each
+            facts = {"count": f"more than {self._max_steps}", "limit": str(self._max_steps)}
+            raise PlanRefused([Problem("DR108", "steps", facts)])
+
+    def _calls_join(self, arguments: CallArguments) -> bool:
+        return self._toolbox is not None and _JOIN in self._toolbox and bool(arguments.named)
+
+    def _join(self, arguments: CallArguments) -> None:
+        self._is_joined = True
+        named = tuple(dict.fromkeys(_wholes(arguments.positional)))
+        if len(named) == 1:
+            self._output = named[0]
+        elif named:
+            self._output = {reference[2:-1]: reference for reference in named}
+
+    def _step(self, head: CallHead, arguments: CallArguments) -> dict[str, Any] | None:
+        args, faults = self._bind(head, arguments)
+        if faults:
+            self.problems += (replace(fault, path=self._place("args")) for fault in faults)
+            return None
+        step: dict[str, Any] = {"id": head.number, "tool": head.tool, "args": args}
+        if self._thoughts:
+            step["description"] = "\n".join(self._thoughts)
+        self.steps.append(step)
+        return step
+
+    def _bind(self, head: CallHead, arguments: CallArguments) -> tuple[dict[str, Any], list[Problem]]:
+        """Give every argument its name."""
+        step, tool = head.number, head.tool
+        known = self._toolbox[tool].arguments if self._toolbox is not None and tool in self._toolbox else None
+        if known is None and arguments.positional:
+            return {}, [self._unknown(step, tool)]
+        names = () if known is None else tuple(known.schema.get("properties", ()))
+        args: dict[str, Any] = dict(zip(names, arguments.positional, strict=False))
+        faults = []
+        if len(arguments.positional) > len(names):  # told once: there may be thousands
+            surplus = f"argument {len(names) + 1}"
+            faults.append(Problem("DR204", "", {"step": step, "argument": surplus, "tool": tool, "hint": ""}))
+        for name, value in arguments.named:
+            if _is_given(name, args, known):
+                faults.append(Problem("DR007", "", {"key": repr(shorten(name, 60))}))
+            args[name] = value
+        return args, faults
+
+    def _unknown(self, step: str, tool: str) -> Problem:
+        if self._toolbox is not None:
+            return Problem("DR201", "", {"step": step, "tool": tool, "hint": hint(tool, self._toolbox)})
+        return Problem("DR112", "", {"step": step, "reason": "arguments without names are read with the tools at hand"})
+
+    def _fault(self, reason: str, column: int) -> None:
+        self.problems.append(replace(broken("plan text", self._line, column, reason), path=self._place("")))
+
+    def _place(self, field: str) -> str:
+        return f"steps[{self._count}]" + (f".{field}" if field else "")
+
+
+def _is_given(name: str, args: dict[str, Any], known: Arguments | None) -> bool:
+    """Whether the parameter that *name* stands for has been given, be it by another name of it."""
+    if known is None:
+        return name in args
+    meant = known.names.get(name, name)
+    return any(known.names.get(given, given) == meant for given in args)
+
+
+def _wholes(value: Any) -> Iterator[str]:
+    """The references in *value* that are no part of a longer text."""
+    if isinstance(value, str) and _WHOLE.fullmatch(value):
+        yield value
+    elif isinstance(value, list | tuple):
+        for element in value:
+            yield from _wholes(element)

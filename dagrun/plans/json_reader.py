@@ -1,0 +1,237 @@
+"""JSON, read strictly: bounded in depth before it is parsed, and nothing in it passed over in silence."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Final
+
+from dagrun.checks.plain_json import MAX_DIGITS, text_fault
+from dagrun.errors import PlanRefused, Problem, shorten
+from dagrun.model.reference import path_text
+from dagrun.model.value import Path
+
+# However deep a host lets plans be: Python's own parsers and walkers give up at a few hundred levels.
+MAX_READ_DEPTH: Final = 100
+
+
+class BadNumber:
+    """Stands in a parsed plan for a number that no plan may hold."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text if len(text) <= 40 else f"a number of {len(text)} characters"
+
+
+class Repeated(dict[str, Any]):
+    """An object in which a key stood twice."""
+
+    def __init__(self, pairs: Iterable[tuple[str, Any]]) -> None:
+        pairs = list(pairs)
+        super().__init__(pairs)
+        self.repeated = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
+
+
+def make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of its fields; where a key stands twice, nobody could say which one counts."""
+    made = dict(pairs)
+    return made if len(made) == len(pairs) else Repeated(pairs)
+
+
+def make_int(text: str) -> int | BadNumber:
+    """Read a whole number."""
+    return int(text) if len(text) <= MAX_DIGITS else BadNumber(text)
+
+
+def make_float(text: str) -> float | BadNumber:
+    """Read a number with a fraction or an exponent."""
+    number = float(text)
+    return number if math.isfinite(number) and len(text) <= MAX_DIGITS else BadNumber(text)
+
+
+class Clean(dict[str, Any]):
+    """The outermost object of a text that holds no mark, and no character that no plan may hold."""
+
+    __slots__ = ()
+
+
+class Maker:
+    """Makes the parts of a parsed text, and keeps in mind whether any of them is a mark.
+
+    Attributes:
+        has_marked: Whether one is.
+    """
+
+    __slots__ = ("has_marked",)
+
+    def __init__(self) -> None:
+        self.has_marked = False
+
+    def of_pairs(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """Make an object of its fields."""
+        made = dict(pairs)
+        if len(made) == len(pairs):
+            return made
+        self.has_marked = True
+        return make_object(pairs)
+
+    def integer(self, text: str) -> int | BadNumber:
+        """Read a whole number."""
+        number = make_int(text)
+        self.has_marked = self.has_marked or type(number) is BadNumber
+        return number
+
+    def fraction(self, text: str) -> float | BadNumber:
+        """Read a number with a fraction or an exponent."""
+        number = make_float(text)
+        self.has_marked = self.has_marked or type(number) is BadNumber
+        return number
+
+    def constant(self, text: str) -> BadNumber:
+        """Mark a number that JSON has no word for."""
+        self.has_marked = True
+        return BadNumber(text)
+
+
+def too_deep(limit: int) -> PlanRefused:
+    """The refusal of a text that is nested deeper than *limit*."""
+    return PlanRefused([Problem("DR006", "", {"limit": str(limit)})])
+
+
+def take_out_marks(tree: Any) -> list[Problem]:
+    """Find every mark in a parsed plan, and put harmless values there, so that the rest can be checked too."""
+    if type(tree) is Clean:
+        return []
+    problems: list[Problem] = []
+    _visit(tree, (), problems)
+    return problems
+
+
+def _visit(tree: Any, path: Path, problems: list[Problem]) -> None:
+    if isinstance(tree, dict):
+        if isinstance(tree, Repeated):
+            problems += (_problem("DR007", path, key=repr(shorten(key))) for key in tree.repeated)
+        has_plain_keys = _are_plain_texts(tree)
+        for key, value in tree.items():
+            if not has_plain_keys and (fault := _stored_fault(key)):
+                problems.append(_problem("DR013", path, reason=f"{fault} in a key"))
+            if type(value) is not str or not value.isascii() or "\0" in value:  # most are such: spares a call
+                tree[key] = _cleaned(value, (*path, key), problems)
+    elif isinstance(tree, list) and not _are_plain_texts(tree):
+        for number, value in enumerate(tree):
+            tree[number] = _cleaned(value, (*path, number), problems)
+
+
+def _cleaned(value: Any, path: Path, problems: list[Problem]) -> Any:
+    if isinstance(value, str):
+        fault = _stored_fault(value)
+        if fault is None:
+            return value
+        problems.append(_problem("DR013", path, reason=fault))
+        return ""
+    if isinstance(value, BadNumber):
+        problems.append(_problem("DR008", path, number=value.text, limit=MAX_DIGITS))
+        return 1
+    _visit(value, path, problems)
+    return value
+
+
+def _are_plain_texts(values: Iterable[Any]) -> bool:
+    """Whether all of *values* are texts with nothing wrong in them: said at once of lists of millions."""
+    try:
+        text = "".join(values)
+    except TypeError:
+        return False
+    return text.isascii() and "\0" not in text
+
+
+def _stored_fault(text: str) -> str | None:
+    return "the character NUL" if "\0" in text else text_fault(text)
+
+
+def _problem(code: str, path: Path, **facts: object) -> Problem:
+    return Problem(code, path_text(path).removeprefix("."), {name: str(fact) for name, fact in facts.items()})
+
+
+# The next bracket, or the end. Texts are skipped whole, unclosed ones to the end; possessive, so that nothing is ever
+# tried twice, and with the end as a match, so that a tail without brackets is not tried at each of its characters.
+_BRACKET: Final = re.compile(r'[^"\[\]{}]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"?[^"\[\]{}]*+)*+([\[\]{}]|\Z)', re.DOTALL)
+_ROUNDS: Final = 8  # enough for nearly every plan
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b'"[]{}'))
+
+
+def parse_json(text: str, max_depth: int) -> Any:
+    """Parse *text*.
+
+    Returns:
+        Plain JSON, with a `Repeated` for each object in which a key stands twice, and a `BadNumber` for each number
+        that no plan may hold. An object in which there is none of that, and no text that no plan may hold, is `Clean`.
+
+    Raises:
+        PlanRefused: The text is not JSON, or nested deeper than *max_depth*.
+    """
+    # Before parsing: Python's parser fails on depth in a way of its own, at a depth that depends on the caller's.
+    if _is_deeper(text, max_depth):
+        raise too_deep(max_depth)
+    maker = Maker()
+    try:
+        tree = json.loads(
+            text,
+            object_pairs_hook=maker.of_pairs,
+            parse_int=maker.integer,
+            parse_float=maker.fraction,
+            parse_constant=maker.constant,
+        )
+    except json.JSONDecodeError as error:
+        raise PlanRefused([broken("JSON", error.lineno, error.colno, _reason(error.msg))]) from None
+    if type(tree) is dict and not maker.has_marked and "\\u" not in text and text_fault(text) is None:
+        return Clean(tree)  # what is in its texts stands in *text* itself, or behind a backslash and a "u"
+    return tree
+
+
+def broken(syntax: str, line: int, column: int, reason: str) -> Problem:
+    """The problem of a text that is not what it should be."""
+    return Problem("DR003", "", {"syntax": syntax, "line": str(line), "column": str(column), "reason": reason})
+
+
+def _is_deeper(text: str, limit: int) -> bool:
+    if text.count("[") + text.count("{") <= limit:
+        return False
+    outline = _outline(text)
+    if outline is not text and _is_flat(outline, limit):
+        return False
+    depth = 0
+    for match in _BRACKET.finditer(outline):
+        bracket = match[1]
+        if bracket in ("[", "{"):
+            depth += 1
+            if depth > limit:
+                return True
+        elif bracket:
+            depth -= 1
+    return False
+
+
+def _outline(text: str) -> str:
+    """What the depth of *text* depends on, in a hundredth of the time where millions of texts are in it."""
+    if "\\" in text:
+        return text  # a quote may stand for itself: nothing can be left out
+    marks = text.encode(errors="surrogatepass").translate(None, _NO_BRACKETS)
+    # Two quotes side by side begin and end nothing, whichever they are: what was inside a text stays inside one.
+    return marks.replace(b'""', b"").decode()
+
+
+def _is_flat(outline: str, limit: int) -> bool:
+    """Whether *outline* is certainly no deeper than *limit*: found out at the speed of searching, or not at all."""
+    # Two brackets side by side are both in a text, or neither is. Each round takes away two levels at most.
+    for _ in range(min(limit // 2, _ROUNDS)):
+        outline = outline.replace("[]", "").replace("{}", "").replace('""', "")
+        if not outline:
+            return True
+    return False
+
+
+def _reason(message: str) -> str:
+    return "there is more text after the end" if message == "Extra data" else message[:1].lower() + message[1:]

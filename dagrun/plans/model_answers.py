@@ -1,0 +1,241 @@
+"""The answer of a planner that was asked to change a plan: a patch, or a whole new plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import Field as Checked
+
+from dagrun.errors import PlanRefused, Problem
+from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
+from dagrun.model.plan import Plan, Step
+from dagrun.model.policy import PlanLimits
+from dagrun.model.toolbox import Toolbox
+from dagrun.plans.answer_object import parse_found, weigh
+from dagrun.plans.compiler_dialect import find_call
+from dagrun.plans.json_reader import take_out_marks
+from dagrun.plans.json_stream import Scanner
+from dagrun.plans.plan_fields import faults_of, missing_field, wrong_type
+from dagrun.plans.read_plan import depth_of, drop_surplus, make_plan, parse_plan, take_refusal
+
+AnyEdit = Add | Drop | Replace | Rewire
+AnyModel = TypeVar("AnyModel", bound=BaseModel)
+
+_KEYS: Final = ("edits", "steps", "refusal")
+_WHAT: Final = "an object with edits or steps"
+_EDITS: Final[Mapping[str, type[AnyEdit]]] = {"add": Add, "drop": Drop, "replace": Replace, "rewire": Rewire}
+# Where a null means "left out": in the strict output modes of models nothing can be left out.
+_NULLS: Final = ("base", "reason", "output", "confidence", "more")
+_EDIT_NULLS: Final = ("cancel", "use", "depends_on", "args")
+# Stands in for a step that is wrong, so that the rest of its edit can be checked.
+_ANY_STEP: Final = Step(id="step", tool="tool")
+
+
+def read_answer(text: str, toolbox: Toolbox | None, limits: PlanLimits | None = None) -> Patch | Plan:
+    """Read what a planner has answered.
+
+    Prose and fences around it are passed over. An object with ``edits`` is a patch; one with ``steps``, or lines of
+    calls, are a plan. A null stands for what was left out, also where ``output`` of a patch is null.
+
+    Args:
+        text: The whole answer.
+        toolbox: The tools that it is for; `None` as for `read_plan`.
+        limits: Ceilings of size; edits are counted as steps.
+
+    Returns:
+        The patch or the plan. It is well-formed, and no more.
+
+    Raises:
+        PlanRefused: It is neither; the error holds every problem.
+        CannotPlan: It is a refusal.
+    """
+    limits = PlanLimits() if limits is None else limits
+    weigh(text, limits)
+    scanner = Scanner(depth_of(limits), _KEYS)
+    scanner.feed(text)
+    call = find_call(text)
+    if call >= 0 and "edits" not in scanner.keys and not 0 <= scanner.start < call:
+        tree, problems = parse_plan(text, "compiler", toolbox, limits)
+        return _plan(tree, toolbox, limits, problems)
+    tree, problems = parse_found(text, scanner, limits, what=_WHAT)
+    edits, steps = tree.get("edits"), tree.get("steps")
+    if edits and steps:
+        raise _no_patch("it has both edits and steps; give one of them")
+    if edits is None and "steps" not in tree and not tree.get("refusal"):
+        raise _no_patch("it has neither edits nor steps")
+    if edits is None or steps:
+        tree.pop("edits", None)
+        return _plan(tree, toolbox, limits, problems)
+    if not steps:
+        tree.pop("steps", None)
+    return _patch(tree, toolbox, limits, problems)
+
+
+def read_step(tree: Any, place: str, toolbox: Toolbox | None, limits: PlanLimits) -> tuple[Step, list[Problem]]:
+    """Make a step of parsed JSON, as it is made in a plan.
+
+    Args:
+        tree: The step, in our dialect.
+        place: Where it stands, for problems.
+        toolbox: As for `read_plan`.
+        limits: As for `read_plan`.
+
+    Returns:
+        The step, or some step if there are problems; and these.
+    """
+    plan, problems = make_plan({"steps": [tree]}, toolbox, limits, numbered=False)
+    problems = [replace(fault, path=fault.path.replace("steps[0]", place, 1)) for fault in problems]
+    return plan.steps[0] if plan is not None else _ANY_STEP, problems
+
+
+def _no_patch(reason: str) -> PlanRefused:
+    return PlanRefused([Problem("DR420", "", {"reason": reason})])
+
+
+def _plan(tree: Any, toolbox: Toolbox | None, limits: PlanLimits, problems: list[Problem]) -> Plan:
+    plan, found = make_plan(tree, toolbox, limits, may_refuse=not problems)
+    if problems or found or plan is None:
+        raise PlanRefused([*problems, *found])
+    return plan
+
+
+def _patch(tree: dict[str, Any], toolbox: Toolbox | None, limits: PlanLimits, problems: list[Problem]) -> Patch:
+    edits = tree.get("edits")
+    if not isinstance(edits, list):
+        raise PlanRefused([*problems, wrong_type("edits", "a list", edits)])
+    if len(edits) > limits.max_steps:
+        raise PlanRefused([Problem("DR409", "edits", {"count": str(len(edits)), "limit": str(limits.max_steps)})])
+    problems += take_out_marks(tree)
+    problems += take_refusal(tree, raises=not problems and not edits)
+    _drop_nulls(tree, _NULLS)
+    made = []
+    for number, edit in enumerate(edits):
+        found, faults = _edit(edit, f"edits[{number}]", toolbox, limits)
+        made.append(found)
+        problems += faults
+    tree["edits"] = [edit for edit in made if edit is not None]
+    patch, faults = _validated(Patch, tree, "")
+    problems += faults
+    if problems or patch is None:
+        raise PlanRefused(problems)
+    return patch
+
+
+def _edit(edit: Any, place: str, toolbox: Toolbox | None, limits: PlanLimits) -> tuple[BaseModel | None, list[Problem]]:
+    if not isinstance(edit, dict):
+        return None, [wrong_type(place, "an object", edit)]
+    if "op" not in edit:
+        return None, [missing_field("op", place)]
+    op = edit["op"]
+    if not isinstance(op, str) or op not in _EDITS:
+        return None, [wrong_type(f"{place}.op", f"one of {', '.join(_EDITS)}", op)]
+    _drop_nulls(edit, _EDIT_NULLS)
+    problems = _use_pairs(edit, place)
+    if isinstance(edit.get("step"), dict):
+        edit["step"], found = read_step(edit["step"], f"{place}.step", toolbox, limits)
+        problems += found
+    if op == "rewire" and toolbox is not None and isinstance(edit.get("args"), dict):
+        edit["args"] = drop_surplus(edit["args"], toolbox)
+    made, found = _validated(_EDITS[op], edit, place)
+    return made, [*problems, *found]
+
+
+def _validated(model: type[AnyModel], tree: dict[str, Any], place: str) -> tuple[AnyModel | None, list[Problem]]:
+    try:
+        return model.model_validate(tree), []
+    except ValidationError as error:
+        faults = faults_of(error, tree, model)
+        return None, [replace(fault, path=f"{place}.{fault.path}".strip(".")) for fault in faults]
+
+
+def _use_pairs(edit: dict[str, Any], place: str) -> list[Problem]:
+    """Turn the pairs that stand for ``use`` in the strict output modes into an object."""
+    use = edit.get("use")
+    if not isinstance(use, list):
+        return []
+    pairs = [pair for pair in use if isinstance(pair, dict) and pair.keys() == {"old", "new"}]
+    if len(pairs) < len(use) or not all(isinstance(pair["old"], str) for pair in pairs):
+        del edit["use"]
+        return [wrong_type(f"{place}.use", 'an object of ids, or pairs such as {"old": "a", "new": "b"}', use)]
+    edit["use"] = {pair["old"]: pair["new"] for pair in pairs}
+    if len(edit["use"]) == len(pairs):
+        return []
+    twice = next(pair["old"] for pair in pairs if sum(other["old"] == pair["old"] for other in pairs) > 1)
+    return [Problem("DR007", f"{place}.use", {"key": repr(twice)})]
+
+
+def _drop_nulls(tree: dict[str, Any], names: tuple[str, ...]) -> None:
+    for name in names:
+        if name in tree and tree[name] is None:
+            del tree[name]
+
+
+_KEYS_next_step: Final = ("step", "stop")
+_WHAT_next_step: Final = "an object with step or stop"
+
+
+class Next(BaseModel):
+    """One step, or the end.
+
+    Attributes:
+        thought: What its author thought.
+        step: What to do next; `None` if there is nothing more to do.
+        stop: Why there is not.
+        output: What the run answers, as a plan names it.
+        reason: Why, in a sentence.
+        confidence: How sure its author is.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    thought: str = ""
+    step: Step | None = None
+    stop: Literal["goal_met", "cannot", "needs_person"] | None = None
+    output: str | None = None
+    reason: str | None = None
+    confidence: float | None = Checked(default=None, ge=0, le=1)
+
+
+def read_next(text: str, toolbox: Toolbox | None, limits: PlanLimits | None = None) -> Next:
+    """Read what a planner has answered that goes step by step; the form is `next_step_schema`.
+
+    Args:
+        text: The whole answer; prose and fences around it are passed over.
+        toolbox: The tools that it is for; `None` as for `read_plan`.
+        limits: Ceilings of size.
+
+    Returns:
+        The next step, or why there is none: exactly one of *step* and *stop* is there.
+
+    Raises:
+        PlanRefused: It is no such answer; the error holds every problem.
+    """
+    limits = PlanLimits() if limits is None else limits
+    weigh(text, limits)
+    scanner = Scanner(depth_of(limits), _KEYS_next_step)
+    scanner.feed(text)
+    tree, problems = parse_found(text, scanner, limits, what=_WHAT_next_step)
+    problems += take_out_marks(tree)
+    if tree.get("thought", "") is None:
+        del tree["thought"]
+    problems += _faults(tree)
+    if isinstance(tree.get("step"), dict):
+        tree["step"], found = read_step(tree["step"], "step", toolbox, limits)
+        problems += found
+    try:
+        made = Next.model_validate(tree)
+    except ValidationError as error:
+        raise PlanRefused([*problems, *faults_of(error, tree, Next)]) from None
+    if problems:
+        raise PlanRefused(problems)
+    return made
+
+
+def _faults(tree: dict[str, Any]) -> list[Problem]:
+    given = [name for name in _KEYS_next_step if tree.get(name) is not None]
+    if len(given) == 1:
+        return []
+    return [Problem("DR009", "", {"expected": "either step or stop", "found": "both" if given else "neither"})]

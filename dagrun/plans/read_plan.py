@@ -1,0 +1,269 @@
+"""Reading plans: from a file or a text, in JSON, YAML or lines of calls, in any dialect, to a `Plan`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from dagrun.checks.findings import PLAN_OUTPUT, WHOLE_PLAN
+from dagrun.checks.schema_types import types_of
+from dagrun.errors import CannotPlan, PlanRefused, Problem, shorten
+from dagrun.model.plan import Plan
+from dagrun.model.policy import PlanLimits
+from dagrun.model.signature import Arguments
+from dagrun.model.toolbox import AnyTool, Toolbox
+from dagrun.plans.compiler_dialect import CompilerText, is_compiler_text
+from dagrun.plans.json_reader import MAX_READ_DEPTH, parse_json, take_out_marks
+from dagrun.plans.numbered_dialect import from_numbered, is_numbered
+from dagrun.plans.plan_fields import validate, wrong_type
+from dagrun.plans.yaml_reader import parse_yaml
+
+
+def drop_nulls(tree: dict[str, Any], toolbox: Toolbox) -> None:
+    """Leave out every null of a parsed plan that stands for an argument that may be left out and takes no null."""
+    steps = tree.get("steps")
+    for step in steps if isinstance(steps, list) else ():
+        args = step.get("args") if isinstance(step, dict) else None
+        if not isinstance(args, dict) or None not in args.values():
+            continue
+        name = step.get("tool")
+        if isinstance(name, str) and name in toolbox:
+            arguments = toolbox[name].arguments
+            step["args"] = {key: args[key] for key in args if args[key] is not None or not _is_surplus(key, arguments)}
+
+
+def drop_surplus(args: dict[str, Any], toolbox: Toolbox) -> dict[str, Any]:
+    """The same for arguments of which nobody says what tool they are for.
+
+    A null is left out if every tool that takes exactly these arguments would leave it out: who must give all of them
+    writes a null for each that is not meant.
+    """
+    fitting = [toolbox[name].arguments for name in toolbox.allowed if args.keys() == _properties(toolbox[name])]
+    if not fitting:
+        return args
+    return {key: args[key] for key in args if args[key] is not None or not all(_is_surplus(key, a) for a in fitting)}
+
+
+def _properties(tool: AnyTool) -> set[str]:
+    return set(tool.arguments.schema.get("properties", ()))
+
+
+def _is_surplus(name: str, arguments: Arguments) -> bool:
+    if name not in arguments.names or arguments.names[name] in arguments.required:
+        return False
+    types = types_of(arguments.property_schema(name), arguments.schema)
+    return types is not None and "null" not in types
+
+
+Syntax = Literal["json", "yaml", "compiler"]
+
+_BOM: Final = b"\xef\xbb\xbf"
+_OTHER_MARKS: Final = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+_STEP: Final = re.compile(r"steps\[(\d+)\]")
+_OUTPUT: Final = re.compile(r"output\b")
+_TEXT: Final = "the plan"
+_SUFFIXES: Final[Mapping[str, Syntax]] = {".json": "json", ".yaml": "yaml", ".yml": "yaml"}
+
+
+def read_plan(
+    source: Path | str | bytes,
+    *,
+    toolbox: Toolbox | None = None,
+    limits: PlanLimits | None = None,
+    syntax: Syntax | None = None,
+) -> Plan:
+    """Read a plan.
+
+    A byte order mark before UTF-8 is passed over, and so is a top-level ``$schema`` for editors.
+
+    Args:
+        source: A file, if it is a path; else the text of the plan itself.
+        toolbox: The tools that the plan is for. A plan in the dialect of step_number and action needs it for the
+            arguments that it leaves to be understood; and a null that a tool does not take, for an argument that
+            may be left out, is taken for that.
+        limits: Ceilings of size; the defaults are for plans that strangers wrote.
+        syntax: ``json``, ``yaml``, or ``compiler`` for lines of calls (see `dagrun.plans.compiler_dialect`); by default
+            what the file's suffix says. Where it says nothing, and for a text: JSON, unless there are such lines.
+
+    Returns:
+        The plan. It is well-formed, but not checked against tools: that is what `check_plan` does.
+
+    Raises:
+        PlanRefused: The plan cannot be read; the error holds every problem.
+    """
+    limits = PlanLimits() if limits is None else limits
+    name = _TEXT
+    if isinstance(source, Path):
+        name = str(source)
+        syntax = syntax or _SUFFIXES.get(source.suffix.lower())
+    text = _decode(_load(source, name, limits.max_bytes), name)
+    tree, problems = parse_plan(text, syntax, toolbox, limits)
+    plan, found = make_plan(tree, toolbox, limits)
+    problems += found
+    if problems or plan is None:
+        raise PlanRefused(in_order(problems))
+    return plan
+
+
+def parse_plan(
+    text: str, syntax: Syntax | None, toolbox: Toolbox | None, limits: PlanLimits
+) -> tuple[Any, list[Problem]]:
+    """Parse the text of a plan.
+
+    Returns:
+        Plain JSON with marks, as from `parse_json`; and problems.
+
+    Raises:
+        PlanRefused: The text is not what *syntax* says, or nested too deep.
+    """
+    if syntax is None:
+        syntax = "compiler" if is_compiler_text(text) else "json"
+    max_depth = depth_of(limits)
+    match syntax:
+        case "yaml":
+            return parse_yaml(text, max_depth)
+        case "compiler":
+            reader = CompilerText(toolbox, limits)
+            for line in text.split("\n"):
+                reader.take(line)
+            return reader.tree(), reader.problems
+        case "json":
+            return parse_json(text, max_depth), []
+
+
+def make_plan(
+    tree: Any, toolbox: Toolbox | None, limits: PlanLimits, *, may_refuse: bool = False, numbered: bool | None = None
+) -> tuple[Plan | None, list[Problem]]:
+    """Make a plan of parsed JSON, in either dialect.
+
+    Args:
+        tree: As from `parse_plan`; it is changed.
+        toolbox: As for `read_plan`.
+        limits: As for `read_plan`.
+        may_refuse: Whether its author may refuse to plan. If not, a refusal is a problem.
+        numbered: Whether it is in the dialect of step_number and action; `None` to find out.
+
+    Returns:
+        The plan, if it has the shape of one; and the problems, in which case it is not to be used.
+
+    Raises:
+        PlanRefused: There are too many steps to look at.
+        CannotPlan: Its author refuses.
+    """
+    if not isinstance(tree, dict):
+        return None, [wrong_type("", "an object with steps", tree)]
+    _check_count(tree.get("steps"), limits.max_steps)
+    _check_edges(tree.get("steps"), limits.max_edges)
+    problems = take_out_marks(tree)
+    tree.pop("$schema", None)
+    problems += take_refusal(tree, raises=may_refuse and not problems and not tree.get("steps"))
+    problems += _count_dependencies(tree.get("steps"), limits.max_dependencies)
+    if is_numbered(tree) if numbered is None else numbered:
+        tree, found = from_numbered(tree, toolbox)
+        if found:
+            return None, [*problems, *found]
+    elif toolbox is not None:
+        drop_nulls(tree, toolbox)
+    plan, found = validate(tree)
+    return plan, [*problems, *found]
+
+
+def take_refusal(tree: dict[str, Any], *, raises: bool) -> list[Problem]:
+    """Take the refusal out of an answer, where the strict output modes of models demand one; mostly it is null.
+
+    Raises:
+        CannotPlan: There is one, and *raises* is true.
+    """
+    found = tree.pop("refusal", None)
+    if found is None or (isinstance(found, str) and not found.strip()):
+        return []
+    if not isinstance(found, str):
+        return [wrong_type("refusal", "a text or null", found)]
+    if raises:
+        raise CannotPlan(shorten(found.strip(), 500))
+    return [Problem("DR014", "refusal", {"reason": found.strip()})]
+
+
+def depth_of(limits: PlanLimits) -> int:
+    """How deep a plan may be nested."""
+    return min(limits.max_depth, MAX_READ_DEPTH)
+
+
+def in_order(problems: Iterable[Problem]) -> list[Problem]:
+    """Problems in the order of the plan."""
+    return sorted(problems, key=_place)
+
+
+def _load(source: Path | str | bytes, name: str, limit: int) -> bytes:
+    """Get the bytes of a plan, and never more of them than the ceiling allows."""
+    if isinstance(source, bytes):
+        data = source
+    elif isinstance(source, str):
+        if source.endswith((".json", ".yaml", ".yml", ".txt")) and not {"{", ":", "\n"} & set(source[-200:]):
+            reason = "a text was given, which is taken for the plan itself; for a file, give a pathlib.Path"
+            raise PlanRefused([Problem("DR001", "", {"file": source, "reason": reason})])
+        _check_size(len(source), limit)  # a character takes a byte at least: encoding can wait
+        try:
+            data = source.encode()
+        except UnicodeEncodeError as error:
+            reason = f"half a character (a lone surrogate) at {error.start}"
+            raise PlanRefused([Problem("DR013", "", {"reason": reason})]) from None
+    else:
+        try:
+            _check_size(source.stat().st_size, limit)
+            with source.open("rb") as file:
+                data = file.read(limit + 1)  # a device says that it is empty, and never ends
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise PlanRefused([Problem("DR001", "", {"file": name, "reason": reason})]) from error
+    _check_size(len(data), limit)
+    return data
+
+
+def _check_size(size: int, limit: int) -> None:
+    if size > limit:
+        raise PlanRefused([Problem("DR005", "", {"size": str(size), "limit": str(limit)})])
+
+
+def _decode(data: bytes, name: str) -> str:
+    try:
+        return data.removeprefix(_BOM).decode()
+    except UnicodeDecodeError as error:
+        encoding = _OTHER_MARKS.get(data[:2])
+        reason = f"it is {encoding}, not UTF-8" if encoding else f"byte {error.start} is not UTF-8"
+        raise PlanRefused([Problem("DR002", "", {"file": name, "reason": reason})]) from None
+
+
+def _check_count(steps: object, limit: int) -> None:
+    # Before anything is looked at: a million steps are not checked one by one only to be refused.
+    if isinstance(steps, list) and len(steps) > limit:
+        raise PlanRefused([Problem("DR108", "steps", {"count": str(len(steps)), "limit": str(limit)})])
+
+
+def _check_edges(steps: object, limit: int) -> None:
+    # As early, for the same reason: millions of them would be looked at one by one.
+    lists = (step.get("depends_on") for step in steps if isinstance(step, dict)) if isinstance(steps, list) else ()
+    count = sum(len(needed) for needed in lists if isinstance(needed, list))
+    if count > limit:
+        raise PlanRefused([Problem("DR113", "steps", {"count": str(count), "limit": str(limit)})])
+
+
+def _count_dependencies(steps: object, limit: int) -> list[Problem]:
+    problems = []
+    for number, step in enumerate(steps if isinstance(steps, list) else ()):
+        needed = step.get("depends_on") if isinstance(step, dict) else None
+        if isinstance(needed, list) and len(needed) > limit:
+            name = str(step.get("id", step.get("step_number", number)))
+            facts = {"step": name, "count": str(len(needed)), "limit": str(limit)}
+            problems.append(Problem("DR109", f"steps[{number}].depends_on", facts))
+    return problems
+
+
+def _place(problem: Problem) -> int:
+    """Where in the plan a problem is: before its steps, in one of them, or behind them."""
+    match = _STEP.match(problem.path)
+    if match:
+        return int(match.group(1))
+    return PLAN_OUTPUT if _OUTPUT.match(problem.path) else WHOLE_PLAN

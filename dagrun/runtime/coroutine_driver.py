@@ -1,0 +1,68 @@
+"""Driving the coroutine of a tool by hand: in a context of its own, and only as long as it behaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context
+from typing import Any
+
+from dagrun.model.executor import StillRunning
+
+
+class Suspended:
+    """The rest of a coroutine that has suspended for the first time; await it for what the coroutine returns.
+
+    Whoever drives a coroutine may stop doing so: one that swallows every cancellation is dropped and closed, the next
+    time that the loop comes by and *is_overdue* says so.
+
+    Args:
+        coroutine: What is driven.
+        context: Its own context variables.
+        got: What it has yielded to the loop.
+        is_overdue: Whether it was told to stop and its grace period is over.
+
+    Attributes:
+        was_interrupted: Whether the loop has thrown anything into it: a cancellation, say.
+    """
+
+    __slots__ = ("_context", "_coroutine", "_got", "_is_overdue", "was_interrupted")
+
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, Any], context: Context, got: Any, is_overdue: Callable[[], bool]
+    ) -> None:
+        self._coroutine = coroutine
+        self._context = context
+        self._got = got
+        self._is_overdue = is_overdue
+        self.was_interrupted = False
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        coroutine, run, got, is_overdue = self._coroutine, self._context.run, self._got, self._is_overdue
+        error: BaseException | None = None
+        sent: Any = None
+        try:
+            while True:
+                error = sent = None
+                try:
+                    sent = yield got
+                except BaseException as thrown:  # noqa: BLE001  (it is handed on, whatever it is)
+                    error = thrown
+                    self.was_interrupted = True
+                if sent is not None and hasattr(sent, "error"):  # trio throws nothing: it sends an outcome to unwrap
+                    self.was_interrupted = True
+                if is_overdue():
+                    _drop(coroutine)
+                try:
+                    got = run(coroutine.send, sent) if error is None else run(coroutine.throw, error)
+                except StopIteration as stop:
+                    return stop.value
+        finally:
+            error = sent = None  # its traceback leads back to this frame
+
+
+def _drop(coroutine: Coroutine[Any, Any, Any]) -> None:
+    try:
+        coroutine.close()
+    except BaseException as error:
+        raise StillRunning("it would not stop, and not be closed either") from error
+    raise StillRunning("it would not stop and was dropped")

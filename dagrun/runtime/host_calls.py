@@ -1,0 +1,178 @@
+"""Calling what the host has plugged in: planners, critics, approvers. None of them can hurt the run."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from contextvars import Context
+from typing import Any, Generic, TypeVar
+
+import anyio
+from anyio.abc import TaskGroup
+
+from dagrun.errors import DagrunError, ModelError, PlanRefused, shorten
+from dagrun.model.executor import StillRunning
+from dagrun.runtime.backend import (
+    is_being_cancelled,
+    is_cancellation,
+    leave_leaked_scopes,
+    shake_off_cancellation,
+)
+from dagrun.runtime.coroutine_driver import Suspended
+
+T = TypeVar("T")
+
+MAX_TEXT = 300
+
+
+class PluginFailed(DagrunError):
+    """What the host has plugged in gave no answer; the message says why."""
+
+
+async def call_plugin(
+    call: Callable[[], Awaitable[T]],
+    *,
+    tasks: TaskGroup,
+    name: str,
+    context: Context,
+    seconds: float | None,
+    grace: float,
+    now: Callable[[], float],
+    is_alone: bool = False,
+) -> T:
+    """Make *call* in a task of its own, and wait for what it gives, if that comes in time.
+
+    Cancelling the wait stops the call as well. What still does not end keeps nothing but its own task.
+
+    Args:
+        call: The call; even what it raises before anything is awaited ends here.
+        tasks: Where its task belongs.
+        name: Of the task.
+        context: The context variables that it starts from; it gets a copy.
+        seconds: How long it may take; `None` for ever.
+        grace: Seconds that it gets to end when it was told to stop; then it is dropped.
+        now: The clock of the loop.
+        is_alone: Whether the next call of its kind must not begin before this one has ended: who is cancelled while
+            waiting then waits for that, too, as long as *grace*.
+
+    Raises:
+        PluginFailed: It raised, cancelled itself, or took too long; what it gives after that is not used.
+    """
+    # In its own task, what it leaves open there, and a cancellation that it leaves behind, hit nobody else.
+    made = _Call(call, context.copy(), grace, now)
+    tasks.start_soon(made.run, name=name)
+    try:
+        with anyio.move_on_after(seconds):
+            await made.over.wait()
+        if not made.over.is_set():
+            made.scope.cancel()
+            with anyio.move_on_after(grace):
+                await made.over.wait()
+            would_not = "" if made.over.is_set() else " and would not stop"
+            raise PluginFailed(f"it took longer than {seconds:g} s{would_not}")
+        if made.fault:
+            raise PluginFailed(made.fault) from made.error
+        return made.value
+    except anyio.get_cancelled_exc_class():
+        made.scope.cancel()
+        if is_alone:
+            with anyio.move_on_after(grace, shield=True):
+                await made.over.wait()
+        raise
+    finally:
+        made.scope.cancel()
+
+
+class _Call(Generic[T]):
+    """One call, in its own task.
+
+    Attributes:
+        scope: Cancel it to stop the call.
+        over: Set when the call has ended.
+        value: What it gave, if there is no fault.
+        fault: Why it gave nothing, in a sentence, or empty.
+        error: What it raised, if that can be chained.
+    """
+
+    def __init__(
+        self, call: Callable[[], Awaitable[T]], context: Context, grace: float, now: Callable[[], float]
+    ) -> None:
+        self.scope = anyio.CancelScope()
+        self.over = anyio.Event()
+        self.value: T
+        self.fault = "it was told to stop"
+        self.error: Exception | None = None
+        self._call = call
+        self._context = context
+        self._grace = grace
+        self._now = now
+        self._told_at: float | None = None
+
+    async def run(self) -> None:
+        """Make the call."""
+        try:
+            with self.scope:
+                await self._catch()
+        except RuntimeError:
+            # Nothing but leaving the scope raises here.
+            leave_leaked_scopes(self.scope)
+            self.fault = "it left a cancel scope or a task group open"
+        finally:
+            self.over.set()
+        await shake_off_cancellation()
+
+    async def _catch(self) -> None:
+        """Keep what comes of the call; raises only the cancellation that somebody asked for."""
+        try:
+            self.value = await self._drive()
+            self.fault = ""
+            if inspect.iscoroutine(self.value):
+                self.value.close()  # nobody will await it, and it would complain about that much later
+                self.fault = "it gave a coroutine, which it should have awaited"
+        except StillRunning as error:
+            self.fault = str(error)
+        except BaseException as error:
+            if _is_asked_for(error):
+                raise
+            self.fault = _describe(error)
+            self.error = error if isinstance(error, Exception) else None
+
+    async def _drive(self) -> T:
+        coroutine = _await(self._call)
+        try:
+            got = self._context.run(coroutine.send, None)
+        except StopIteration as stop:
+            value: T = stop.value
+            return value
+        driven: T = await Suspended(coroutine, self._context, got, self._is_overdue)
+        return driven
+
+    def _is_overdue(self) -> bool:
+        # Not by whether anything is being cancelled: within the call, that may be a time limit of its own.
+        if self._told_at is None and self.scope.cancel_called:
+            self._told_at = self._now()
+        return self._told_at is not None and self._now() >= self._told_at + self._grace
+
+
+async def _await(call: Callable[[], Awaitable[T]]) -> T:
+    return await call()
+
+
+def _is_asked_for(error: BaseException) -> bool:
+    return is_cancellation(error) and is_being_cancelled() and isinstance(error, anyio.get_cancelled_exc_class())
+
+
+def _describe(error: BaseException) -> str:
+    if is_cancellation(error):
+        return "it was cancelled, and nobody had asked for that but itself"
+    text: Any = ""
+    try:
+        text = str(error)
+    except BaseException:  # noqa: BLE001  (its own method raises that, whatever it is; nothing is awaited here)
+        text = ""
+    if isinstance(error, ModelError) and text:
+        return shorten(text, MAX_TEXT)  # a sentence already
+    if isinstance(error, PlanRefused) and (lines := text.splitlines()[1:]):
+        return shorten("; ".join(lines), MAX_TEXT)  # the first line says how many there are
+    name = type(error).__name__
+    return shorten(f"it raised {name}: {text}" if text else f"it raised {name}", MAX_TEXT)

@@ -1,0 +1,134 @@
+"""Consulting: who can answer a question without a host that looks for it, a tool that knows by itself before all."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from functools import partial
+from typing import Any, Final, TypeVar, cast
+
+import anyio.to_thread
+from anyio.abc import TaskGroup
+
+from dagrun.errors import ContractError
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.model.effect import Applied
+from dagrun.model.question import Answer, Approver, Asked, Question
+from dagrun.model.toolbox import AnyTool
+from dagrun.model.value import decode
+from dagrun.runtime.host_calls import PluginFailed, call_plugin
+from dagrun.runtime.upcalls import Upcalls
+
+
+async def reconcile(tool: AnyTool, key: str) -> Answer | None:
+    """Ask *tool* whether the call with the idempotency *key* took effect.
+
+    Returns:
+        A yes with what the call gave, a no, or `None` if the tool does not know either.
+
+    Raises:
+        ContractError: What it said is no answer.
+        ValueRefused: What the call gave, as it says, is not what the tool gives.
+    """
+    assert tool.reconcile is not None
+    if inspect.iscoroutinefunction(tool.reconcile):
+        said: Any = await tool.reconcile(key)
+    else:
+        said = await anyio.to_thread.run_sync(partial(tool.reconcile, key), abandon_on_cancel=True)
+    by = f"reconcile of {tool.name}"
+    match said:
+        case None:
+            return None
+        case False:
+            return Answer("deny", by=by)
+        case Applied():
+            return Answer("approve", value=decode(tool.output.encode(said.value, tool.output_limit)), by=by)
+        case _:
+            raise ContractError(f"{by} gives Applied(value), False, or None if it does not know; got {said!r:.100}")
+
+
+_LOG: Final = logging.getLogger("dagrun.run")
+
+T = TypeVar("T")
+
+
+class Consultant:
+    """Gets answers for one run.
+
+    Args:
+        graph: The steps; they are only looked at.
+        approver: Is asked each question that no tool can answer; or none.
+        grace: Seconds that a call gets to end when it was told to stop.
+        context: The context variables that it starts from.
+        now: The clock of the loop.
+        up: Gives the idempotency key of a call.
+
+    Attributes:
+        tasks: The task group of the run.
+    """
+
+    def __init__(
+        self,
+        *,
+        graph: LiveGraph,
+        approver: Approver | None,
+        grace: float,
+        context: Context,
+        now: Callable[[], float],
+        up: Upcalls,
+    ) -> None:
+        self.tasks: TaskGroup
+        self._graph = graph
+        self._approver = approver
+        self._grace = grace
+        self._context = context
+        self._now = now
+        self._up = up
+
+    def can_say(self, question: Question) -> bool:
+        """Whether there is anybody to ask."""
+        return self._approver is not None or self._reconciling(question) is not None
+
+    async def ask(self, question: Question) -> object:
+        """Ask the tool that was called, if it can know, and then the approver; `None` if neither says anything.
+
+        Raises:
+            PluginFailed: The approver gave no answer.
+        """
+        said: object = await self._reconcile(question)
+        if said is None and self._approver is not None:
+            approver = cast("Callable[[Question], Coroutine[Any, Any, object]]", self._approver)
+            said = await self._call(partial(approver, question))
+        return said
+
+    def _reconciling(self, question: Question) -> AnyTool | None:
+        """The tool that can find out whether the call took effect that is asked about."""
+        if question.kind is not Asked.EFFECT:
+            return None
+        node = self._graph.nodes[question.step]
+        tool = node.called(node.attempts[-1].tool)
+        return tool if tool.reconcile is not None else None
+
+    async def _reconcile(self, question: Question) -> Answer | None:
+        tool = self._reconciling(question)
+        if tool is None:
+            return None
+        key = self._up.key_of(self._graph.nodes[question.step], tool.name)
+        try:
+            return await self._call(partial(reconcile, tool, key))
+        except PluginFailed as error:
+            _LOG.warning("step %s: reconcile failed, so nobody knows if it took effect: %s", question.step, error)
+            return None
+
+    async def _call(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return await call_plugin(
+            call,
+            tasks=self.tasks,
+            name="dagrun approver",
+            context=self._context,
+            seconds=None,
+            grace=self._grace,
+            now=self._now,
+        )

@@ -1,0 +1,119 @@
+"""Letters: people answer from elsewhere, through the journal of the run."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+from pydantic import ValidationError
+
+from dagrun.errors import AnswerRefused, JournalError, QuestionNotFound
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.model.journal import Letter, Tape
+from dagrun.model.question import AnswerLetter
+from dagrun.model.signature import explain
+from dagrun.runtime.people.people import People
+from dagrun.runtime.upcalls import Upcalls
+
+_LOG: Final = logging.getLogger("dagrun.run")
+
+
+class Letters:
+    """Takes the letters of one run, and answers its questions with them.
+
+    A letter to a question that is not open may be early: it is kept until the question is asked, or the run ends.
+
+    Args:
+        tape: Where they come in.
+        graph: The open questions.
+        people: Takes the answers.
+        up: Is told when an answer may have made a difference.
+
+    Attributes:
+        has_looked: Whether those that lay there when the run was opened have been read.
+    """
+
+    def __init__(self, tape: Tape, graph: LiveGraph, people: People, up: Upcalls) -> None:
+        self.has_looked = False
+        self._tape = tape
+        self._graph = graph
+        self._people = people
+        self._waiting: dict[str, tuple[Letter, AnswerLetter]] = {}
+        self._scope = anyio.CancelScope()
+        self._news = anyio.Event()
+        self._up = up
+        up.expects_answers = self._is_expected
+        up.asked = self._look_again
+
+    def open(self, tasks: TaskGroup) -> None:
+        """Begin to read; the letters that lie there first."""
+        tasks.start_soon(self._work, name="dagrun letters")
+
+    def close(self) -> None:
+        """Read no more: the run has ended."""
+        self._scope.cancel()
+
+    def _is_expected(self) -> bool:
+        """Whether a letter may answer an open question, and nobody has looked yet."""
+        open_ones = self._graph.questions
+        return not self.has_looked or any(said.question in open_ones for _, said in self._waiting.values())
+
+    def _look_again(self) -> None:
+        if self._waiting:
+            self._news.set()
+
+    async def _work(self) -> None:
+        with self._scope:
+            try:
+                await self._read()
+            except* JournalError as error:  # where nothing can be written any more, the tape tells that, too
+                _LOG.warning("letters to the run cannot be read any more: %s", error.exceptions[0])
+                self._waiting.clear()
+                self._look_up()
+
+    def _look_up(self) -> None:
+        self.has_looked = True
+        self._up.settle_down()  # with nobody to answer, the run has waited for this
+
+    async def _read(self) -> None:
+        for letter in await self._tape.backlog():
+            await self._take(letter)
+        self._look_up()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._retry)
+            async for letter in self._tape.letters():
+                await self._take(letter)
+
+    async def _retry(self) -> None:
+        """Try those again that were early, whenever something has been asked."""
+        while True:
+            await self._news.wait()
+            self._news = anyio.Event()
+            for letter, said in list(self._waiting.values()):
+                await self._answer(letter, said)
+
+    async def _take(self, letter: Letter) -> None:
+        try:
+            said = AnswerLetter.model_validate_json(letter.text)
+        except ValidationError as error:
+            _LOG.warning("a letter to the run was thrown away: %s", explain(error))
+            await self._tape.discard(letter.id)
+            return
+        await self._answer(letter, said)
+
+    async def _answer(self, letter: Letter, said: AnswerLetter) -> None:
+        try:
+            self._people.answer([said.question], said.answer)
+        except QuestionNotFound:
+            self._waiting[letter.id] = (letter, said)
+            return
+        except AnswerRefused as error:
+            _LOG.warning("an answer from elsewhere was refused: %s", error)
+        if self._waiting.pop(letter.id, None) is not None:
+            self._up.settle_down()  # the run has waited for it, and it may have been refused
+        # Also if that was the end of the run: what has been answered must not answer the next question, too.
+        with anyio.CancelScope(shield=True):
+            await self._tape.durable()
+            await self._tape.discard(letter.id)

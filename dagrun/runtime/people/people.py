@@ -1,0 +1,385 @@
+"""People: questions to them, and their answers. Only the step that is asked about waits."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import Context
+from functools import partial
+from typing import Any, Final, TypeVar, cast
+
+import anyio
+from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint_if_cancelled
+
+from dagrun.checks.approvals import Ask
+from dagrun.decide.questions import Questions, fault_of, kept, may_help, reasons_to_ask, refuse_batch
+from dagrun.decide.run_status import NO_APPROVER
+from dagrun.errors import AnswerRefused, QuestionNotFound, shorten
+from dagrun.graph.live_graph import PAUSE, LiveGraph
+from dagrun.graph.node import Node
+from dagrun.model.outcome import Outcome, State, Status
+from dagrun.model.policy import Policy
+from dagrun.model.question import Answer, Approver, Question
+from dagrun.runtime.deadlines import Alarms
+from dagrun.runtime.host_calls import PluginFailed
+from dagrun.runtime.people.after_answer import Replies
+from dagrun.runtime.people.approvers import Consultant
+from dagrun.runtime.record.record import Record
+from dagrun.runtime.upcalls import Upcalls
+
+_LOG: Final = logging.getLogger("dagrun.run")
+
+T = TypeVar("T")
+
+YES: Final = Answer("approve")
+NO: Final = Answer("deny")
+
+TOO_LATE: Final = "nobody has answered in time"
+
+
+class _Waiter:
+    """Somebody in the middle of something who cannot go on without an answer."""
+
+    __slots__ = ("answer", "is_gone", "over", "question")
+
+    def __init__(self) -> None:
+        self.over = anyio.Event()
+        self.question: Question | None = None
+        self.answer: Answer | None = None
+        self.is_gone = False
+
+
+class People:
+    """Asks people on behalf of one run.
+
+    Args:
+        run_id: Of the run.
+        record: Makes the changes.
+        policy: How long they have, and what counts when they do not answer.
+        approver: Is asked each question; or none.
+        is_attended: Whether the host answers by itself, through ``run.pending`` and ``run.answer``.
+        context: The context variables that the approver starts from.
+        now: The clock of the loop.
+        up: Ends the run, and is told of each change.
+        can_wait: Whether what nobody answers now can be answered later: there is a journal.
+
+    Attributes:
+        can_ask: Whether there is anybody to ask.
+        can_wait: Whether what nobody answers now can be answered later.
+    """
+
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        record: Record,
+        policy: Policy,
+        approver: Approver | None,
+        is_attended: bool,
+        context: Context,
+        now: Callable[[], float],
+        up: Upcalls,
+        can_wait: bool = False,
+    ) -> None:
+        self.can_ask = approver is not None or is_attended
+        self.can_wait = can_wait
+        self._consultant = Consultant(
+            graph=record.graph, approver=approver, grace=policy.grace, context=context, now=now, up=up
+        )
+        self._questions = Questions(run_id, policy, record.graph.plan.redactor)
+        self._record = record
+        self._replies = Replies(record)
+        self._graph: LiveGraph = record.graph
+        self._policy = policy
+        self._is_attended = is_attended
+        self._context = context
+        self._now = now
+        self._up = up
+        self._scopes: dict[str, anyio.CancelScope] = {}
+        self._waiters: dict[str, _Waiter] = {}
+        self._queued: deque[Callable[[], object]] = deque()
+        self._lined_up: list[_Waiter] = []  # those among them who cannot wait for ever
+        self._consulting: set[str] = set()
+        self._tasks: TaskGroup
+        self._alarms: Alarms
+
+    def open(self, tasks: TaskGroup, alarms: Alarms) -> None:
+        """Take what exists only inside the task group of the run."""
+        self._tasks = self._consultant.tasks = tasks
+        self._alarms = alarms
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nobody is about to answer any open question, and no answer comes by itself."""
+        open_ones = self._graph.questions.values()
+        is_heard = self._is_attended or bool(self._consulting) or self._up.expects_answers()
+        return not (is_heard or any(q.deadline is not None for q in open_ones))
+
+    @property
+    def in_line(self) -> int:
+        """How many questions wait until there is room to ask them."""
+        return len(self._queued)
+
+    # What is asked ----------------------------------------------------------------------------------------
+
+    def may_help(self, node: Node, outcome: Outcome) -> bool:
+        """Whether a person, if there is one, could still mend how the last attempt of *node* has ended."""
+        rule = node.plan.step.retry or self._policy.retry
+        return may_help(node, outcome, rule.max_attempts)
+
+    def hold_for_call(self, node: Node, asks: Iterable[Ask], arguments: bytes) -> bool:
+        """Hold a step until a person agrees to this very call of it; say whether it has to wait."""
+        found = reasons_to_ask(asks, arguments)
+        if not found:
+            return False
+        question = self._questions.for_call(node, found, arguments, self._record.at())
+        if node.extra is not None and node.extra.approved == question.id:
+            return False
+        if self._is_full:
+            self._queued.append(partial(self._up.ask_again, node))  # what is asked then may be something else
+        else:
+            self._put(question)
+        return True
+
+    def hold_at_pause(self, node: Node) -> None:
+        """Hold a step, or what depends on it, until a person lets it go on."""
+        if not self._is_full:
+            self._put(self._questions.for_pause(node, self._record.at()))
+        elif node.state.is_settled:
+            self._queued.append(partial(self._hold_after_pause, node))
+        else:
+            self._queued.append(partial(self._up.ask_again, node))
+
+    def _hold_after_pause(self, node: Node) -> None:
+        if PAUSE in self._graph.kept.get(node.id, ()):
+            self.hold_at_pause(node)
+
+    def hold_after(self, node: Node, outcome: Outcome) -> None:
+        """Hold a step whose attempt has failed in a way that only a person can help with."""
+
+        def put() -> None:
+            if node.state is State.HELD:  # and not cancelled or dropped meanwhile
+                self._put(self._questions.for_failure(node, outcome, self._record.at()))
+
+        self._when_there_is_room(put)
+
+    async def ask_for_patch(self, text: str, diff: tuple[str, ...]) -> Answer | None:
+        """Ask whether the plan may be changed, and wait for the answer; `None` if nobody gives one."""
+        return await self._wait_for(
+            lambda: self._questions.for_patch(text, diff, self._graph.revision, self._record.at())
+        )
+
+    async def ask_inside(
+        self,
+        node: Node,
+        text: str,
+        schema: Mapping[str, Any] | None,
+        about: bytes,
+        *,
+        on_open: Callable[[], None],
+        goes_on: Callable[[], bool],
+    ) -> Answer | None:
+        """Ask on behalf of a tool in the middle of its work, and wait; `None` if nobody answers.
+
+        Args:
+            node: The step.
+            text: The question.
+            schema: Of the answer.
+            about: JSON text that is shown with it, or nothing.
+            on_open: Called when the question is asked: from then on the step is held.
+            goes_on: Whether the step goes on when its tool does not wait any longer; else it is being stopped.
+        """
+
+        def make() -> Question:
+            on_open()
+            return self._questions.for_value(node, text, schema, about, self._record.at())
+
+        return await self._wait_for(make, goes_on)
+
+    def ask_for_output(self, arguments: bytes) -> None:
+        """Ask whether the run may hand out its answer."""
+        self._put(self._questions.for_output(arguments, self._record.at()))
+
+    # Asking -----------------------------------------------------------------------------------------------
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._graph.questions) >= self._policy.max_pending
+
+    def _when_there_is_room(self, put: Callable[[], None]) -> None:
+        if self._is_full:
+            self._queued.append(put)
+        else:
+            put()
+
+    def _ask_next(self) -> None:
+        while self._queued and not self._is_full:
+            self._queued.popleft()()
+        self._up.settle_down()
+
+    def _is_open(self, question: Question) -> bool:
+        """Whether it is this very question that is open, and not the same one asked anew, and the run goes on."""
+        return self._graph.questions.get(question.id) is question and self._graph.status is None
+
+    def _put(self, question: Question) -> None:
+        self._record.ask(question)
+        self._up.asked()
+        self.take_up(question)
+
+    def take_up(self, question: Question) -> None:
+        """See to it that an open question is answered: now, later, or by nobody."""
+        if question.deadline is not None:
+            self._alarms.at(self._record.zero + question.deadline, partial(self._end_of_time, question))
+        if self._consultant.can_say(question):
+            self._consulting.add(question.id)
+            self._tasks.start_soon(self._consult, question, name="dagrun question")
+        else:
+            self._leave_open(question, "")
+
+    def _leave_open(self, question: Question, fault: str) -> None:
+        """Nobody answers now: that is the end of the question, unless somebody may answer later."""
+        if self._is_attended or question.deadline is not None:
+            return
+        if not self.can_wait or question.id in self._waiters:  # who is amid something cannot wait for days
+            self._conclude(question, None, f"{NO_APPROVER}: {fault}" if fault else NO_APPROVER)
+
+    def turn_away(self) -> None:
+        """Let those go on unanswered who cannot wait for days, if nobody is there whose answer would make room."""
+        if self._lined_up and self._is_full and self.is_alone:
+            for waiter in self._lined_up:
+                waiter.is_gone = True
+                waiter.over.set()
+
+    async def _wait_for(
+        self, make: Callable[[], Question], goes_on: Callable[[], bool] = lambda: False
+    ) -> Answer | None:
+        waiter = _Waiter()
+
+        def put() -> None:
+            if waiter.is_gone:
+                return
+            question = waiter.question = make()
+            self._waiters[question.id] = waiter
+            self._put(question)
+            self._record.deliver()
+            if question.step and not self._is_open(question):  # nobody is there: the step can go on at once
+                self._up.settle_down()
+
+        try:
+            if self._is_full:
+                self._lined_up.append(waiter)
+            self._when_there_is_room(put)
+            self.turn_away()
+            await waiter.over.wait()
+            await checkpoint_if_cancelled()  # the answer may have ended the run
+        finally:
+            waiter.is_gone = True
+            if waiter in self._lined_up:
+                self._lined_up.remove(waiter)
+            question = waiter.question
+            if question is not None and self._is_open(question):
+                state = State.READY if question.step and goes_on() else None
+                self._record.answer(question, None, state, "nobody waits for the answer any more")
+                self.forget(question.id)
+                self._up.settle_down()
+        return waiter.answer
+
+    async def _consult(self, question: Question) -> None:
+        """Ask whoever may know."""
+        if not self._is_open(question):
+            return
+        fault, said = "", cast("object", None)
+        with anyio.CancelScope() as scope:
+            self._scopes[question.id] = scope
+            try:
+                said = await self._consultant.ask(question)
+            except PluginFailed as error:
+                fault = str(error)
+        if self._scopes.get(question.id) is scope:
+            del self._scopes[question.id]
+            self._consulting.discard(question.id)
+        if self._is_open(question):
+            self._hear(question, said, fault)
+            self._up.settle_down()
+
+    def _hear(self, question: Question, said: object, fault: str) -> None:
+        """Take what the approver has said; whatever is no answer is none."""
+        answer = (YES if said else NO) if isinstance(said, bool) else said
+        if isinstance(answer, Answer):
+            fault = fault_of(question, answer)
+            if not fault:
+                self._conclude(question, kept(answer))
+                return
+        elif answer is not None:
+            fault = f"it gave a {type(answer).__name__}, not an Answer"
+        fault = self._record.graph.plan.redactor.text(fault)
+        if fault:
+            _LOG.warning("question %s about step %s: the approver failed: %s", question.id, question.step, fault)
+        self._leave_open(question, f"it failed: {fault}" if fault else "")
+
+    def _end_of_time(self, question: Question) -> None:
+        if self._is_open(question):
+            self._conclude(question, question.default, TOO_LATE)
+            self._up.settle_down()
+
+    # Answers ----------------------------------------------------------------------------------------------
+
+    def answer(self, ids: Iterable[str], answer: Answer) -> None:
+        """Take an answer to one question, or to several of the same sort.
+
+        Raises:
+            QuestionNotFound: One of them is not open.
+            AnswerRefused: The answer does not fit.
+        """
+        questions = []
+        for id_ in dict.fromkeys(ids):
+            if self._graph.status is not None:  # it may be suspended, with questions that are open
+                raise QuestionNotFound("the run has ended, or is suspended: resume it, and answer then")
+            if id_ not in self._graph.questions:
+                shown = shorten(str(id_), 60)
+                raise QuestionNotFound(f"there is no open question {shown!r}: it was answered, or has become void")
+            questions.append(self._graph.questions[id_])
+        faults = [refuse_batch(questions, answer), *(fault_of(question, answer) for question in questions)]
+        if fault := next(filter(None, faults), ""):
+            raise AnswerRefused(fault)
+        for question in questions:
+            if self._is_open(question):  # the answer before may have made it void
+                self._conclude(question, kept(answer))
+        self._up.settle_down()
+
+    def _conclude(self, question: Question, answer: Answer | None, reason: str = "") -> None:
+        """Close *question*, and do what follows."""
+        if answer is not None and answer.choice == "escalate":
+            self._record.answer(question, answer, None, reason)
+            self.forget(question.id)
+            by = f" by {shorten(answer.by, 60)}" if answer.by else ""
+            note = f" ({shorten(answer.note)})" if answer.note else ""
+            self._up.stop(Status.ESCALATED, f"handed over{by}: {shorten(question.text)}{note}")
+            return
+        waiter = self._waiters.get(question.id)
+        if waiter is None:
+            self._replies.follow(question, answer, reason)
+        else:
+            waiter.answer = answer
+            self._record.answer(question, answer, State.READY if question.step else None, reason)
+        self.forget(question.id)
+
+    def forget(self, question: str) -> None:
+        """Nobody needs to answer *question* any more: stop asking, and let who waits for it go on."""
+        self._consulting.discard(question)
+        scope = self._scopes.pop(question, None)
+        if scope is not None:
+            scope.cancel()
+        waiter = self._waiters.pop(question, None)
+        if waiter is not None:
+            waiter.over.set()
+        if self._queued:  # not at once: this may be the middle of a change
+            self._alarms.at(self._now(), self._ask_next)
+
+    def close(self) -> None:
+        """The run has ended: nobody is asked any more."""
+        self._queued.clear()
+        for question in [*self._scopes, *self._waiters]:
+            self.forget(question)

@@ -1,0 +1,376 @@
+"""The replan coordinator: asks the planner for a patch, beside the running steps, and has it spliced in."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextvars import Context
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from dagrun.decide.briefs import make_brief
+from dagrun.decide.replanning import as_in_plan, diff_of, is_doubtful, is_seen, needs_person, signature_of
+from dagrun.errors import Problem, shorten
+from dagrun.graph.changes import GOAL
+from dagrun.graph.ledger import Ledger, Near
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.patches.apply_patch import CheckedPatch
+from dagrun.graph.patches.check_patch import Splicer
+from dagrun.model.outcome import State, Status, TriggerKind
+from dagrun.model.patch import Patch
+from dagrun.model.plan import Plan
+from dagrun.model.planner import Brief, Planner, Refusal, Trigger
+from dagrun.runtime.people.people import People
+from dagrun.runtime.planning.first_plan import Drafting, Request
+from dagrun.runtime.planning.planner_calls import Over, PlannerCalls, Refused, patch_from
+from dagrun.runtime.record.record import Record
+from dagrun.runtime.steps.scheduler import Scheduler
+from dagrun.runtime.upcalls import Upcalls
+
+_LOG: Final = logging.getLogger("dagrun.run")
+
+# What is no change of a plan, but its beginning or its continuation: it does not count as a replan.
+_WANTS_PLAN: Final = frozenset((TriggerKind.GOAL_GIVEN, TriggerKind.NEXT))
+
+
+@dataclass(slots=True)
+class _Told:
+    """What a planner was told, and what had succeeded then."""
+
+    brief: Brief = field(init=False)
+    known: frozenset[str] = frozenset()
+
+
+class Coordinator:
+    """Turns reasons to replan into patches, one request at a time.
+
+    Args:
+        run_id: Of the run.
+        record: Makes the changes.
+        splicer: Checks patches.
+        scheduler: Applies checked patches, ends the run, and wakes workers after a change.
+        planner: Who is asked.
+        ledger: Counts requests and calls, and what they use.
+        people: Who may have to agree to a patch.
+        context: The context variables that the planner starts from.
+        random: For the jitter of delays.
+        now: The clock of the loop.
+        up: Is told when the planner's models have used something.
+        is_plan_only: Whether nothing is to run, whatever the planner says.
+    """
+
+    def __init__(
+        self,
+        *,
+        planner: Planner,
+        run_id: str,
+        record: Record,
+        splicer: Splicer,
+        scheduler: Scheduler,
+        ledger: Ledger,
+        people: People,
+        context: Context,
+        random: Random,
+        now: Callable[[], float],
+        up: Upcalls,
+        is_plan_only: bool,
+    ) -> None:
+        self._run_id = run_id
+        self._record = record
+        self._graph: LiveGraph = record.graph
+        self._policy = record.graph.plan.policy
+        self._calls = PlannerCalls(
+            planner=planner,
+            record=record,
+            ledger=ledger,
+            policy=self._policy,
+            context=context,
+            random=random,
+            now=now,
+            up=up,
+        )
+        self._splicer = splicer
+        self._splice = scheduler.splice
+        self._ledger = ledger
+        self._people = people
+        self._stop = scheduler.stop
+        self._settle_down = scheduler.settle_down
+        self._draft: Drafting | None = None
+        if record.graph.goal and not record.graph.nodes:
+            self._draft = Drafting(
+                record=record,
+                splicer=splicer,
+                splice=scheduler.splice,
+                calls=self._calls,
+                people=people,
+                stop=scheduler.stop,
+                is_plan_only=is_plan_only,
+            )
+        self._repair: Request | None = None
+        self._is_plan_only = is_plan_only
+        self._is_busy = False
+        self._scope: anyio.CancelScope | None = None
+        self._tasks: TaskGroup
+        self.is_over = False
+
+    def open(self, tasks: TaskGroup) -> None:
+        """Take what exists only inside the task group of the run."""
+        self._tasks = tasks
+        self._calls.open(tasks)
+
+    def begin(self) -> None:
+        """Ask for the first plan, if the run has none."""
+        if self._draft is not None:
+            self._draft.begin()
+            self.wake()
+
+    def go_on(self) -> bool:
+        """Everything has ended, and the planner wanted to see what comes of it: ask; say whether that can be."""
+        if self.is_over:
+            return False
+        self._record.want_plan(TriggerKind.NEXT, "everything in the plan has ended")
+        return True
+
+    def wake(self) -> None:
+        """There is a reason to ask: do so soon, unless the planner is being asked already."""
+        if self._draft is not None and self._graph.is_drafting and GOAL in self._graph.triggers:
+            self._draft.leave_off()
+        if not self._is_busy and not self.is_over:
+            self._is_busy = True
+            self._tasks.start_soon(self._work, name="dagrun replan")
+
+    def close(self) -> None:
+        """Ask no more: the run is being stopped, or has ended."""
+        self.is_over = True
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def _work(self) -> None:
+        try:
+            with anyio.CancelScope() as self._scope:
+                if self._graph.is_drafting and self._draft is not None:
+                    self._repair = await self._draft.work(self._brief)
+                    self._settle_down()
+                while self._graph.triggers and not self.is_over:
+                    await self._next()
+                    self._settle_down()
+        finally:
+            self._scope = None
+            self._is_busy = False
+
+    async def _next(self) -> None:
+        """Deal with every reason that is open now: ask, or say why not."""
+        graph, record = self._graph, self._record
+        triggers = tuple(graph.triggers.values())
+        if GOAL in graph.triggers and graph.triggers[GOAL].kind in _WANTS_PLAN:
+            await self._plan_first(graph.triggers[GOAL])
+            return
+        repaired = [t.step for t in triggers if t.step != GOAL and graph.nodes[t.step].is_gone]
+        if repaired:
+            record.end_replan(0, "repaired", "a splice has taken it out of the plan", repaired)
+            return
+        if graph.asking:  # by a process that has ended: it is the same request, and was counted
+            await self._replan(Request(graph.asking, triggers))
+            return
+        reason = self._ledger.why_no_planner() or self._ceiling_near()
+        if reason:
+            self._end(Request(0, triggers), "stopped", reason)
+            return
+        old = tuple(t for t in triggers if is_seen(t.fingerprint, graph.replanned))
+        if old:
+            self._end(Request(0, old), "stopped", "the planner was asked about the very same failure before")
+            return
+        self._ledger.take_replan()
+        await self._replan(Request(graph.replans + 1, triggers))
+
+    async def _plan_first(self, trigger: Trigger) -> None:
+        """Ask for a plan that can be run, or for what comes next; all other requests wait for that."""
+        request, self._repair = self._repair, None
+        if request is None or request.triggers != (trigger,):
+            request = Request(0, (trigger,))
+        await self._replan(request)
+        if self._draft is not None and trigger.kind is TriggerKind.GOAL_GIVEN and not self.is_over:
+            self._draft.leave_if_plan_only()
+
+    def _ceiling_near(self) -> str:
+        warn_at, seconds, now = self._policy.warn_at, self._policy.max_seconds, self._record.at()
+        near = self._ledger.near(warn_at)
+        if near is None and warn_at is not None and seconds is not None and now >= warn_at * seconds:
+            near = Near("seconds", now, seconds)
+        if near is None:
+            return ""
+        return f"the ceiling of {near.limit:g} {near.ceiling} is nearly spent, so the plan is not changed any more"
+
+    # One request ------------------------------------------------------------------------------------------
+
+    async def _replan(self, request: Request) -> None:
+        if request.number and not self._graph.asking:
+            self._record.start_replan(request.steps)
+        self._record.deliver()
+        try:
+            checked, patch = await self._find_patch(request)
+        except Over as over:
+            self._end(request, over.result, over.reason, status=over.status)
+            return
+        reason = shorten(patch.reason)
+        self._splice(checked, "planner", reason)
+        if self._draft is not None and not self.is_over:
+            self._draft.skip_in_vain(checked.consequence.added)
+        # Nothing new comes of what edits nothing: whoever wants to see more of that would be asked for ever.
+        more = patch.more and bool(checked.edits)
+        self._end(request, "applied", reason or str(checked.consequence), more=more)
+
+    def _end(
+        self, request: Request, result: str, reason: str, *, status: Status = Status.FAILED, more: bool = False
+    ) -> None:
+        if self.is_over:
+            return  # whoever ended the run has closed what was open
+        wanted = request.triggers[0].kind if request.triggers[0].kind in _WANTS_PLAN else None
+        if wanted is not None and result not in ("applied", "unchanged") and self._still_open(request):
+            what = "there is no plan" if wanted is TriggerKind.GOAL_GIVEN else "the planner could not go on"
+            self._stop(status, f"{what}: {reason}")
+            return
+        over = self._still_open(request)
+        self._record.end_replan(
+            request.number,
+            result,
+            reason,
+            [trigger.step for trigger in over],
+            calls=request.calls,
+            fingerprints=tuple(trigger.fingerprint for trigger in over if trigger.fingerprint),
+            signature=request.signature,
+            more=more,
+        )
+        failed = [trigger.step for trigger in over if self._is_unrepaired(trigger.step, result)]
+        if failed and result != "applied" and self._policy.last_resort == "escalate":
+            named = ", ".join(filter(None, failed)) or "the changed goal"
+            self._stop(Status.ESCALATED, f"nobody could help with {named}; the plan was not changed: {reason}")
+
+    def _still_open(self, request: Request) -> Sequence[Trigger]:
+        """What of a request is dealt with when it ends: nothing, if the goal has changed once more since."""
+        still = [trigger for trigger in request.triggers if self._graph.triggers.get(trigger.step) is trigger]
+        return still if len(still) == len(request.triggers) else ()
+
+    def _is_unrepaired(self, step: str, result: str) -> bool:
+        if step == GOAL:
+            return result != "unchanged"
+        node = self._graph.nodes[step]
+        return not node.is_gone and node.state is not State.SUCCEEDED and not node.plan.step.optional
+
+    async def _find_patch(self, request: Request) -> tuple[CheckedPatch, Patch]:
+        """Ask until there is a patch that can be applied at this instant."""
+        while True:
+            told = _Told()
+            said: object = None
+            refused: tuple[Problem, ...] = ()
+            try:
+                said = await self._calls.ask(partial(self._tell, request, told))
+            except Refused as error:
+                refused = error.problems
+            self._look_around(request)
+            patch, checked, problems = None, None, refused
+            if not refused:
+                patch, checked, problems = self._examine(request, said, told)
+            if patch is not None and checked is not None and self._needs_person(patch, checked):
+                await self._ask_person(checked, patch)
+                self._look_around(request)
+                patch, checked, problems = self._examine(request, patch, told)  # the graph has moved
+            if patch is None or checked is None:
+                self._refuse(request, patch, problems)
+            elif not checked.edits and not checked.changes_output:
+                raise Over("unchanged", "what was to be changed has succeeded meanwhile")
+            else:
+                return checked, patch
+
+    def _needs_person(self, patch: Patch, checked: CheckedPatch) -> bool:
+        if self._is_plan_only:
+            return False  # nothing will come of it
+        return is_doubtful(patch, self._policy) or needs_person(self._graph, checked)
+
+    def _look_around(self, request: Request) -> None:
+        """After a wait: see that the answer still matters."""
+        if not self._still_open(request):  # if the run has ended, nothing is
+            raise Over("unchanged", "the goal has changed once more meanwhile")
+        if all(step != GOAL and self._graph.nodes[step].is_gone for step in request.steps):
+            raise Over("unchanged", "a splice of the host has repaired it meanwhile")
+
+    def _tell(self, request: Request, told: _Told) -> Brief:
+        """Make the brief for a call of the planner, and keep what it says of the graph, which moves meanwhile."""
+        request.calls += 1
+        told.brief = self._brief(request)
+        told.known = frozenset(id_ for id_, node in self._graph.nodes.items() if node.state is State.SUCCEEDED)
+        return told.brief
+
+    def _brief(self, request: Request) -> Brief:
+        left = self._ledger.left()
+        if self._policy.max_seconds is not None:
+            left["seconds"] = max(0.0, self._policy.max_seconds - self._record.at())
+        if self._policy.max_steps is not None:
+            left["steps"] = max(0, self._policy.max_steps - len(self._graph.nodes))
+        return make_brief(self._graph, self._run_id, request.triggers, request.refused, left)
+
+    # Answers ----------------------------------------------------------------------------------------------
+
+    def _examine(
+        self, request: Request, said: object, told: _Told
+    ) -> tuple[Patch | None, CheckedPatch | None, tuple[Problem, ...]]:
+        """Turn an answer into a patch, and check that; whatever it is, looking at it cannot hurt the run."""
+        try:
+            patch = patch_from(said, told.brief, told.known, self._graph)
+            checked, problems = self._check(request, patch, told.known)
+            if isinstance(said, Plan):
+                problems = tuple(as_in_plan(problems, patch, said))
+            return patch, checked, problems
+        except Over:
+            raise
+        except Refused as refused:
+            return None, None, refused.problems
+        except Exception as error:
+            # Data that no check has thought of; or a fault of ours, so the trace is kept.
+            _LOG.exception("the answer of the planner could not be checked")
+            raise Over("failed", f"the planner's answer cannot be checked: {type(error).__name__}") from error
+
+    def _check(
+        self, request: Request, patch: Patch, known: frozenset[str]
+    ) -> tuple[CheckedPatch | None, tuple[Problem, ...]]:
+        checked, problems = self._splicer.check(patch, "planner", known)
+        if checked is None:
+            return None, problems
+        if request.is_first and not checked.consequence.added and not self._stays(checked):
+            return None, (Problem("DR111", "steps"),)
+        roots = {id_: node.root for id_, node in self._graph.nodes.items() if node.extra is not None}
+        request.signature = signature_of(patch, roots)
+        # The next step of a plan may well be the one before once more: to look whether it is done, say.
+        if request.number and any(past.signature == request.signature for past in self._graph.replanned):
+            return None, (Problem("DR419", "edits"),)
+        return checked, problems
+
+    def _stays(self, checked: CheckedPatch) -> bool:
+        """Whether anything of the plan is left after a patch."""
+        leaving = frozenset(checked.leaving)
+        return any(node.id not in leaving for node in self._graph.planned())
+
+    def _refuse(self, request: Request, patch: Patch | None, problems: tuple[Problem, ...]) -> None:
+        problems = tuple(problem for problem in problems if not problem.is_advice)
+        request.signature = ""  # it came to nothing: what is wrong with it now may be right later
+        self._record.refuse_patch("planner", problems)
+        self._record.deliver()
+        request.refused.append(Refusal(patch, problems))
+        request.tries -= 1
+        if not request.tries:
+            raise Over("refused", shorten("; ".join(str(problem) for problem in problems), 500))
+
+    async def _ask_person(self, checked: CheckedPatch, patch: Patch) -> None:
+        doubt = f" (its planner gives it a confidence of {patch.confidence:g})" if patch.confidence is not None else ""
+        text = f"May the plan be changed? {shorten(patch.reason)}".strip() + doubt
+        answer = await self._people.ask_for_patch(text, diff_of(self._graph, checked))
+        if answer is None:
+            raise Over("denied", "nobody agreed to the patch")
+        if answer.choice != "approve":
+            by = f" by {shorten(answer.by)}" if answer.by else ""
+            raise Over("denied", f"the patch was denied{by}{f': {shorten(answer.note)}' if answer.note else ''}")

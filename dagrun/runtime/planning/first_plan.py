@@ -1,0 +1,285 @@
+"""The first plan: its steps come in while the planner writes it, and those that may do so start at once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final
+
+import anyio
+
+from dagrun.checks.check_plan import find_problems
+from dagrun.decide.replanning import has_effects, is_doubtful, lines_of
+from dagrun.errors import Problem, shorten
+from dagrun.graph.changes import GOAL
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.patches.apply_patch import CheckedPatch
+from dagrun.graph.patches.check_patch import Origin, Splicer
+from dagrun.model.outcome import State, Status, TriggerKind
+from dagrun.model.patch import Add, Patch
+from dagrun.model.plan import Plan, Step
+from dagrun.model.planner import Brief, Refusal, Trigger
+from dagrun.model.policy import Policy
+from dagrun.model.value import decode
+from dagrun.runtime.people.people import People
+from dagrun.runtime.planning.arrivals import Arrivals
+from dagrun.runtime.planning.planner_calls import AnyEdit, Over, PlannerCalls, Refused
+from dagrun.runtime.record.record import Record
+
+_LOG: Final = logging.getLogger("dagrun.run")
+_IN_PATCH: Final = "edits[0].step"
+
+
+@dataclass(slots=True)
+class Request:
+    """One request to the planner.
+
+    Attributes:
+        number: 1 for the first of the run; 0 for one that changes no plan but begins it, or goes on with it.
+        triggers: What it is about.
+        calls: Calls of the planner so far.
+        tries: Answers that it may still give: one that is refused goes back once.
+        refused: Patches of this request that were refused.
+        signature: Of the last patch.
+    """
+
+    number: int
+    triggers: tuple[Trigger, ...]
+    calls: int = 0
+    tries: int = 2
+    refused: list[Refusal] = field(default_factory=list)
+    signature: str = ""
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The steps that it is about."""
+        return tuple(trigger.step for trigger in self.triggers)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is about the first plan."""
+        return self.triggers[0].kind is TriggerKind.GOAL_GIVEN
+
+
+class Drafting:
+    """Gets the first plan of a run.
+
+    Args:
+        record: Makes the changes.
+        splicer: Checks each step as it comes.
+        splice: Lets a checked step in.
+        calls: Asks the planner.
+        people: Who may have to agree to the plan.
+        stop: Ends the run.
+        is_plan_only: Whether nothing is to run, whatever the plan says.
+    """
+
+    def __init__(
+        self,
+        *,
+        record: Record,
+        splicer: Splicer,
+        splice: Callable[[CheckedPatch, Origin, str], None],
+        calls: PlannerCalls,
+        people: People,
+        stop: Callable[[Status, str], None],
+        is_plan_only: bool,
+    ) -> None:
+        self._record = record
+        self._graph: LiveGraph = record.graph
+        self._policy: Policy = record.graph.plan.policy
+        self._splicer = splicer
+        self._splice = splice
+        self._calls = calls
+        self._people = people
+        self._stop = stop
+        self._is_held = is_plan_only or self._policy.approve_patches == "always"
+        self._is_plan_only = is_plan_only
+        self._scope: anyio.CancelScope | None = None
+        self._arrivals = Arrivals()
+        self._faults: list[Problem] = []  # of steps
+        self._strays: list[Problem] = []  # edits of what cannot be there
+
+    def begin(self) -> None:
+        """Note that the run begins with a plan that is still to be written."""
+        self._record.start_draft(is_held=self._is_held)
+
+    async def work(self, brief: Callable[[Request], Brief]) -> Request | None:
+        """Get the plan; give the request for a better one, if this one is refused.
+
+        Args:
+            brief: What the planner is told for a request.
+        """
+        trigger = Trigger(TriggerKind.GOAL_GIVEN, GOAL, "there is no plan yet")
+        request, more = Request(0, (trigger,)), False
+        try:
+            with anyio.CancelScope() as self._scope:
+                more = await self._get(request, brief)
+        except Over as over:
+            if self._is_wanted:
+                self._record.end_draft(over.result, over.reason, calls=request.calls)
+                self._stop(over.status, f"there is no plan: {over.reason}")
+        except Refused as refused:
+            if self._is_wanted:
+                return self._refuse(request, refused.problems)
+        else:
+            if self._is_wanted:
+                count = len(self._arrivals.steps)
+                self._record.end_draft("applied", f"{count} step{'s' * (count != 1)}", calls=request.calls, more=more)
+                self.leave_if_plan_only()
+        if self._graph.is_drafting:
+            self._record.end_draft("stopped", "the goal has changed meanwhile", calls=request.calls)
+        return None
+
+    def leave_off(self) -> None:
+        """Want the plan no more: the goal is another one now."""
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def _get(self, request: Request, brief: Callable[[Request], Brief]) -> bool:
+        """Get the plan, and let in what was kept back of it; say whether its author wants to be asked again."""
+        said = await self._calls.ask(partial(_tell, request, brief), self._take)
+        try:
+            plan, more = self._plan_of(said)
+            self._check_whole(plan)
+            self._rest_of(plan)  # nobody is asked about a plan that cannot be carried out
+            await self._ask_person(plan)
+            rest = self._rest_of(plan) if self._is_wanted else None
+            if rest is not None:
+                self._splice(rest, "planner", "")
+        except (Over, Refused):
+            raise
+        except Exception as error:
+            # Data that no check has thought of; or a fault of ours, so the trace is kept.
+            _LOG.exception("the plan of the planner could not be checked")
+            raise Over("failed", f"the planner's plan cannot be checked: {type(error).__name__}") from error
+        return more
+
+    @property
+    def _is_wanted(self) -> bool:
+        """Whether the plan still matters: the run is not being stopped, and has the goal that it began with."""
+        return self._graph.is_drafting and GOAL not in self._graph.triggers
+
+    def leave_if_plan_only(self) -> None:
+        """End the run, if nothing but the plan was wanted."""
+        if self._is_plan_only:
+            self._stop(Status.CANCELLED, "only the plan was wanted")
+
+    # Steps ------------------------------------------------------------------------------------------------
+
+    def _take(self, edit: AnyEdit) -> None:
+        """Let a step in, if it is valid by itself and all that it names is there; with it those that wait for it."""
+        if not self._graph.is_drafting:
+            return
+        if not isinstance(edit, Add):
+            self._strays.append(Problem("DR401", "", {"id": repr(edit.id[:200]), "hint": ""}))
+        elif self._arrivals.take(edit.step) and not self._is_held:
+            arrived = [edit.step]
+            while arrived and self._graph.is_drafting:  # who sees a step come may end the run
+                step = arrived.pop()
+                if self._let_in(step):
+                    arrived += self._arrivals.let_in(step.id)
+
+    def _let_in(self, step: Step) -> bool:
+        checked, problems = self._splicer.check(Patch(edits=(Add(step=step),)), "planner")
+        if checked is None:
+            place = f"steps[{self._arrivals.steps.index(step)}]"
+            self._faults += (replace(p, path=p.path.replace(_IN_PATCH, place)) for p in problems if not p.is_advice)
+            return False
+        self._splice(checked, "planner", "")
+        self.skip_in_vain((step.id,))
+        return True
+
+    def skip_in_vain(self, new: Iterable[str]) -> None:
+        """Skip those of the *new* steps at once that need one which has failed before they were written."""
+        nodes = self._graph.nodes
+        for before in {id_: nodes[id_] for step in new for id_ in nodes[step].plan.depends_on}.values():
+            if before.state.is_settled and before.state is not State.SUCCEEDED:
+                self._record.after_end(before)
+
+    # The whole --------------------------------------------------------------------------------------------
+
+    def _plan_of(self, said: object) -> tuple[Plan, bool]:
+        """Make one plan of what has come, at once or bit by bit; and say whether its author wants to be asked again."""
+        match said:
+            case Plan():
+                self._take_all(said.steps)
+                return said, False
+            case Patch():
+                self._take_all([edit.step for edit in said.edits if isinstance(edit, Add)])
+                # Unless the planner has streamed them, edits of other kinds have not been looked at.
+                others = [edit for edit in said.edits if not isinstance(edit, Add)]
+                if others and not self._strays:
+                    self._take(others[0])
+                facts: dict[str, Any] = {"output": said.output} if said.changes_output else {}
+                steps = tuple(self._arrivals.steps)
+                return Plan(steps=steps, goal=self._graph.goal, confidence=said.confidence, **facts), said.more
+            case None:
+                raise Over("failed", "the planner has none")
+            case _:
+                raise Over("failed", f"the planner's answer is no plan but a {type(said).__name__}")
+
+    def _take_all(self, steps: Any) -> None:
+        limit = self._policy.max_edits
+        if len(steps) > limit:  # of a stream that is too long, the rest was not looked at
+            raise Refused(Problem("DR108", "steps", {"count": str(len(steps)), "limit": str(limit)}))
+        for step in steps if not self._arrivals.steps else ():  # else they were streamed
+            self._take(Add(step=step))
+
+    def _check_whole(self, plan: Plan) -> None:
+        """Check the plan as one from a file would be; what each step was checked for alone, it has passed."""
+        known, inputs = self._graph.plan, decode(self._graph.inputs) or {}
+        found, _ = find_problems(
+            plan, known.toolbox, self._policy, inputs=inputs, executors=known.executors, secrets=known.secrets
+        )
+        problems = [problem for problem in found if not problem.is_advice] or self._faults
+        if problems or self._strays:
+            raise Refused(*problems, *self._strays)
+
+    async def _ask_person(self, plan: Plan) -> None:
+        """Ask about a plan that its author is not sure of, or that people want to see first."""
+        graph, policy = self._graph, self._policy
+        wanted, why = policy.approve_patches, ""
+        if is_doubtful(plan, policy):
+            given = f"its planner gives it a confidence of {plan.confidence:g}"
+            why = f"{given}, and at least {policy.min_confidence:g} is wanted"
+        elif wanted == "always" or (wanted == "effects" and has_effects(graph, plan.steps)):
+            why = "the policy wants a person to agree to plans" + (" that have effects" if wanted == "effects" else "")
+        if not why or self._is_plan_only or not self._is_wanted:
+            return
+        answer = await self._people.ask_for_patch(f"May this plan run? {why[0].upper()}{why[1:]}.", lines_of(plan))
+        if answer is None:
+            raise Over("denied", f"nobody was there to agree to it: {why}", Status.WAITING)
+        if answer.choice != "approve":
+            note = f": {shorten(answer.note)}" if answer.note else ""
+            raise Over("denied", f"a person did not agree to the plan{note}")
+
+    def _rest_of(self, plan: Plan) -> CheckedPatch | None:
+        """What was kept back of it, and what the run answers, as it can come in now."""
+        facts: dict[str, Any] = {"output": plan.output} if plan.output is not None else {}
+        edits = tuple(Add(step=step) for step in plan.steps) if self._is_held else ()
+        if not edits and not facts:
+            return None
+        checked, problems = self._splicer.check(Patch(edits=edits, **facts), "planner")
+        if checked is None:
+            raise Refused(*(problem for problem in problems if not problem.is_advice))
+        return checked
+
+    def _refuse(self, request: Request, problems: tuple[Problem, ...]) -> Request:
+        """Let nothing start that has not started, and ask for a better plan, once."""
+        patch = Patch(edits=tuple(Add(step=step) for step in self._arrivals.steps))
+        reason = shorten("; ".join(map(str, problems)), 500)
+        self._record.end_draft("refused", reason, calls=request.calls, problems=problems)
+        request.refused.append(Refusal(patch, problems))
+        request.tries -= 1
+        request.calls = 0  # these are on record
+        self._record.want_plan(TriggerKind.GOAL_GIVEN, "the plan is refused")
+        request.triggers = (self._graph.triggers[GOAL],)
+        return request
+
+
+def _tell(request: Request, brief: Callable[[Request], Brief]) -> Brief:
+    request.calls += 1
+    return brief(request)

@@ -1,0 +1,308 @@
+"""Calls of the planner: each is counted, charged and recorded; one that its model has failed is made again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextvars import Context
+from functools import partial
+from random import Random
+from typing import Any, Final
+
+import anyio
+from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint
+
+from dagrun.decide.recovery import retry_delay
+from dagrun.errors import CannotPlan, ModelError, OverCeiling, PlanRefused, Problem, shorten
+from dagrun.graph.ledger import Ledger
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.patches.plan_to_patch import patch_of
+from dagrun.model.event import PlannerCalled
+from dagrun.model.outcome import Status
+from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
+from dagrun.model.plan import Plan
+from dagrun.model.planner import Brief, Planner
+from dagrun.model.policy import Policy
+from dagrun.model.usage import METER
+from dagrun.runtime.host_calls import PluginFailed, call_plugin
+from dagrun.runtime.metering import RunMeter
+from dagrun.runtime.record.record import Record
+from dagrun.runtime.upcalls import Upcalls
+
+_EDITS: Final = (Add, Drop, Replace, Rewire)
+_ENDS: Final = {"person": Status.ESCALATED, "ceiling": Status.OVER_BUDGET}
+
+AnyEdit = Add | Drop | Replace | Rewire
+TakeEdit = Callable[[AnyEdit], None]
+
+
+class Over(Exception):
+    """A request is over without a patch.
+
+    Attributes:
+        result: One of those of `ReplanEnded`.
+        reason: In a sentence.
+        status: How the run ends, if it cannot go on without.
+    """
+
+    def __init__(self, result: str, reason: str, status: Status = Status.FAILED) -> None:
+        super().__init__(result, reason)
+        self.result = result
+        self.reason = reason
+        self.status = status
+
+
+class Refused(Exception):
+    """An answer is refused before there is a patch of it."""
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__(*problems)
+        self.problems = problems
+
+
+class PlannerCalls:
+    """Calls the planner of one run.
+
+    Args:
+        planner: Who is asked.
+        record: Keeps what came of each call.
+        ledger: Counts the calls, and what their models use.
+        policy: How long a call may take, and how often it is made.
+        context: The context variables that the planner starts from.
+        random: For the jitter of delays.
+        now: The clock of the loop.
+        up: Is told when something was charged.
+    """
+
+    def __init__(
+        self,
+        *,
+        planner: Planner,
+        record: Record,
+        ledger: Ledger,
+        policy: Policy,
+        context: Context,
+        random: Random,
+        now: Callable[[], float],
+        up: Upcalls,
+    ) -> None:
+        self._planner = planner
+        self._record = record
+        self._ledger = ledger
+        self._policy = policy
+        self._context = context
+        self._random = random
+        self._now = now
+        self._up = up
+        self._tasks: TaskGroup
+
+    def open(self, tasks: TaskGroup) -> None:
+        """Take what exists only inside the task group of the run."""
+        self._tasks = tasks
+
+    async def ask(self, tell: Callable[[], Brief], take: TakeEdit | None = None) -> object:
+        """Ask, and wait for the whole answer.
+
+        Args:
+            tell: Makes what the planner is told, for each call anew.
+            take: Called with each edit of a streamed answer as it comes.
+
+        Raises:
+            Over: There is no answer.
+            Refused: There is one, and it can be no patch.
+        """
+        attempt = 0
+        while True:
+            if not self._ledger.take_planner_call():
+                raise Over("stopped", self._ledger.why_no_planner(), Status.OVER_BUDGET)
+            attempt += 1
+            gathered = _Gathered(self._policy.max_edits, take, self._is_late())
+            try:
+                return await self._call(tell(), gathered)
+            except PluginFailed as error:
+                delay = self._judge_safely(error, gathered, attempt)
+            await anyio.sleep(delay)
+
+    def _is_late(self) -> Callable[[], bool]:
+        """Give what says whether the time of a call that begins now is over."""
+        end = self._now() + self._policy.planner_timeout
+        return lambda: self._now() >= end
+
+    async def _call(self, brief: Brief, gathered: _Gathered) -> object:
+        meter = RunMeter(self._ledger, self._record, self._up)
+        context = self._context.copy()
+        context.run(METER.set, meter)
+        began, fault = self._now(), "it was told to stop"
+        number = self._record.ask_planner()
+        self._record.deliver()
+        try:
+            said = await call_plugin(
+                partial(_answer, self._planner, brief, gathered),
+                tasks=self._tasks,
+                name="dagrun planner",
+                context=context,
+                seconds=self._policy.planner_timeout,
+                grace=self._policy.grace,
+                now=self._now,
+                is_alone=True,
+            )
+            fault = ""
+            return said
+        except PluginFailed as error:
+            fault = str(error)
+            raise
+        finally:
+            gathered.is_closed = True  # what a call that would not stop says later is heard by nobody
+            if self._record.ended_at is None:
+                seconds, record = self._now() - began, self._record
+                facts = (number, seconds, meter.tokens, meter.cost, fault)
+                record.emit(PlannerCalled(record.next_seq(), record.at(), *facts))
+                record.deliver()
+
+    def _judge_safely(self, error: PluginFailed, gathered: _Gathered, attempt: int) -> float:
+        try:
+            return self._judge(error, gathered, attempt)
+        except (Over, Refused):
+            raise
+        except Exception as fault:  # what a planner raises is an object of its own making
+            raise Over("failed", f"the planner gave no answer: {error}") from fault
+
+    def _judge(self, error: PluginFailed, gathered: _Gathered, attempt: int) -> float:
+        """Say after how many seconds the planner is asked the same again.
+
+        Raises:
+            Over: Never.
+            Refused: What it has said already makes that no answer but half of one.
+        """
+        cause = _meaning_of(error.__cause__)
+        match cause:
+            case PlanRefused():
+                found = [p for p in cause.problems if not p.is_advice]
+                raise Refused(*found or [Problem("DR420", "", {"reason": shorten(str(error))})]) from cause
+            case CannotPlan():
+                reason = f"the planner cannot: {shorten(cause.reason, 500)}"
+                raise Over("failed", reason, _ENDS.get(cause.kind, Status.FAILED)) from cause
+            case OverCeiling():
+                raise Over("stopped", shorten(str(cause), 500), Status.OVER_BUDGET) from cause
+        if gathered.has_taken:
+            raise Refused(Problem("DR421", "", {"reason": shorten(str(error))})) from error
+        rule = self._policy.retry
+        if isinstance(cause, ModelError) and cause.is_transient and attempt < rule.max_attempts:
+            return retry_delay(rule, attempt, self._random.random(), cause.retry_after)
+        raise Over("failed", f"the planner gave no answer: {error}") from error
+
+
+class _Gathered:
+    """A streamed answer, as far as it has come.
+
+    Args:
+        max_edits: How many of them are looked at; one more is refused by the check.
+        take: Called with each edit.
+        is_late: Says whether it was told to stop, because its time is over.
+
+    Attributes:
+        has_taken: Whether anything was handed on.
+        is_closed: Whether nothing more counts.
+    """
+
+    def __init__(self, max_edits: int, take: TakeEdit | None, is_late: Callable[[], bool]) -> None:
+        self.has_taken = False
+        self.is_closed = False
+        self._is_late = is_late
+        self._max_edits = max_edits
+        self._take = take
+        self._edits: list[AnyEdit] = []
+        self._facts: dict[str, Any] = {}
+
+    def add(self, item: object) -> bool:
+        """Take one thing that the planner has yielded; say whether it may go on."""
+        if self.is_closed or self._is_late():
+            return False
+        if isinstance(item, Patch):
+            self._facts |= {name: getattr(item, name) for name in item.model_fields_set - {"edits"}}
+            edits: tuple[AnyEdit, ...] = tuple(item.edits)
+        elif isinstance(item, _EDITS):
+            edits = (item,)
+        else:
+            raise TypeError(f"the planner streams edits, not a {type(item).__name__}")
+        for edit in edits:
+            self._edits.append(edit)
+            if len(self._edits) > self._max_edits:
+                return False
+            if self._take is not None:
+                self.has_taken = True
+                self._take(edit)
+        return True
+
+    def patch(self) -> Patch:
+        """All of it."""
+        return Patch(edits=tuple(self._edits), **self._facts)
+
+
+async def _answer(planner: Planner, brief: Brief, gathered: _Gathered) -> object:
+    said: Any = planner.revise(brief)
+    if not hasattr(said, "__aiter__"):
+        return await said
+    try:
+        async for item in said:
+            if not gathered.add(item):
+                break
+            await checkpoint()  # what may start now starts, whatever the planner does next
+    finally:
+        if hasattr(said, "aclose"):
+            await said.aclose()  # a generator that is not at its end would be closed by nobody
+    return gathered.patch()
+
+
+def _meaning_of(error: BaseException | None) -> BaseException | None:
+    """The error that decides, of several that came at once: of models that were asked side by side, say."""
+    leaves = list(_leaves(error))
+    models = [leaf for leaf in leaves if isinstance(leaf, ModelError) and leaf.is_transient]
+    if len(models) == len(leaves) and models:
+        return max(models, key=lambda leaf: leaf.retry_after or 0.0)
+    alone = leaves[0] if len(leaves) == 1 else error
+    return next((leaf for leaf in leaves if isinstance(leaf, PlanRefused | CannotPlan | OverCeiling)), alone)
+
+
+def _leaves(error: BaseException | None) -> Iterator[BaseException | None]:
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _leaves(one)
+    else:
+        yield error
+
+
+def patch_from(said: object, brief: Brief, known: frozenset[str], graph: LiveGraph) -> Patch:
+    """Make a patch of what a planner has answered.
+
+    Args:
+        said: The answer.
+        brief: What it answers.
+        known: The ids of the steps that had succeeded when the planner was told.
+        graph: The plan as it stands now.
+
+    Raises:
+        Over: There is nothing to be changed, or no plan to be had.
+        Refused: It cannot be a patch.
+    """
+    match said:
+        case None if brief.is_first:
+            raise Over("failed", "the planner has none")
+        case None:
+            raise Over("unchanged", "the planner leaves the plan as it is")
+        case Patch(edits=(), more=False) if brief.is_next and not said.changes_output:
+            raise Over("unchanged", said.reason or "the planner has nothing to add")
+        case Plan():
+            count, limit = len(said.steps), graph.plan.policy.max_edits
+            if count > limit + len(graph.nodes):
+                raise Refused(Problem("DR409", "steps", {"count": str(count), "limit": str(limit)}))
+            if brief.is_first and not said.steps:  # nothing is changed by that, and there still is no plan
+                raise Refused(Problem("DR111", "steps"))
+            patch = patch_of(graph, said, brief.revision, known)
+            if not patch.edits and not patch.changes_output:
+                raise Over("unchanged", "the planner's plan is the one that is carried out already")
+            return patch
+        case Patch():
+            return said if said.base is not None else said.model_copy(update={"base": brief.revision})
+        case _:
+            raise Over("failed", f"the planner's answer is no patch but a {type(said).__name__}")

@@ -1,0 +1,359 @@
+"""The record of a run: the one owner of its state, which changes in synchronous methods of this class only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, Final
+
+from dagrun.decide.recovery import Situation, decide
+from dagrun.decide.replanning import fingerprint_of
+from dagrun.decide.run_status import Ended, Tally
+from dagrun.errors import Problem, ValueRefused
+from dagrun.graph.changes import GOAL
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.graph.patches.apply_patch import CheckedPatch
+from dagrun.graph.patches.check_patch import Origin
+from dagrun.model import event as events
+from dagrun.model.event import (
+    AttemptEnded,
+    AttemptStarted,
+    Event,
+    ModelCharged,
+    ModelReserved,
+    PlannerAsked,
+    StepExpanded,
+    StepSettled,
+)
+from dagrun.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery, State, Status, TriggerKind
+from dagrun.model.plan import RetryRule
+from dagrun.model.planner import Trigger
+from dagrun.model.question import Answer, Question
+from dagrun.model.value import Stored, encode, join
+from dagrun.runtime.record.event_log import EventLog
+from dagrun.runtime.record.portions import LastLook, Skips
+from dagrun.runtime.upcalls import Upcalls
+
+_SUCCEEDED: Final = State.SUCCEEDED
+_NO_RETRY: Final = RetryRule(max_attempts=1)
+
+
+class Record(EventLog):
+    """Makes every change of a run an event, and does at once what follows from it.
+
+    Args:
+        graph: The state; nobody else changes it.
+        now: The clock of the loop.
+        up: Ends the run, if the end of a step does; tells people and the planner what is for them.
+        keep: As for `EventLog`, like what follows.
+
+    Attributes:
+        replan_on: What the planner may be asked about; nothing if there is none.
+        skips: Skips what can no longer run.
+        last_look: Finds out how the steps have ended, once all have.
+        behind: Gets each step whose end blocks others, where a sweep skips those; `None` if *skips* does.
+    """
+
+    def __init__(
+        self,
+        graph: LiveGraph,
+        now: Callable[[], float],
+        up: Upcalls,
+        keep: Callable[[Event], object] | None = None,
+        flush: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__(graph, now, keep, flush)
+        self.replan_on: Collection[TriggerKind] = ()
+        self.skips = Skips(graph, up)
+        self.last_look = LastLook(up)
+        self.behind: list[Node] | None = None
+        self._up = up
+
+    def unsuccessful(self) -> Tally | None:
+        """How the steps have ended that did not succeed; `None` if that is found out in later turns of the loop."""
+        return self.last_look.found(self._count_unsuccessful, lambda: self._seq)
+
+    def _count_unsuccessful(self, tally: Tally) -> Iterator[None]:
+        """Count the steps of the plan that have ended otherwise than well, and those that left it with a doubt.
+
+        Of a run that is ended early, only what is in doubt: that says how it ends, and nothing else has more weight.
+        Yields after each step that was looked at.
+        """
+        is_stopped = self.graph.stopping is not None
+        is_all_known = self.graph.all_well or (is_stopped and self.graph.all_known)
+        if is_all_known and not self.graph.revisions:
+            tally.planned = len(self.graph.plan.steps)
+            return  # found out without a look at every step
+        for node in self.graph.nodes.values():
+            tally.planned += node.parent is None and not node.is_gone
+            state = node.state
+            is_of_interest = state is State.UNKNOWN if is_stopped else state is not _SUCCEEDED
+            if is_of_interest and (self._is_in_doubt(node) if node.is_gone else node.parent is None):
+                tally.add(Ended(node.id, state, node.reason, node.is_tolerated, node.plan.step.optional))
+            yield
+
+    def _is_in_doubt(self, node: Node) -> bool:
+        """Whether nobody knows what a step that left the plan has done: a substitute that succeeded has settled it."""
+        if node.state is not State.UNKNOWN or (node.parent is not None and node.parent.state is State.UNKNOWN):
+            return False  # what is in doubt about an element is told of its for_each
+        at: Node | None = node
+        while at is not None:
+            substitute = at.extra.substitute if at.extra is not None else ""
+            at = self.graph.nodes[substitute] if substitute else at.parent
+            if substitute and at is not None and at.state is _SUCCEEDED:
+                return False
+        return True
+
+    # Attempts ---------------------------------------------------------------------------------------------
+
+    def start_attempt(self, node: Node, tool: str) -> None:
+        """Note that a call of *tool* begins."""
+        self._seq = seq = self._seq + 1
+        number = 1 if node.latest is None else len(node.attempts) + 1
+        self._take(AttemptStarted(seq, self._now() - self.zero, node.id, number, tool), node)
+
+    def end_attempt(self, node: Node, state: State, outcome: Outcome, decision: Decision) -> None:
+        """Note how the last attempt of *node* has ended, what was decided about that, and where it puts the step."""
+        self._seq = seq = self._seq + 1
+        facts = (node.id, len(node.earlier) + 1, state, outcome, decision)
+        event = AttemptEnded(seq, self._now() - self.zero, *facts)
+        if outcome.failure is None and not outcome.surprise:
+            self._take(event, node)
+        else:
+            self.emit(event, node)
+
+    # Steps ------------------------------------------------------------------------------------------------
+
+    def reopen(self, steps: Iterable[str], reason: str) -> None:
+        """Note that steps which had settled are open again."""
+        self.emit(events.RunReopened(self.next_seq(), self.at(), tuple(steps), reason))
+
+    def settle(self, node: Node, state: State, reason: str, **facts: Any) -> None:
+        """End a step that is not running; *facts* are further fields of the event."""
+        if state is not _SUCCEEDED and node.is_in_doubt:
+            state = State.UNKNOWN  # it was about to repeat a call that may have gone through
+        self.emit(StepSettled(self.next_seq(), self.at(), node.id, state, reason, **facts), node)
+        self.after_end(node)
+        if state is _SUCCEEDED and node.pauses_after:
+            self._up.hold_at_pause(node)
+
+    def fail_unstarted(self, node: Node, failure: Failure, state: State = State.FAILED) -> None:
+        """End a step that will not be called again, as its on_failure says; else in *state*."""
+        outcome = Outcome(state, None, failure)
+        situation = Situation(
+            effect=node.tool.effect,
+            attempt=max(1, len(node.attempts)),
+            rule=_NO_RETRY,
+            on_failure=node.plan.step.on_failure,
+            replan_on=() if node.is_gone else self.replan_on,
+            last_resort="skip" if node.plan.step.optional else self.graph.plan.policy.last_resort,
+            in_doubt=node.is_in_doubt,
+        )
+        decision = decide(outcome, situation)
+        match decision.recovery:
+            case Recovery.DEFAULT:
+                value = encode(node.plan.step.default)
+                self.settle(node, _SUCCEEDED, failure.message, value=value, is_default=True, failure=failure)
+            case Recovery.REPLAN:
+                self.settle(node, state, failure.message, failure=failure, asks_planner=True)
+                self.request_replan(node, decision, failure)
+            case recovery:
+                tolerated = recovery is Recovery.SKIP
+                self.settle(node, state, failure.message, is_tolerated=tolerated, failure=failure)
+                self.follow(node, decision)
+
+    def follow(self, node: Node, decision: Decision) -> None:
+        """End the run, if that is what was decided about a step."""
+        if decision.recovery is Recovery.STOP:
+            self._up.stop(Status.FAILED, f"{node.id} failed, and its on_failure is stop")
+        elif decision.recovery is Recovery.ESCALATE:
+            self._up.stop(Status.ESCALATED, f"{node.id} {node.state}: {node.reason}")
+
+    def after_end(self, node: Node) -> None:
+        """Skip what can no longer run, and settle the for_each that *node* was the last element of."""
+        if self.graph.questions:
+            self.void(node)
+        if node.id in self.graph.kept:
+            return  # what comes of it is decided later
+        if node.state is not _SUCCEEDED and self.behind is not None:
+            self.behind.append(node)
+        elif node.state is not _SUCCEEDED:
+            self.skips.take(self.skipping(node))
+        self._join(node.parent)
+
+    def skipping(self, cause: Node) -> Iterator[None]:
+        """Skip all that can no longer run because of how *cause* has ended; yields after each that was looked at."""
+        behind = [cause]
+        while behind:
+            before = behind.pop()
+            for node in before.successors:
+                if node.state is State.BLOCKED and self.graph.blocks(before, node):
+                    reason = f"{cause.id} {cause.state}" + ("" if before is cause else f", so {before.id} was skipped")
+                    facts = (node.id, State.SKIPPED, reason, cause.id, before.is_tolerated)
+                    self.emit(StepSettled(self.next_seq(), self.at(), *facts), node)
+                    behind.append(node)
+                    self._join(node.parent)  # a substitute for an element may wait for other steps
+                yield
+
+    # Changes of the plan ----------------------------------------------------------------------------------
+
+    def splice(self, checked: CheckedPatch, origin: Origin, reason: str) -> None:
+        """Apply a patch; what it takes out while it runs is stopped by the caller."""
+        graph = self.graph
+        number = graph.revision + 1
+        facts = (number, origin, reason, checked.edits, checked.consequence)
+        output = (checked.changes_output, checked.written_output if checked.changes_output else None)
+        self.emit(events.Spliced(self.next_seq(), self.at(), *facts, *output, checked))
+        for id_ in (*checked.leaving, *checked.consequence.rewired):
+            for part in (graph.nodes[id_], *(graph.nodes[id_].children or ())) if graph.questions else ():
+                self.void(part)
+        for id_ in checked.leaving:
+            self._join(graph.nodes[id_].parent)
+
+    def refuse_patch(self, origin: Origin, problems: tuple[Problem, ...]) -> None:
+        """Keep that a patch was refused."""
+        self.emit(events.PatchRefused(self.next_seq(), self.at(), origin, problems))
+
+    def change_goal(self, goal: str) -> None:
+        """Take a new goal; nothing starts until there is a plan for it."""
+        self.skips.skip_rest()
+        self.emit(events.GoalChanged(self.next_seq(), self.at(), goal))
+        self._trigger(Trigger(TriggerKind.GOAL_CHANGED, GOAL, f"the goal is now: {goal}"))
+
+    def request_replan(self, node: Node, decision: Decision, failure: Failure | None, call: bytes = b"") -> None:
+        """Note a reason to ask the planner: how *node* ended."""
+        assert decision.trigger is not None
+        kind, error = (failure.kind, failure.error) if failure is not None else (None, "")
+        reason = failure.message if failure is not None else decision.reason
+        # Once or twice makes no difference; without a call, what was written is what can be compared.
+        why = TriggerKind.FAILED if decision.trigger is TriggerKind.FAILED_TWICE else decision.trigger
+        step = node.plan.step
+        what = call or (step.args, step.for_each, step.when)
+        print_ = fingerprint_of(why, node.root, node.tool.name, what, kind, error)
+        self._trigger(Trigger(decision.trigger, node.id, reason, error, kind, print_))
+
+    def _trigger(self, trigger: Trigger) -> None:
+        self.skips.skip_rest()
+        self.emit(events.ReplanRequested(self.next_seq(), self.at(), trigger))
+        self._up.wake_planner()
+
+    def start_draft(self, *, is_held: bool) -> None:
+        """Note that the planner writes the first plan."""
+        self.emit(events.DraftStarted(self.next_seq(), self.at(), self.graph.goal, is_held))
+
+    def end_draft(self, result: str, reason: str, **facts: Any) -> None:
+        """Note that the planner has ended it."""
+        self.emit(events.DraftEnded(self.next_seq(), self.at(), result, reason, **facts))
+
+    def want_plan(self, kind: TriggerKind, reason: str) -> None:
+        """Note that the run needs a plan, or more of one."""
+        self._trigger(Trigger(kind, GOAL, reason))
+
+    def start_stopping(self, status: Status, reason: str) -> None:
+        """Note that the run is being ended early."""
+        self.emit(events.RunStopping(self.next_seq(), self.at(), status, reason))
+
+    def start_replan(self, steps: tuple[str, ...]) -> None:
+        """Note that the planner is asked."""
+        self.emit(events.ReplanStarted(self.next_seq(), self.at(), self.graph.replans + 1, steps))
+
+    def end_replan(self, number: int, result: str, reason: str, steps: Iterable[str], **facts: Any) -> None:
+        """Note that a request is over: what it was about goes on, or is skipped."""
+        over = tuple(steps)
+        if GOAL in over and result not in ("applied", "unchanged"):
+            self._skip_unstarted(f"there is no plan for the goal: {reason}")
+        self.emit(events.ReplanEnded(self.next_seq(), self.at(), number, result, reason, over, **facts))
+        for id_ in over:
+            if id_ != GOAL:
+                self.after_end(self.graph.nodes[id_])
+
+    def _skip_unstarted(self, reason: str) -> None:
+        for node in list(self.graph.nodes.values()):
+            if not node.state.is_settled and not node.has_started:
+                self.settle(node, State.SKIPPED, reason)
+
+    # Planners and models ----------------------------------------------------------------------------------
+
+    def ask_planner(self) -> int:
+        """Note that the planner is called; give the number of the call."""
+        number = self.graph.planner_calls + 1
+        self.emit(PlannerAsked(self.next_seq(), self.at(), number))
+        return number
+
+    def reserve_model(self, who: str, tokens: int | None, cost: float | None) -> int:
+        """Note that a model is about to be called; give the number of the call."""
+        number = len(self.graph.model_calls) + 1
+        self.emit(ModelReserved(self.next_seq(), self.at(), number, who, tokens, cost))
+        self.deliver()
+        return number
+
+    def charge_model(self, number: int, tokens: int | None, cost: float | None) -> None:
+        """Note what such a call has used, unless the run has ended meanwhile."""
+        if self.ended_at is None and self.graph.model_calls[number][1] is None:
+            self.emit(ModelCharged(self.next_seq(), self.at(), number, tokens, cost))
+
+    # People -----------------------------------------------------------------------------------------------
+
+    def ask(self, question: Question) -> None:
+        """Open a question."""
+        self.skips.skip_rest()
+        self.emit(events.QuestionAsked(self.next_seq(), self.at(), question))
+
+    def answer(self, question: Question, answer: Answer | None, state: State | None = None, reason: str = "") -> None:
+        """Close a question; *state* is that of its step from now on."""
+        facts = (question.id, question.step, answer, state, reason)
+        self.emit(events.QuestionAnswered(self.next_seq(), self.at(), *facts))
+
+    def deny_dependents(self, node: Node, reason: str) -> None:
+        """Skip what waits for a step that has succeeded, because a person said so."""
+        for after in list(node.successors):
+            if after.state is State.BLOCKED:
+                self.settle(after, State.SKIPPED, reason, cause=node.id)
+
+    def void(self, node: Node) -> None:
+        """Close the questions about a step: it has ended, or is another one now."""
+        for question in [q for q in self.graph.questions.values() if q.step == node.id]:
+            self.answer(question, None, reason="nobody needs to answer any more")
+            self._up.forget(question.id)
+
+    # for_each ---------------------------------------------------------------------------------------------
+
+    def expand(self, node: Node, items: list[Stored]) -> None:
+        """Give a for_each its elements."""
+        self.emit(StepExpanded(self.next_seq(), self.at(), node.id, tuple(items)))
+        if not items:
+            self.join_elements(node)
+
+    def _join(self, parent: Node | None) -> None:
+        """End the for_each of an element that has ended, if it was the last."""
+        if parent is None or parent.missing or parent.state.is_settled:
+            return
+        if not any(child.id in self.graph.kept for child in parent.children or ()):
+            self.join_elements(parent)
+
+    def join_elements(self, parent: Node) -> None:
+        """End a for_each whose elements have all settled."""
+        children = parent.children or []
+        bad = [child for child in children if child.state is not _SUCCEEDED]
+        if parent.is_gone:
+            state = State.UNKNOWN if any(child.state is State.UNKNOWN for child in bad) else State.SUPERSEDED
+            self.settle(parent, state, "a later revision of the plan does without it", is_tolerated=True)
+            return
+        worst = next((child for child in bad if not child.is_tolerated), None)
+        errors = tuple((child.index, f"{child.state}: {child.reason}") for child in bad)
+        if worst is None:
+            self._join_values(parent, children, errors)
+            return
+        state = State.UNKNOWN if any(child.state is State.UNKNOWN for child in bad) else worst.state
+        count = f"{len(bad)} of {len(children)} elements did not succeed"
+        reason = f"{count}; [{worst.index}] {worst.state}: {worst.reason}"
+        self.settle(parent, state, reason, cause=worst.id, errors=errors)
+
+    def _join_values(self, parent: Node, children: list[Node], errors: tuple[tuple[int, str], ...]) -> None:
+        try:
+            value = join([child.value if child.state is _SUCCEEDED else None for child in children])
+        except ValueRefused as error:
+            self.fail_unstarted(parent, Failure(ErrorKind.BAD_OUTPUT, str(error)))
+            return
+        reason = f"{len(errors)} of {len(children)} elements were skipped" if errors else ""
+        self.settle(parent, _SUCCEEDED, reason, value=value, errors=errors)

@@ -1,0 +1,105 @@
+"""Writing a run down: what the runtime wants of a journal, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from functools import partial
+
+from dagrun.errors import JournalFailed, ValueRefused
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.model.codec.event_codec import encode
+from dagrun.model.event import AttemptEnded, Event, QuestionAnswered, QuestionAsked, Reviewed, StepSettled
+from dagrun.model.journal import Tape
+from dagrun.model.redaction.redactor import written
+from dagrun.model.secrets.secret import NO_SECRETS, Secrets
+from dagrun.model.value import Stored, Unavailable
+from dagrun.runtime.upcalls import Upcalls
+
+_KEPT_OUT = Unavailable("the policy keeps it out of the record")
+
+
+def for_record(event: Event, graph: LiveGraph, tools: Collection[str]) -> Event:
+    """Give *event* as it may be recorded.
+
+    Args:
+        event: It has been applied to the graph.
+        graph: The state.
+        tools: The tools whose outputs are kept out.
+    """
+    match event:
+        case AttemptEnded() | Reviewed() if _gives(graph.nodes[event.step], tools):
+            return replace(event, outcome=replace(event.outcome, value=_hidden(event.outcome.value)))
+        case StepSettled() if _gives(graph.nodes[event.step], tools):
+            return replace(event, value=_hidden(event.value))
+        case QuestionAsked(question=question) if _shows(graph, question.step, tools):
+            return replace(event, question=replace(question, arguments=_hidden(question.arguments)))
+        case QuestionAnswered(answer=answer) if answer and event.step and _gives(graph.nodes[event.step], tools):
+            return replace(event, answer=replace(answer, value=None))
+        case _:
+            return event
+
+
+def _hidden(value: Stored) -> Stored:
+    return None if value is None else _KEPT_OUT
+
+
+def _gives(node: Node, tools: Collection[str]) -> bool:
+    """Whether what a step gives is kept out."""
+    return node.plan.tool.name in tools or (node.plan.fallback is not None and node.plan.fallback.name in tools)
+
+
+def _shows(graph: LiveGraph, step: str, tools: Collection[str]) -> bool:
+    """Whether a question shows what is kept out: the arguments of a step, what it gave, or the answer of the run."""
+    if not step:
+        return any(_gives(node, tools) for node in graph.nodes.values())
+    node = graph.nodes[step]
+    return _gives(node, tools) or any(_gives(graph.nodes[id_], tools) for id_ in node.plan.value_sources)
+
+
+class Writer:
+    """Writes the events of one run onto its tape.
+
+    Args:
+        tape: Of the run.
+        graph: The state that the events have changed.
+        up: Is told when an event cannot be written, because it holds what no JSON can say, or because the one before it
+            is missing.
+        secrets: Those of the host: none of them is written.
+
+    Attributes:
+        tape: The same.
+    """
+
+    def __init__(self, tape: Tape, graph: LiveGraph, up: Upcalls, secrets: Secrets = NO_SECRETS) -> None:
+        self._graph = graph
+        self._unrecorded = frozenset(graph.plan.policy.unrecorded)
+        self._is_over = False
+        self._last: int | None = None
+        self.tape = tape
+        self._up = up
+        self.flush: Callable[[], None] = tape.flush
+        self._append = tape.append
+        self._text_of = partial(written, secrets=secrets) if secrets.are_hidden else encode
+
+    def keep(self, event: Event) -> None:
+        """Write *event* down; its number is that of its record."""
+        if self._is_over:
+            return  # a record with a hole in it would be a damaged one
+        if self._last is not None and event.seq != self._last + 1:
+            self._give_up(f"a change before {type(event).__name__} {event.seq} was cut off by an error")
+            return
+        self._last = event.seq
+        if self._unrecorded:
+            event = for_record(event, self._graph, self._unrecorded)
+        try:
+            text = self._text_of(event)
+        except ValueRefused as error:
+            self._give_up(f"{type(event).__name__} {event.seq} cannot be written: {error}")
+        else:
+            self._append(text)
+
+    def _give_up(self, reason: str) -> None:
+        self._is_over = True
+        self._up.failed(JournalFailed(reason))

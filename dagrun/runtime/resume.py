@@ -1,0 +1,234 @@
+"""Going on with a run: what a crash has cut off is made up for, and what was going on begins again.
+
+The state is the fold of the records, and they may break off anywhere: between the end of a step and what follows from
+it, say. So everything that follows from the state is done once more, each in a way that changes nothing where it had
+been done already. Nothing here remembers what the process before had in mind.
+"""
+
+from __future__ import annotations
+
+from anyio.abc import TaskGroup
+
+from dagrun.graph.changes import GOAL
+from dagrun.graph.frontier import Frontier
+from dagrun.graph.ledger import Ledger
+from dagrun.graph.live_graph import PAUSE, REPLAN, LiveGraph
+from dagrun.graph.node import Node
+from dagrun.graph.released_outputs import drop_values
+from dagrun.graph.reopen import lost, restore
+from dagrun.model.outcome import Recovery, State, Status, TriggerKind
+from dagrun.model.question import Asked, Question
+from dagrun.model.value import Unavailable
+from dagrun.runtime.deadlines import Alarms
+from dagrun.runtime.people.people import People
+from dagrun.runtime.planning.coordinator import Coordinator
+from dagrun.runtime.record.record import Record
+from dagrun.runtime.steps.accounts import Accounts
+from dagrun.runtime.steps.scheduler import Scheduler
+
+_DELAYED = (Recovery.RETRY, Recovery.FALL_BACK)
+
+
+class Resumption:
+    """Puts the parts of one run where its record says that they were.
+
+    Args:
+        graph: The state, as it was folded.
+        record: Makes the changes.
+        frontier: Gets what is ready.
+        scheduler: Ends what was cut off, and goes on with reviews.
+        people: Gets the open questions.
+        accounts: Drops what is optional, if a ceiling was near.
+        ledger: Gets what was spent.
+        coordinator: Gets the open requests; `None` if there is no planner.
+        alarms: Ring when a back-off is over.
+        tasks: The task group of the run.
+        was_over: Whether it had ended, and is open again: how a step ended then does not end it once more.
+    """
+
+    def __init__(
+        self,
+        *,
+        graph: LiveGraph,
+        record: Record,
+        frontier: Frontier,
+        scheduler: Scheduler,
+        people: People,
+        accounts: Accounts,
+        ledger: Ledger,
+        coordinator: Coordinator | None,
+        alarms: Alarms,
+        tasks: TaskGroup,
+        was_over: bool = False,
+    ) -> None:
+        self._was_over = was_over
+        self._graph = graph
+        self._record = record
+        self._frontier = frontier
+        self._scheduler = scheduler
+        self._people = people
+        self._accounts = accounts
+        self._ledger = ledger
+        self._coordinator = coordinator
+        self._alarms = alarms
+        self._tasks = tasks
+
+    def go_on(self) -> None:
+        """Do all of it, then let go of what is not needed for that any more."""
+        self._make_up()
+        drop_values(self._graph)
+
+    def _make_up(self) -> None:
+        """Do all of it; the order matters, as each part builds on what the one before has put right."""
+        graph, nodes = self._graph, list(self._graph.nodes.values())
+        restore(self._ledger, graph)
+        if graph.stopping is not None:
+            self._end_run(*graph.stopping)
+            return
+        self._close_void_questions()
+        asked = list(graph.questions.values())
+        for node in nodes:  # all of them, before anything follows from one: that may end the run
+            if node.is_in_flight:
+                self._scheduler.end_interrupted(node)
+        # Asked anew: what follows from such an end may not be in its place yet; see `fans`.
+        self._line_up([node for node in graph.nodes.values() if node.state is State.READY])
+        self._get_lost_outputs()
+        for node in nodes:
+            if graph.stopping is None:
+                self._follow_up(node)
+        if graph.stopping is None:
+            self._begin_again(nodes, asked)
+
+    def _begin_again(self, nodes: list[Node], asked: list[Question]) -> None:
+        """Let critics, people and the planner go on with what they were at."""
+        for node in nodes:
+            if node.is_under_review:
+                self._tasks.start_soon(self._scheduler.review_again(node), name="dagrun review")
+        if self._graph.saving is not None:
+            self._accounts.drop_optional()
+        for question in asked:  # those of just now are being asked already
+            if question.id in self._graph.questions:
+                self._people.take_up(question)
+        self._go_on_planning()
+
+    def _line_up(self, ready: list[Node]) -> None:
+        self._frontier.refill([node for node in ready if self._delay(node) <= 0])
+        for node in ready:
+            if self._delay(node) > 0:
+                self._scheduler.endings.try_again(node, self._delay(node))
+
+    def _delay(self, node: Node) -> float:
+        """Seconds until a step may be tried again."""
+        last = node.attempts[-1] if node.attempts else None
+        if last is None or last.ended is None or last.decision is None or last.decision.recovery not in _DELAYED:
+            return 0.0
+        return last.ended + last.decision.delay - self._record.at()
+
+    def _end_run(self, status: Status, reason: str) -> None:
+        """The run was being ended early: go on with that."""
+        graph, record = self._graph, self._record
+        self._close_void_questions()
+        nodes = list(graph.nodes.values())
+        for node in nodes:
+            if node.is_in_flight or node.is_under_review:
+                self._scheduler.end_interrupted(node, reason)
+        unasked = tuple(id_ for id_, why in graph.kept.items() if REPLAN in why and id_ not in graph.triggers)
+        if unasked:
+            record.end_replan(0, "stopped", reason, unasked)
+        for node in nodes:  # a crash may have cut off what followed from their ends
+            if not node.state.is_settled:
+                self._join(node)
+            elif node.id not in graph.kept:
+                record.after_end(node)
+        self._scheduler.end_early(reason)
+
+    def _close_void_questions(self) -> None:
+        """Close what nobody waits for any more: tools and planners ask anew."""
+        for question in list(self._graph.questions.values()):
+            node = self._graph.nodes[question.step] if question.step else None
+            if node is None and question.kind is Asked.PATCH:
+                self._record.answer(question, None, reason="it is asked about anew")
+            elif node is not None and type(question.arguments) is Unavailable and not node.state.is_settled:
+                reason = "it is asked anew: what it shows is not in the record"
+                self._record.answer(question, None, None if node.attempts else State.READY, reason)
+            elif node is not None and (node.is_in_flight or node.is_gone or self._is_past(node, question.kind)):
+                self._record.answer(question, None, reason="nobody needs to answer any more")
+
+    @staticmethod
+    def _is_past(node: Node, kind: Asked) -> bool:
+        return node.state.is_settled and kind is not Asked.PAUSE
+
+    def _get_lost_outputs(self) -> None:
+        """Call those once more whose output is needed and not in the record, if they only look."""
+        again, hopeless = lost(self._graph)
+        if again:
+            self._record.reopen(again, "what they gave is needed, and not in the record")
+        for id_, source in hopeless:
+            node = self._graph.nodes[id_]
+            if not node.state.is_settled:
+                self._record.settle(node, State.SKIPPED, f"what {source} gave is not in the record", cause=source)
+
+    # What follows from how a step ended -------------------------------------------------------------------
+
+    def _follow_up(self, node: Node) -> None:
+        """Do once more what follows from where a step stands."""
+        if node.state is State.HELD:
+            if not self._is_asked_about(node):
+                self._ask_again(node)
+        elif node.state.is_settled:
+            self._follow_end(node)
+        else:
+            self._join(node)
+
+    def _join(self, node: Node) -> None:
+        """End a for_each whose elements have all ended."""
+        kept = self._graph.kept
+        if node.children is not None and not node.missing and not any(child.id in kept for child in node.children):
+            self._record.join_elements(node)
+
+    def _is_asked_about(self, node: Node) -> bool:
+        return any(question.step == node.id for question in self._graph.questions.values())
+
+    def _ask_again(self, node: Node) -> None:
+        outcome = node.attempts[-1].outcome
+        assert outcome is not None  # what is held before its first attempt has been released
+        self._people.hold_after(node, outcome)
+
+    def _follow_end(self, node: Node) -> None:
+        why = self._graph.kept.get(node.id, set())
+        if REPLAN in why and node.id not in self._graph.triggers:
+            self._request_replan(node)
+        if PAUSE in why and not self._is_asked_about(node):
+            self._people.hold_at_pause(node)
+        if not why:
+            self._record.after_end(node)
+        decision = node.attempts[-1].decision if node.attempts and node.ended is None else None
+        if decision is not None and not self._was_over:
+            self._record.follow(node, decision)
+
+    def _request_replan(self, node: Node) -> None:
+        if self._coordinator is None:  # there is no planner any more
+            self._record.end_replan(0, "stopped", "the run has gone on without a planner", (node.id,))
+            return
+        self._scheduler.endings.request_replan(node)
+
+    # Planning ---------------------------------------------------------------------------------------------
+
+    def _go_on_planning(self) -> None:
+        graph, record = self._graph, self._record
+        if graph.is_drafting:
+            reason = "the process has ended while the plan was written"
+            record.end_draft("refused", reason)
+        result, reason = graph.draft_end
+        if result in ("failed", "denied") and not graph.has_plan:
+            self._scheduler.stop(Status.FAILED, f"there is no plan: {reason}")
+        elif result and not graph.has_plan and GOAL not in graph.triggers:
+            record.want_plan(TriggerKind.GOAL_GIVEN, "the plan is refused")
+        elif graph.is_frozen and GOAL not in graph.triggers:
+            record.want_plan(TriggerKind.GOAL_CHANGED, f"the goal is now: {graph.goal}")
+        if not graph.triggers:
+            return
+        if self._coordinator is None:
+            record.end_replan(graph.asking, "stopped", "the run has gone on without a planner", tuple(graph.triggers))
+        else:
+            self._coordinator.wake()

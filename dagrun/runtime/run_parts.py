@@ -1,0 +1,414 @@
+"""What is inside a run: its parts, how they are put together, opened, taken up from a record, and closed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context
+from dataclasses import dataclass, field, replace
+from functools import partial
+from random import Random
+from typing import Final
+
+from anyio.abc import TaskGroup
+
+from dagrun.checks.checked_plan import CheckedPlan
+from dagrun.decide.durations import Durations
+from dagrun.decide.hedging import HedgeShare
+from dagrun.errors import JournalError
+from dagrun.graph.budget import Budget
+from dagrun.graph.build import Built, build
+from dagrun.graph.caps import Cap
+from dagrun.graph.ledger import Ledger
+from dagrun.graph.longest_paths import Expected
+from dagrun.graph.patches.check_patch import Splicer
+from dagrun.graph.reopen import in_doubt
+from dagrun.model.critic import Critic
+from dagrun.model.event import Event, RunResumed, RunStarted
+from dagrun.model.executor import Executor
+from dagrun.model.journal import Tape
+from dagrun.model.outcome import Status
+from dagrun.model.planner import Planner
+from dagrun.model.question import Approver
+from dagrun.model.redaction.redactor import REDACTOR
+from dagrun.model.run_opening import Opening
+from dagrun.model.value import Stored
+from dagrun.runtime.artifacts import ArtifactFolder
+from dagrun.runtime.backend import clock, event_class
+from dagrun.runtime.deadlines import Alarms
+from dagrun.runtime.large_plans import MANY, aside
+from dagrun.runtime.metering import RunMeter
+from dagrun.runtime.people.letters import Letters
+from dagrun.runtime.people.people import People
+from dagrun.runtime.planning.coordinator import Coordinator
+from dagrun.runtime.record.record import Record
+from dagrun.runtime.record.recorder import Writer
+from dagrun.runtime.resume import Resumption
+from dagrun.runtime.steps.accounts import Accounts
+from dagrun.runtime.steps.admission import Starting
+from dagrun.runtime.steps.attempt import Attempts
+from dagrun.runtime.steps.call_durations import Learning, learns
+from dagrun.runtime.steps.hedging import Hedges
+from dagrun.runtime.steps.reviews import Reviews
+from dagrun.runtime.steps.scheduler import Scheduler
+from dagrun.runtime.steps.workers import Workers
+from dagrun.runtime.upcalls import Upcalls, weakly
+
+
+@dataclass(slots=True, kw_only=True)  # not frozen: there is one for each run, and that would take four times as long
+class Setup:
+    """What a run is made of.
+
+    Attributes:
+        plan: The checked plan.
+        inputs: What ``${input}`` stands for, stored.
+        run_id: Its name, unique.
+        executors: By name.
+        artifacts: Where tools keep files.
+        context: The context variables that every tool starts from.
+        random: For the jitter of retry delays.
+        opening: What a journal keeps of all this.
+        tape: Where the run is written down; `None` if there is no journal.
+        shared: A cap that counts the steps of several runs, or none.
+        budget: Ceilings that several runs share, or none.
+        planner: Who is asked when the plan has to change, or nobody.
+        critics: Who looks at what steps give.
+        approver: Who answers questions, or nobody.
+        durations: How long the calls of each tool took, as far as it is known.
+        hedge_share: How many of them got a second one beside them.
+        attended: Whether the host answers them, through `Run.pending` and `Run.answer`.
+        is_plan_only: Whether nothing runs: the planner's plan is all that is wanted.
+        built: The state in which it begins, if that is built already; see `with_state`.
+    """
+
+    plan: CheckedPlan
+    inputs: Stored
+    run_id: str
+    executors: Mapping[str, Executor]
+    artifacts: ArtifactFolder
+    context: Context
+    random: Random
+    opening: Opening | None = None
+    tape: Tape | None = None
+    shared: Cap | None = None
+    budget: Budget | None = None
+    planner: Planner | None = None
+    critics: Sequence[Critic] = ()
+    approver: Approver | None = None
+    durations: Durations = field(default_factory=Durations)
+    hedge_share: HedgeShare = field(default_factory=HedgeShare)
+    attended: bool = False
+    is_plan_only: bool = False
+    built: Built | None = None
+
+
+async def with_state(setup: Setup) -> Setup:
+    """Give *setup* with its state, if that takes so long to build that it is done in a worker thread."""
+    plan = setup.plan
+    if len(plan.steps) < MANY:
+        return setup
+    medians = setup.durations.medians_of(plan.toolbox)  # here: other runs in this loop add to them
+    return replace(setup, built=await aside(len(plan.steps), partial(_built, setup, lambda: medians)))
+
+
+def _built(setup: Setup, learned: Callable[[], Mapping[str, float]]) -> Built:
+    return build(setup.plan, setup.inputs, setup.shared, Expected(setup.plan, learned))
+
+
+class Machine:
+    """The parts of one run.
+
+    Args:
+        setup: What it is made of.
+
+    Attributes:
+        graph: The state.
+        record: Its owner.
+        splicer: Checks patches.
+        scheduler: Runs the steps.
+        coordinator: Asks the planner; `None` if there is none.
+        people: Asks people.
+        ended: Set when the end of the run is recorded, or that it is suspended.
+        learning: Notes how long calls take; `None` if the run has no use for it.
+        failure: Why the journal cannot be written any more, if that is so.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        plan, policy, tape = setup.plan, setup.plan.policy, setup.tape
+        self._now = now = clock()
+        make_event = event_class()
+        self.ended = make_event()
+        # Of the journal: it has failed, or is not needed any more.
+        self._has_news = self.ended if tape is None else make_event()
+        self.failure: JournalError | None = None
+        built = setup.built or _built(setup, partial(setup.durations.medians_of, plan.toolbox))
+        self._frontier, self.graph = built.frontier, built.graph
+        self._frontier.on_room = self.nudge if setup.shared is not None else None
+        self._up = up = Upcalls(
+            nudge=self.nudge,
+            suspended=self._on_suspend,
+            has_room=self._on_room,
+            failed=self._on_failure,
+            charged=self._on_charge,
+            on_stop=self._on_stop,
+            on_end=self._on_end,
+        )
+        self.splicer = Splicer(self.graph)
+        setup.context.run(REDACTOR.set, plan.redactor)
+        self._writer = Writer(tape, self.graph, up, plan.secrets) if tape is not None else None
+        keep, flush = (None, None) if self._writer is None else (self._writer.keep, self._writer.flush)
+        self.record = record = Record(self.graph, now, up, keep, flush)
+        self._ledger = Ledger(policy, setup.budget, lambda: up.has_room())  # noqa: PLW0108  (it may be cut by then)
+        self.people = people = self._make_people()
+        up.forget, up.hold_at_pause = people.forget, people.hold_at_pause
+        self._accounts = Accounts(self.graph, record, policy, self._ledger)
+        meter = partial(RunMeter, self._ledger, record, up)
+        self._reviews = Reviews(setup.critics, policy, setup.context, now, meter) if setup.critics else None
+        self.scheduler = self._make_scheduler()
+        self.scheduler.hedges = self._make_hedges()
+        self.learning = Learning(setup.durations) if learns(policy, setup.shared) else None
+        self.scheduler.endings.learning = self.learning
+        self.coordinator = self._make_coordinator(setup.planner)
+        self._letters = Letters(tape, self.graph, people, up) if tape is not None else None
+        self._alarms: Alarms
+        self._workers: Workers
+
+    def _make_people(self) -> People:
+        setup = self._setup
+        return People(
+            run_id=setup.run_id,
+            record=self.record,
+            policy=setup.plan.policy,
+            approver=setup.approver,
+            is_attended=setup.attended,
+            context=setup.context,
+            now=self._now,
+            up=self._up,
+            can_wait=setup.tape is not None,
+        )
+
+    def _make_scheduler(self) -> Scheduler:
+        record, policy, people = self.record, self._setup.plan.policy, self.people
+        return Scheduler(
+            graph=self.graph,
+            record=record,
+            frontier=self._frontier,
+            starting=Starting(graph=self.graph, record=record, policy=policy, people=people, now=self._now),
+            people=people,
+            accounts=self._accounts,
+            reviews=self._reviews,
+            policy=policy,
+            random=self._setup.random,
+            now=self._now,
+            up=self._up,
+            may_wait=self._setup.tape is not None,
+        )
+
+    def _make_hedges(self) -> Hedges | None:
+        policy = self._setup.plan.policy
+        if policy.hedge is None:
+            return None
+        return Hedges(
+            policy.hedge,
+            grace=policy.grace,
+            graph=self.graph,
+            record=self.record,
+            frontier=self._frontier,
+            running=self.scheduler.running,
+            accounts=self._accounts,
+            reviews=self._reviews,
+            durations=self._setup.durations,
+            share=self._setup.hedge_share,
+            now=self._now,
+            finish=self.scheduler.finish,
+            up=self._up,
+        )
+
+    def _make_coordinator(self, planner: Planner | None) -> Coordinator | None:
+        if planner is None:
+            return None
+        setup = self._setup
+        coordinator = Coordinator(
+            planner=planner,
+            run_id=setup.run_id,
+            record=self.record,
+            splicer=self.splicer,
+            scheduler=self.scheduler,
+            ledger=self._ledger,
+            people=self.people,
+            context=setup.context,
+            random=setup.random,
+            now=self._now,
+            up=self._up,
+            is_plan_only=setup.is_plan_only,
+        )
+        self.record.replan_on = frozenset(setup.plan.policy.replan_on)
+        self._up.wake_planner, self._up.go_on = coordinator.wake, coordinator.go_on
+        return coordinator
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether every step has settled, or the run is suspended."""
+        return self.ended.is_set()
+
+    # Opening ----------------------------------------------------------------------------------------------
+
+    def open(self, tasks: TaskGroup, taken_over: Callable[[Record], None] | None = None) -> None:
+        """Begin the record; nothing runs before `go`.
+
+        Args:
+            tasks: The task group of the run.
+            taken_over: Settles what the run does not have to do again, because another one has done it.
+        """
+        record, setup = self.record, self._setup
+        record.zero = self._now()
+        self._open_parts(tasks)
+        count, goal = len(self.graph.nodes), setup.plan.plan.goal
+        facts = (setup.run_id, count, goal, time.time(), setup.opening)
+        record.begin_run(RunStarted(record.next_seq(), record.at(), *facts))
+        if taken_over is not None:
+            taken_over(record)
+
+    def go(self, tasks: TaskGroup) -> None:
+        """Start what waits for nothing."""
+        if self.coordinator is not None:
+            self.coordinator.begin()
+        self._begin(tasks)
+
+    def _begin(self, tasks: TaskGroup) -> None:
+        self.record.skips.open(tasks)
+        self.record.last_look.open(tasks)
+        if self._letters is not None:
+            self._letters.open(tasks)
+        self.scheduler.settle_down()
+
+    def take_up(self, tasks: TaskGroup, last: Event, resumed: Callable[[int, float], RunResumed]) -> None:
+        """Go on with a run whose state has been folded from its record.
+
+        Args:
+            tasks: The task group of the run.
+            last: The last event on record.
+            resumed: Makes the event that says that it goes on.
+        """
+        self.record.zero = self._now() - last.at
+        self._open_parts(tasks)
+        doubtful = in_doubt(self.graph)
+        self.record.take_up(last.seq, last.at, resumed)
+        if doubtful:
+            self.record.reopen(doubtful, "an effect is in doubt, and may be settled now")
+        Resumption(
+            graph=self.graph,
+            record=self.record,
+            frontier=self._frontier,
+            scheduler=self.scheduler,
+            people=self.people,
+            accounts=self._accounts,
+            ledger=self._ledger,
+            coordinator=self.coordinator,
+            alarms=self._alarms,
+            tasks=tasks,
+            was_over=bool(doubtful),
+        ).go_on()
+        self._begin(tasks)
+
+    def _open_parts(self, tasks: TaskGroup) -> None:
+        """Give the parts what exists only inside the task group of the run."""
+        record, setup = self.record, self._setup
+        self._alarms = Alarms(tasks, self._now, record.deliver)
+        self._workers = Workers(tasks, self._frontier, self.scheduler.run_step, setup.context, self._now)
+        attempts = Attempts(
+            run_id=setup.run_id,
+            graph=self.graph,
+            executors=setup.executors,
+            artifacts=setup.artifacts,
+            context=setup.context,
+            grace=setup.plan.policy.grace,
+            on_progress=record.progress,
+            now=self._now,
+            ask_person=self.scheduler.inside.ask,
+            root=setup.opening.root if setup.opening is not None else setup.run_id,
+            up=self._up,
+            tape=setup.tape,
+        )
+        self._up.key_of = attempts.key_of
+        self.people.open(tasks, self._alarms)
+        if self._reviews is not None:
+            self._reviews.open(tasks)
+        if self.coordinator is not None:
+            self.coordinator.open(tasks)
+        self.scheduler.open(tasks, self._alarms, attempts)
+        if self.scheduler.hedges is not None:
+            self.scheduler.hedges.open(tasks, setup.context, self._alarms, attempts)
+        if setup.tape is not None and self._letters is not None and self._writer is not None:
+            setup.tape.on_failure = weakly(self._on_failure)
+            tasks.start_soon(self._watch_journal, name="dagrun journal")
+
+    # What the parts tell each other -----------------------------------------------------------------------
+
+    def _on_suspend(self) -> None:
+        self.record.deliver()
+        self._workers.suspended()
+
+    def _on_room(self) -> None:
+        """Another run has given back what this one waits for, or what it will never get."""
+        if self._accounts.feed():
+            self._alarms.at(self._now(), self.scheduler.settle_down)  # not at once: either run may be amid a change
+        self.nudge()
+
+    def _on_charge(self) -> None:
+        self._accounts.look()
+        self.scheduler.settle_down()
+
+    def _on_stop(self) -> None:
+        self._accounts.is_closed = True
+        self.record.replan_on = ()
+        if self.coordinator is not None:
+            self.coordinator.close()
+
+    def _on_failure(self, error: JournalError) -> None:
+        """Nothing can be written any more: this may be amid a change, or in a callback in which no task may start."""
+        self.failure = self.failure or error  # at once: nothing more may be acknowledged
+        self._has_news.set()
+
+    async def _watch_journal(self) -> None:
+        """End the run when what happens is not on record any more, before more of that happens."""
+        await self._has_news.wait()
+        if self.failure is not None:
+            self.scheduler.stop(Status.FAILED, str(self.failure))
+            self.record.deliver()
+
+    def _on_end(self) -> None:
+        self.ended.set()
+        self._has_news.set()
+        if self.coordinator is not None:
+            self.coordinator.close()
+        if self._letters is not None:
+            self._letters.close()
+        self.people.close()
+        self._workers.stop()
+        self._alarms.stop()
+        self._frontier.leave()
+        self._ledger.leave()
+
+    def close(self) -> None:
+        """Settle what is left, once no task of the run is alive; the parts let go of each other."""
+        self.scheduler.close()
+        self.record.deliver()
+        self._up.cut()
+
+    def nudge(self) -> None:
+        """Wake a worker, if there is anything to do."""
+        if not self.has_ended:
+            self._workers.nudge()
+
+
+_SHARED: Final = Random()
+
+
+def random_of(seed: int | None) -> Random:
+    """A generator for one run: its own for a seed, else one that all such runs share.
+
+    To make one that nobody can foretell takes as long as two steps do, and hardly any run ever asks it.
+    """
+    return _SHARED if seed is None else Random(seed)

@@ -1,0 +1,170 @@
+"""The ceilings of a run: what its calls may use is reserved before them, and settled after."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from dagrun.graph.ledger import Ledger
+from dagrun.graph.live_graph import PAUSE, LiveGraph
+from dagrun.graph.node import Node
+from dagrun.model.event import CeilingNear
+from dagrun.model.outcome import State
+from dagrun.model.policy import Policy
+from dagrun.runtime.record.record import Record
+from dagrun.runtime.slot import Slot
+
+_LOG: Final = logging.getLogger("dagrun.run")
+_READY: Final = State.READY
+
+
+class Accounts:
+    """Keeps the calls of one run under its ceilings, and saves when one is nearly spent.
+
+    Args:
+        graph: The state; read here, changed by the record.
+        record: Makes the changes.
+        policy: When to save.
+        ledger: What may be used.
+
+    Attributes:
+        are_bound: Whether there is any ceiling on calls, tokens or cost.
+        is_closed: Whether the run is being stopped: nothing is saved any more.
+    """
+
+    def __init__(self, graph: LiveGraph, record: Record, policy: Policy, ledger: Ledger) -> None:
+        self.are_bound = ledger.binds_attempts
+        self.is_closed = False
+        self._graph = graph
+        self._record = record
+        self._policy = policy
+        self._ledger = ledger
+        self._starved: dict[str, list[Node]] = {}  # by tool: equal calls fit, or do not, together
+
+    def reserve(self, slot: Slot) -> bool:
+        """Take what the call of *slot* may use at worst; if that does not fit now, its step waits."""
+        reservation = self._ledger.reserve(slot.tool)
+        if reservation is None:
+            self._line(slot.tool.name).append(slot.node)
+            return False
+        slot.make_rare().reservation = reservation
+        return True
+
+    def reserve_more(self, slot: Slot) -> bool:
+        """Take what one more call beside a running one may use at worst; say whether it fits. Nobody waits for it.
+
+        It leaves room for such a call by every other step that has not settled, so as not to be what ends the run. A
+        for_each that has no elements yet counts as one step, and a tool that costs more than this one as this one.
+        """
+        if not self.are_bound:
+            return True
+        others = self._graph.unsettled - 1
+        if self._ledger.room(slot.tool, 1 + others) <= others:
+            return False
+        slot.make_rare().reservation = self._ledger.reserve(slot.tool)
+        return True
+
+    def _line(self, tool: str) -> list[Node]:
+        line = self._starved.get(tool)
+        if line is None:
+            line = self._starved[tool] = []
+            self._graph.frontier.elsewhere.append(line)
+        return line
+
+    def give_back(self, slot: Slot) -> None:
+        """Charge nothing but the attempt, because no call came of it after all."""
+        rare = slot.make_rare()
+        if rare.reservation is not None:
+            self._ledger.settle(rare.reservation, 0, 0.0, is_reported=True)
+            rare.reservation = None
+            self.feed()
+
+    def withdraw(self, slot: Slot) -> None:
+        """Take a reservation back, because no call came of it at all."""
+        if slot.rare is not None and slot.rare.reservation is not None:
+            self._ledger.withdraw(slot.rare.reservation)
+            slot.rare.reservation = None
+            self.feed()
+
+    def settle(self, slot: Slot) -> None:
+        """Charge what a call has used; let those try again that wait for what it has given back."""
+        rare = slot.rare
+        if rare is None or rare.reservation is None:
+            return
+        faults = self._ledger.settle(rare.reservation, slot.tokens, slot.cost, is_reported=rare.has_reported)
+        for fault in faults:
+            _LOG.warning("step %s: %s", slot.node.id, fault)
+        rare.reservation = None
+        self.look()
+
+    def look(self) -> None:
+        """Something was charged: save, if a ceiling is near; let those try again for which there is room now."""
+        near = self._ledger.near(self._policy.warn_at)
+        if near is not None:
+            self.save(*near)
+        self.feed()
+
+    def feed(self) -> bool:
+        """Let those try again for which there is room now; say whether others still wait."""
+        for line in self._starved.values():
+            if line:
+                self._feed_line(line)
+        return any(self._starved.values())
+
+    def _feed_line(self, line: list[Node]) -> None:
+        line[:] = [node for node in line if node.state is _READY]
+        if not line:
+            return
+        # Not all of them: a thousand steps that wait would all be looked at whenever a call ends.
+        room = self._ledger.room(line[0].tool, len(line))
+        for node in line[:room]:
+            self._graph.frontier.push(node)
+        del line[:room]
+
+    @property
+    def in_line(self) -> int:
+        """How many steps wait for room that no call that runs now could make."""
+        if not any(self._starved.values()):
+            return 0
+        lines = ([node for node in line if node.state is _READY] for line in self._starved.values())
+        return sum(len(line) for line in lines if line and not self._ledger.may_fit_later(line[0].tool))
+
+    def why_stuck(self) -> str:
+        """The ceiling by which the run can go no further, if it cannot; to be asked when no call of it runs."""
+        graph = self._graph
+        starved = [node for line in self._starved.values() for node in line if node.state is _READY]
+        if not starved or graph.triggers or graph.is_drafting or not graph.frontier.is_empty:
+            return ""
+        if any(self._ledger.may_fit_later(line[0].tool) for line in self._starved.values() if line):
+            return ""
+        waiting = set(starved)
+        if any(self._may_go_on(node) for node in graph.nodes.values() if node not in waiting):
+            return ""
+        ready = sum(1 for node in graph.nodes.values() if node.state is _READY)
+        return self._ledger.why_not(starved[0].tool, ready)
+
+    def _may_go_on(self, node: Node) -> bool:
+        """Whether something could start, here or after here, once a person has answered, or a delay is over."""
+        if PAUSE in self._graph.kept.get(node.id, ()):
+            return any(self._ledger.may_fit_later(after.tool) for after in node.successors)
+        if node.state is State.HELD and node.is_in_doubt:
+            return True  # it may turn out that it has succeeded
+        return node.state in (_READY, State.HELD) and self._ledger.may_fit_later(node.tool)
+
+    def save(self, ceiling: str, used: float, limit: float) -> None:
+        """Drop what is optional and has not started, because a ceiling is nearly spent; once."""
+        if self._graph.saving is not None or self.is_closed or self._graph.status is not None:
+            return  # a model that would not stop may be charged after the end
+        record = self._record
+        record.emit(CeilingNear(record.next_seq(), record.at(), ceiling, used, limit))
+        self.drop_optional()
+
+    def drop_optional(self) -> None:
+        """Drop what is optional and has not started, because of the ceiling that is near."""
+        record, near = self._record, self._graph.saving
+        assert near is not None
+        record.skips.skip_rest()
+        reason = f"optional, and {near.used:g} of {near.limit:g} {near.ceiling} are spent"
+        for node in list(self._graph.planned()):
+            if node.plan.step.optional and not node.state.is_settled and not node.has_started:
+                record.settle(node, State.SKIPPED, reason, is_tolerated=True)

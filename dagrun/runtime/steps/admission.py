@@ -1,0 +1,151 @@
+"""Whether a step whose turn has come is to be called now; if not, what becomes of it instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dagrun.checks.check_context import least
+from dagrun.decide.run_status import NO_APPROVER
+from dagrun.errors import ValueRefused
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.model.outcome import ErrorKind, Failure, State
+from dagrun.model.policy import Policy
+from dagrun.model.value import join, to_json
+from dagrun.runtime.people.people import People
+from dagrun.runtime.record.record import Record
+from dagrun.runtime.steps.attempt import Attempts
+
+
+class Starting:
+    """Asks everything that must be asked before a call: conditions, lists, people, deadlines.
+
+    Args:
+        graph: The state; read here, changed by the record.
+        record: Makes the changes.
+        policy: The limits.
+        people: Who may have to agree.
+        now: The clock of the loop.
+    """
+
+    def __init__(
+        self,
+        *,
+        graph: LiveGraph,
+        record: Record,
+        policy: Policy,
+        people: People,
+        now: Callable[[], float],
+    ) -> None:
+        self._graph = graph
+        self._record = record
+        self._policy = policy
+        self._people = people
+        self._now = now
+        self.attempts: Attempts
+
+    def is_startable(self, node: Node) -> bool:
+        """Whether the tool of a ready step is to be called now; if not, it has been settled, expanded or held."""
+        if node.latest is None and not node.is_defined_by_parent:
+            plan = node.plan
+            if plan.step.when is not None and not self._holds(node):
+                return False
+            if plan.step.pause == "before" and not (node.extra is not None and node.extra.is_passed):
+                self._people.hold_at_pause(node)
+                return False
+            if plan.items is not None:
+                self._expand(node)
+                return False
+        return not self._must_wait_for_person(node)
+
+    def _holds(self, node: Node) -> bool:
+        condition = node.plan.step.when
+        assert condition is not None
+        failure = self.attempts.failed_condition(condition)
+        if failure is None:
+            return True
+        if failure.kind is ErrorKind.CONDITION_MISMATCH:
+            self._record.fail_unstarted(node, failure)
+        else:
+            self._record.settle(node, State.SKIPPED, f"when: {failure.message}", is_tolerated=True)
+        return False
+
+    # People -----------------------------------------------------------------------------------------------
+
+    def ask_again(self, node: Node) -> None:
+        """There is room to ask about a step that was kept back: ask, or let it start if nobody needs to agree now."""
+        if node.state is State.READY and self.is_startable(node):
+            self._graph.frontier.push(node)
+
+    def _must_wait_for_person(self, node: Node) -> bool:
+        """Whether a person has to agree first; then the step is held, or kept back until there is room to ask."""
+        asks = node.plan.fallback_asks if node.on_fallback else node.plan.asks
+        if not asks:
+            return False
+        if (
+            not (self._people.can_ask or self._people.can_wait)
+            and self._policy.answer_within is None
+            and not any(
+                ask.rule is not None and (ask.rule.when is not None or ask.rule.answer_within is not None)
+                for ask in asks
+            )
+        ):
+            self._record.settle(node, State.SKIPPED, NO_APPROVER)
+            return True
+        try:
+            arguments = self.attempts.fill(node)
+        except (LookupError, ValueRefused):
+            return False  # there is nothing to agree to: the attempt will say what is wrong
+        return self._people.hold_for_call(node, asks, arguments)
+
+    # Lists ------------------------------------------------------------------------------------------------
+
+    def _expand(self, node: Node) -> None:
+        """Give a for_each its elements, if the ceilings allow so many."""
+        items = self.attempts.elements(node)
+        if not isinstance(items, Failure):
+            refused = self._too_many(len(items))
+            leak = self._graph.plan.secrets.found_in(to_json(join(items)).decode()) if self._people.can_wait else ""
+            if refused is None and not leak:
+                self._record.expand(node, items)
+                return
+            text = refused or f"an element of the list holds the secret {leak}, and elements are on record"
+            items = Failure(ErrorKind.CEILING if refused else ErrorKind.BAD_ARGUMENTS, text, nothing_happened=True)
+        self._record.fail_unstarted(node, items)
+
+    def _too_many(self, count: int) -> str | None:
+        used, policy = len(self._graph.nodes), self._policy
+        if count > policy.max_fan_out:
+            return f"ceiling of {policy.max_fan_out} elements for one for_each: {count} wanted"
+        if policy.max_steps is not None and used + count > policy.max_steps:
+            return f"ceiling of {policy.max_steps} steps is spent: {used} used, {count} more wanted"
+        return None
+
+    # Time -------------------------------------------------------------------------------------------------
+
+    def is_too_late(self, node: Node) -> bool:
+        """Whether the deadline of the step passed while it waited for its turn; if so, the step has been settled."""
+        left = self.seconds_left(node)
+        if left is None or left > 0:
+            return False
+        text = "its deadline passed before it could begin"
+        self._record.fail_unstarted(node, Failure(ErrorKind.TIMEOUT, text, nothing_happened=True), State.TIMED_OUT)
+        return True
+
+    def seconds_left(self, node: Node) -> float | None:
+        """Seconds until the deadline of the whole step, which starts with its first attempt, or its expansion."""
+        deadline = node.plan.step.deadline
+        if deadline is None:
+            return None
+        begun = node.attempts[0].started if node.attempts else None
+        if node.parent is not None and node.is_defined_by_parent:
+            begun = node.parent.expanded
+        if begun is None:
+            return deadline
+        held = node.extra.held if node.extra is not None else 0.0
+        return begun + held + self._record.zero + deadline - self._now()
+
+    def seconds_for(self, node: Node) -> float | None:
+        """Seconds that the next attempt may take: the least that step, tool and policy say; `None` for no limit."""
+        fallback = node.tool.timeout if node.tool is not node.plan.tool else None
+        return least(node.plan.timeout, fallback, self.seconds_left(node))

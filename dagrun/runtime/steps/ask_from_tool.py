@@ -1,0 +1,108 @@
+"""Asking a person in the middle of a call: the step is held, and everything that counts its time stands still."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import anyio
+from anyio.lowlevel import checkpoint_if_cancelled
+
+from dagrun.graph.frontier import Frontier
+from dagrun.model.event import StepResumed
+from dagrun.model.question import Answer
+from dagrun.model.value import encode, to_json
+from dagrun.runtime.people.people import People
+from dagrun.runtime.record.record import Record
+from dagrun.runtime.slot import Slot
+from dagrun.runtime.upcalls import Upcalls
+
+
+class Inside:
+    """Lets tools ask people.
+
+    Args:
+        frontier: Gets the place of a step back while it is held.
+        record: Makes the changes.
+        people: Who is asked.
+        now: The clock of the loop.
+        arm: Sets the alarm for the deadline of an attempt.
+        up: Wakes a worker.
+    """
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        record: Record,
+        people: People,
+        *,
+        now: Callable[[], float],
+        arm: Callable[[Slot], None],
+        up: Upcalls,
+    ) -> None:
+        self._frontier = frontier
+        self._record = record
+        self._people = people
+        self._now = now
+        self._arm = arm
+        self._up = up
+
+    async def ask(self, slot: Slot, text: str, schema: Mapping[str, Any] | None, about: Any) -> Answer | None:
+        """Ask for a running tool, and wait for the answer and for a place to go on; `None` if nobody answers.
+
+        Raises:
+            ValueRefused: *about* or *schema* is not JSON.
+        """
+        encode([text, schema])
+        shown = b"" if about is None else to_json(encode(about))
+        rare = slot.make_rare()
+        if rare.asking is None:
+            rare.asking = anyio.Lock()
+        async with rare.asking:  # a tool with tasks of its own may want to ask two questions at once
+            answer = await self._ask(slot, text, None if schema is None else dict(schema), shown)
+        await checkpoint_if_cancelled()  # it may have been told to stop meanwhile
+        return answer
+
+    async def _ask(self, slot: Slot, text: str, schema: Mapping[str, Any] | None, about: bytes) -> Answer | None:
+        left = slot.deadline - self._now() if slot.deadline is not None else None
+        self._set_deadline(slot, None)
+        try:
+            return await self._people.ask_inside(
+                slot.node,
+                text,
+                schema,
+                about,
+                on_open=partial(self._hold, slot),
+                goes_on=lambda: slot.asked is None,
+            )
+        finally:
+            # Also if the tool itself has lost patience: it must not go on without a place.
+            rare = slot.make_rare()
+            if slot.asked is None and not rare.has_place and rare.resume is not None:
+                with anyio.CancelScope(shield=True):
+                    await rare.resume.wait()
+            if slot.asked is None and left is not None:
+                self._set_deadline(slot, self._now() + left)
+                self._arm(slot)
+
+    def _hold(self, slot: Slot) -> None:
+        rare = slot.make_rare()
+        rare.resume = anyio.Event()
+        rare.has_place = False
+        self._frontier.release(slot.node)
+        self._up.nudge()
+
+    @staticmethod
+    def _set_deadline(slot: Slot, deadline: float | None) -> None:
+        slot.deadline = deadline
+        if slot.context is not None:
+            slot.context.deadline = deadline
+
+    def resume(self, slot: Slot) -> None:
+        """Let a step go on whose question was answered, now that it has a place again."""
+        rare = slot.make_rare()
+        rare.has_place = True
+        self._record.emit(StepResumed(self._record.next_seq(), self._record.at(), slot.node.id))
+        if rare.resume is not None:
+            rare.resume.set()

@@ -1,0 +1,325 @@
+"""One attempt: the arguments filled in, the tool called, whatever it does caught, the output checked."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import Context
+from functools import partial
+from typing import Any, Final
+
+import anyio
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from dagrun.decide.classify import classify
+from dagrun.errors import JournalError, ToolError, ValueRefused, shorten
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.model.artifact import ArtifactStore
+from dagrun.model.condition import Condition, ConditionMismatch, holds
+from dagrun.model.executor import Encoded, Executor, StillRunning, ToolCall
+from dagrun.model.journal import Tape
+from dagrun.model.outcome import ErrorKind, Failure, Outcome, State
+from dagrun.model.question import Answer
+from dagrun.model.redaction.logs import CleanLogger
+from dagrun.model.reference import Reference
+from dagrun.model.secrets.secret import KEY
+from dagrun.model.signature import explain
+from dagrun.model.tool_context import ToolContext
+from dagrun.model.toolbox import AnyTool
+from dagrun.model.value import Stored, decode, describe, encode, store_text, to_json
+from dagrun.runtime.backend import is_being_cancelled, is_cancellation
+from dagrun.runtime.coroutine_driver import Suspended
+from dagrun.runtime.slot import Slot
+from dagrun.runtime.upcalls import Upcalls
+
+AskInside = Callable[[Slot, str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
+AskPerson = Callable[[str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
+
+_LOG: Final = logging.getLogger("dagrun.tool")
+_SUCCEEDED: Final = State.SUCCEEDED
+
+
+class Attempts:
+    """Makes the attempts of one run.
+
+    Args:
+        run_id: Of the run.
+        graph: Where arguments come from.
+        executors: By name.
+        artifacts: Where tools keep files.
+        context: The context variables that every tool starts from; each attempt gets a copy.
+        grace: Seconds that a call gets to end when it was told to stop.
+        on_progress: Takes the step, a fraction and a message.
+        now: The clock of the loop.
+        ask_person: Asks a person on behalf of a running attempt: its slot, the question, the schema, what it is about.
+        root: The run that the idempotency keys are made of.
+        up: Is told when a tool suspends for the first time.
+        tape: Where the start of a call with an effect is written before the call; `None` if there is no journal.
+    """
+
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        graph: LiveGraph,
+        executors: Mapping[str, Executor],
+        artifacts: ArtifactStore,
+        context: Context,
+        grace: float,
+        on_progress: Callable[[Node, float | None, str], None],
+        now: Callable[[], float],
+        ask_person: AskInside,
+        root: str,
+        up: Upcalls,
+        tape: Tape | None = None,
+    ) -> None:
+        self._root = root
+        self._up = up
+        self._tape = tape
+        self._ask_person = ask_person
+        self._run_id = run_id
+        self._graph = graph
+        self._log = CleanLogger(_LOG, graph.plan.redactor)
+        self._executors = executors
+        self._artifacts = artifacts
+        self._context = context
+        self._grace = grace
+        self._on_progress = on_progress
+        self._now = now
+
+    def prepare(self, slot: Slot) -> Failure | None:
+        """Fill in and check the arguments; or say why that cannot be."""
+        tool, plan = slot.tool, slot.node.plan
+        data, arguments = b"{}", {}
+        if plan.has_arguments or slot.node.on_fallback or slot.node.extra is not None:
+            try:
+                data = self.fill(slot.node)
+                arguments = tool.arguments.parse(data)
+                self._reveal(tool, arguments)
+            except (LookupError, ValueRefused) as error:
+                return Failure(ErrorKind.BAD_ARGUMENTS, str(error.args[0]), nothing_happened=True)
+            except ValidationError as error:
+                return Failure(ErrorKind.BAD_ARGUMENTS, f"{tool.name}: {explain(error)}", nothing_happened=True)
+            if tool.arguments.context is not None:
+                arguments[tool.arguments.context] = self._tool_context(slot)
+        context = partial(self._tool_context, slot)
+        slot.call = ToolCall(tool, data, arguments, context, self._grace, tool.output_limit)
+        return None
+
+    def _reveal(self, tool: AnyTool, arguments: dict[str, Any]) -> None:
+        """Put secrets in place of their handles: here and nowhere else, so nothing that is kept has seen them.
+
+        Raises:
+            LookupError: There is no such secret, or the tool may not have it.
+        """
+        for name in tool.arguments.secrets & arguments.keys():
+            if arguments[name] is not None:
+                arguments[name] = self._graph.plan.secrets.reveal(tool.name, arguments[name][KEY])
+
+    def fill(self, node: Node) -> bytes:
+        """The arguments of the next call as JSON text.
+
+        Raises:
+            LookupError: There is no such part in what another step gave.
+            ValueRefused: They are too large.
+        """
+        data = node.plan.args.fill(lambda reference: self._graph.look_up(reference, node))
+        if node.extra is None or not node.extra.given:
+            return data
+        return to_json(encode({**from_json(data), **{name: decode(v) for name, v in node.extra.given.items()}}))
+
+    def elements(self, node: Node) -> list[Stored] | Failure:
+        """Fill in the list of a for_each; or say why that cannot be."""
+        template = node.plan.items
+        assert template is not None
+        try:
+            items = from_json(template.fill(self._graph.look_up))
+        except (LookupError, ValueRefused) as error:
+            return Failure(ErrorKind.BAD_ARGUMENTS, f"for_each: {error.args[0]}", nothing_happened=True)
+        if not isinstance(items, list):
+            text = f"for_each needs a list, got {describe(items)}"
+            return Failure(ErrorKind.BAD_ARGUMENTS, text, nothing_happened=True)
+        return [encode(item) for item in items]
+
+    def must_be_written(self, tool: AnyTool) -> bool:
+        """Whether a call of *tool* must be on record, durably, before it is made."""
+        return self._tape is not None and not tool.effect.is_free
+
+    async def write_start(self, slot: Slot) -> Outcome | None:
+        """Wait until the start of a call is durable; if it never is, the call is not made, and this is its end."""
+        assert self._tape is not None
+        self._up.suspended()
+        try:
+            await self._tape.durable()
+        except JournalError as error:
+            failure = Failure(ErrorKind.EXCEPTION, shorten(str(error)), type(error).__name__, nothing_happened=True)
+            return Outcome(State.FAILED, None, failure)
+        except anyio.get_cancelled_exc_class():
+            slot.make_rare().is_unentered = True
+            raise
+        return None
+
+    def key_of(self, node: Node, tool: str) -> str:
+        """The idempotency key of the next call of *node*, of the tool of that name."""
+        return idempotency_key(self._root, node.root, tool, node.generation)
+
+    async def perform(self, slot: Slot) -> Outcome:
+        """Make the call. The one place that catches everything that a tool can raise.
+
+        Raises only the cancellation that somebody asked for.
+        """
+        try:
+            executor = self._executors[executor_of(slot)]
+            assert slot.call is not None
+            coroutine = executor.call(slot.call)
+            context = self._context.copy()
+            try:
+                got = context.run(coroutine.send, None)
+            except StopIteration as stop:
+                result = stop.value
+            else:
+                self._up.suspended()
+                rest = Suspended(coroutine, context, got, slot.is_overdue)
+                result = await rest
+                slot.was_interrupted = rest.was_interrupted
+            return self._conclude(slot, result)
+        except StillRunning as error:
+            # If nobody has told it to stop, an executor has given it up by itself: what it does is anybody's guess.
+            is_known = slot.asked is not None or slot.tool.effect.is_free
+            state = State.ABANDONED if is_known else State.UNKNOWN
+            return self._failed(slot, state, Failure(ErrorKind.TIMEOUT, str(error)))
+        except BaseException as error:
+            if is_cancellation(error):
+                # The other backend's would not be taken for a cancellation out there.
+                is_asked_for = slot.asked is not None or is_being_cancelled()
+                if is_asked_for and isinstance(error, anyio.get_cancelled_exc_class()):
+                    raise
+                return self._foreign_cancellation(slot)
+            return self._failed(slot, State.FAILED, classify(error, slot.tool))
+
+    def _conclude(self, slot: Slot, result: object) -> Outcome:
+        """Check what came back: the tool has returned, so whatever is wrong now, its effect is not in doubt."""
+        try:
+            value = self._store(slot.tool, result)
+        except ValueRefused as error:
+            failure: Failure | None = Failure(ErrorKind.BAD_OUTPUT, shorten(f"{slot.tool.name}: {error}", 500))
+            return Outcome(State.FAILED, None, failure, slot.tokens, slot.cost)
+        condition = slot.node.plan.success
+        if condition is not None:
+            failure = self.failed_condition(condition, (slot.node.plan.step.id, value))
+            if failure is not None:
+                return Outcome(State.FAILED, None, failure, slot.tokens, slot.cost)
+        surprise = slot.rare.surprise if slot.rare is not None else ""
+        return Outcome(_SUCCEEDED, value, None, slot.tokens, slot.cost, surprise)
+
+    @staticmethod
+    def _store(tool: AnyTool, result: object) -> Stored:
+        if isinstance(result, Encoded):
+            return store_text(result.data, tool.output_limit)
+        try:
+            return tool.output.encode(result, tool.output_limit)
+        except ValueRefused:
+            if inspect.iscoroutine(result):
+                result.close()  # nobody will await it, and it would complain about that much later
+            raise
+        except BaseException as error:  # its own methods raise that; nothing is awaited here
+            name = shorten(type(error).__name__, 100)
+            raise ValueRefused(f"what it returned cannot be looked at: that raised {name}") from error
+
+    def failed_condition(self, condition: Condition, own: tuple[str, Stored] | None = None) -> Failure | None:
+        """Evaluate *condition*: nothing if it holds, else the failure that it means."""
+
+        def look_at(reference: Reference) -> Any:
+            return self._graph.look_at(reference, own)
+
+        try:
+            if holds(condition, look_at):
+                return None
+        except ConditionMismatch as error:
+            return Failure(ErrorKind.CONDITION_MISMATCH, shorten(str(error)))
+        text = condition.model_dump_json(exclude_unset=True, by_alias=True)
+        return Failure(ErrorKind.SUCCESS_CONDITION, f"the condition does not hold: {shorten(text)}")
+
+    @staticmethod
+    def _failed(slot: Slot, state: State, failure: Failure) -> Outcome:
+        # Any exception but ToolError leaves it open whether an effect took place.
+        if state is State.FAILED and not failure.nothing_happened and not slot.tool.effect.is_free:
+            state = State.UNKNOWN
+        return Outcome(state, None, failure, slot.tokens, slot.cost)
+
+    def _foreign_cancellation(self, slot: Slot) -> Outcome:
+        if slot.is_fresh:
+            text = "it was cancelled, and nobody had asked for that but itself"
+            return self._failed(slot, State.FAILED, Failure(ErrorKind.FOREIGN_CANCELLATION, text))
+        text = "a cancellation hit it that a step before it had left behind"
+        return self._failed(slot, State.FAILED, Failure(ErrorKind.STRAY_CANCELLATION, text))
+
+    def _tool_context(self, slot: Slot) -> ToolContext:
+        if slot.context is None:
+            slot.context = self._make_context(slot)
+        return slot.context
+
+    def _make_context(self, slot: Slot) -> ToolContext:
+        node = slot.node
+
+        def report(kind: str, facts: Mapping[str, Any]) -> None:
+            if slot.is_done:
+                return  # late: the attempt has been recorded already
+            if kind == "usage":
+                slot.make_rare().has_reported = True
+                slot.tokens += facts["tokens"]
+                slot.cost = slot.cost if facts["cost"] is None else (slot.cost or 0.0) + facts["cost"]
+            elif kind == "surprise":
+                slot.make_rare().surprise = shorten(str(facts["reason"])) or "surprising"
+            elif kind == "progress":
+                self._on_progress(slot.node, facts["fraction"], shorten(str(facts["message"])))
+
+        return ToolContext(
+            run_id=self._run_id,
+            step=node.id,
+            attempt=len(node.attempts),
+            idempotency_key=self.key_of(node, slot.tool.name),
+            deadline=slot.deadline,
+            logger=logging.LoggerAdapter(self._log, {"run_id": self._run_id, "step": node.id}),
+            artifacts=self._artifacts,
+            report=report,
+            clock=self._now,
+            ask_person=self._asking(slot),
+        )
+
+    def _asking(self, slot: Slot) -> AskPerson | None:
+        if not self._runs_here(slot):
+            return None
+        return _ask_nobody if slot.rare is not None and slot.rare.is_second else partial(self._ask_person, slot)
+
+    @staticmethod
+    def _runs_here(slot: Slot) -> bool:
+        return executor_of(slot) == "coroutine"
+
+
+def executor_of(slot: Slot) -> str:
+    """The name of the executor that makes the call of *slot*."""
+    plan = slot.node.plan
+    return plan.executor if slot.tool is plan.tool else slot.tool.executor
+
+
+async def _ask_nobody(text: str, schema: Mapping[str, Any] | None, about: Any) -> Answer | None:
+    # An answer that nobody gave would be taken for one; the first call can ask.
+    raise ToolError("a second call beside a slow one asks nobody")
+
+
+def idempotency_key(run_id: str, step: str, tool: str, generation: int = 0) -> str:
+    """The key that is the same at every attempt of a step: 32 hex digits.
+
+    Args:
+        run_id: The root run.
+        step: The root step.
+        tool: The name of the tool.
+        generation: Moves on only when it is known that the call was not applied.
+    """
+    text = "\0".join((run_id, step, tool, str(generation)))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,0 +1,297 @@
+"""How attempts end: recovery decides, both are recorded, and what follows is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+from dagrun.decide.recovery import CANCELLED, GOES_ON, SPOILT, Situation, decide, settled_state, was_cancelled
+from dagrun.errors import ValueRefused
+from dagrun.graph.frontier import Frontier
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.model.event import Reviewed
+from dagrun.model.outcome import PROCEED, Decision, Outcome, Recovery, State, TriggerKind
+from dagrun.model.policy import Policy
+from dagrun.runtime.deadlines import Alarms
+from dagrun.runtime.people.people import People
+from dagrun.runtime.record.record import Record
+from dagrun.runtime.slot import Rare, Slot, interrupted_outcome, stopped_outcome
+from dagrun.runtime.steps.accounts import Accounts
+from dagrun.runtime.steps.admission import Starting
+from dagrun.runtime.steps.attempt import Attempts
+from dagrun.runtime.steps.call_durations import Learning
+from dagrun.runtime.steps.finish import Finish
+from dagrun.runtime.upcalls import Upcalls
+
+_GONE: Final = Decision(Recovery.GIVE_UP, "a later revision of the plan does without it")
+
+
+class Judge:
+    """Asks the recovery table on behalf of one run.
+
+    Args:
+        record: What the planner may be asked about.
+        policy: What holds where a step says nothing.
+        people: Whether there is anybody to ask.
+        starting: How much time a step has left.
+        random: For the jitter of retry delays.
+    """
+
+    def __init__(
+        self,
+        *,
+        record: Record,
+        policy: Policy,
+        people: People,
+        starting: Starting,
+        random: Random,
+    ) -> None:
+        self._record = record
+        self._policy = policy
+        self._people = people
+        self._starting = starting
+        self._random = random
+
+    def decide(self, slot: Slot, outcome: Outcome) -> Decision:
+        """Say what to do about *outcome*, the end of the attempt of *slot*."""
+        if was_cancelled(outcome):
+            return _GONE if slot.node.is_gone else CANCELLED
+        situation = self.situation(slot)
+        if outcome.state is State.UNKNOWN and slot.tool.reconcile is not None:
+            situation = replace(situation, can_ask=True, can_reconcile=True)  # the tool itself is asked first
+        if situation.can_ask and not self._people.may_help(slot.node, outcome):
+            situation = replace(situation, can_ask=False)
+        decision = decide(outcome, situation)
+        if decision.recovery in GOES_ON and self._record.graph.stopping is not None:
+            return Decision(Recovery.GIVE_UP, "the run is being stopped")
+        if decision.recovery is not Recovery.PROCEED and slot.node.is_gone:  # nor does it end the run, say
+            return _GONE
+        return decision
+
+    def situation(self, slot: Slot) -> Situation:
+        """What the recovery table looks at besides the outcome."""
+        node, step = slot.node, slot.node.plan.step
+        fallback = node.plan.fallback
+        forgiven = node.extra.forgiven if node.extra is not None else 0
+        mine = [a for a in node.attempts[forgiven:] if a.tool == slot.tool.name]
+        spoilt = sum(1 for a in mine if a.outcome and a.outcome.failure and a.outcome.failure.kind in SPOILT)
+        return Situation(
+            effect=slot.tool.effect,
+            attempt=max(1, len(mine) - spoilt),
+            rule=step.retry or self._policy.retry,
+            fallback=fallback.name if fallback is not None and not node.on_fallback else None,
+            on_failure=step.on_failure,
+            seconds_left=self._starting.seconds_left(node),
+            draw=self._random.random(),
+            replan_on=self._record.replan_on,
+            # Where nobody is there now, a planner is asked before it is left to people who may come later.
+            can_ask=self._people.can_ask or (self._people.can_wait and not self._record.replan_on),
+            last_resort="skip" if step.optional else self._policy.last_resort,
+            in_doubt=node.is_in_doubt,
+        )
+
+
+_READY: Final = State.READY
+_SUCCEEDED: Final = State.SUCCEEDED
+
+CANCELLED_AROUND: Final = "the code around the run was cancelled"
+
+
+class Endings:
+    """Ends the attempts of one run.
+
+    Args:
+        graph: The state; read here, changed by the record.
+        record: Makes the changes.
+        frontier: Gets slots back, and steps that are tried again.
+        judge: Says what is done about an outcome.
+        people: Who may have to answer.
+        accounts: Is told what was used.
+        finish: Whether the run is being ended or suspended.
+        running: The running attempts, by step; those that end leave it.
+        now: The clock of the loop.
+        up: Is told when nothing may be left of the run, or a step is ready by itself.
+
+    Attributes:
+        alarms: Of the run.
+        attempts: Of the run.
+        learning: Is told how long calls took; `None` if nobody needs to know.
+    """
+
+    def __init__(
+        self,
+        *,
+        graph: LiveGraph,
+        record: Record,
+        frontier: Frontier,
+        judge: Judge,
+        people: People,
+        accounts: Accounts,
+        finish: Finish,
+        running: dict[str, Slot],
+        now: Callable[[], float],
+        up: Upcalls,
+    ) -> None:
+        self._graph = graph
+        self._record = record
+        self._frontier = frontier
+        self._judge = judge
+        self._people = people
+        self._accounts = accounts
+        self._finish = finish
+        self._running = running
+        self._now = now
+        self._up = up
+        self.learning: Learning | None = None
+        self.alarms: Alarms
+        self.attempts: Attempts
+
+    def conclude(self, slot: Slot, outcome: Outcome | None) -> None:
+        """Record the end of an attempt; *outcome* is none if it was cancelled."""
+        if slot.is_done:
+            return  # abandoned before; whatever comes now is too late
+        asked = slot.asked
+        if self._finish.suspending is not None and self._graph.stopping is None:
+            if slot.leaves_no_end(outcome):
+                self._drop(slot)
+                return
+            asked = None if slot.is_let_go else asked
+        if asked is None and slot.deadline is not None and self._now() > slot.deadline:
+            asked, slot.reason = State.TIMED_OUT, "it came back after its deadline"
+        elif asked is None and outcome is None:
+            asked, slot.reason = State.CANCELLED, CANCELLED_AROUND
+        if asked is not None:
+            outcome = stopped_outcome(slot, asked, outcome)
+        assert outcome is not None
+        self._end(slot, outcome)
+
+    def _drop(self, slot: Slot) -> None:
+        """Forget an attempt without a record of its end: the run is suspended, and sees to it when it goes on."""
+        slot.is_done, slot.call = True, None
+        del self._running[slot.node.id]
+        self._end_second(slot.rare, is_recorded=False)
+        if slot.rare is None or slot.rare.has_place:
+            self._frontier.release(slot.node)
+        self._finish.suspend_if_idle(self._running)
+
+    def _end(self, slot: Slot, outcome: Outcome) -> None:
+        """Let recovery decide about *outcome*, record both, and do what follows."""
+        node = slot.node
+        slot.is_done = True
+        call, slot.call = slot.call, None  # it leads back to the slot: a circle at every step would need collecting
+        del self._running[node.id]
+        if outcome.state is _SUCCEEDED and not outcome.surprise:
+            decision, state = PROCEED, _SUCCEEDED
+        else:
+            decision = self._judge.decide(slot, outcome)
+            state = settled_state(outcome, decision, in_doubt=node.is_in_doubt)
+        if slot.rare is None:
+            self._record.end_attempt(node, state, outcome, decision)
+            self._frontier.release(node)
+        else:
+            self._end_rare(slot, slot.rare, state, outcome, decision)
+        if self.learning is not None and outcome.state is _SUCCEEDED:
+            self.learning.note(slot)
+        # A call may have won while the one beside it asks a person: what it asks is nobody's business any more.
+        has_asked = slot.rare is not None and slot.rare.asking is not None
+        if decision is not PROCEED or node.parent is not None or node.plan.pauses_after or has_asked:
+            self._follow(node, outcome, decision, call.data if call is not None else b"")
+        graph = self._graph
+        is_idle = not self._running and (self._accounts.are_bound or graph.questions or self._finish.is_closing)
+        if not graph.unsettled or is_idle:
+            self._up.end_if_nothing_is_left()
+
+    def _end_rare(self, slot: Slot, rare: Rare, state: State, outcome: Outcome, decision: Decision) -> None:
+        """Record the end of an attempt that was reviewed, was reserved for, or has asked a person."""
+        record, node = self._record, slot.node
+        self._end_second(rare, is_recorded=True)
+        if rare.verdicts is None:
+            record.end_attempt(node, state, outcome, decision)
+        else:
+            facts = (node.id, len(node.attempts), state, rare.verdicts, outcome, decision)
+            record.emit(Reviewed(record.next_seq(), record.at(), *facts))
+        if rare.has_place:
+            self._frontier.release(node)
+        else:
+            self._frontier.withdraw((node,))  # it may have stood in line for a place to go on
+        self._accounts.settle(slot)
+
+    @staticmethod
+    def _end_second(rare: Rare | None, *, is_recorded: bool) -> None:
+        """Let the call beside an attempt that ends know, if there is one."""
+        if rare is not None and rare.second is not None and rare.second.on_first_end is not None:
+            rare.second.on_first_end(is_recorded)
+
+    def _follow(self, node: Node, outcome: Outcome, decision: Decision, call: bytes) -> None:
+        """Do what was decided about an attempt that has been recorded."""
+        record, recovery = self._record, decision.recovery
+        if node.state is _READY:
+            self.try_again(node, decision.delay)
+            return
+        if recovery is Recovery.ASK:
+            self._people.hold_after(node, outcome)
+            return
+        if recovery is Recovery.REPLAN:
+            record.request_replan(node, decision, outcome.failure, call)
+        record.after_end(node)
+        if node.state is _SUCCEEDED and node.pauses_after:
+            self._people.hold_at_pause(node)
+        record.follow(node, decision)
+
+    def try_again(self, node: Node, delay: float) -> None:
+        """Make a step ready once more, after *delay* seconds."""
+        if delay <= 0:
+            self._frontier.push(node)
+            return
+        self.alarms.at(self._now() + delay, lambda: self._ready_again(node))
+
+    def _ready_again(self, node: Node) -> None:
+        if node.state is _READY:
+            self._frontier.push(node)
+            self._up.nudge()
+
+    # After a crash ----------------------------------------------------------------------------------------
+
+    def end_interrupted(self, slot: Slot, stopped: str = "") -> None:
+        """Record the end of an attempt that ended with the process that made it.
+
+        Args:
+            slot: Made for it anew.
+            stopped: Why the run is being ended early, if it is; else what follows is left to the caller, as that may
+                end the run, and must not before all such ends are on record.
+        """
+        node = slot.node
+        outcome = interrupted_outcome(slot, stopped)
+        decision = self._judge.decide(slot, outcome)
+        state = settled_state(outcome, decision, in_doubt=node.is_in_doubt)
+        record, attempt = self._record, len(node.attempts)
+        if node.is_under_review:
+            facts = (node.id, attempt, state, (), outcome, decision)
+            record.emit(Reviewed(record.next_seq(), record.at(), *facts))
+        else:
+            record.end_attempt(node, state, outcome, decision)
+        if stopped:
+            record.after_end(node)
+
+    def request_replan(self, node: Node) -> None:
+        """Ask the planner about how a step has ended: that was decided, and is not on record."""
+        last = node.attempts[-1] if node.attempts and node.ended is None else None
+        outcome = last.outcome if last is not None else None
+        decision = last.decision if last is not None else None
+        failure = outcome.failure if outcome is not None else None
+        if node.ended is not None:  # it failed before anything was called
+            failure = node.ended.failure
+        if decision is None or decision.trigger is None:
+            kind = TriggerKind.UNKNOWN_EFFECT if node.state is State.UNKNOWN else TriggerKind.FAILED
+            decision = Decision(Recovery.REPLAN, "", trigger=kind)
+        self._record.request_replan(node, decision, failure, self._call_of(node) if last is not None else b"")
+
+    def _call_of(self, node: Node) -> bytes:
+        """The arguments of the last call of a step, which are those of the next."""
+        try:
+            return self.attempts.fill(node)
+        except (LookupError, ValueRefused):
+            return b""

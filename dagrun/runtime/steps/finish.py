@@ -1,0 +1,321 @@
+"""The end of a run: when everything has settled, or earlier because somebody or something wants it to end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from itertools import islice
+from typing import ClassVar
+
+from anyio.lowlevel import checkpoint
+
+from dagrun.decide.briefs import shape_of
+from dagrun.decide.run_status import status_of
+from dagrun.errors import ValueRefused
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.model.outcome import State, Status
+from dagrun.model.policy import Policy
+from dagrun.model.value import encode, store_text, to_json
+from dagrun.runtime.people.people import People
+from dagrun.runtime.record.portions import may_wait
+from dagrun.runtime.record.record import Record
+from dagrun.runtime.result import answer_of
+from dagrun.runtime.steps.accounts import Accounts
+from dagrun.runtime.upcalls import Upcalls
+
+
+class Sweep:
+    """Settles what has not started.
+
+    Args:
+        graph: The state; read here, changed by the record.
+        record: Makes the changes.
+        running: The steps that run, and end by themselves.
+        reason: Why the run is being ended.
+        end_interrupted: Records the end of an attempt that was dropped without one, as the run was to be suspended.
+
+    Attributes:
+        reason: As given.
+        portion: The most steps that are settled in one turn of the loop.
+    """
+
+    portion: ClassVar[int] = 500
+
+    def __init__(
+        self,
+        *,
+        graph: LiveGraph,
+        record: Record,
+        running: Collection[str],
+        reason: str,
+        end_interrupted: Callable[[Node, str], object],
+    ) -> None:
+        self._graph = graph
+        self._record = record
+        self._running = running
+        self.reason = reason
+        self._end_interrupted = end_interrupted
+        self._left = self._each()
+        self._behind: list[Node] = []
+        self._late: list[Node] = []  # attempts that have ended since it has begun: too late to take anything along
+
+    @classmethod
+    def may_wait(cls, graph: LiveGraph) -> bool:
+        """Whether there is so much to settle that it should be done in portions, and may be."""
+        return graph.unsettled > cls.portion and may_wait(graph)
+
+    def settle_all(self) -> None:
+        """Settle all that is left."""
+        for _ in self._left:
+            pass
+
+    def begin(self) -> None:
+        """Let nothing be skipped from now on but by this: it is settled in portions."""
+        self._record.behind = self._late
+
+    def settle_some(self) -> bool:
+        """Settle the next; say whether there are more."""
+        self._record.behind = self._behind
+        some = sum(1 for _ in islice(self._left, self.portion))
+        self._record.behind = self._late
+        return some == self.portion
+
+    def _each(self) -> Iterator[None]:
+        record, dropped = self._record, []
+        yield from self._tell_late()  # before all are looked at, which would have these told at once
+        for _ in record.skips.rest():
+            yield from self._behind_all()
+            yield
+        for node in self._nodes():
+            if node.state.is_settled or node.id in self._running or node.children is not None:
+                pass
+            elif node.is_in_flight or node.is_under_review:
+                dropped.append(node)
+            else:
+                record.settle(node, State.CANCELLED, self.reason)
+                yield from self._behind_all()
+            yield
+        for node in dropped:
+            self._end_interrupted(node, self.reason)
+        yield from self._tell_late()
+
+    def _tell_late(self) -> Iterator[None]:
+        while self._late:
+            for _ in self._late.pop().successors:
+                yield
+
+    def _behind_all(self) -> Iterator[None]:
+        record = self._record
+        while record.behind:
+            yield from record.skipping(record.behind.pop())
+
+    def _nodes(self) -> Iterator[Node]:
+        """All of them, in their order; without a list of the plan, for the collector would look through it at once."""
+        nodes, first = self._graph.nodes, self._graph.plan.steps
+        yield from map(nodes.__getitem__, first)
+        yield from list(islice(nodes.values(), len(first), None))  # what a splice or the list of a for_each has added
+
+
+class Finish:
+    """Ends one run.
+
+    Args:
+        graph: The state; read here, changed by the record.
+        record: Makes the changes.
+        people: Who may have to let the answer out.
+        policy: Whether they have to.
+        accounts: Know how many ready steps wait for room under a ceiling that no running call could make.
+        up: Stops what runs, asks the planner once more, and is told of the end.
+        may_wait: Whether the run may be suspended when nothing but people is missing: it has a journal.
+
+    Attributes:
+        suspending: How and why the run is being suspended, if it is.
+        is_closing: Whether nothing starts any more: it is being suspended, or ended early.
+        has_ended: Whether the end of the run, or that it is suspended, is recorded.
+        sweep_later: Has `sweep` done by a task, as there is much to settle; `None` while the run has none that could:
+            all is settled at once.
+    """
+
+    def __init__(
+        self,
+        *,
+        graph: LiveGraph,
+        record: Record,
+        people: People,
+        policy: Policy,
+        accounts: Accounts,
+        up: Upcalls,
+        may_wait: bool = False,
+    ) -> None:
+        self.suspending: tuple[Status, str] | None = None
+        self.is_closing = False  # a flag, as every step asks
+        self.has_ended = False
+        self.may_wait = may_wait
+        self.sweep_later: Callable[[], object] | None = None
+        self._sweep: Sweep | None = None
+        self._graph = graph
+        self._record = record
+        self._people = people
+        self._policy = policy
+        self._accounts = accounts
+        self._up = up
+
+    def stop(self, status: Status, reason: str) -> None:
+        """End the run early: cancel what runs, settle what has not started. The first reason counts."""
+        if self._graph.stopping is not None or self.has_ended:
+            return
+        self.is_closing = True
+        self._record.start_stopping(status, reason)
+        self.settle_rest(reason)
+
+    def settle_rest(self, reason: str) -> None:
+        """Settle all that has not started, and let the rest stop: the run is being ended early."""
+        self.is_closing = True
+        self._up.on_stop()
+        running = self._up.stop_running(reason)
+        sweep = Sweep(
+            graph=self._graph,
+            record=self._record,
+            running=running,
+            reason=reason,
+            end_interrupted=self._up.end_interrupted,
+        )
+        if self.sweep_later is None or not sweep.may_wait(self._graph):
+            self._record.skips.at_once()
+            sweep.settle_all()
+            self._close_rest(reason)
+            return
+        self._sweep = sweep
+        sweep.begin()
+        self.sweep_later()
+
+    @property
+    def is_sweeping(self) -> bool:
+        """Whether steps that have not started are still to be settled, by `sweep`."""
+        return self._sweep is not None
+
+    async def sweep(self) -> None:
+        """Settle them, a portion in each turn of the loop."""
+        while self._sweep is not None:
+            self._sweep_some(self._sweep)
+            self._record.deliver()
+            await checkpoint()
+
+    def sweep_now(self) -> None:
+        """Settle all that are left, and from now on whatever comes at once."""
+        self.sweep_later = None
+        self._record.last_look.at_once()
+        self._record.skips.at_once()
+        while self._sweep is not None:
+            self._sweep_some(self._sweep)
+        if self._graph.stopping is not None:  # all may be settled, and nobody is left to find out how it ended
+            self.finish_if_settled()
+
+    def _sweep_some(self, sweep: Sweep) -> None:
+        if not sweep.settle_some():
+            self._sweep = self._record.behind = None
+            self._close_rest(sweep.reason)
+
+    def _close_rest(self, reason: str) -> None:
+        graph, record = self._graph, self._record
+        if graph.is_drafting:
+            record.end_draft("stopped", reason)
+        if graph.triggers:
+            record.end_replan(graph.asking, "stopped", reason, tuple(graph.triggers))
+        for question in list(graph.questions.values()):
+            if not question.step or graph.nodes[question.step].state.is_settled:
+                record.answer(question, None, reason=reason)
+        self.finish_if_settled()
+
+    def suspend(self, status: Status, reason: str) -> None:
+        """Let nothing start any more; when nothing runs, the run is suspended. The first reason counts."""
+        if not self.is_closing and not self.has_ended:
+            self.suspending, self.is_closing = (status, reason), True
+            self._up.on_stop()
+
+    def suspend_if_idle(self, running: Collection[str]) -> None:
+        """Suspend the run, if nothing runs, and nothing can go on now."""
+        if running or self.has_ended or self._graph.stopping is not None:
+            return
+        if self._record.skips.is_pending or self._record.last_look.is_pending:
+            return
+        if self.suspending is None and self._waits_for_people:
+            held = list(dict.fromkeys(question.step or question.text for question in self._graph.questions.values()))
+            shown = ", ".join(held[:10]) + (f" and {len(held) - 10} more" if len(held) > 10 else "")
+            self.is_closing = True
+            self.suspending = (Status.WAITING, f"nobody is there to answer about {shown}")
+            self._up.on_stop()
+        if self.suspending is not None:
+            self.has_ended = True
+            self._record.suspend_run(*self.suspending)
+            self._up.on_end()
+
+    @property
+    def _waits_for_people(self) -> bool:
+        """Whether questions are all that keeps the run from going on, and nobody answers them now."""
+        graph = self._graph
+        if not (self.may_wait and graph.questions) or graph.is_drafting or not self._people.is_alone:
+            return False
+        if graph.triggers:
+            return False
+        # What is ready and stands in line to be asked about waits for people, too; what stands in line for room under a
+        # ceiling waits for what their answers set free.
+        ready = sum(1 for node in graph.nodes.values() if node.state is State.READY)
+        is_judged = any(node.is_under_review for node in graph.nodes.values())
+        return not is_judged and ready <= self._people.in_line + self._accounts.in_line
+
+    def out_of_time(self) -> None:
+        """End the run, because its time is over."""
+        if self._record.last_look.is_pending:  # every step has ended in time; how, has to be known now
+            self._record.last_look.at_once()
+            self.finish_if_settled()
+        graph, limit = self._graph, self._policy.max_seconds
+        count, left = len(graph.plan.steps), graph.unsettled
+        if len(graph.nodes) != count:  # elements of a for_each do not count, nor does what a splice took out
+            steps = list(graph.planned())
+            count, left = len(steps), sum(1 for node in steps if not node.state.is_settled)
+        self.stop(Status.OVER_BUDGET, f"ceiling of {limit:g} seconds is spent: {left} of {count} steps had not ended")
+
+    def finish_if_settled(self) -> None:
+        """End the run, if every step has settled and nothing is left to be decided."""
+        graph = self._graph
+        if graph.unsettled or graph.triggers or graph.questions or self.has_ended or self.is_sweeping:
+            return  # a sweep asks again when it is through
+        if graph.stopping is None and (graph.is_drafting or (graph.wants_more and self._goes_on())):
+            return
+        unsuccessful = self._record.unsuccessful()
+        if unsuccessful is None:
+            return  # it is asked again when that is found out
+        status, reason = status_of(unsuccessful, graph.stopping)
+        if graph.stopping is None:
+            if status is Status.SUCCEEDED and self._policy.approve_output:
+                self._ask_for_output()
+                if graph.questions:
+                    return
+            if graph.withheld is not None:
+                status, reason = graph.withheld
+            elif graph.why_unchanged and status in (Status.FAILED, Status.UNKNOWN):
+                reason = f"{reason}; the plan was not changed: {graph.why_unchanged}"
+        self.has_ended = True
+        self._record.end_run(status, reason)
+        self._up.on_end()
+
+    def _goes_on(self) -> bool:
+        """Whether the planner is asked what comes next: now, or when a run that is being suspended goes on."""
+        return self.suspending is not None or self._up.go_on()
+
+    def _ask_for_output(self) -> None:
+        """Ask whether the answer may be handed out, unless that was asked of this very answer."""
+        shown = _shown(self._graph)
+        # While a person looks at the answer, a splice may make it another one.
+        if store_text(shown) != self._graph.shown_output:
+            self._people.ask_for_output(shown)
+
+
+def _shown(graph: LiveGraph) -> bytes:
+    """What a person sees of the answer of the run: all of it, or the shape of one that is too large to show."""
+    try:
+        return to_json(encode(answer_of(graph)))
+    except ValueRefused:
+        shapes = {node.id: shape_of(node.value) for node in graph.sinks()}
+        return to_json(encode({"too large to show": shapes}))

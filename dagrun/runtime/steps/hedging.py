@@ -1,0 +1,285 @@
+"""Hedging: a call that takes longer than most of its tool gets a second one beside it, where the run waits for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from contextvars import Context
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from dagrun.decide.durations import RELATIVE_ERROR, Durations
+from dagrun.decide.hedging import HedgeShare, Rest, is_waited_for, longest_rests
+from dagrun.graph.frontier import Frontier
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.model.event import Hedged, HedgeEnded
+from dagrun.model.outcome import Outcome, State
+from dagrun.model.policy import HedgeRule
+from dagrun.runtime.backend import (
+    is_being_cancelled,
+    is_cancellation,
+    leave_leaked_scopes,
+    scope_class,
+    shake_off_cancellation,
+)
+from dagrun.runtime.deadlines import Alarms
+from dagrun.runtime.record.record import Record
+from dagrun.runtime.slot import Second, Slot, leaked_outcome
+from dagrun.runtime.steps.accounts import Accounts
+from dagrun.runtime.steps.attempt import Attempts, executor_of
+from dagrun.runtime.steps.finish import Finish
+from dagrun.runtime.steps.reviews import Reviews
+from dagrun.runtime.upcalls import Upcalls
+
+LOOK: Final = 0.01  # seconds for which a look at all that runs holds: a thousand calls may be slow at once
+LEAST_PATIENCE: Final = 0.001  # seconds: what ends sooner is not made faster by another call
+FASTER: Final = "a second call beside it was faster"
+SLOWER: Final = "the first call has ended"
+
+
+class Hedges:
+    """Makes the second calls of one run.
+
+    Both calls are of one attempt. The result of the one that succeeds first is its outcome, and the other is stopped;
+    if one fails, the other decides. A second call takes a place under every limit on what runs at once, and a share of
+    every ceiling, or is not made. What critics look at gets none.
+
+    Args:
+        rule: When.
+        grace: Seconds that a call gets to end when it was told to stop.
+        graph: The state; read here, changed by the record.
+        record: Makes the changes.
+        frontier: Has the places.
+        running: The running attempts, by step.
+        accounts: What may be used.
+        reviews: The critics; `None` if there are none.
+        durations: How long the calls of each tool took.
+        share: How many of them got a second one.
+        now: The clock of the loop.
+        finish: Whether the run is being ended or suspended.
+        up: Records the end of an attempt, and wakes a worker.
+    """
+
+    def __init__(
+        self,
+        rule: HedgeRule,
+        *,
+        grace: float,
+        graph: LiveGraph,
+        record: Record,
+        frontier: Frontier,
+        running: Mapping[str, Slot],
+        accounts: Accounts,
+        reviews: Reviews | None,
+        durations: Durations,
+        share: HedgeShare,
+        now: Callable[[], float],
+        finish: Finish,
+        up: Upcalls,
+    ) -> None:
+        self._rule = rule
+        self._grace = grace
+        self._graph = graph
+        self._record = record
+        self._frontier = frontier
+        self._running = running
+        self._accounts = accounts
+        self._reviews = reviews
+        self._durations = durations
+        self._share = share
+        self._now = now
+        self._finish = finish
+        self._up = up
+        self._new_scope = scope_class()
+        self._looked = -math.inf
+        self._rests: tuple[Rest, ...] = ()
+        self._tasks: TaskGroup
+        self._context: Context
+        self._alarms: Alarms
+        self._attempts: Attempts
+
+    def open(self, tasks: TaskGroup, context: Context, alarms: Alarms, attempts: Attempts) -> None:
+        """Take what exists only inside the task group of the run."""
+        self._tasks, self._context, self._alarms, self._attempts = tasks, context, alarms, attempts
+
+    # The first call ---------------------------------------------------------------------------------------
+
+    async def perform(self, slot: Slot) -> Outcome:
+        """Make the call of an attempt; beside it another one, if it is slow and the run waits for it.
+
+        Raises only the cancellation that somebody asked for.
+        """
+        self._share.called(slot.tool.name)
+        patience = self._patience(slot)
+        if patience is not None:
+            now = self._now()
+            self._alarms.at(now + patience, partial(self._consider, slot, now))
+        outcome = await self._attempts.perform(slot)
+        second = slot.rare.second if slot.rare is not None else None
+        if second is None or second.is_closed or slot.asked is not None or outcome.state is State.SUCCEEDED:
+            return outcome
+        await _end_of(second)
+        return outcome  # if the other one has won, the end of the attempt is on record by now
+
+    def left(self, slot: Slot) -> None:
+        """Note that the task of the first call has done with it."""
+        if slot.rare is not None and slot.rare.second is not None:
+            self._leave(slot.rare.second)
+
+    def _patience(self, slot: Slot) -> float | None:
+        """Seconds after which a call is slow; `None` if it is never called twice, or nobody knows yet."""
+        rule, name = self._rule, slot.tool.name
+        if not slot.tool.effect.is_free or (rule.tools and name not in rule.tools):
+            return None
+        if executor_of(slot) == "thread":
+            return None  # the slower of both could not be stopped, and threads that would not stop are counted
+        if self._durations.count(name) < rule.min_calls:
+            return None
+        if self._reviews is not None and self._reviews.wanted(slot.node.plan.step):
+            return None
+        most, median = self._durations.quantile(name, rule.quantile), self._durations.median(name)
+        if most is None or median is None:
+            return None
+        # What is remembered is rounded: a call must be slow beyond doubt.
+        return max(min(most, median * rule.most_medians) * (1 + RELATIVE_ERROR), LEAST_PATIENCE)
+
+    # The decision -----------------------------------------------------------------------------------------
+
+    def _consider(self, slot: Slot, started: float) -> None:
+        """A call is slow: make a second one, or look again when it has taken twice as long."""
+        if slot.is_done or slot.asked is not None or self._finish.is_closing:
+            return
+        rare = slot.rare
+        if rare is not None and (rare.second is not None or rare.asking is not None):
+            return  # whoever talks with a person is not slow
+        if not (self._is_worth_it(slot.node) and self._begin(slot, started)):
+            now = self._now()
+            self._alarms.at(now + (now - started), partial(self._consider, slot, started))
+
+    def _is_worth_it(self, node: Node) -> bool:
+        if not self._share.allows(node.attempts[-1].tool, self._rule.max_share):
+            return False
+        if not self._frontier.has_more_room(node):
+            return False
+        now = self._now()
+        if now - self._looked >= LOOK:
+            running = [slot.node for slot in self._running.values()]
+            self._looked, self._rests = now, longest_rests(self._graph, running, self._record.at())
+        return is_waited_for(self._graph, node, self._rests)
+
+    def _begin(self, slot: Slot, started: float) -> bool:
+        """Make the second call, if there is room for it under the ceilings; say whether there was."""
+        node = slot.node
+        self._frontier.occupy(node)
+        other = Slot(node, slot.tool, self._new_scope(), True, self._now)
+        other.deadline, other.limit = slot.deadline, slot.limit
+        other.make_rare().is_second = True  # before its context is made, which says whom it may ask
+        if not self._accounts.reserve_more(other) or self._attempts.prepare(other) is not None:
+            self._accounts.withdraw(other)
+            self._frontier.release(node)
+            return False
+        second = Second(other, anyio.Event())
+        second.on_first_end = partial(self._first_ended, slot, second)
+        slot.make_rare().second = second
+        self._share.hedged(slot.tool.name)
+        record = self._record
+        record.emit(Hedged(record.next_seq(), record.at(), node.id, len(node.attempts), self._now() - started))
+        self._tasks.create_task(self._run(slot, second), name="dagrun hedge", context=self._context)
+        return True
+
+    # The second call --------------------------------------------------------------------------------------
+
+    async def _run(self, slot: Slot, second: Second) -> None:
+        """Make the second call; whatever its tool leaves behind ends with this task."""
+        other = second.slot
+        try:
+            try:
+                second.outcome = await self._perform_second(other)
+            except RuntimeError:
+                leave_leaked_scopes(other.scope)
+                second.outcome = leaked_outcome(other)
+            finally:
+                self._second_ended(slot, second)
+                self._record.deliver()
+            await shake_off_cancellation()
+        except BaseException as error:
+            if not is_cancellation(error) or is_being_cancelled():
+                raise
+
+    async def _perform_second(self, other: Slot) -> Outcome | None:
+        with other.scope:
+            if other.asked is None:  # else the attempt has ended before this task began
+                return await self._attempts.perform(other)
+        return None
+
+    def _second_ended(self, slot: Slot, second: Second) -> None:
+        outcome, second.slot.call = second.outcome, None  # it leads back to the slot
+        if not second.is_closed:
+            is_late = slot.asked is not None or (slot.deadline is not None and self._now() > slot.deadline)
+            is_late = is_late or is_being_cancelled()  # the run is, and the call may have swallowed that
+            second.has_won = outcome is not None and outcome.state is State.SUCCEEDED and not is_late
+            failure = outcome.failure if outcome is not None else None
+            self._close(slot, second, failure.message if failure is not None else "")
+            if second.has_won:
+                self._up.conclude(slot, _result(slot, second))
+                second.outcome = None  # an alarm keeps the call for a while, and need not keep what it gave
+                slot.tell_to_stop(State.CANCELLED, FASTER, self._grace)
+        second.ended.set()
+        self._leave(second)
+        self._up.nudge()  # what has become ready, or has room now, does not wait for the other call to unwind
+
+    def _first_ended(self, slot: Slot, second: Second, is_recorded: bool) -> None:
+        """The attempt ends: so does its second call."""
+        # What will not stop has no place for longer than any other call that will not.
+        self._alarms.at(self._now() + self._grace, partial(self._release, second))
+        if second.is_closed:
+            return
+        if is_recorded:
+            self._close(slot, second)
+        else:
+            second.is_closed = second.slot.is_done = True
+            self._accounts.settle(second.slot)
+        second.slot.tell_to_stop(State.CANCELLED, SLOWER, self._grace)
+
+    def _close(self, slot: Slot, second: Second, fault: str = "") -> None:
+        """Record the end of a second call; what it reports later is too late."""
+        other, record, node = second.slot, self._record, slot.node
+        second.is_closed = other.is_done = True
+        facts = (node.id, len(node.attempts), second.has_won, other.tokens, other.cost, fault)
+        record.emit(HedgeEnded(record.next_seq(), record.at(), *facts))
+        self._accounts.settle(other)
+
+    def _leave(self, second: Second) -> None:
+        """Give the place of the extra call back, once neither task has anything to do with the attempt any more."""
+        second.leaving += 1
+        if second.leaving == 2:
+            second.on_first_end = None  # it leads back to it
+            self._release(second)
+
+    def _release(self, second: Second) -> None:
+        if second.has_place:
+            second.has_place = False
+            self._frontier.release(second.slot.node)
+            self._up.nudge()
+
+
+async def _end_of(second: Second) -> None:
+    """Wait until a second call has ended, on the task of a first one that has failed."""
+    while not second.ended.is_set():
+        try:
+            await second.ended.wait()
+        except BaseException as error:
+            # What the first call has left behind for its task must not hit this wait.
+            if not is_cancellation(error) or is_being_cancelled():
+                raise
+
+
+def _result(slot: Slot, second: Second) -> Outcome:
+    """The outcome of an attempt that its second call has won: what each call has used is kept apart."""
+    assert second.outcome is not None
+    return replace(second.outcome, tokens=slot.tokens, cost=slot.cost)

@@ -1,0 +1,121 @@
+"""Reviews: critics look at what a step gave before anything that depends on it may start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import Context
+from dataclasses import replace
+from functools import partial
+
+import anyio
+from anyio.abc import TaskGroup
+
+from dagrun.errors import shorten
+from dagrun.model.critic import Critic, Verdict
+from dagrun.model.outcome import ErrorKind, Failure, Outcome, State
+from dagrun.model.plan import Step
+from dagrun.model.policy import Policy
+from dagrun.model.usage import METER
+from dagrun.runtime.host_calls import PluginFailed, call_plugin
+from dagrun.runtime.metering import RunMeter
+
+MAX_NAME = 60
+
+
+class Reviews:
+    """Asks the critics of one run.
+
+    Args:
+        critics: In the order in which their verdicts are kept.
+        policy: How long each of them may take.
+        context: The context variables that they start from.
+        now: The clock of the loop.
+        meter: Makes what charges the models of one review.
+    """
+
+    def __init__(
+        self,
+        critics: Sequence[Critic],
+        policy: Policy,
+        context: Context,
+        now: Callable[[], float],
+        meter: Callable[[], RunMeter],
+    ) -> None:
+        self._critics = tuple(critics)
+        self._policy = policy
+        self._context = context
+        self._now = now
+        self._meter = meter
+        self._tasks: TaskGroup
+
+    def open(self, tasks: TaskGroup) -> None:
+        """Take what exists only inside the task group of the run."""
+        self._tasks = tasks
+
+    def wanted(self, step: Step) -> list[Critic]:
+        """The critics that want to see the output of *step*."""
+        return [critic for critic in self._critics if _applies(critic, step)]
+
+    async def review(self, step: Step, outcome: Outcome, critics: Sequence[Critic]) -> tuple[Verdict, ...]:
+        """Ask *critics* at the same time, and give what they said in their order."""
+        verdicts: list[Verdict | None] = [None] * len(critics)
+
+        async def ask(place: int) -> None:
+            verdicts[place] = await self._verdict(critics[place], step, outcome)
+
+        async with anyio.create_task_group() as tasks:
+            for place in range(len(critics)):
+                tasks.start_soon(ask, place, name="dagrun review")
+        return tuple(verdict for verdict in verdicts if verdict is not None)
+
+    async def _verdict(self, critic: Critic, step: Step, outcome: Outcome) -> Verdict:
+        name, meter = _name(critic), self._meter()
+        context = self._context.copy()
+        context.run(METER.set, meter)
+        try:
+            said: object = await call_plugin(
+                partial(_review, critic, step, replace(outcome)),
+                tasks=self._tasks,
+                name="dagrun critic",
+                context=context,
+                seconds=self._policy.critic_timeout,
+                grace=self._policy.grace,
+                now=self._now,
+            )
+        except PluginFailed as error:
+            # What nobody has judged must not flow on as if it had been passed.
+            return Verdict("fail", None, f"the critic failed: {error}", name, meter.tokens, meter.cost)
+        if not isinstance(said, Verdict):
+            reason = f"the critic failed: it gave a {type(said).__name__}, not a Verdict"
+            return Verdict("fail", None, reason, name, meter.tokens, meter.cost)
+        return replace(said, critic=name, tokens=meter.tokens, cost=meter.cost)
+
+
+async def _review(critic: Critic, step: Step, outcome: Outcome) -> Verdict:
+    return await critic.review(step, outcome)
+
+
+def _name(critic: Critic) -> str:
+    try:
+        return shorten(str(critic.name), MAX_NAME)
+    except BaseException:  # noqa: BLE001  (the host's code may raise anything; nothing is awaited here)
+        return shorten(type(critic).__name__, MAX_NAME)
+
+
+def _applies(critic: Critic, step: Step) -> bool:
+    try:
+        return bool(critic.applies_to(step))
+    except BaseException:  # noqa: BLE001  (the same; a critic that cannot say is asked, and its review shows why)
+        return True
+
+
+def judged(outcome: Outcome, verdicts: Sequence[Verdict]) -> Outcome:
+    """What an outcome counts as after its review: one critic that does not pass it is enough."""
+    bad = next((verdict for verdict in verdicts if verdict.result == "fail"), None)
+    if bad is not None:
+        failure = Failure(ErrorKind.CRITIC, f"{bad.critic}: {bad.reason or 'not passed'}")
+        return replace(outcome, state=State.FAILED, failure=failure)
+    odd = next((verdict for verdict in verdicts if verdict.result == "surprising"), None)
+    if odd is not None:
+        return replace(outcome, surprise=f"{odd.critic}: {odd.reason or 'surprising'}")
+    return outcome

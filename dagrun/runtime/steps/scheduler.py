@@ -1,0 +1,356 @@
+"""The scheduler: it starts what is ready, ends what is late, and lets recovery decide about the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from random import Random
+from typing import Any, Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from dagrun.graph.frontier import Frontier
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.graph.patches.apply_patch import CheckedPatch
+from dagrun.graph.patches.check_patch import Origin
+from dagrun.model.outcome import Decision, ErrorKind, Outcome, Recovery, State, Status
+from dagrun.model.policy import Policy
+from dagrun.runtime.backend import is_being_cancelled
+from dagrun.runtime.deadlines import Alarms
+from dagrun.runtime.people.people import People
+from dagrun.runtime.record.record import Record
+from dagrun.runtime.slot import Rare, Slot, leaked_outcome
+from dagrun.runtime.steps.accounts import Accounts
+from dagrun.runtime.steps.admission import Starting
+from dagrun.runtime.steps.ask_from_tool import Inside
+from dagrun.runtime.steps.attempt import Attempts
+from dagrun.runtime.steps.endings import Endings, Judge
+from dagrun.runtime.steps.finish import Finish
+from dagrun.runtime.steps.hedging import Hedges
+from dagrun.runtime.steps.reviews import Reviews, judged
+from dagrun.runtime.steps.stopping import Stopping
+from dagrun.runtime.steps.workers import OwnScope
+from dagrun.runtime.upcalls import Upcalls
+
+_READY: Final = State.READY
+_SUCCEEDED: Final = State.SUCCEEDED
+
+CANCELLED_AROUND: Final = "the code around the run was cancelled"
+
+# After such an end the task itself cannot be trusted any more.
+_UNCLEAN: Final = frozenset(
+    (ErrorKind.FOREIGN_CANCELLATION, ErrorKind.STRAY_CANCELLATION, ErrorKind.FORBIDDEN_EXCEPTION)
+)
+
+
+class Scheduler:
+    """Runs the steps of one run.
+
+    Args:
+        graph: The state; read here, changed by the record.
+        record: Makes the changes.
+        frontier: Ready steps.
+        starting: Asks all that must be asked before a call.
+        people: Who may have to answer.
+        accounts: What may be used.
+        reviews: The critics; `None` if there are none.
+        policy: The limits.
+        random: For the jitter of retry delays.
+        now: The clock of the loop.
+        up: Is told what this makes of a change; some of it comes from here.
+        may_wait: Whether the run may be suspended, because it has a journal.
+
+    Attributes:
+        finish: Ends the run.
+        inside: Lets running tools ask people.
+        stopping: Tells what runs to stop.
+        endings: Records how attempts end, and does what follows.
+        running: The running attempts, by step.
+        hedges: Makes second calls beside slow ones; `None` if the policy wants none.
+    """
+
+    def __init__(
+        self,
+        *,
+        graph: LiveGraph,
+        record: Record,
+        frontier: Frontier,
+        starting: Starting,
+        people: People,
+        accounts: Accounts,
+        reviews: Reviews | None,
+        policy: Policy,
+        random: Random,
+        now: Callable[[], float],
+        up: Upcalls,
+        may_wait: bool = False,
+    ) -> None:
+        self._graph = graph
+        self._record = record
+        self._frontier = frontier
+        self._starting = starting
+        self._people = people
+        self._accounts = accounts
+        self._reviews = reviews
+        self._policy = policy
+        self._now = now
+        self._up = up
+        self._is_written = may_wait
+        self._running: dict[str, Slot] = {}
+        self.running: Mapping[str, Slot] = self._running
+        self.finish = Finish(
+            graph=graph, record=record, people=people, policy=policy, accounts=accounts, up=up, may_wait=may_wait
+        )
+        self.stopping = Stopping(
+            running=self._running, finish=self.finish, record=record, policy=policy, now=now, up=up
+        )
+        self.endings = self._make_endings(random)
+        self.inside = Inside(frontier, record, people, now=now, arm=self.stopping.arm, up=up)
+        self.hedges: Hedges | None = None
+        self._attempts: Attempts
+        self._perform: Callable[[Slot], Coroutine[Any, Any, Outcome]]
+        up.stop, up.settle_down, up.end_if_nothing_is_left = self.stop, self.settle_down, self._end_if_nothing_is_left
+        up.stop_running, up.conclude = self.stopping.stop_running, self.endings.conclude
+        up.end_interrupted, up.ask_again = self.end_interrupted, starting.ask_again
+
+    def _make_endings(self, random: Random) -> Endings:
+        judge = Judge(
+            record=self._record,
+            policy=self._policy,
+            people=self._people,
+            starting=self._starting,
+            random=random,
+        )
+        return Endings(
+            graph=self._graph,
+            record=self._record,
+            frontier=self._frontier,
+            judge=judge,
+            people=self._people,
+            accounts=self._accounts,
+            finish=self.finish,
+            running=self._running,
+            now=self._now,
+            up=self._up,
+        )
+
+    def open(self, tasks: TaskGroup, alarms: Alarms, attempts: Attempts) -> None:
+        """Take what exists only inside the task group of the run."""
+        self.finish.sweep_later = partial(tasks.start_soon, self.finish.sweep, name="dagrun sweep")
+        self.stopping.alarms = self.endings.alarms = alarms
+        self._attempts = self._starting.attempts = self.endings.attempts = attempts
+        self._perform = attempts.perform if self.hedges is None else self.hedges.perform
+        zero, limit = self._record.zero, self._policy.max_seconds  # what a run had before it goes on counts, too
+        if limit is not None:
+            alarms.at(zero + limit, self.finish.out_of_time)
+            if self._policy.warn_at is not None:
+                alarms.at(zero + limit * self._policy.warn_at, self._nearly_out_of_time)
+
+    def close(self) -> None:
+        """Settle what is left, once no task of the run is alive."""
+        self.finish.sweep_now()
+        for slot in list(self._running.values()):
+            self.endings.conclude(slot, None)
+        self.stopping.interrupt("the run was closed")
+
+    # One step ---------------------------------------------------------------------------------------------
+
+    async def run_step(self, node: Node, own: OwnScope, is_fresh: bool) -> bool:
+        """Run one step to the end of its attempt; say whether the task is as good as new afterwards.
+
+        Args:
+            node: The step.
+            own: The scope of the task.
+            is_fresh: Whether nothing else ran on this task before.
+        """
+        slot = self._begin(node, own.scope, is_fresh)
+        if slot is None:
+            self._record.deliver()  # the next change may be an hour away
+            # What looks at its arguments is the host's, and may have told it to stop.
+            return not own.scope.cancel_called
+        outcome: Outcome | None = None  # stands when the attempt was cancelled, alone or with all around it
+        try:
+            if self._is_written and self._attempts.must_be_written(slot.tool):
+                outcome = await self._attempts.write_start(slot)
+            if outcome is None:
+                outcome = await self._perform(slot)
+            if self._reviews is not None and outcome.state is _SUCCEEDED:
+                given, outcome = outcome, None  # if the review is cancelled, it has not passed
+                outcome = await self._review(slot, given, self._reviews)
+        finally:
+            slot.has_left = True
+            if not own.is_innermost():
+                own.close_leaks()
+                outcome = leaked_outcome(slot)
+            if outcome is None or outcome.state is not _SUCCEEDED or slot.was_interrupted:
+                self._notice_cancellation(slot)
+            self.endings.conclude(slot, outcome)
+            if self.hedges is not None:
+                self.hedges.left(slot)
+            self._record.deliver()
+        if slot.asked is not None or own.has_leaked:
+            return False
+        return outcome.failure is None or outcome.failure.kind not in _UNCLEAN
+
+    def _notice_cancellation(self, slot: Slot) -> None:
+        """Stop the run, if this attempt was the first to be told that the code around the run is cancelled.
+
+        Whatever it made of that, swallowed it or raised something else, is then neither a success nor a failure.
+        """
+        if slot.asked is None and is_being_cancelled():
+            self.stopping.interrupt(CANCELLED_AROUND)
+
+    def _begin(self, node: Node, scope: anyio.CancelScope, is_fresh: bool) -> Slot | None:
+        """Start the attempt of a step that was taken; nothing if it turns out that there is nothing to call."""
+        if node.latest is not None and node.id in self._running:
+            self.inside.resume(self._running[node.id])
+            return None
+        if not self._is_startable(node):
+            self._put_back(node)
+            return None
+        plan, record, tool = node.plan, self._record, node.tool
+        slot = Slot(node, tool, scope, is_fresh, self._now)
+        if self._accounts.are_bound and not self._accounts.reserve(slot):
+            self._put_back(node)
+            return None
+        if plan.is_timed or node.on_fallback:
+            self._set_deadline(slot)
+        self._running[node.id] = slot
+        record.start_attempt(node, tool.name)
+        failure = self._attempts.prepare(slot)
+        if failure is not None:
+            self._accounts.give_back(slot)
+            self.endings.conclude(slot, Outcome(State.FAILED, None, failure))
+            return None
+        return slot
+
+    def _put_back(self, node: Node) -> None:
+        """Give back the place of a step that is not called now."""
+        self._frontier.release(node)
+        self._end_if_nothing_is_left()
+
+    def _is_startable(self, node: Node) -> bool:
+        """Whether the tool is to be called now; if not, the step has been settled, expanded or held instead."""
+        if node.state is not _READY or self.finish.is_closing:
+            return False
+        if not node.plan.is_plain or node.on_fallback:
+            if not self._starting.is_startable(node):
+                return False
+            if not node.tool.effect.is_free and is_being_cancelled():
+                self.stopping.interrupt(CANCELLED_AROUND)
+                return False
+        return not (node.plan.is_timed and self._starting.is_too_late(node))
+
+    def _set_deadline(self, slot: Slot) -> None:
+        limit = self._starting.seconds_for(slot.node)
+        if limit is not None:
+            slot.limit = limit
+            slot.deadline = self._now() + limit
+            self.stopping.arm(slot)
+
+    # Critics ----------------------------------------------------------------------------------------------
+
+    async def _review(self, slot: Slot, outcome: Outcome, reviews: Reviews) -> Outcome:
+        """Let the critics look at what an attempt gave; the attempt itself is over, and recorded, before that."""
+        node, record = slot.node, self._record
+        critics = reviews.wanted(node.plan.step)
+        late = slot.deadline is not None and self._now() > slot.deadline
+        if not critics or late or slot.asked is not None:
+            return outcome
+        decision = Decision(Recovery.REVIEW, "critics look at it first")
+        record.end_attempt(node, State.RUNNING, outcome, decision)
+        rare = slot.make_rare()
+        rare.verdicts, slot.deadline = (), None
+        self._accounts.settle(slot)
+        record.deliver()
+        self._up.nudge()  # this worker waits now, and its tool may never have
+        rare.verdicts = await reviews.review(node.plan.step, outcome, critics)
+        return judged(outcome, rare.verdicts)
+
+    def end_interrupted(self, node: Node, stopped: str = "") -> None:
+        """Record the end of an attempt that ended with its process; *stopped* says why, if the run is being ended."""
+        slot = Slot(node, node.called(node.attempts[-1].tool), anyio.CancelScope(), True, self._now)
+        self.endings.end_interrupted(slot, stopped)
+
+    def review_again(self, node: Node) -> Callable[[], Coroutine[Any, Any, None]]:
+        """Let the critics look once more at what an attempt gave: the process in which they did has ended.
+
+        Returns:
+            What does so; the step counts as running from now on.
+        """
+        attempt = node.attempts[-1]
+        given = attempt.outcome
+        assert given is not None
+        slot = Slot(node, node.called(attempt.tool), anyio.CancelScope(), True, self._now)
+        slot.tokens, slot.cost, slot.rare = given.tokens, given.cost, Rare(verdicts=())
+        self._running[node.id] = slot
+        self._frontier.occupy(node)
+        return partial(self._review_again, slot, given)
+
+    async def _review_again(self, slot: Slot, given: Outcome) -> None:
+        outcome: Outcome | None = None
+        try:
+            with slot.scope:
+                step = slot.node.plan.step
+                critics = self._reviews.wanted(step) if self._reviews is not None else []
+                if self._reviews is not None and critics:
+                    slot.make_rare().verdicts = verdicts = await self._reviews.review(step, given, critics)
+                    given = judged(given, verdicts)
+                outcome = given
+        finally:
+            if outcome is None:
+                self._notice_cancellation(slot)
+            self.endings.conclude(slot, outcome)
+            self.settle_down()
+
+    # Changes from outside ---------------------------------------------------------------------------------
+
+    def splice(self, checked: CheckedPatch, origin: Origin, reason: str) -> None:
+        """Apply a patch, and stop what it takes out while it runs. Nothing else is touched."""
+        self._record.splice(checked, origin, reason)
+        why = f"revision {self._graph.revision} of the plan does without it"
+        for id_ in checked.consequence.cancelled:
+            slot = self._running.get(id_)
+            if slot is not None:
+                self.stopping.tell(slot, State.SUPERSEDED, why)
+        self.settle_down()
+
+    def settle_down(self) -> None:
+        """After a change that no attempt has made: end the run if nothing is left, wake workers if something is."""
+        self._end_if_nothing_is_left()
+        self._up.nudge()
+        self._record.deliver()
+
+    def _end_if_nothing_is_left(self) -> None:
+        if self._record.skips.is_pending:
+            return  # it is asked again when all are skipped
+        still_wait = self._accounts.are_bound and self._accounts.feed()
+        if still_wait and not self._running and (stuck := self._accounts.why_stuck()):
+            self.stop(Status.OVER_BUDGET, stuck)
+        self.finish_if_settled()
+        if self._graph.questions or self.finish.suspending is not None:
+            self._people.turn_away()
+            self.finish.suspend_if_idle(self._running)
+
+    def _nearly_out_of_time(self) -> None:
+        self._accounts.save("seconds", self._record.at(), self._policy.max_seconds or 0.0)
+        self.settle_down()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the run is being ended early, or suspended: what came now would never start, and never end."""
+        return self.finish.is_closing
+
+    def end_early(self, reason: str) -> None:
+        """Settle what is left of a run that was being ended when its process ended."""
+        self.finish.settle_rest(reason)
+
+    def stop(self, status: Status, reason: str) -> None:
+        """End the run early: cancel what runs, settle what has not started. The first reason counts."""
+        self.finish.stop(status, reason)
+
+    def finish_if_settled(self) -> None:
+        """End the run, if every step has settled and nothing is left to be decided."""
+        self.finish.finish_if_settled()

@@ -1,0 +1,137 @@
+"""Stopping: attempts are told to stop: they are late, or not wanted any more, or the run ends, for now or for good."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+
+from dagrun.graph.node import Node
+from dagrun.model.outcome import Outcome, State, Status
+from dagrun.model.policy import Policy
+from dagrun.runtime.deadlines import Alarms
+from dagrun.runtime.record.record import Record
+from dagrun.runtime.slot import Slot
+from dagrun.runtime.steps.finish import Finish
+from dagrun.runtime.upcalls import Upcalls
+
+
+class Stopping:
+    """Tells the running attempts of one run to stop.
+
+    Args:
+        running: Them, by step.
+        finish: Ends the run.
+        record: Makes the changes.
+        policy: How long the grace period is.
+        now: The clock of the loop.
+        up: Records the end of an attempt that would not stop, and is told of what has changed.
+
+    Attributes:
+        alarms: Of the run.
+    """
+
+    def __init__(
+        self,
+        *,
+        running: Mapping[str, Slot],
+        finish: Finish,
+        record: Record,
+        policy: Policy,
+        now: Callable[[], float],
+        up: Upcalls,
+    ) -> None:
+        self._running = running
+        self._finish = finish
+        self._record = record
+        self._policy = policy
+        self._now = now
+        self._up = up
+        self.alarms: Alarms
+
+    # One attempt ------------------------------------------------------------------------------------------
+
+    def arm(self, slot: Slot) -> None:
+        """Let an alarm ring at the deadline of an attempt."""
+        assert slot.deadline is not None
+        self.alarms.at(slot.deadline, lambda: self._out_of_patience(slot))
+
+    def tell(self, slot: Slot, asked: State, reason: str) -> None:
+        """Tell an attempt to stop; if it does not within the grace period, the run goes on without it."""
+        if slot.asked is None:
+            slot.tell_to_stop(asked, reason, self._policy.grace)
+            assert slot.cutoff is not None
+            self.alarms.at(slot.cutoff, lambda: self._abandon(slot))
+
+    def _out_of_patience(self, slot: Slot) -> None:
+        # Its time stands still while it waits for a person, and starts anew after that.
+        if not slot.is_done and slot.deadline is not None and self._now() >= slot.deadline:
+            self.tell(slot, State.TIMED_OUT, f"it took longer than {slot.limit:g} s")
+
+    def _abandon(self, slot: Slot) -> None:
+        if not slot.is_done:
+            self._up.conclude(slot, Outcome(State.ABANDONED))
+            self._up.nudge()
+
+    def _abandon_all(self, slots: Iterable[Slot]) -> None:
+        for slot in slots:
+            self._abandon(slot)
+
+    def cancel_step(self, node: Node, reason: str) -> bool:
+        """Cancel one step, or the elements of a for_each; say whether there was anything left to cancel."""
+        slot = self._running.get(node.id)
+        if slot is None and not self._finish.is_sweeping:
+            self._record.skips.skip_rest()
+        if node.state.is_settled:
+            return False
+        if slot is not None:
+            self.tell(slot, State.CANCELLED, reason)
+        elif node.children is not None:
+            for child in node.children:
+                self.cancel_step(child, reason)
+        elif self._finish.is_sweeping:
+            return False  # it is being cancelled with the run, for the reason of that
+        else:
+            self._record.settle(node, State.CANCELLED, reason)
+        self._up.settle_down()
+        return True
+
+    # The whole run ----------------------------------------------------------------------------------------
+
+    def stop_running(self, reason: str) -> Collection[str]:
+        """Tell everything that runs to stop, for good; give the ids."""
+        slots = list(self._running.values())
+        for slot in slots:
+            slot.tell_to_stop(State.CANCELLED, reason, self._policy.grace)
+        if slots:  # they are late together, so one alarm is enough
+            self.alarms.at(self._now() + self._policy.grace, partial(self._abandon_all, slots))
+        return self._running
+
+    def suspend(self, status: Status, reason: str) -> None:
+        """Let nothing start any more, and end as soon as nothing runs, so that the run can go on later.
+
+        What only looks is stopped at once; a call with an effect gets the grace period to end by itself. What has not
+        ended then is as after a crash.
+        """
+        if self._finish.is_closing or self._finish.has_ended:
+            return
+        self._finish.suspend(status, reason)
+        for slot in list(self._running.values()):
+            if slot.tool.effect.is_free or (slot.rare is not None and slot.rare.verdicts is not None):
+                self._let_go(slot, reason)
+            else:
+                self.alarms.at(self._now() + self._policy.grace, partial(self._let_go, slot, reason))
+        self._up.settle_down()
+
+    def _let_go(self, slot: Slot, reason: str) -> None:
+        if not slot.is_done:
+            slot.make_rare().is_let_go = True
+            self.tell(slot, State.CANCELLED, reason)
+
+    def interrupt(self, reason: str) -> None:
+        """The code around the run is cancelled: end it; with a journal, so that it can go on later."""
+        self._finish.sweep_now()  # at once: no task of the run is left to do so, or will be in a moment
+        if self._finish.may_wait:
+            self._finish.suspend(Status.CANCELLED, reason)
+            self._finish.suspend_if_idle(self._running)
+        else:
+            self._finish.stop(Status.CANCELLED, reason)

@@ -1,0 +1,130 @@
+"""The wire format of OpenAI's Chat Completions, ``POST /v1/chat/completions``, which compatible servers speak."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dagrun.testing.model_server.calls import Call, member, turns_of
+from dagrun.testing.model_server.script import Answer, Break
+from dagrun.testing.model_server.wire import Event, Wire, listed, tool_called
+
+
+def read_chat(call: Call) -> None:
+    """Fill in what the body of a call asks for."""
+    body = call.body
+    call.turns = turns_of(body.get("messages"))
+    choice, layout = body.get("tool_choice"), body.get("response_format")
+    if choice == "required" or member(choice, "type") == "function":
+        functions = [member(tool, "function") for tool in listed(body.get("tools"))]
+        tools = {each["name"]: each for each in functions if member(each, "name")}
+        call.structure, call.tool = "tool", member(choice, "function", "name") or next(iter(tools), None)
+        call.schema = member(tools.get(call.tool), "parameters")
+    elif member(layout, "type") == "json_schema":
+        call.structure, call.schema = "schema", member(layout, "json_schema", "schema")
+    elif member(layout, "type") == "json_object":
+        # A schema beside it is how llama-cpp-python is asked.
+        call.schema = member(layout, "schema")
+        call.structure = "json" if call.schema is None else "schema"
+
+
+class ChatWire(Wire):
+    """Writes one answer as Chat Completions does."""
+
+    def __init__(self, call: Call, answer: Answer) -> None:
+        self._call = call
+        self._answer = answer
+        self._tool = tool_called(call, answer)
+        self._created = int(time.time())
+        self._counts = bool(member(call.body, "stream_options", "include_usage"))
+
+    def opening(self) -> Iterator[Event]:
+        """Write what comes before the text."""
+        if self._tool is None:
+            said = {"refusal": None} if self._answer.stop != "refused" else {}
+            yield self._chunk({"role": "assistant", "content": ""} | said)
+            yield from self._think()
+            return
+        yield self._chunk({"role": "assistant", "content": None})
+        yield from self._think()
+        yield self._chunk({"tool_calls": [{"index": 0, **self._call_of("")}]})
+
+    def piece(self, text: str) -> Event:
+        """Write a piece of the text."""
+        if self._tool is not None:
+            return self._chunk({"tool_calls": [{"index": 0, "function": {"arguments": text}}]})
+        return self._chunk({"refusal" if self._answer.stop == "refused" else "content": text})
+
+    def closing(self) -> Iterator[Event]:
+        """Write what comes after the text."""
+        yield self._chunk({}, self._finish)
+        if self._counts and self._answer.usage is not None:
+            yield Event(self._head("chat.completion.chunk") | {"choices": [], "usage": self._usage()})
+        yield Event("[DONE]")
+
+    def failing(self, fault: Break) -> Iterator[Event]:
+        """Write an error in the middle."""
+        yield Event({"error": {"message": fault.message, "type": "server_error", "param": None, "code": fault.code}})
+
+    def whole(self) -> Mapping[str, Any]:
+        """Write the answer to a call that is not streamed."""
+        text, is_refusal = self._answer.text, self._answer.stop == "refused"
+        content = None if is_refusal or self._tool is not None else text
+        message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": text if is_refusal else None}
+        if self._tool is not None:
+            message["tool_calls"] = [self._call_of(text)]
+        if self._answer.thinking:
+            message["reasoning_content"] = self._answer.thinking
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self._finish}
+        usage = {} if self._answer.usage is None else {"usage": self._usage()}
+        return self._head("chat.completion") | {"choices": [choice]} | usage
+
+    def failed(self, fault: Break) -> None:
+        """Chat has no answer that has failed with status 200."""
+        return
+
+    @property
+    def _finish(self) -> str:
+        match self._answer.stop:
+            case "length":
+                return "length"
+            case "filtered":
+                return "content_filter"
+            case _ if self._tool is None:
+                return "stop"
+        # So it is with OpenAI: a function that the call names ends with "stop", any other with "tool_calls".
+        return "stop" if isinstance(self._call.body.get("tool_choice"), Mapping) else "tool_calls"
+
+    def _think(self) -> Iterator[Event]:
+        # No part of OpenAI's format; what the servers of open models send.
+        if self._answer.thinking:
+            yield self._chunk({"reasoning_content": self._answer.thinking})
+
+    def _call_of(self, arguments: str) -> dict[str, Any]:
+        function = {"name": self._tool, "arguments": arguments}
+        return {"id": f"call_{self._call.number:08x}", "type": "function", "function": function}
+
+    def _chunk(self, delta: Mapping[str, Any], finish: str | None = None) -> Event:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        usage = {"usage": None} if self._counts and self._answer.usage is not None else {}
+        return Event(self._head("chat.completion.chunk") | {"choices": [choice]} | usage)
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        return {
+            "id": f"chatcmpl-{self._call.number:08x}",
+            "object": kind,
+            "created": self._created,
+            "model": self._call.model or "",
+            "system_fingerprint": None,
+        }
+
+    def _usage(self) -> Mapping[str, Any]:
+        told, said = self._answer.usage or (0, 0)
+        return {
+            "prompt_tokens": told,
+            "completion_tokens": said,
+            "total_tokens": told + said,
+            "prompt_tokens_details": {"cached_tokens": self._answer.cached, "audio_tokens": 0},
+            "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
+        }

@@ -1,0 +1,179 @@
+"""Plays one act of a script to one call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from dagrun.testing.model_server.anthropic_messages import MessagesWire
+from dagrun.testing.model_server.calls import Call, Sent
+from dagrun.testing.model_server.connection import Line
+from dagrun.testing.model_server.openai_chat import ChatWire
+from dagrun.testing.model_server.openai_responses import ResponsesWire
+from dagrun.testing.model_server.script import Act, Answer, Break, Fault, Page, Status
+from dagrun.testing.model_server.wire import Dialect, Event, Wire, compact
+
+_JSON = "application/json"
+_STREAM = "text/event-stream; charset=utf-8"
+
+
+class Playing:
+    """Answers one call over one line.
+
+    Args:
+        call: What is answered; what is sent, and when, is written down in it.
+        line: Where it came from.
+        dialect: Of the provider that is played.
+        ignores_schema: Play a server whose Responses takes a schema and forgets it.
+    """
+
+    def __init__(self, call: Call, line: Line, dialect: Dialect, *, ignores_schema: bool) -> None:
+        self._call = call
+        self._line = line
+        self._dialect = dialect
+        self._is_bare = ignores_schema and call.api == "responses"
+
+    def play(self, act: Act) -> None:
+        """Answer, or do something worse.
+
+        Raises:
+            HungUp: The client has closed the connection.
+            ServerStopped: The server stops.
+            TypeError: The act is none.
+        """
+        match act:
+            case str():
+                self._answer(Answer(act))
+            case Answer():
+                self._answer(act)
+            case Break():
+                self._answer(act.of, act)
+            case Status():
+                self.refuse(act.code, act.message, act.reason, headers=_headers(act))
+            case Page():
+                usual = _STREAM if self._call.streams else _JSON
+                self._whole(200, act.body.encode(), act.media_type or usual)
+            case Fault():
+                raise TypeError(f"a fault is made by a method of Fault, such as Fault.cut(), not {act!r}")
+
+    def refuse(
+        self,
+        status: int,
+        message: str | None = None,
+        code: str | None = None,
+        param: str | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Answer with an HTTP error, in the words of the provider."""
+        self.send(self._dialect.error(status, message, code, param), status, headers)
+
+    def send(self, value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        """Answer with JSON that is no answer of a model."""
+        self._whole(status, compact(value).encode(), _JSON, headers)
+
+    # Answers ----------------------------------------------------------------------------------------------------------
+
+    def _answer(self, answer: Answer, fault: Break | None = None) -> None:
+        if self._is_bare and self._call.structure == "schema":
+            answer = replace(answer, text=f"Here is what you asked for:\n\n```json\n{answer.text}\n```\n")
+        self._line.wait_until(time.monotonic() + answer.delay)
+        if fault is not None and fault.after is None and fault.kind in {"close", "reset", "hang"}:
+            self._break(fault)
+        elif self._call.streams:
+            self._stream(answer, fault)
+        else:
+            self._at_once(answer, fault)
+
+    def _wire(self, answer: Answer) -> Wire:
+        match self._call.api:
+            case "responses":
+                return ResponsesWire(self._call, answer, bare=self._is_bare)
+            case "messages":
+                return MessagesWire(self._call, answer)
+            case _:
+                return ChatWire(self._call, answer)
+
+    def _stream(self, answer: Answer, fault: Break | None) -> None:
+        wire, pieces = self._wire(answer), answer.pieces
+        after = len(pieces) if fault is None else min(fault.after or 0, len(pieces))
+        self._head(200, {"Content-Type": _STREAM, "Cache-Control": "no-cache", "Transfer-Encoding": "chunked"})
+        for event in wire.opening():
+            self._line.write_chunk(event.encode())
+        started = time.monotonic()
+        for number, text in enumerate(pieces[:after], 1):
+            self._piece(wire, text, _due(started, number, answer))
+        if fault is not None:
+            if fault.kind != "malformed":
+                self._break_stream(wire, fault)
+                return
+            self._line.write_chunk(wire.piece("".join(pieces[after : after + 1])).broken().encode())
+            after += 1
+        for number, text in enumerate(pieces[after:], after + 1):
+            self._piece(wire, text, _due(started, number, answer))
+        for event in wire.closing():
+            self._line.write_chunk(event.encode())
+        self._line.write_chunk(b"")
+
+    def _piece(self, wire: Wire, text: str, due: float) -> None:
+        event: Event = wire.piece(text)
+        self._line.wait_until(due)
+        self._call.sent.append(Sent(text, time.monotonic()))
+        self._line.write_chunk(event.encode())
+
+    def _break_stream(self, wire: Wire, fault: Break) -> None:
+        if fault.kind in {"failed", "error"}:
+            for event in wire.failing(fault):
+                self._line.write_chunk(event.encode())
+        if fault.kind in {"failed", "error", "end"}:
+            self._line.write_chunk(b"")
+        else:
+            self._break(fault)
+
+    def _at_once(self, answer: Answer, fault: Break | None) -> None:
+        wire = self._wire(answer)
+        self._line.wait_until(_due(time.monotonic(), len(answer.pieces), answer))
+        if fault is not None and fault.kind in {"failed", "error"}:
+            failed = wire.failed(fault)
+            if failed is None:
+                self.refuse(500, fault.message, fault.code)
+            else:
+                self.send(failed)
+            return
+        body = compact(wire.whole()).encode()
+        half = body[: len(body) // 2]
+        if fault is None:
+            self._call.sent.append(Sent(answer.text, time.monotonic()))
+            self._whole(200, body, _JSON)
+        elif fault.kind in {"malformed", "end"}:
+            self._whole(200, half, _JSON)
+        else:
+            self._head(200, {"Content-Type": _JSON, "Content-Length": str(len(body))})
+            self._line.write(half)
+            self._break(fault)
+
+    def _break(self, fault: Break) -> None:
+        if fault.kind == "hang":
+            self._line.wait_until(None)
+        self._line.close(reset=fault.kind == "reset")
+
+    def _whole(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str] | None = None) -> None:
+        self._head(status, {"Content-Type": media_type, "Content-Length": str(len(body)), **(headers or {})})
+        self._line.write(body)
+
+    def _head(self, status: int, headers: Mapping[str, str]) -> None:
+        name = "request-id" if self._call.api == "messages" else "x-request-id"
+        self._call.status = status
+        self._line.head(status, {name: f"req_{self._call.number:08x}", **headers})
+
+
+def _due(started: float, number: int, answer: Answer) -> float:
+    """When the piece of this number, from 1, is to be sent."""
+    return started if answer.tokens_per_second is None else started + number / answer.tokens_per_second
+
+
+def _headers(fault: Status) -> dict[str, Any]:
+    waits = {} if fault.retry_after is None else {"retry-after": str(fault.retry_after)}
+    return {**waits, **fault.headers}

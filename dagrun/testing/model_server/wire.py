@@ -1,0 +1,142 @@
+"""What the wire formats of all model APIs have in common."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dagrun.testing.model_server.calls import Call
+from dagrun.testing.model_server.script import Answer, Break
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event of a stream (SSE).
+
+    Attributes:
+        data: Sent as JSON; a text is sent as it is.
+        name: Its ``event:`` line; `None` for none.
+    """
+
+    data: Mapping[str, Any] | str
+    name: str | None = None
+
+    def encode(self) -> bytes:
+        """Write it as it goes over the wire."""
+        data = self.data if isinstance(self.data, str) else compact(self.data)
+        head = "" if self.name is None else f"event: {self.name}\n"
+        return f"{head}data: {data}\n\n".encode()
+
+    def broken(self) -> Event:
+        """Give the same event with half of its JSON."""
+        data = self.data if isinstance(self.data, str) else compact(self.data)
+        return Event(data[: len(data) // 2], self.name)
+
+
+class Wire(Protocol):
+    """How one answer to one call is written: an object for each answer, as events are numbered.
+
+    The structure of a stream is ``opening``, a ``piece`` for each piece of the text, ``closing``.
+    """
+
+    def opening(self) -> Iterator[Event]:
+        """Write what comes before the text."""
+        ...
+
+    def piece(self, text: str) -> Event:
+        """Write a piece of the text."""
+        ...
+
+    def closing(self) -> Iterator[Event]:
+        """Write what comes after the text."""
+        ...
+
+    def failing(self, fault: Break) -> Iterator[Event]:
+        """Write an error in the middle."""
+        ...
+
+    def whole(self) -> Mapping[str, Any]:
+        """Write the answer to a call that is not streamed."""
+        ...
+
+    def failed(self, fault: Break) -> Mapping[str, Any] | None:
+        """Write a failure of a call that is not streamed, with status 200; `None` if the API has no such thing."""
+        ...
+
+
+class Dialect(Protocol):
+    """What the server says besides answers, in the words of one provider."""
+
+    def error(self, status: int, message: str | None, code: str | None, param: str | None) -> Mapping[str, Any]:
+        """Write the body of an HTTP error; `None` stands for what usually comes with the status."""
+        ...
+
+    def unsupported(self, call: Call) -> tuple[str, str]:
+        """Say that the structure of a call is unknown here: the message, and the parameter."""
+        ...
+
+    def models(self, names: tuple[str, ...]) -> Mapping[str, Any]:
+        """List the models."""
+        ...
+
+
+def compact(value: object) -> str:
+    """Write JSON as the providers do: on one line, and without escapes for what is not ASCII."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def listed(value: object) -> list[Any]:
+    """Take what should be a list; an empty one for anything else."""
+    return value if isinstance(value, list) else []
+
+
+def tool_called(call: Call, answer: Answer) -> str | None:
+    """Name the tool whose arguments the text is; `None` if it is plain text."""
+    return None if answer.stop == "refused" else answer.tool or call.tool
+
+
+# Per status: the type, the code and the message that usually come with it.
+_USUAL: Mapping[int, tuple[str, str | None, str]] = {
+    400: ("invalid_request_error", None, "The request could not be understood."),
+    401: ("invalid_request_error", "invalid_api_key", "Incorrect API key provided."),
+    403: (
+        "invalid_request_error",
+        "unsupported_country_region_territory",
+        "Country, region, or territory not supported",
+    ),
+    404: ("invalid_request_error", "model_not_found", "The model does not exist or you do not have access to it."),
+    408: ("timeout", None, "Request timed out."),
+    409: ("conflict", None, "The resource was changed by another request."),
+    422: ("invalid_request_error", None, "The request was well-formed but could not be processed."),
+    429: ("requests", "rate_limit_exceeded", "Rate limit reached for requests per min (RPM). Please try again later."),
+    503: ("server_error", None, "The engine is currently overloaded, please try again later"),
+}
+_SERVER = ("server_error", None, "The server had an error while processing your request. Sorry about that!")
+
+
+class OpenAIDialect(Dialect):
+    """What OpenAI says besides answers, and servers that are compatible with it."""
+
+    def error(self, status: int, message: str | None, code: str | None, param: str | None) -> Mapping[str, Any]:
+        """Write the body of an HTTP error."""
+        kind, usual_code, usual = _USUAL.get(status, _SERVER)
+        if code == "insufficient_quota":
+            kind, usual = code, "You exceeded your current quota, please check your plan and billing details."
+        # A message of the caller comes without the code that belongs to the usual message.
+        code = code if code is not None or message is not None else usual_code
+        return {"error": {"message": message or usual, "type": kind, "param": param, "code": code}}
+
+    def unsupported(self, call: Call) -> tuple[str, str]:
+        """Say that the structure of a call is unknown here."""
+        if call.structure == "tool":
+            return "Unsupported parameter: 'tools' is not supported with this model.", "tools"
+        param = "text.format" if call.api == "responses" else "response_format"
+        kind = "json_schema" if call.structure == "schema" else "json_object"
+        return f"Invalid parameter: '{param}' of type '{kind}' is not supported with this model.", param
+
+    def models(self, names: tuple[str, ...]) -> Mapping[str, Any]:
+        """List the models."""
+        each = [{"id": name, "object": "model", "created": 1_700_000_000, "owned_by": "dagrun"} for name in names]
+        return {"object": "list", "data": each}
