@@ -137,12 +137,6 @@ RUNS: Final[dict[str, Callable[[], Awaitable[None]]]] = {
 ALLOWED: Final = {
     # The elements of a for_each and the step that they belong to are plain data, and know each other.
     "each": ["dagrun.graph.node.Node"],
-    # A worker that was left behind asks for the context of its call whenever it likes, and must find it told to stop.
-    "hedged": [
-        "dagrun.model.tool_context.ToolContext",
-        "dagrun.runtime.slot.Slot",
-        "dagrun.runtime.steps.attempt.Attempts._make_context.<locals>.report",
-    ],
 }
 
 

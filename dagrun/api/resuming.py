@@ -23,7 +23,7 @@ from dagrun.model.run_opening import Opening
 from dagrun.model.secrets.secret import secrets_from
 from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.run import Run
-from dagrun.runtime.run_parts import Setup, random_of
+from dagrun.runtime.run_setup import Setup, random_of
 
 
 def opening_at_end(events: Sequence[Event]) -> Opening:

@@ -136,13 +136,17 @@ class _Ended:
         self.error = error
 
     def result(self, call: ToolCall) -> object:
-        """Return the value, or raise the error."""
-        if self.error is None:
+        """Return the value, or raise the error, once: its traceback leads back to here, and must not find it again."""
+        error, self.error = self.error, None
+        if error is None:
             return self.value
-        # A coroutine cannot raise StopIteration, and what is no Exception would tear down more than this step.
-        if isinstance(self.error, StopIteration) or not isinstance(self.error, Exception):
-            raise CallFailed(classify(self.error, call.tool)) from self.error
-        raise self.error
+        try:
+            # A coroutine cannot raise StopIteration, and what is no Exception would tear down more than this step.
+            if isinstance(error, StopIteration) or not isinstance(error, Exception):
+                raise CallFailed(classify(error, call.tool)) from error
+            raise error
+        finally:
+            del error
 
 
 class _Job:

@@ -197,7 +197,6 @@ class Frontier:
     def leave(self) -> None:
         """Want nothing any more: the run has ended, and what still lies here has settled."""
         self._heap.clear()
-        self.on_room = None
         if self._total is not None:
             self._total.waiting.pop(self, None)
             self._total.decline(self)

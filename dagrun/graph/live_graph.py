@@ -162,9 +162,7 @@ class LiveGraph:
         Raises:
             LookupError: There is no such part.
         """
-        source = self._nodes.get(reference.step)
-        is_there = source is not None and source.state is _SUCCEEDED and type(source.value) is not Unavailable
-        value = source.value if source is not None and is_there else self._source(reference.step, node)
+        value = self._source(reference.step, node)
         try:
             return select(value, reference.path) if reference.path else value
         except LookupError as error:

@@ -143,7 +143,7 @@ class Template:
         size = 0
         for hole, piece in zip(self.holes, self.pieces[1:], strict=True):
             value = look_up(hole.reference)
-            as_json = value if type(value) is bytes else to_json(value)
+            as_json = value if type(value) is bytes else to_json(value)  # spares most a call
             data = _as_text(value, as_json) if hole.is_text else as_json
             size += len(data) + len(piece)
             if size > limit:  # checked on the way: doubling references would fill the memory first

@@ -71,7 +71,8 @@ async def call_plugin(
             would_not = "" if made.over.is_set() else " and would not stop"
             raise PluginFailed(f"it took longer than {seconds:g} s{would_not}")
         if made.fault:
-            raise PluginFailed(made.fault) from made.error
+            error, made.error = made.error, None  # its traceback leads back to the call
+            raise PluginFailed(made.fault) from error
         return made.value
     except anyio.get_cancelled_exc_class():
         made.scope.cancel()

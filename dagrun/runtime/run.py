@@ -21,7 +21,8 @@ from dagrun.runtime.backend import let_others_run
 from dagrun.runtime.record.event_log import DEFAULT_BUFFER, Observer, Subscription
 from dagrun.runtime.record.record import Record
 from dagrun.runtime.result import RunResult, StepResults
-from dagrun.runtime.run_parts import Machine, Setup
+from dagrun.runtime.run_parts import Machine
+from dagrun.runtime.run_setup import Setup
 
 
 class Run:
@@ -135,8 +136,9 @@ class Run:
         """Wait until all that has happened so far is durable."""
         if self._tape is None:
             return
-        if self._machine.failure is not None:
-            raise self._machine.failure
+        failure = self._machine.failure
+        if failure is not None:
+            raise type(failure)(*failure.args) from failure  # itself, it would lead back to the run, which keeps it
         await self._tape.durable()
 
     # Changing the plan ------------------------------------------------------------------------------------
@@ -295,8 +297,7 @@ class Run:
 
     def interrupt(self, reason: str) -> None:
         """The code around the run was cancelled or failed: stop everything; the task group unwinds it."""
-        self._scheduler.stopping.interrupt(reason)
-        self._record.deliver()
+        self._machine.interrupt(reason)
 
     def close(self) -> None:
         """Settle what is left, once no task of the run is alive."""

@@ -3,40 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextvars import Context
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
 from functools import partial
-from random import Random
-from typing import Final
 
 from anyio.abc import TaskGroup
 
-from dagrun.checks.checked_plan import CheckedPlan
-from dagrun.decide.durations import Durations
-from dagrun.decide.hedging import HedgeShare
 from dagrun.errors import JournalError
-from dagrun.graph.budget import Budget
-from dagrun.graph.build import Built, build
-from dagrun.graph.caps import Cap
 from dagrun.graph.ledger import Ledger
-from dagrun.graph.longest_paths import Expected
 from dagrun.graph.patches.check_patch import Splicer
 from dagrun.graph.reopen import in_doubt
-from dagrun.model.critic import Critic
 from dagrun.model.event import Event, RunResumed, RunStarted
-from dagrun.model.executor import Executor
-from dagrun.model.journal import Tape
-from dagrun.model.outcome import Status
 from dagrun.model.planner import Planner
-from dagrun.model.question import Approver
 from dagrun.model.redaction.redactor import REDACTOR
-from dagrun.model.run_opening import Opening
-from dagrun.model.value import Stored
-from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.backend import clock, event_class
 from dagrun.runtime.deadlines import Alarms
-from dagrun.runtime.large_plans import MANY, aside
+from dagrun.runtime.journal_watch import JournalWatch
 from dagrun.runtime.metering import RunMeter
 from dagrun.runtime.people.letters import Letters
 from dagrun.runtime.people.people import People
@@ -44,6 +25,7 @@ from dagrun.runtime.planning.coordinator import Coordinator
 from dagrun.runtime.record.record import Record
 from dagrun.runtime.record.recorder import Writer
 from dagrun.runtime.resume import Resumption
+from dagrun.runtime.run_setup import Setup, state_of
 from dagrun.runtime.steps.accounts import Accounts
 from dagrun.runtime.steps.admission import Starting
 from dagrun.runtime.steps.attempt import Attempts
@@ -53,66 +35,6 @@ from dagrun.runtime.steps.reviews import Reviews
 from dagrun.runtime.steps.scheduler import Scheduler
 from dagrun.runtime.steps.workers import Workers
 from dagrun.runtime.upcalls import Upcalls, weakly
-
-
-@dataclass(slots=True, kw_only=True)  # not frozen: there is one for each run, and that would take four times as long
-class Setup:
-    """What a run is made of.
-
-    Attributes:
-        plan: The checked plan.
-        inputs: What ``${input}`` stands for, stored.
-        run_id: Its name, unique.
-        executors: By name.
-        artifacts: Where tools keep files.
-        context: The context variables that every tool starts from.
-        random: For the jitter of retry delays.
-        opening: What a journal keeps of all this.
-        tape: Where the run is written down; `None` if there is no journal.
-        shared: A cap that counts the steps of several runs, or none.
-        budget: Ceilings that several runs share, or none.
-        planner: Who is asked when the plan has to change, or nobody.
-        critics: Who looks at what steps give.
-        approver: Who answers questions, or nobody.
-        durations: How long the calls of each tool took, as far as it is known.
-        hedge_share: How many of them got a second one beside them.
-        attended: Whether the host answers them, through `Run.pending` and `Run.answer`.
-        is_plan_only: Whether nothing runs: the planner's plan is all that is wanted.
-        built: The state in which it begins, if that is built already; see `with_state`.
-    """
-
-    plan: CheckedPlan
-    inputs: Stored
-    run_id: str
-    executors: Mapping[str, Executor]
-    artifacts: ArtifactFolder
-    context: Context
-    random: Random
-    opening: Opening | None = None
-    tape: Tape | None = None
-    shared: Cap | None = None
-    budget: Budget | None = None
-    planner: Planner | None = None
-    critics: Sequence[Critic] = ()
-    approver: Approver | None = None
-    durations: Durations = field(default_factory=Durations)
-    hedge_share: HedgeShare = field(default_factory=HedgeShare)
-    attended: bool = False
-    is_plan_only: bool = False
-    built: Built | None = None
-
-
-async def with_state(setup: Setup) -> Setup:
-    """Give *setup* with its state, if that takes so long to build that it is done in a worker thread."""
-    plan = setup.plan
-    if len(plan.steps) < MANY:
-        return setup
-    medians = setup.durations.medians_of(plan.toolbox)  # here: other runs in this loop add to them
-    return replace(setup, built=await aside(len(plan.steps), partial(_built, setup, lambda: medians)))
-
-
-def _built(setup: Setup, learned: Callable[[], Mapping[str, float]]) -> Built:
-    return build(setup.plan, setup.inputs, setup.shared, Expected(setup.plan, learned))
 
 
 class Machine:
@@ -130,26 +52,19 @@ class Machine:
         people: Asks people.
         ended: Set when the end of the run is recorded, or that it is suspended.
         learning: Notes how long calls take; `None` if the run has no use for it.
-        failure: Why the journal cannot be written any more, if that is so.
     """
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         plan, policy, tape = setup.plan, setup.plan.policy, setup.tape
         self._now = now = clock()
-        make_event = event_class()
-        self.ended = make_event()
-        # Of the journal: it has failed, or is not needed any more.
-        self._has_news = self.ended if tape is None else make_event()
-        self.failure: JournalError | None = None
-        built = setup.built or _built(setup, partial(setup.durations.medians_of, plan.toolbox))
+        self.ended = event_class()()
+        built = setup.built or state_of(setup, partial(setup.durations.medians_of, plan.toolbox))
         self._frontier, self.graph = built.frontier, built.graph
-        self._frontier.on_room = self.nudge if setup.shared is not None else None
+        self._frontier.on_room = weakly(self.nudge) if setup.shared is not None else None
         self._up = up = Upcalls(
             nudge=self.nudge,
             suspended=self._on_suspend,
-            has_room=self._on_room,
-            failed=self._on_failure,
             charged=self._on_charge,
             on_stop=self._on_stop,
             on_end=self._on_end,
@@ -159,7 +74,8 @@ class Machine:
         self._writer = Writer(tape, self.graph, up, plan.secrets) if tape is not None else None
         keep, flush = (None, None) if self._writer is None else (self._writer.keep, self._writer.flush)
         self.record = record = Record(self.graph, now, up, keep, flush)
-        self._ledger = Ledger(policy, setup.budget, lambda: up.has_room())  # noqa: PLW0108  (it may be cut by then)
+        on_room = weakly(self._on_room) if setup.budget is not None else None
+        self._ledger = Ledger(policy, setup.budget, on_room)
         self.people = people = self._make_people()
         up.forget, up.hold_at_pause = people.forget, people.hold_at_pause
         self._accounts = Accounts(self.graph, record, policy, self._ledger)
@@ -171,8 +87,10 @@ class Machine:
         self.scheduler.endings.learning = self.learning
         self.coordinator = self._make_coordinator(setup.planner)
         self._letters = Letters(tape, self.graph, people, up) if tape is not None else None
+        self._watch = JournalWatch(record, up) if tape is not None else None
         self._alarms: Alarms
         self._workers: Workers
+        self._is_open = False
 
     def _make_people(self) -> People:
         setup = self._setup
@@ -246,6 +164,11 @@ class Machine:
         self.record.replan_on = frozenset(setup.plan.policy.replan_on)
         self._up.wake_planner, self._up.go_on = coordinator.wake, coordinator.go_on
         return coordinator
+
+    @property
+    def failure(self) -> JournalError | None:
+        """Why the journal cannot be written any more, if that is so."""
+        return self._watch.failure if self._watch is not None else None
 
     @property
     def has_ended(self) -> bool:
@@ -340,9 +263,9 @@ class Machine:
         self.scheduler.open(tasks, self._alarms, attempts)
         if self.scheduler.hedges is not None:
             self.scheduler.hedges.open(tasks, setup.context, self._alarms, attempts)
-        if setup.tape is not None and self._letters is not None and self._writer is not None:
-            setup.tape.on_failure = weakly(self._on_failure)
-            tasks.start_soon(self._watch_journal, name="dagrun journal")
+        if setup.tape is not None and self._watch is not None:
+            self._watch.open(tasks, setup.tape)
+        self._is_open = True
 
     # What the parts tell each other -----------------------------------------------------------------------
 
@@ -366,49 +289,33 @@ class Machine:
         if self.coordinator is not None:
             self.coordinator.close()
 
-    def _on_failure(self, error: JournalError) -> None:
-        """Nothing can be written any more: this may be amid a change, or in a callback in which no task may start."""
-        self.failure = self.failure or error  # at once: nothing more may be acknowledged
-        self._has_news.set()
-
-    async def _watch_journal(self) -> None:
-        """End the run when what happens is not on record any more, before more of that happens."""
-        await self._has_news.wait()
-        if self.failure is not None:
-            self.scheduler.stop(Status.FAILED, str(self.failure))
-            self.record.deliver()
-
     def _on_end(self) -> None:
         self.ended.set()
-        self._has_news.set()
         if self.coordinator is not None:
             self.coordinator.close()
-        if self._letters is not None:
+        if self._letters is not None and self._watch is not None:
             self._letters.close()
+            self._watch.close()
         self.people.close()
         self._workers.stop()
         self._alarms.stop()
         self._frontier.leave()
         self._ledger.leave()
 
+    def interrupt(self, reason: str) -> None:
+        """Stop everything: the code around the run was cancelled or failed. One that was not opened has nothing yet."""
+        if self._is_open:
+            self.scheduler.stopping.interrupt(reason)
+            self.record.deliver()
+
     def close(self) -> None:
         """Settle what is left, once no task of the run is alive; the parts let go of each other."""
-        self.scheduler.close()
-        self.record.deliver()
+        if self._is_open:
+            self.scheduler.close()
+            self.record.deliver()
         self._up.cut()
 
     def nudge(self) -> None:
         """Wake a worker, if there is anything to do."""
         if not self.has_ended:
             self._workers.nudge()
-
-
-_SHARED: Final = Random()
-
-
-def random_of(seed: int | None) -> Random:
-    """A generator for one run: its own for a seed, else one that all such runs share.
-
-    To make one that nobody can foretell takes as long as two steps do, and hardly any run ever asks it.
-    """
-    return _SHARED if seed is None else Random(seed)

@@ -99,6 +99,7 @@ class Slot:
     """
 
     __slots__ = (
+        "__weakref__",
         "_now",
         "asked",
         "call",

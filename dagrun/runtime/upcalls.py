@@ -1,7 +1,7 @@
 """Calls against the order in which the parts of a run are made, from one to another that is made after it.
 
 A part that keeps a method of another one keeps all of it; the other keeps the part; and such circles go only when
-Python's collector comes by. A service that makes many short runs would pay for that with every seventh millisecond, and
+Python's collector comes by. A service that makes many short runs would pay for that with every eighth millisecond, and
 a host that drops a big result would keep it for a while. So the parts call those after them through here, and when the
 run is closed, this lets go of all of them.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec
 from weakref import WeakMethod
 
 from dagrun.errors import JournalError
@@ -20,7 +20,7 @@ from dagrun.model.outcome import Outcome, Status
 if TYPE_CHECKING:
     from dagrun.runtime.slot import Slot
 
-T = TypeVar("T")
+P = ParamSpec("P")
 
 
 def _nothing(*_: object) -> None:
@@ -35,7 +35,7 @@ def _no() -> bool:
     return False
 
 
-def _no_key(*_: object) -> str:
+def _no_key(_: Node, __: str) -> str:
     return ""
 
 
@@ -53,7 +53,6 @@ class Upcalls:
         conclude: Records the end of an attempt; without an outcome, it was cancelled.
         nudge: Wakes a worker, if there is anything to do.
         suspended: Follows the first suspension of a tool.
-        has_room: Follows what another run has given back to a shared ceiling.
         failed: Takes why nothing can be written down any more; amid a change.
         charged: Follows what a model was charged: a ceiling may be near, or room be free again.
         on_stop: Called once, if the run is ended early.
@@ -76,7 +75,6 @@ class Upcalls:
     conclude: Callable[[Slot, Outcome | None], object] = _nothing
     nudge: Callable[[], object] = _nothing
     suspended: Callable[[], object] = _nothing
-    has_room: Callable[[], object] = _nothing
     failed: Callable[[JournalError], object] = _nothing
     charged: Callable[[], object] = _nothing
     on_stop: Callable[[], object] = _nothing
@@ -96,14 +94,14 @@ class Upcalls:
             setattr(self, name, default)
 
 
-def weakly(method: Callable[[T], object]) -> Callable[[T], None]:
-    """Give what calls *method*, and keeps nothing alive for that: for those who outlive the run."""
+def weakly(method: Callable[P, object]) -> Callable[P, None]:
+    """Give what calls *method*, and keeps nothing alive for that: for what is older than the run, and outlives it."""
     found = WeakMethod(method)
 
-    def call(argument: T) -> None:
+    def call(*args: P.args, **kwargs: P.kwargs) -> None:
         there = found()
         if there is not None:
-            there(argument)
+            there(*args, **kwargs)
 
     return call
 

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextvars import Context
 from functools import partial
 from typing import Any, Final
+from weakref import ref
 
 import anyio
 from pydantic import ValidationError
@@ -261,13 +262,16 @@ class Attempts:
     def _tool_context(self, slot: Slot) -> ToolContext:
         if slot.context is None:
             slot.context = self._make_context(slot)
+            if slot.asked is not None:  # whoever was left behind may look for the first time now
+                slot.context.stop.set()
         return slot.context
 
     def _make_context(self, slot: Slot) -> ToolContext:
-        node = slot.node
+        node, found = slot.node, ref(slot)  # the slot keeps the context: both would wait for Python's collector
 
         def report(kind: str, facts: Mapping[str, Any]) -> None:
-            if slot.is_done:
+            slot = found()
+            if slot is None or slot.is_done:
                 return  # late: the attempt has been recorded already
             if kind == "usage":
                 slot.make_rare().has_reported = True
@@ -294,7 +298,13 @@ class Attempts:
     def _asking(self, slot: Slot) -> AskPerson | None:
         if not self._runs_here(slot):
             return None
-        return _ask_nobody if slot.rare is not None and slot.rare.is_second else partial(self._ask_person, slot)
+        return _ask_nobody if slot.rare is not None and slot.rare.is_second else partial(self._ask, ref(slot))
+
+    async def _ask(self, found: ref[Slot], text: str, schema: Mapping[str, Any] | None, about: Any) -> Answer | None:
+        slot = found()
+        if slot is None or slot.is_done:
+            return None  # late, as above: nobody waits for what comes of it
+        return await self._ask_person(slot, text, schema, about)
 
     @staticmethod
     def _runs_here(slot: Slot) -> bool:
