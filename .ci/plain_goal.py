@@ -1,7 +1,7 @@
 """From a goal to an answer with what a bare install has: the models' clients, the prompts, and a server that plays."""
 
 import dagrun
-from dagrun.testing import Answer, FakeModelServer
+from dagrun.testing import FakeModelServer, ModelAnswer
 
 
 @dagrun.tool(effect="read")
@@ -22,7 +22,7 @@ PLAN = """{"steps": [
   {"id": "sum", "tool": "add", "args": {"a": "${a}", "b": "${b}"}}
 ], "output": "sum"}"""
 
-with FakeModelServer([Answer(PLAN)]) as server:
+with FakeModelServer([ModelAnswer(PLAN)]) as server:
     planner = dagrun.OpenAIPlanner("any", base_url=server.base_url)
     result = dagrun.run_sync(goal="What is one and two?", planner=planner, tools=[look_up, add])
 

@@ -35,7 +35,7 @@ import command
 import dagrun
 import environment
 from dagrun import OpenAIPlanner, Policy, RunResult, tool
-from dagrun.testing import Answer, FakeModelServer
+from dagrun.testing import FakeModelServer, ModelAnswer
 
 TOKENS_PER_SECOND: Final = 50.0
 GOAL: Final = "compare what three towns have done about their traffic"
@@ -140,7 +140,7 @@ def _planner(server: FakeModelServer) -> OpenAIPlanner:
 async def measure_one(way: str) -> Measured:
     """Carry the plan out once."""
     text = plan_text()
-    async with FakeModelServer([Answer(text, tokens_per_second=TOKENS_PER_SECOND)]) as server:
+    async with FakeModelServer([ModelAnswer(text, tokens_per_second=TOKENS_PER_SECOND)]) as server:
         began = time.monotonic()
         result = (await WAYS[way](server)).raise_for_status()
         ended = time.monotonic()

@@ -37,7 +37,7 @@ from dagrun.runtime.large_plans import MANY, aside, full_collections_put_off, we
 from dagrun.runtime.record.event_log import Callback
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
-from dagrun.runtime.run_setup import Setup, random_of, with_state
+from dagrun.runtime.run_setup import RunSetup, random_of, with_state
 from dagrun.runtime.steps.call_durations import learns
 
 # The engines that the running code is a tool of: the one that called it, and those around that one.
@@ -187,7 +187,7 @@ class Engine:
         async with written as tape:
             journal = self._teacher(options.journal, checked)
             await self._memory.recall(journal)
-            setup = Setup(
+            setup = RunSetup(
                 plan=checked,
                 inputs=inputs,
                 run_id=run_id,

@@ -23,7 +23,7 @@ from dagrun.model.run_opening import Opening
 from dagrun.model.secrets.secret import secrets_from
 from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.run import Run
-from dagrun.runtime.run_setup import Setup, random_of
+from dagrun.runtime.run_setup import RunSetup, random_of
 
 
 def opening_at_end(events: Sequence[Event]) -> Opening:
@@ -44,7 +44,7 @@ class Past:
     """
 
     events: list[Event]
-    setup: Setup
+    setup: RunSetup
     differences: tuple[str, ...]
     opening: Opening | None
 
@@ -102,7 +102,7 @@ async def taken_up(
         assert isinstance(first, RunStarted)
         assert first.opening is not None
         begun = replace(now, plan=first.opening.plan)
-        setup = Setup(
+        setup = RunSetup(
             plan=checked_from(begun, toolbox, now.policy, secrets_from(options.get("secrets")), options.get("redact")),
             inputs=first.opening.inputs,
             run_id=run_id,

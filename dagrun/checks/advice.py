@@ -8,7 +8,7 @@ from itertools import filterfalse
 from typing import Any
 
 from dagrun.checks.approvals import EVERY_TOOL
-from dagrun.checks.check_context import Scope, ToolFacts
+from dagrun.checks.check_context import CheckContext, ToolFacts
 from dagrun.checks.checked_plan import CheckedStep
 from dagrun.checks.findings import MAX_ADVICE, WHOLE_PLAN
 from dagrun.model.effect import Effect
@@ -18,7 +18,7 @@ from dagrun.model.reference import RESERVED, Template
 _MAX_NAMED = 10
 
 
-def advise(steps: Sequence[CheckedStep], scope: Scope) -> None:
+def advise(steps: Sequence[CheckedStep], scope: CheckContext) -> None:
     """Look for what a careful reader of the plan would ask about.
 
     Args:
@@ -32,7 +32,7 @@ def advise(steps: Sequence[CheckedStep], scope: Scope) -> None:
     _ceilings_that_bind_nothing(steps, scope)
 
 
-def _unused_dependencies(steps: Sequence[CheckedStep], scope: Scope) -> None:
+def _unused_dependencies(steps: Sequence[CheckedStep], scope: CheckContext) -> None:
     findings = scope.findings
     awaited: set[str] | None = None
     for checked in steps:
@@ -57,7 +57,7 @@ def _unused_dependencies(steps: Sequence[CheckedStep], scope: Scope) -> None:
                 return
 
 
-def _awaited(steps: Sequence[CheckedStep], scope: Scope) -> set[str]:
+def _awaited(steps: Sequence[CheckedStep], scope: CheckContext) -> set[str]:
     """The steps for whose effect others may wait: fewer by far, in most plans, than those that have none."""
     awaited = set()
     if scope.findings.has_errors:  # of what is not in order, nobody knows what it leaves
@@ -71,7 +71,7 @@ def _awaited(steps: Sequence[CheckedStep], scope: Scope) -> set[str]:
     return awaited
 
 
-def _repeated_calls(steps: Sequence[CheckedStep], scope: Scope) -> None:
+def _repeated_calls(steps: Sequence[CheckedStep], scope: CheckContext) -> None:
     # By the steps that they use at first: ids are compared much quicker than references.
     pure = Effect.PURE
     is_right = not scope.findings.has_errors
@@ -102,7 +102,7 @@ def _used(args: Template) -> frozenset[str]:
     return args.sources.difference(RESERVED)
 
 
-def _open_questions(steps: Sequence[CheckedStep], scope: Scope) -> None:
+def _open_questions(steps: Sequence[CheckedStep], scope: CheckContext) -> None:
     """Ask what the policy leaves open: approval, time, and what happens on a failure."""
     findings, wants = scope.findings, scope.findings.wants
     impure = {name for name, facts in scope.tools.items() if facts.tool.effect is not Effect.PURE}
@@ -126,7 +126,7 @@ def _asks_nobody(facts: ToolFacts) -> bool:
     return not tool.effect.is_free and tool.needs_approval is None and not facts.may_ask
 
 
-def _limits_of_nothing(steps: Sequence[CheckedStep], scope: Scope) -> None:
+def _limits_of_nothing(steps: Sequence[CheckedStep], scope: CheckContext) -> None:
     """Name rules of the policy that are about nothing: a misspelt one would go unnoticed until it is needed."""
     limited = list(_limited(scope.policy))
     if not limited:
@@ -155,7 +155,7 @@ def _limited(policy: Policy) -> Iterator[tuple[str, str, str]]:
             yield f"policy.approve[{number}].tool", "tool", rule.tool
 
 
-def _ceilings_that_bind_nothing(steps: Sequence[CheckedStep], scope: Scope) -> None:
+def _ceilings_that_bind_nothing(steps: Sequence[CheckedStep], scope: CheckContext) -> None:
     """Name tools of which nobody knows how much they may use: a ceiling stops the next call, and not this one."""
     policy = scope.policy
     if policy.max_tokens is None and policy.max_cost is None:

@@ -45,7 +45,7 @@ Known: TypeAlias = tuple[Reference, str | None, Hashable]
 
 
 @dataclass(slots=True)
-class Form:
+class ArgumentShape:
     """What arguments are but for their references.
 
     Attributes:
@@ -63,7 +63,7 @@ class Form:
 class Filled:
     """The arguments of one step: a form, and for each reference in it the facts of `Known`."""
 
-    form: Form
+    form: ArgumentShape
     references: tuple[Reference, ...] = ()
     ids: tuple[str | None, ...] = ()
     types: tuple[Hashable, ...] = ()
@@ -104,7 +104,7 @@ class Forms:
     __slots__ = ("_forms", "_outline")
 
     def __init__(self, index: Mapping[str, int], sources: Sources) -> None:
-        self._forms: dict[Hashable, Form] = {}
+        self._forms: dict[Hashable, ArgumentShape] = {}
         self._outline = _Outline(index, sources)
 
     def of(self, args: dict[str, Any]) -> Filled | None:
@@ -121,11 +121,11 @@ class Forms:
         except _Strange:
             return None
         if not references:  # hardly comes twice
-            return Filled(Form((encode_plain(args).encode(),)))
+            return Filled(ArgumentShape((encode_plain(args).encode(),)))
         form = self._forms.get(key)
         if form is None:
             template, _ = compile_template(args)  # plain JSON, in which every reference can be read: it has no faults
-            form = self._forms[key] = Form(template.pieces, tuple(hole.place for hole in template.holes))
+            form = self._forms[key] = ArgumentShape(template.pieces, tuple(hole.place for hole in template.holes))
         return Filled(form, *zip(*references, strict=True))
 
 

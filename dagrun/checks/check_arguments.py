@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from dagrun.checks.check_context import Scope, ToolFacts
+from dagrun.checks.check_context import CheckContext, ToolFacts
 from dagrun.checks.findings import Findings
 from dagrun.checks.schema_types import Lookup, Types, are_disjoint, words
 from dagrun.model.plan import Step
@@ -53,7 +53,7 @@ def secret_faults(
             yield code, f"args{path_text((name,))}", told
 
 
-def leak_in(step: Step, scope: Scope) -> str:
+def leak_in(step: Step, scope: CheckContext) -> str:
     """The name of a secret whose value stands in *step* itself; empty if none does."""
     if not scope.secrets.are_hidden:
         return ""
@@ -104,7 +104,7 @@ _NAME_FAULTS = ("missing", "extra_forbidden")
 
 
 @dataclass(slots=True)
-class Call:
+class ArgumentCheck:
     """A tool that is to be called with the arguments of a step: the tool of the step, or its fallback."""
 
     findings: Findings

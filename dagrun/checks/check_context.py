@@ -66,7 +66,7 @@ class ToolFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class CheckContext:
     """The steps under check, their surroundings, and what was found.
 
     Attributes:
@@ -122,12 +122,12 @@ def scope_of(
     inputs: Mapping[str, Any] | None,
     executors: frozenset[str],
     secrets: Secrets = NO_SECRETS,
-) -> Scope:
+) -> CheckContext:
     """The scope of a whole plan, with the place of each id."""
     sources = Sources(dict(zip(index, plan.steps, strict=False)), dict(toolbox), inputs)
     # Made in one go, in which no other thread gets a turn: of a million, that takes too long.
     ids = frozenset(index)
-    return Scope(policy, findings, index, facts_of(toolbox, policy), sources, ids, executors, secrets)
+    return CheckContext(policy, findings, index, facts_of(toolbox, policy), sources, ids, executors, secrets)
 
 
 def facts_of(toolbox: Toolbox, policy: Policy) -> dict[str, ToolFacts]:

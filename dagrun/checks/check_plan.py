@@ -9,7 +9,7 @@ from typing import Any, Final
 import networkx as nx
 
 from dagrun.checks.advice import advise
-from dagrun.checks.check_context import Scope, scope_of
+from dagrun.checks.check_context import CheckContext, scope_of
 from dagrun.checks.check_references import check_output
 from dagrun.checks.check_step import check_step
 from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
@@ -213,7 +213,7 @@ def _count_steps(plan: Plan) -> int:
     return len(plan.steps) + sum(len(items) for items in lists if isinstance(items, list))
 
 
-def _check_steps(scope: Scope, plan: Plan) -> tuple[list[CheckedStep], list[Sequence[int]], bool]:
+def _check_steps(scope: CheckContext, plan: Plan) -> tuple[list[CheckedStep], list[Sequence[int]], bool]:
     """The steps, as far as there is something to run; who waits for each; and whether all stand in such an order."""
     steps: list[CheckedStep] = []
     after: list[Sequence[int]] = [()] * len(plan.steps)

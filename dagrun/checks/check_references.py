@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dagrun.checks.check_context import Scope
+from dagrun.checks.check_context import CheckContext
 from dagrun.checks.findings import PLAN_OUTPUT, Findings
 from dagrun.checks.plain_json import compile_value, is_plain_json
 from dagrun.checks.schema_types import Lookup, are_disjoint, words
@@ -28,7 +28,7 @@ class StepReferences:
 
     __slots__ = ("_findings", "_index", "_scope", "_step", "items", "sources")
 
-    def __init__(self, scope: Scope, index: int, step: Step) -> None:
+    def __init__(self, scope: CheckContext, index: int, step: Step) -> None:
         self._scope = scope
         self._findings = scope.findings
         self._index = index
@@ -166,7 +166,7 @@ class StepReferences:
         self._findings.add("DR309", self._index, "for_each", step=self._step.id, reason=reason)
 
 
-def check_output(scope: Scope, output: Any) -> Template | None:
+def check_output(scope: CheckContext, output: Any) -> Template | None:
     """Check what a plan says that the run answers, and make a template of it."""
     if isinstance(output, str) and "${" not in output:
         try:
@@ -182,7 +182,7 @@ def check_output(scope: Scope, output: Any) -> Template | None:
     return template
 
 
-def _check_output_reference(scope: Scope, hole: Hole) -> None:
+def _check_output_reference(scope: CheckContext, hole: Hole) -> None:
     reference, place = hole.reference, "output" + path_text(hole.place)
     name, findings = reference.step, scope.findings
     if name == "item":

@@ -8,8 +8,8 @@ from typing import Final
 
 from dagrun.checks.approvals import asks_of
 from dagrun.checks.argument_shapes import Filled
-from dagrun.checks.check_arguments import Call, leak_in
-from dagrun.checks.check_context import Scope, ToolFacts, least
+from dagrun.checks.check_arguments import ArgumentCheck, leak_in
+from dagrun.checks.check_context import CheckContext, ToolFacts, least
 from dagrun.checks.check_references import StepReferences
 from dagrun.checks.checked_plan import CheckedStep
 from dagrun.checks.findings import Findings
@@ -21,7 +21,7 @@ from dagrun.model.secrets.secret import Secrets
 _EXECUTORS = ("coroutine", "thread", "process")
 
 
-def check_tool(scope: Scope, index: int, step: Step) -> ToolFacts | None:
+def check_tool(scope: CheckContext, index: int, step: Step) -> ToolFacts | None:
     """Find the tool of *step*; `None` if there is none of that name."""
     facts = scope.tools.get(step.tool)
     if facts is None:
@@ -32,7 +32,7 @@ def check_tool(scope: Scope, index: int, step: Step) -> ToolFacts | None:
     return facts
 
 
-def check_executor(scope: Scope, index: int, step: Step, facts: ToolFacts) -> str:
+def check_executor(scope: CheckContext, index: int, step: Step, facts: ToolFacts) -> str:
     """Find out where the tool runs: the step's word, else the tool's."""
     chosen: str = facts.executor
     if step.executor is not None:
@@ -60,7 +60,9 @@ def check_executor(scope: Scope, index: int, step: Step, facts: ToolFacts) -> st
     return chosen
 
 
-def check_fallback(scope: Scope, index: int, step: Step, facts: ToolFacts, args: Template | None) -> ToolFacts | None:
+def check_fallback(
+    scope: CheckContext, index: int, step: Step, facts: ToolFacts, args: Template | None
+) -> ToolFacts | None:
     """Check the tool that is tried last: it must take the same arguments."""
     name = step.fallback if step.fallback is not None else facts.tool.fallback
     if name is None:
@@ -84,12 +86,12 @@ def check_fallback(scope: Scope, index: int, step: Step, facts: ToolFacts, args:
 
 def _misfits(index: int, step: Step, fallback: ToolFacts, args: Template, secrets: Secrets) -> list[str]:
     trial = Findings()
-    call = Call(trial, index, step, fallback, secrets)
+    call = ArgumentCheck(trial, index, step, fallback, secrets)
     call.check(args, ())
     return [problem.sentence for problem in trial.problems()]
 
 
-def _check_import(scope: Scope, index: int, step: Step, facts: ToolFacts) -> None:
+def _check_import(scope: CheckContext, index: int, step: Step, facts: ToolFacts) -> None:
     if reason := facts.why_no_process():
         scope.findings.add("DR208", index, "tool", step=step.id, tool=facts.tool.name, reason=reason)
 
@@ -104,7 +106,7 @@ _PLAIN_FIELDS: Final = frozenset(
 )
 
 
-def check_step(scope: Scope, index: int, step: Step) -> tuple[CheckedStep | None, tuple[str, ...]]:
+def check_step(scope: CheckContext, index: int, step: Step) -> tuple[CheckedStep | None, tuple[str, ...]]:
     """Check one step.
 
     Returns:
@@ -119,7 +121,7 @@ def check_step(scope: Scope, index: int, step: Step) -> tuple[CheckedStep | None
         sources = filled.sources() if filled is not None else {}
     else:
         references = StepReferences(scope, index, step)
-        call = Call(scope.findings, index, step, facts, scope.secrets) if facts is not None else None
+        call = ArgumentCheck(scope.findings, index, step, facts, scope.secrets) if facts is not None else None
         _look_closely(references, step, args, filled, call)
         sources = references.sources
     waits_for = _dependencies(scope, index, step, sources)
@@ -156,7 +158,7 @@ def check_step(scope: Scope, index: int, step: Step) -> tuple[CheckedStep | None
     return checked, waits_for
 
 
-def _compile(scope: Scope, index: int, step: Step) -> tuple[Template | None, Filled | None]:
+def _compile(scope: CheckContext, index: int, step: Step) -> tuple[Template | None, Filled | None]:
     """Make a template of the arguments, if they are such; and find their form, if it is a common one."""
     if not step.args and type(step.args) is dict:
         return EMPTY_ARGS, None
@@ -179,7 +181,7 @@ def _is_known_right(facts: ToolFacts, step: Step, args: Template | None, filled:
 
 
 def _look_closely(
-    references: StepReferences, step: Step, args: Template | None, filled: Filled | None, call: Call | None
+    references: StepReferences, step: Step, args: Template | None, filled: Filled | None, call: ArgumentCheck | None
 ) -> None:
     """Check list, condition and arguments of a step, of which any may be wrong."""
     if step.for_each is not None:
@@ -199,7 +201,7 @@ def _look_closely(
             filled.note_right(step.tool)
 
 
-def _dependencies(scope: Scope, index: int, step: Step, sources: Mapping[str, None]) -> tuple[str, ...]:
+def _dependencies(scope: CheckContext, index: int, step: Step, sources: Mapping[str, None]) -> tuple[str, ...]:
     """Every step to wait for: the declared ones first, then those that references imply."""
     found = tuple(step.depends_on)
     if not found:
@@ -212,7 +214,7 @@ def _dependencies(scope: Scope, index: int, step: Step, sources: Mapping[str, No
     return found
 
 
-def _check_declared(scope: Scope, index: int, step: Step, distinct: set[str]) -> tuple[str, ...]:
+def _check_declared(scope: CheckContext, index: int, step: Step, distinct: set[str]) -> tuple[str, ...]:
     """Name the faults among the declared dependencies; give those that are none, once each."""
     findings, found = scope.findings, tuple(step.depends_on)
     strange = scope.unknown(distinct)
@@ -241,7 +243,7 @@ def _check_declared(scope: Scope, index: int, step: Step, distinct: set[str]) ->
     return tuple(filterfalse(strange.__contains__, once))
 
 
-def _add_declared(scope: Scope, index: int, step: Step, code: str, number: int) -> None:
+def _add_declared(scope: CheckContext, index: int, step: Step, code: str, number: int) -> None:
     id_, findings = step.depends_on[number], scope.findings
     facts = {} if code == "DR105" else {"dependency": repr(id_[:200])}
     if code == "DR104":
@@ -249,7 +251,7 @@ def _add_declared(scope: Scope, index: int, step: Step, code: str, number: int) 
     findings.add(code, index, f"depends_on[{number}]", step=step.id, **facts)
 
 
-def _check_options(scope: Scope, index: int, step: Step) -> None:
+def _check_options(scope: CheckContext, index: int, step: Step) -> None:
     def wrong(field: str, reason: str) -> None:
         scope.findings.add("DR112", index, field, step=step.id, reason=reason)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dagrun.critics.step_filter import Scope
+from dagrun.critics.step_filter import StepFilter
 from dagrun.errors import ContractError, shorten
 from dagrun.model.critic import Verdict
 from dagrun.model.outcome import Outcome
@@ -14,7 +14,7 @@ from dagrun.model.reference import BadReference, parse_path
 from dagrun.model.value import describe, dig
 
 
-class CountCritic(Scope):
+class CountCritic(StepFilter):
     """Counts a list, or takes a number for the count, and holds it against thresholds.
 
     Where there is neither a list nor a number at the path, the output fails.

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import anyio
 from pydantic import BaseModel, ConfigDict, Field
 
-from dagrun.critics.step_filter import Scope
+from dagrun.critics.step_filter import StepFilter
 from dagrun.errors import ContractError, ModelError
 from dagrun.llm.language_model import Form, LanguageModel, Message, Request, must_be_counts, must_be_model
 from dagrun.llm.quoting import DATA_RULE, block
@@ -51,7 +51,7 @@ class _Marks(BaseModel):
     surprising: bool = False
 
 
-class RubricCritic(Scope):
+class RubricCritic(StepFilter):
     """Lets a model mark outputs; the lowest mark of an output is its score.
 
     The model is shown the step (tool, arguments, description, expected output) and what it gave, quoted as data. Its

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from dagrun.critics.step_filter import Scope
+from dagrun.critics.step_filter import StepFilter
 from dagrun.errors import ContractError
 from dagrun.model.critic import Verdict
 from dagrun.model.outcome import Outcome
@@ -18,7 +18,7 @@ Rule: TypeAlias = Callable[[Any], "bool | str | Verdict | None"]
 _NOT_PASSED = "the rule did not pass it"
 
 
-class RuleCritic(Scope):
+class RuleCritic(StepFilter):
     """Asks a function about an output.
 
     The function gets the output as plain data of its own. It gives `True` or `None` for a pass, `False` for a fail, a

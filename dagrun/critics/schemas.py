@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
-from dagrun.critics.step_filter import Scope
+from dagrun.critics.step_filter import StepFilter
 from dagrun.errors import ContractError, MissingExtra, shorten
 from dagrun.model.critic import Verdict
 from dagrun.model.outcome import Outcome
@@ -25,7 +25,7 @@ _Check: TypeAlias = Callable[[Stored], str]
 _MAX_FAULTS: Final = 5
 
 
-class SchemaCritic(Scope):
+class SchemaCritic(StepFilter):
     """Holds outputs against a shape. Reasons name places and what was expected there, never what was found.
 
     It checks in the event loop, where nothing can interrupt it. A type takes milliseconds for the largest output

@@ -8,7 +8,7 @@ from dagrun.errors import ContractError
 from dagrun.model.plan import Step
 
 
-class Scope:
+class StepFilter:
     """The part that all critics share.
 
     Args:

@@ -127,7 +127,7 @@ class Durations:
         if not isinstance(plain, dict):
             raise RecordRefused(f"an object of JSON is wanted, not {type(plain).__name__}", "durations")
         try:
-            kept = _Kept.model_validate(plain)
+            kept = _KeptDurations.model_validate(plain)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(("durations", *(str(part) for part in first["loc"])))
@@ -204,7 +204,7 @@ class _KeptCounts(BaseModel):
         return self
 
 
-class _Kept(BaseModel):
+class _KeptDurations(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     format: Literal[1]

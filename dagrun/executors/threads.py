@@ -75,7 +75,7 @@ class ThreadExecutor:
         self._places = anyio.CapacityLimiter(max_threads)
         self._unlimited = anyio.CapacityLimiter(math.inf)
         self._lock = threading.Lock()
-        self._stuck: set[_Job] = set()
+        self._stuck: set[_ThreadJob] = set()
 
     @property
     def stuck(self) -> int:
@@ -93,7 +93,7 @@ class ThreadExecutor:
         self._refuse_if_too_many_are_stuck()
         async with self._places:
             self._refuse_if_too_many_are_stuck()  # while it waited
-            job = _Job(call, self._lock, self._stuck)
+            job = _ThreadJob(call, self._lock, self._stuck)
             try:
                 ended = await anyio.to_thread.run_sync(job.run, abandon_on_cancel=True, limiter=self._unlimited)
             except GeneratorExit:  # the runtime has dropped this coroutine: it must not await anything any more
@@ -107,7 +107,7 @@ class ThreadExecutor:
     async def aclose(self) -> None:
         """Nothing to let go of: the threads belong to the loop, and those that are stuck to nobody."""
 
-    async def _wait_for(self, job: _Job, call: ToolCall) -> None:
+    async def _wait_for(self, job: _ThreadJob, call: ToolCall) -> None:
         """Ask *job* to stop, and give it the grace period to do so."""
         is_over = anyio.Event()
         try:
@@ -149,10 +149,10 @@ class _Ended:
             del error
 
 
-class _Job:
+class _ThreadJob:
     """One call, seen from both sides. What both touch is changed under the lock that all jobs share."""
 
-    def __init__(self, call: ToolCall, lock: threading.Lock, stuck: set[_Job]) -> None:
+    def __init__(self, call: ToolCall, lock: threading.Lock, stuck: set[_ThreadJob]) -> None:
         self._function = call.tool.function
         self._arguments = call.arguments
         self._context: ToolContext | None = None

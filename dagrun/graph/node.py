@@ -19,7 +19,7 @@ _READY: Final = State.READY
 
 
 @dataclass(slots=True)
-class Extra:
+class RareStepState:
     """What only few steps have.
 
     Attributes:
@@ -122,7 +122,7 @@ class Node:
         self.ended: StepSettled | None = None
         self.is_tolerated = False
         self.on_fallback = False
-        self.extra: Extra | None = None
+        self.extra: RareStepState | None = None
 
     def __repr__(self) -> str:
         return f"<{self.id} {self.state}>"
@@ -246,10 +246,10 @@ class Node:
         else:
             self.successors = [*self.successors, after]
 
-    def make_extra(self) -> Extra:
-        """Give its `Extra`, made if there is none yet."""
+    def make_extra(self) -> RareStepState:
+        """Give its `RareStepState`, made if there is none yet."""
         if self.extra is None:
-            self.extra = Extra()
+            self.extra = RareStepState()
         return self.extra
 
 

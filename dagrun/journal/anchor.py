@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from dagrun.journal.hash_chain import Fault
+from dagrun.journal.hash_chain import ChainFault
 from dagrun.journal.run_folder import FILE_MODE, as_failure
 from dagrun.model.journal import Durability, Line
 
@@ -23,7 +23,7 @@ _MARK = re.compile(rb"dagrun-anchor 1 (\d{1,18}) ([0-9a-f]{64}) (\d{1,18}) ([0-9
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class AnchorMark:
     """How far a journal goes.
 
     Attributes:
@@ -42,12 +42,12 @@ class Mark:
         return (body + b" " + sha256(body).hexdigest().encode() + b"\n").ljust(SLOT)
 
 
-def decode(slot: bytes) -> Mark | None:
+def decode(slot: bytes) -> AnchorMark | None:
     """Read a slot; `None` if it was torn, or never written."""
     found = _MARK.fullmatch(slot)
     if found is None:
         return None
-    mark = Mark(int(found[1]), found[2].decode(), int(found[3]))
+    mark = AnchorMark(int(found[1]), found[2].decode(), int(found[3]))
     return mark if mark.encode() == slot else None
 
 
@@ -66,7 +66,7 @@ class Anchor:
         self._slot = 0
         self._identity = _identity(os.fstat(self._descriptor))
 
-    def write(self, mark: Mark) -> None:
+    def write(self, mark: AnchorMark) -> None:
         """Say that the journal goes as far as *mark*; what it says must be durable already."""
         self._slot = 1 - self._slot
         os.pwrite(self._descriptor, mark.encode(), self._slot * SLOT)
@@ -90,7 +90,7 @@ def _identity(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def replace(path: Path, mark: Mark, durability: Durability) -> Anchor:
+def replace(path: Path, mark: AnchorMark, durability: Durability) -> Anchor:
     """Begin a new anchor in the place of the old one, which a former owner may still be writing to.
 
     Raises:
@@ -108,7 +108,7 @@ def replace(path: Path, mark: Mark, durability: Durability) -> Anchor:
     return Anchor(path, durability)
 
 
-def read(path: Path) -> Mark | None:
+def read(path: Path) -> AnchorMark | None:
     """Read the newer of the good slots; `None` if neither is, or there is no anchor.
 
     Raises:
@@ -129,17 +129,21 @@ def read(path: Path) -> Mark | None:
         os.close(descriptor)
 
 
-def check(lines: Sequence[Line], mark: Mark | None) -> Fault | None:
+def check(lines: Sequence[Line], mark: AnchorMark | None) -> ChainFault | None:
     """Compare the good records of a run with its anchor.
 
     Returns:
         What is wrong; `None` if the records go at least as far as the anchor says, and are those that it knows.
     """
     if mark is None:
-        return Fault(0, "the anchor, which says how far the records go, is missing or unreadable")
+        return ChainFault(0, "the anchor, which says how far the records go, is missing or unreadable")
     if mark.seq > len(lines):
         first = len(lines) + 1
-        return Fault(first, f"the records end at {len(lines)}, and {mark.seq} were acknowledged: the last are lost")
+        return ChainFault(
+            first, f"the records end at {len(lines)}, and {mark.seq} were acknowledged: the last are lost"
+        )
     if mark.seq and lines[mark.seq - 1].digest != mark.digest:
-        return Fault(mark.seq, f"record {mark.seq} is not the one that the anchor knows: the records were made anew")
+        return ChainFault(
+            mark.seq, f"record {mark.seq} is not the one that the anchor knows: the records were made anew"
+        )
     return None

@@ -12,7 +12,7 @@ from dagrun.errors import JournalError
 MAX_BYTES: Final = 4 * 1024 * 1024  # in a batch
 
 
-class Handover(ABC):
+class WriteQueue(ABC):
     """What the loop of a run and the writer of its records share; they are in different threads.
 
     Both change it by single steps that need no lock: the loop adds texts, and then the end of their unit, at the right;

@@ -17,7 +17,7 @@ from dagrun.model.journal import Line
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ChainFault:
     """What is wrong with the records of a run.
 
     Attributes:
@@ -81,7 +81,7 @@ def _line(chain: Chain, text: bytes) -> Line:
     return Line(chain.seq, text, chain.digest)
 
 
-def verify(run_id: str, rows: Iterable[tuple[object, object, object]]) -> tuple[list[Line], Fault | None]:
+def verify(run_id: str, rows: Iterable[tuple[object, object, object]]) -> tuple[list[Line], ChainFault | None]:
     """Check the records of a run, as a store gives them.
 
     Args:
@@ -99,12 +99,12 @@ def verify(run_id: str, rows: Iterable[tuple[object, object, object]]) -> tuple[
         expected = chain.seq + 1
         fault = _fault_of(expected, seq, text, stored)
         if fault is not None:
-            return lines, Fault(expected, fault)
+            return lines, ChainFault(expected, fault)
         assert isinstance(text, bytes)
         row = [_line(chain, one) for one in text.split(END)]
         if stored != chain.digest:
             which = f"record {expected}" if len(row) == 1 else f"one of records {expected} to {chain.seq}"
-            return lines, Fault(expected, f"{which} was changed, or another one stands in its place")
+            return lines, ChainFault(expected, f"{which} was changed, or another one stands in its place")
         lines += row
     return lines, None
 

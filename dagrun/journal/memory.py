@@ -28,7 +28,7 @@ class MemoryJournal(Readable):
     tape_type: ClassVar[type[MemoryTape]]
 
     def __init__(self) -> None:
-        self._runs: dict[str, _Kept] = {}
+        self._runs: dict[str, _KeptRun] = {}
         self._durations = Durations()
 
     async def create(self, run_id: str) -> MemoryTape:
@@ -41,7 +41,7 @@ class MemoryJournal(Readable):
         check_run_id(run_id)
         if run_id in self._runs:
             raise RunExists(f"there is a run '{run_id}' in this journal already; choose another id")
-        kept = self._runs[run_id] = _Kept(run_id)
+        kept = self._runs[run_id] = _KeptRun(run_id)
         return kept.taken(self.tape_type)
 
     async def open(self, run_id: str, *, steal: bool = False) -> MemoryTape:
@@ -115,14 +115,14 @@ class MemoryJournal(Readable):
     async def aclose(self) -> None:
         """Nothing to let go of."""
 
-    def _find(self, run_id: str) -> _Kept:
+    def _find(self, run_id: str) -> _KeptRun:
         try:
             return self._runs[run_id]
         except KeyError:
             raise no_such_run(run_id) from None
 
 
-class _Kept:
+class _KeptRun:
     """What is kept of one run."""
 
     def __init__(self, run_id: str) -> None:
@@ -150,7 +150,7 @@ class MemoryTape:
     durability = Durability.MEMORY
     artifacts: Path | None = None
 
-    def __init__(self, kept: _Kept) -> None:
+    def __init__(self, kept: _KeptRun) -> None:
         self.run_id = kept.run_id
         self.lines: Sequence[Line] = kept.lines()
         self.on_failure: Callable[[JournalError], None] = _ignore
@@ -233,7 +233,7 @@ class MemoryTape:
 class _Letters:
     """The letters of a run, as one owner gets them: an iterator that waits for more."""
 
-    def __init__(self, kept: _Kept) -> None:
+    def __init__(self, kept: _KeptRun) -> None:
         self._kept = kept
         self._last = 0
         self._has_post = anyio.Event()

@@ -11,12 +11,12 @@ import anyio
 from anyio.lowlevel import EventLoopToken, current_token
 
 from dagrun.errors import JournalError, JournalFailed
-from dagrun.journal.handover import Handover
+from dagrun.journal.handover import WriteQueue
 from dagrun.model.journal import Durability, Letter, Line
 from dagrun.runtime.backend import call_soon
 
 
-class Waiting:
+class DurableWaiters:
     """An event for each record that somebody waits for. One who was cancelled meanwhile costs nothing but its event."""
 
     __slots__ = ("_events", "_seqs")
@@ -53,7 +53,7 @@ class Waiting:
         self._seqs.clear()
 
 
-class Inbox(Protocol):
+class AnswerInbox(Protocol):
     """The letters of a run, as its owner gets them: an iterator that waits for more, until it is closed."""
 
     def __aiter__(self) -> AsyncIterator[Letter]:
@@ -73,11 +73,11 @@ class Inbox(Protocol):
         ...
 
 
-InboxT = TypeVar("InboxT", bound=Inbox)
-WriterT = TypeVar("WriterT", bound=Handover)
+InboxT = TypeVar("InboxT", bound=AnswerInbox)
+WriterT = TypeVar("WriterT", bound=WriteQueue)
 
 
-class WrittenTape(Generic[InboxT, WriterT]):
+class BufferedTape(Generic[InboxT, WriterT]):
     """A tape whose records are handed over to a writer.
 
     Args:
@@ -107,7 +107,7 @@ class WrittenTape(Generic[InboxT, WriterT]):
         self._inbox = inbox
         self._loop: EventLoopToken = current_token()
         self._last = self._flushed = len(lines)
-        self._waiting = Waiting()
+        self._waiting = DurableWaiters()
         self._ended = anyio.Event()
         self._is_closed = False
         self._writer = start(lambda: call_soon(self._loop, self._hear))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from dagrun.llm.api_format import Api, Asking, Event, Reader, Stop, count, part
+from dagrun.llm.api_format import Api, ApiRequest, Event, Reader, Stop, count, part
 from dagrun.llm.call_errors import reported
 from dagrun.llm.language_model import Usage
 
@@ -15,7 +15,7 @@ _STOPS: Final[dict[str, Stop]] = {
 }
 
 
-def _body(asking: Asking) -> dict[str, Any]:
+def _body(asking: ApiRequest) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": asking.model,
         "messages": asking.messages,
@@ -33,7 +33,7 @@ def _body(asking: Asking) -> dict[str, Any]:
     return body
 
 
-class _Reader(Reader):
+class _MessagesReader(Reader):
     """Reads the events of the Messages API."""
 
     _block: Any = None  # the block that holds the arguments; others are ignored
@@ -85,5 +85,5 @@ MESSAGES: Final = Api(
     ways=("schema", "tool", "prompt"),
     options=frozenset(("temperature", "disable_parallel_tool_use")),
     body=_body,
-    reader=_Reader,
+    reader=_MessagesReader,
 )

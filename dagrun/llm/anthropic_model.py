@@ -12,7 +12,7 @@ from dagrun.llm.http_clients import Client, Clients, SdkClient, http_client, tim
 from dagrun.llm.http_model import HttpModel, checked_options
 from dagrun.llm.language_model import Structure
 from dagrun.llm.prices import Prices, PriceTable
-from dagrun.llm.server_features import Choice
+from dagrun.llm.server_features import FeatureChoice
 
 # A server that needs no key gets this one: the library does not send calls without.
 _NO_KEY: Final = "none"
@@ -69,7 +69,7 @@ class AnthropicModel(HttpModel):
         super().__init__(
             name,
             clients=Clients(_maker(credentials, base_url, timeout, http_client)),
-            choice=Choice(("messages",), structure),
+            choice=FeatureChoice(("messages",), structure),
             prices=prices if isinstance(prices, PriceTable) else PriceTable(prices),
             sold_by={"provider": "anthropic"} if base_url is None else {"url": base_url},
             max_seconds=max_seconds,

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from dagrun.llm.call_errors import Fault, broke_off
+from dagrun.llm.call_errors import CallError, broke_off
 from dagrun.llm.language_model import Form, Request, Usage
 from dagrun.llm.quoting import quote
 from dagrun.llm.structured_answers import Unfenced
 
 # How an answer gets its structure; `prompt` is what is left when a server has no way at all.
-Way: TypeAlias = Literal["schema", "tool", "json", "prompt"]
+AnswerFormat: TypeAlias = Literal["schema", "tool", "json", "prompt"]
 Stop: TypeAlias = Literal["end", "length", "refused"]
 Event: TypeAlias = Mapping[str, Any]
 
@@ -24,7 +24,7 @@ MAX_ANSWER: Final = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class ApiRequest:
     """All that the body of a call is made from.
 
     Attributes:
@@ -36,7 +36,7 @@ class Asking:
 
     model: str
     request: Request
-    way: Way | None
+    way: AnswerFormat | None
     without: frozenset[str] = frozenset()
 
     @property
@@ -90,7 +90,7 @@ class Reader:
         is_over: Whether nothing more will come.
     """
 
-    def __init__(self, way: Way | None, is_picky: bool) -> None:
+    def __init__(self, way: AnswerFormat | None, is_picky: bool) -> None:
         self.way = way
         self.is_picky = is_picky
         self.usage = Usage()
@@ -138,7 +138,7 @@ class Reader:
     def _say(self, piece: str) -> str:
         self._length += len(piece)
         if self._length > MAX_ANSWER:
-            raise Fault(f"the answer has more than {MAX_ANSWER} characters")
+            raise CallError(f"the answer has more than {MAX_ANSWER} characters")
         if self._unfenced is not None:
             piece = self._unfenced.feed(piece)
         if piece:
@@ -177,10 +177,10 @@ class Api:
     """
 
     path: str
-    ways: tuple[Way, ...]
+    ways: tuple[AnswerFormat, ...]
     options: frozenset[str]
-    body: Callable[[Asking], dict[str, Any]]
-    reader: Callable[[Way | None, bool], Reader]
+    body: Callable[[ApiRequest], dict[str, Any]]
+    reader: Callable[[AnswerFormat | None, bool], Reader]
 
 
 def count(value: Any) -> int | None:

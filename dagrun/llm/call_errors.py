@@ -31,7 +31,7 @@ _UNREACHED: Final = frozenset(("ConnectError", "ConnectTimeout", "PoolTimeout"))
 _TURNED_AWAY: Final = frozenset((501, 503, 529))
 
 
-class Fault(Exception):
+class CallError(Exception):
     """A call that gave no answer, before anybody has decided what to do about it.
 
     Attributes:
@@ -79,21 +79,21 @@ class Fault(Exception):
         )
 
 
-def broke_off(what: str) -> Fault:
+def broke_off(what: str) -> CallError:
     """The answer has begun and does not come to its end."""
-    return Fault(f"the answer broke off: {what}", is_transient=True)
+    return CallError(f"the answer broke off: {what}", is_transient=True)
 
 
-def reported(error: Any) -> Fault:
+def reported(error: Any) -> CallError:
     """An error that the server has reported in the middle of its answer, as an object or a text."""
     code, message = _said(error)
     text = f"{code} {message}"
     status = int(code) if code.isdecimal() and 400 <= int(code[:4]) <= 599 else None
     is_transient = _is_transient(status, text) if status is not None else code in _PASSING
-    return Fault(f"the server reports {_quote(code, message)}", code=code, text=text, is_transient=is_transient)
+    return CallError(f"the server reports {_quote(code, message)}", code=code, text=text, is_transient=is_transient)
 
 
-def fault_of(error: Exception) -> Fault:
+def fault_of(error: Exception) -> CallError:
     """What *error*, which the library of a provider or its HTTP client has raised, means."""
     status = getattr(error, "status_code", None)
     response = getattr(error, "response", None)
@@ -103,15 +103,15 @@ def fault_of(error: Exception) -> Fault:
     cause = _root(error)
     is_free = type(error.__cause__).__name__ in _UNREACHED
     if "CERTIFICATE_VERIFY_FAILED" in str(cause) or names & {"UnsupportedProtocol", "InvalidURL", "LocalProtocolError"}:
-        return Fault(f"the server cannot be asked: {_sentence(cause)}")
+        return CallError(f"the server cannot be asked: {_sentence(cause)}")
     if names & {"APITimeoutError", "TimeoutException"}:
-        return Fault("the server did not say anything in time", is_transient=True, is_free=is_free)
+        return CallError("the server did not say anything in time", is_transient=True, is_free=is_free)
     if names & {"APIConnectionError", "RequestError", "SSLError", "EndOfStream"}:
-        return Fault(f"no connection to the server: {_sentence(cause)}", is_transient=True, is_free=is_free)
-    return Fault(f"the call failed with {_sentence(error)}")
+        return CallError(f"no connection to the server: {_sentence(cause)}", is_transient=True, is_free=is_free)
+    return CallError(f"the call failed with {_sentence(error)}")
 
 
-def _from_status(status: int, body: Any, headers: Mapping[str, str]) -> Fault:
+def _from_status(status: int, body: Any, headers: Mapping[str, str]) -> CallError:
     code, message = _said(body)
     text = f"{code} {body}"[:10_000]
     if 300 <= status < 400:
@@ -120,7 +120,7 @@ def _from_status(status: int, body: Any, headers: Mapping[str, str]) -> Fault:
         message = f"{message or 'no such path'} (is the address of the server right?)"
     elif status == 401:
         message = f"{message or 'no access'} (is the key right?)"
-    return Fault(
+    return CallError(
         f"status {status}: {_quote(code, message)}",
         status=status,
         code=code,

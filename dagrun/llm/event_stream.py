@@ -11,7 +11,7 @@ import anyio
 from pydantic_core import from_json
 
 from dagrun.llm.api_format import DONE, Event
-from dagrun.llm.call_errors import Fault, broke_off, fault_of
+from dagrun.llm.call_errors import CallError, broke_off, fault_of
 from dagrun.llm.http_clients import HttpAnswer
 
 # A whole answer of the longest kind has less; what has more is no answer, and would fill the memory.
@@ -108,7 +108,7 @@ class Exchange:
             try:
                 self._waiting.extend(self._sse.end() if chunk is None else self._sse.feed(chunk))
             except ValueError as error:
-                raise Fault(f"the answer makes no sense: {error}") from None
+                raise CallError(f"the answer makes no sense: {error}") from None
         return _parse(self._waiting.popleft()) if self._waiting else None
 
     async def close(self) -> None:
@@ -168,8 +168,8 @@ async def _open(post: Callable[[], Awaitable[HttpAnswer]], deadline: float) -> H
     raise _late()
 
 
-def _late() -> Fault:
-    return Fault("it took longer than a call may take in all", is_transient=True)
+def _late() -> CallError:
+    return CallError("it took longer than a call may take in all", is_transient=True)
 
 
 def _parse(data: bytes) -> Event:

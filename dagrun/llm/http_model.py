@@ -13,20 +13,25 @@ from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 from dagrun.errors import ContractError
-from dagrun.llm.api_format import Asking, Reader, Way
-from dagrun.llm.call_errors import Fault
+from dagrun.llm.api_format import AnswerFormat, ApiRequest, Reader
+from dagrun.llm.call_errors import CallError
 from dagrun.llm.event_stream import exchange
 from dagrun.llm.http_clients import Clients
 from dagrun.llm.language_model import Reply, Request, Structure, Usage
 from dagrun.llm.prices import PriceTable
-from dagrun.llm.server_features import APIS, Choice, Dialect
+from dagrun.llm.server_features import APIS, FeatureChoice, ServerFeatures
 from dagrun.model.redaction.redactor import REDACTOR
 from dagrun.model.usage import METER
 
 # What providers put around the messages: names of roles, the frame of a tool. Tokens; generous.
 _OVERHEAD: Final = 1_000
 
-_STRUCTURES: Final[dict[Way, Structure]] = {"schema": "schema", "tool": "tool", "json": "json", "prompt": "json"}
+_STRUCTURES: Final[dict[AnswerFormat, Structure]] = {
+    "schema": "schema",
+    "tool": "tool",
+    "json": "json",
+    "prompt": "json",
+}
 
 
 class HttpModel:
@@ -50,7 +55,7 @@ class HttpModel:
         name: str,
         *,
         clients: Clients,
-        choice: Choice,
+        choice: FeatureChoice,
         prices: PriceTable,
         sold_by: Mapping[str, str],
         max_seconds: float,
@@ -64,7 +69,7 @@ class HttpModel:
         self._max_seconds = max_seconds
         self._secret = secret
         self._dialect = choice.first()
-        self._proven: set[tuple[str, Way]] = set()
+        self._proven: set[tuple[str, AnswerFormat]] = set()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -97,7 +102,7 @@ class HttpModel:
                     has_begun = has_begun or self._learn(dialect, request)
                     yield piece
                 return
-            except Fault as fault:
+            except CallError as fault:
                 lower = None if has_begun else self._lower(dialect, fault, request)
                 if lower is None:
                     # Not chained: what the libraries say may hold the whole body, and the key.
@@ -106,7 +111,7 @@ class HttpModel:
             finally:
                 await call.aclose()
 
-    async def _call(self, request: Request, dialect: Dialect) -> AsyncGenerator[str | Reply, None]:
+    async def _call(self, request: Request, dialect: ServerFeatures) -> AsyncGenerator[str | Reply, None]:
         """Make one call in one dialect."""
         asking = self._asking(request, dialect)
         api = APIS[dialect.api]
@@ -117,7 +122,9 @@ class HttpModel:
             exchange(partial(client.post, api.path, body), self._max_seconds) as events,
         ):
             if not events.is_stream:
-                raise Fault("its answer is no stream of events (is the address of the server right?)", is_foreign=True)
+                raise CallError(
+                    "its answer is no stream of events (is the address of the server right?)", is_foreign=True
+                )
             while not reader.is_over and (event := await events.next_event()) is not None:
                 if piece := reader.take(event):
                     yield piece
@@ -126,9 +133,9 @@ class HttpModel:
             events.is_over = True
         yield self._reply(reader, asking.way)
 
-    def _asking(self, request: Request, dialect: Dialect) -> Asking:
+    def _asking(self, request: Request, dialect: ServerFeatures) -> ApiRequest:
         way = dialect.way if request.form is not None else None
-        return Asking(model=self.name, request=request, way=way, without=dialect.without)
+        return ApiRequest(model=self.name, request=request, way=way, without=dialect.without)
 
     @asynccontextmanager
     async def _metered(self, body: dict[str, Any], request: Request, reader: Reader) -> AsyncGenerator[None]:
@@ -139,7 +146,7 @@ class HttpModel:
         is_free = False
         try:
             yield
-        except Fault as fault:
+        except CallError as fault:
             is_free = fault.is_free
             raise
         finally:
@@ -151,7 +158,7 @@ class HttpModel:
     def _cost(self, usage: Usage) -> float | None:
         return self._prices.cost(self.name, usage, **self._sold_by)
 
-    def _reply(self, reader: Reader, way: Way | None) -> Reply:
+    def _reply(self, reader: Reader, way: AnswerFormat | None) -> Reply:
         return Reply(
             text=reader.text,
             stop=reader.stop or "end",
@@ -161,7 +168,7 @@ class HttpModel:
             structure=None if way is None else _STRUCTURES[way],
         )
 
-    def _learn(self, dialect: Dialect, request: Request) -> bool:
+    def _learn(self, dialect: ServerFeatures, request: Request) -> bool:
         """Remember what has worked. What a call without a form says about ways to structure is nothing."""
         if request.form is None:
             dialect = replace(dialect, way=self._dialect.way)
@@ -170,7 +177,7 @@ class HttpModel:
         self._dialect = dialect
         return True
 
-    def _lower(self, dialect: Dialect, fault: Fault, request: Request) -> Dialect | None:
+    def _lower(self, dialect: ServerFeatures, fault: CallError, request: Request) -> ServerFeatures | None:
         return self._choice.next(
             dialect,
             fault,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from dagrun.llm.api_format import DONE, Api, Asking, Event, Reader, Stop, count, part
+from dagrun.llm.api_format import DONE, Api, ApiRequest, Event, Reader, Stop, count, part
 from dagrun.llm.call_errors import reported
 from dagrun.llm.language_model import Usage
 
 _STOPS: Final[dict[str, Stop]] = {"length": "length", "content_filter": "refused"}
 
 
-def _body(asking: Asking) -> dict[str, Any]:
+def _body(asking: ApiRequest) -> dict[str, Any]:
     system = [{"role": "system", "content": asking.system}] if asking.system else []
     # The newer name is refused by nobody who knows it, but ignored by some who do not: then there would be no limit.
     limit = "max_completion_tokens" if "max_tokens" in asking.without else "max_tokens"
@@ -42,7 +42,7 @@ def _body(asking: Asking) -> dict[str, Any]:
     return body
 
 
-class _Reader(Reader):
+class _ChatReader(Reader):
     """Reads the chunks of the Chat Completions API."""
 
     def _read(self, event: Event) -> str:
@@ -82,5 +82,5 @@ CHAT: Final = Api(
     ways=("schema", "tool", "json", "prompt"),
     options=frozenset(("stream_options", "temperature", "max_tokens", "parallel_tool_calls")),
     body=_body,
-    reader=_Reader,
+    reader=_ChatReader,
 )

@@ -12,7 +12,7 @@ from dagrun.llm.http_clients import Client, Clients, SdkClient, http_client, tim
 from dagrun.llm.http_model import HttpModel, checked_options
 from dagrun.llm.language_model import Structure
 from dagrun.llm.prices import Prices, PriceTable
-from dagrun.llm.server_features import ApiName, Choice
+from dagrun.llm.server_features import ApiName, FeatureChoice
 
 _APIS: Final[dict[str, tuple[ApiName, ...]]] = {
     "auto": ("responses", "chat"),
@@ -75,7 +75,9 @@ class OpenAIModel(HttpModel):
         super().__init__(
             name,
             clients=Clients(_maker(key or _NO_KEY, base_url, timeout, http_client)),
-            choice=Choice(_APIS[api], structure, frozenset(("max_tokens",)) if _is_openai(base_url) else frozenset()),
+            choice=FeatureChoice(
+                _APIS[api], structure, frozenset(("max_tokens",)) if _is_openai(base_url) else frozenset()
+            ),
             prices=prices if isinstance(prices, PriceTable) else PriceTable(prices),
             sold_by={"provider": "openai"} if base_url is None else {"url": base_url},
             max_seconds=max_seconds,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from dagrun.llm.api_format import Api, Asking, Event, Reader, count, part
-from dagrun.llm.call_errors import Fault, reported
+from dagrun.llm.api_format import Api, ApiRequest, Event, Reader, count, part
+from dagrun.llm.call_errors import CallError, reported
 from dagrun.llm.language_model import Usage
 
 
-def _body(asking: Asking) -> dict[str, Any]:
+def _body(asking: ApiRequest) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": asking.model,
         "input": asking.messages,
@@ -29,7 +29,7 @@ def _body(asking: Asking) -> dict[str, Any]:
 _FORMATS: Final = {"schema": "json_schema", "json": "json_object"}
 
 
-def _format(asking: Asking) -> dict[str, Any]:
+def _format(asking: ApiRequest) -> dict[str, Any]:
     if asking.way == "json":
         return {"type": "json_object"}
     form = asking.form
@@ -42,7 +42,7 @@ def _format(asking: Asking) -> dict[str, Any]:
     }
 
 
-def _tool(asking: Asking) -> dict[str, Any]:
+def _tool(asking: ApiRequest) -> dict[str, Any]:
     form = asking.form
     tool = {
         "type": "function",
@@ -55,7 +55,7 @@ def _tool(asking: Asking) -> dict[str, Any]:
     return {"tools": [tool], "tool_choice": chosen, **asking.allowed(parallel_tool_calls=False)}
 
 
-class _Reader(Reader):
+class _ResponsesReader(Reader):
     """Reads the events of the Responses API."""
 
     _call: Any = None  # the item that holds the arguments; others are ignored
@@ -87,11 +87,13 @@ class _Reader(Reader):
         if kind in {"error", "response.failed"}:
             return
         if not isinstance(kind, str) or not kind.startswith("response.") or count(event.get("sequence_number")) is None:
-            raise Fault("its answer has not the form of the Responses API", is_foreign=True)
+            raise CallError("its answer has not the form of the Responses API", is_foreign=True)
         wanted = _FORMATS.get(self.way or "")
         if wanted is not None and part(event, "response", "text", "format", "type") != wanted:
             # The API repeats what it was asked; a server that does not ignores the schema, too.
-            raise Fault("it does not repeat the form that was asked for, as the Responses API does", is_foreign=True)
+            raise CallError(
+                "it does not repeat the form that was asked for, as the Responses API does", is_foreign=True
+            )
 
     def _is_first_call(self, event: Event) -> bool:
         item = event.get("item_id", event.get("output_index"))
@@ -133,5 +135,5 @@ RESPONSES: Final = Api(
     ways=("schema", "tool", "json", "prompt"),
     options=frozenset(("store", "temperature", "parallel_tool_calls")),
     body=_body,
-    reader=_Reader,
+    reader=_ResponsesReader,
 )

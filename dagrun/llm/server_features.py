@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from dagrun.llm.anthropic_messages import MESSAGES
-from dagrun.llm.api_format import Api, Way
-from dagrun.llm.call_errors import Fault
+from dagrun.llm.api_format import AnswerFormat, Api
+from dagrun.llm.call_errors import CallError
 from dagrun.llm.language_model import Structure
 from dagrun.llm.openai_chat import CHAT
 from dagrun.llm.openai_responses import RESPONSES
@@ -18,14 +18,14 @@ ApiName: TypeAlias = Literal["responses", "chat", "messages"]
 APIS: Final[dict[ApiName, Api]] = {"responses": RESPONSES, "chat": CHAT, "messages": MESSAGES}
 
 # The ways of a host that has chosen one. Where JSON is not to be had, the prompt has asked for it in any case.
-_FORCED: Final[dict[Structure, tuple[Way, ...]]] = {
+_FORCED: Final[dict[Structure, tuple[AnswerFormat, ...]]] = {
     "schema": ("schema",),
     "tool": ("tool",),
     "json": ("json", "prompt"),
 }
 
 # Words in a refusal that tell what is refused.
-_WORDS: Final[dict[Way, re.Pattern[str]]] = {
+_WORDS: Final[dict[AnswerFormat, re.Pattern[str]]] = {
     "schema": re.compile(
         r"schema|response_?format|text\.format|output_(config|format)|structured|grammar|strict", re.I
     ),
@@ -50,7 +50,7 @@ _CLUMSY_REFUSALS: Final = frozenset((500, 501))
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class ServerFeatures:
     """What is spoken with a server.
 
     Attributes:
@@ -60,12 +60,12 @@ class Dialect:
     """
 
     api: ApiName
-    way: Way
+    way: AnswerFormat
     without: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class FeatureChoice:
     """What the host allows.
 
     Attributes:
@@ -78,17 +78,17 @@ class Choice:
     structure: Structure | Literal["auto"] = "auto"
     without: frozenset[str] = frozenset()
 
-    def first(self) -> Dialect:
+    def first(self) -> ServerFeatures:
         """What is tried first."""
         return self._begin(self.apis[0])
 
-    def has_more(self, dialect: Dialect) -> bool:
+    def has_more(self, dialect: ServerFeatures) -> bool:
         """Whether there is another interface that can be tried."""
         return dialect.api != self.apis[-1]
 
     def next(
-        self, dialect: Dialect, fault: Fault, *, options: frozenset[str], has_form: bool, is_proven: bool
-    ) -> Dialect | None:
+        self, dialect: ServerFeatures, fault: CallError, *, options: frozenset[str], has_form: bool, is_proven: bool
+    ) -> ServerFeatures | None:
         """What to try after a refusal; `None` if that was no matter of the dialect. Each one is tried once at most.
 
         Args:
@@ -109,21 +109,21 @@ class Choice:
             return replace(dialect, way=below[0])
         return None
 
-    def _begin(self, api: ApiName) -> Dialect:
-        return Dialect(api, self._ways(api)[0], self.without)
+    def _begin(self, api: ApiName) -> ServerFeatures:
+        return ServerFeatures(api, self._ways(api)[0], self.without)
 
-    def _ways(self, api: ApiName) -> tuple[Way, ...]:
+    def _ways(self, api: ApiName) -> tuple[AnswerFormat, ...]:
         ways = APIS[api].ways
         if self.structure == "auto":
             return ways
         return tuple(way for way in _FORCED[self.structure] if way in ways)
 
-    def _is_no_api(self, dialect: Dialect, fault: Fault) -> bool:
+    def _is_no_api(self, dialect: ServerFeatures, fault: CallError) -> bool:
         is_unknown = fault.is_foreign or (fault.status in _NO_API and fault.code != "model_not_found")
         return is_unknown and self.has_more(dialect)
 
 
-def _is_about_way(way: Way, fault: Fault, *, is_proven: bool) -> bool:
+def _is_about_way(way: AnswerFormat, fault: CallError, *, is_proven: bool) -> bool:
     if fault.status is not None and fault.status not in _REFUSALS | _CLUMSY_REFUSALS:
         return False
     if _ELSEWHERE.search(fault.text):

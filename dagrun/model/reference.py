@@ -164,7 +164,7 @@ def _as_text(value: Stored, as_json: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ReferenceFault:
     """A text in a template that looks like a reference and is not one."""
 
     place: Path
@@ -172,7 +172,7 @@ class Fault:
     reason: str
 
 
-def compile_template(value: Any) -> tuple[Template, list[Fault]]:
+def compile_template(value: Any) -> tuple[Template, list[ReferenceFault]]:
     """Turn a JSON value of a plan into a template.
 
     Args:
@@ -195,7 +195,7 @@ class _Writer:
     """Writes JSON text, and cuts it at every hole."""
 
     def __init__(self) -> None:
-        self.faults: list[Fault] = []
+        self.faults: list[ReferenceFault] = []
         self._done: list[bytes] = []
         self._holes: list[Hole] = []
         self._text: list[str] = []
@@ -273,7 +273,7 @@ class _Writer:
         self._holes.append(Hole(reference, place, is_text))
 
     def _fault(self, place: Path, text: str, reason: str) -> None:
-        self.faults.append(Fault(place, text, reason))
+        self.faults.append(ReferenceFault(place, text, reason))
 
     def _cut(self) -> None:
         self._done.append("".join(self._text).encode())

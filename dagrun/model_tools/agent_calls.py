@@ -25,7 +25,7 @@ from dagrun.model.signature import explain
 from dagrun.model.tool_context import ToolContext
 from dagrun.model.toolbox import AnyTool, Toolbox, hint
 from dagrun.model.value import Stored, decode, encode
-from dagrun.model_tools.agent_turns import Call
+from dagrun.model_tools.agent_turns import AgentCall
 from dagrun.model_tools.usage_contract import ContractMeter
 from dagrun.plans.read_plan import drop_nulls
 
@@ -33,7 +33,7 @@ from dagrun.plans.read_plan import drop_nulls
 GRACE: Final = 1.0
 
 
-class BadCall(ValueError):
+class BadAgentCall(ValueError):
     """A call that cannot be made as it stands; the message is for the model."""
 
 
@@ -107,7 +107,7 @@ class Calls:
         self._max_shown = max_shown
         self._threads = ThreadExecutor(max_threads=1, max_stuck=1)
 
-    def check(self, call: Call) -> Checked:
+    def check(self, call: AgentCall) -> Checked:
         """Check a call.
 
         Raises:
@@ -115,7 +115,7 @@ class Calls:
         """
         if call.tool not in self._toolbox.allowed:
             name = shorten(call.tool, 64)
-            raise BadCall(f"there is no tool {name!r}{hint(call.tool, self._toolbox.allowed)}")
+            raise BadAgentCall(f"there is no tool {name!r}{hint(call.tool, self._toolbox.allowed)}")
         tool = self._toolbox[call.tool]
         tree: dict[str, Any] = {"tool": call.tool, "args": call.args}
         drop_nulls({"steps": [tree]}, self._toolbox)
@@ -124,9 +124,9 @@ class Calls:
             data = json.dumps(plain, sort_keys=True, ensure_ascii=False).encode()
             return Checked(tool, data, tool.arguments.parse(data))
         except ValidationError as error:
-            raise BadCall(f"{tool.name}: {explain(error)}") from error
+            raise BadAgentCall(f"{tool.name}: {explain(error)}") from error
         except ValueRefused as error:
-            raise BadCall(f"{tool.name}: {error}") from error
+            raise BadAgentCall(f"{tool.name}: {error}") from error
 
     async def make(self, call: Checked) -> Told:
         """Make a call.

@@ -12,7 +12,7 @@ from dagrun.model.effect import Effect
 from dagrun.model.outcome import Failure
 from dagrun.model.tool_context import ToolContext
 from dagrun.model.usage import METER, Meter
-from dagrun.model_tools.agent_calls import BadCall, Calls, Checked
+from dagrun.model_tools.agent_calls import BadAgentCall, Calls, Checked
 from dagrun.model_tools.agent_turns import Turn, Turns, turns_left
 
 
@@ -105,7 +105,7 @@ class Loop:
         fault = shorten(fault_of(error), 1_000)
         if self._bad > 1:
             raise self._end(f"no turn that can be used, {self._bad} times in a row: {fault}") from error
-        what = "That call cannot be made" if isinstance(error, BadCall) else "That does not fit the form"
+        what = "That call cannot be made" if isinstance(error, BadAgentCall) else "That does not fit the form"
         return f"{what}: {fault}"
 
     def _answer(self, turn: Turn) -> Any:

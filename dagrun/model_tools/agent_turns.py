@@ -31,7 +31,7 @@ you are told how many are left."""
 LAST_TURN: Final = "This is your last turn: answer, or say that it cannot be done."
 
 
-class Call(BaseModel):
+class AgentCall(BaseModel):
     """A call that an agent wants to make."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -46,7 +46,7 @@ class Turn(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     thought: str | None = None
-    call: Call | None = None
+    call: AgentCall | None = None
     answer: Any = None
     cannot: str | None = None
 

@@ -41,9 +41,9 @@ class ContractMeter:
         _must_fit("max_cost", self._max_cost, self._cost, cost, who)
         self._tokens += tokens or 0
         self._cost += cost or 0.0
-        return _Charge(self, tokens, cost)
+        return _ContractCharge(self, tokens, cost)
 
-    def settle(self, charge: _Charge, tokens: int | None, cost: float | None) -> None:
+    def settle(self, charge: _ContractCharge, tokens: int | None, cost: float | None) -> None:
         """Charge what a call has used, and report it; what nobody knows is charged at its worst."""
         used = tokens if _is_figure(tokens) else charge.tokens
         paid = cost if _is_figure(cost) else charge.cost or None  # a price of 0 was a guess if nobody confirms it
@@ -54,7 +54,7 @@ class ContractMeter:
 
 
 @dataclass(slots=True)
-class _Charge:
+class _ContractCharge:
     meter: ContractMeter
     tokens: int | None
     cost: float | None

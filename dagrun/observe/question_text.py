@@ -57,7 +57,7 @@ _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,39}")
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class QuestionPage:
     """A question, laid out.
 
     Attributes:
@@ -69,7 +69,7 @@ class Page:
     is_cut: bool
 
 
-def lay_out(question: Question, *, left: float | None = None, width: int = 79, is_whole: bool = False) -> Page:
+def lay_out(question: Question, *, left: float | None = None, width: int = 79, is_whole: bool = False) -> QuestionPage:
     """Lay out *question*.
 
     Args:
@@ -89,7 +89,7 @@ def lay_out(question: Question, *, left: float | None = None, width: int = 79, i
         *layout.points(question.checklist),
         *_deadline(question, left),
     ]
-    return Page(tuple(lines), layout.is_cut)
+    return QuestionPage(tuple(lines), layout.is_cut)
 
 
 class _Layout:

@@ -43,7 +43,7 @@ _IN_TEXT: Final = re.compile(
 )
 
 
-class BadCall(ValueError):
+class CallSyntaxError(ValueError):
     """A line is not a call; the message says why.
 
     Attributes:
@@ -106,7 +106,7 @@ def read_arguments(line: str, start: int, is_earlier: Callable[[str], bool], max
         BadCall: The line is too long, or holds anything but literals, or a reference to no earlier step.
     """
     if len(line) > MAX_LINE:
-        raise BadCall(f"a line has at most {MAX_LINE} characters", MAX_LINE)
+        raise CallSyntaxError(f"a line has at most {MAX_LINE} characters", MAX_LINE)
     values = _Values(is_earlier, start + 1)
     source, end = values.rewrite(line, start, max_depth)
     try:
@@ -114,9 +114,9 @@ def read_arguments(line: str, start: int, is_earlier: Callable[[str], bool], max
     except (SyntaxError, ValueError) as error:
         # Columns of the rewritten line are not those of the line.
         reason = error.msg if isinstance(error, SyntaxError) else "half a character, or a NUL"
-        raise BadCall(f"not a list of literals: {reason}", start + 1) from None
+        raise CallSyntaxError(f"not a list of literals: {reason}", start + 1) from None
     if not isinstance(call, ast.Call):
-        raise BadCall("not a list of literals", start + 1)
+        raise CallSyntaxError("not a list of literals", start + 1)
     return CallArguments(
         tuple(values.value(argument) for argument in call.args),
         tuple((str(keyword.arg), values.value(keyword.value)) for keyword in call.keywords),
@@ -143,16 +143,16 @@ class _Values:
         while depth:
             match = _TOKEN.match(line, at)
             if match is None:
-                raise BadCall(_unreadable(line, at), at + 1)
+                raise CallSyntaxError(_unreadable(line, at), at + 1)
             kind, at = str(match.lastgroup), match.end()
             if kind != "space":
                 # Two values side by side would be a call, an index, or a slip; two texts are one.
                 if before in _VALUES and kind in _BEGINNINGS and (before, kind) != ("text", "text"):
-                    raise BadCall("a comma is missing", match.start() + 1)
+                    raise CallSyntaxError("a comma is missing", match.start() + 1)
                 before = kind
             depth += (kind == "open") - (kind == "close")
             if depth > max_depth:
-                raise BadCall(f"nested deeper than {max_depth} levels", match.start() + 1)
+                raise CallSyntaxError(f"nested deeper than {max_depth} levels", match.start() + 1)
             parts.append(self._rewrite_token(kind, match))
         return "".join(parts), at
 
@@ -164,7 +164,7 @@ class _Values:
             case "number":
                 return _number_text(token, column)
             case "name" if token not in _WORDS and not _IS_NAMED.match(match.string, match.end()):
-                raise BadCall(f"{token[:40]} is no literal: a text stands in quotes", column)
+                raise CallSyntaxError(f"{token[:40]} is no literal: a text stands in quotes", column)
             case "reference":
                 return self._name(token, column)
             case _:
@@ -175,7 +175,7 @@ class _Values:
         path = body.lstrip("0123456789")
         number = body.removesuffix(path)
         if not self._is_earlier(number):
-            raise BadCall(f"{token[:40]} refers to no earlier step", column)
+            raise CallSyntaxError(f"{token[:40]} refers to no earlier step", column)
         self._references.append((number, path))
         return f"_r{len(self._references) - 1}"
 
@@ -197,15 +197,15 @@ class _Values:
             case ast.Name(id=name):
                 return _WORDS[name] if name in _WORDS else self._reference(name)
             case _:
-                raise BadCall("not a list of literals", self._column)
+                raise CallSyntaxError("not a list of literals", self._column)
 
     def _object(self, keys: list[ast.expr | None], values: list[ast.expr]) -> dict[str, Any]:
         made: dict[str, Any] = {}
         for key, value in zip(keys, values, strict=True):
             if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
-                raise BadCall("the keys of an object are texts", self._column)
+                raise CallSyntaxError("the keys of an object are texts", self._column)
             if key.value in made:
-                raise BadCall(f"the key {key.value[:40]!r} stands twice in one object", self._column)
+                raise CallSyntaxError(f"the key {key.value[:40]!r} stands twice in one object", self._column)
             made[key.value] = self.value(value)
         return made
 
@@ -217,7 +217,7 @@ class _Values:
 def _number_text(token: str, column: int) -> str:
     """Numbers as Python reads them: without zeros in front."""
     if len(token) > MAX_DIGITS:
-        raise BadCall(f"a number has at most {MAX_DIGITS} digits", column)
+        raise CallSyntaxError(f"a number has at most {MAX_DIGITS} digits", column)
     digits = token.lstrip("+-")
     return token.removesuffix(digits) + (digits.lstrip("0") or "0") if digits.isdigit() else token
 
@@ -249,7 +249,7 @@ def interpolate(text: str, is_earlier: Callable[[str], bool], column: int = 1) -
             continue
         before = text[at : match.start()]
         if before.endswith("$"):
-            raise BadCall(f"write something between the dollar sign and {match[0][:40]}", column)
+            raise CallSyntaxError(f"write something between the dollar sign and {match[0][:40]}", column)
         parts += (quote_template(before), f"${{{number}{match[2] or ''}}}")
         at = match.end()
     return "".join((*parts, quote_template(text[at:])))

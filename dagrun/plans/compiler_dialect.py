@@ -28,7 +28,7 @@ from dagrun.errors import PlanRefused, Problem, shorten
 from dagrun.model.policy import PlanLimits
 from dagrun.model.signature import Arguments
 from dagrun.model.toolbox import Toolbox, hint
-from dagrun.plans.call_syntax import BadCall, CallArguments, CallHead, read_arguments, read_head
+from dagrun.plans.call_syntax import CallArguments, CallHead, CallSyntaxError, read_arguments, read_head
 from dagrun.plans.json_reader import MAX_READ_DEPTH, broken
 
 _NUMBERED: Final = re.compile(r"[ \t]*[0-9]{1,6}\.[ \t]*\S")
@@ -125,8 +125,8 @@ class CompilerText:
         try:
             arguments = read_arguments(line, head.end, self._numbers.__contains__, self._max_depth)
             if arguments.tail and not arguments.tail.startswith(("#", _END)):
-                raise BadCall("there is more behind the call", len(line))
-        except BadCall as error:
+                raise CallSyntaxError("there is more behind the call", len(line))
+        except CallSyntaxError as error:
             self._fault(str(error), error.column)
             self._pass(head.number)
             return None

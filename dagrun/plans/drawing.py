@@ -39,7 +39,7 @@ SYMBOLS: Final[Mapping[State, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class Box:
     """A step in a drawing.
 
     Attributes:
@@ -55,7 +55,7 @@ class Node:
     parents: tuple[int, ...]
 
 
-def nodes_of(plan: Plan, states: Mapping[str, State] | None = None) -> list[Node]:
+def nodes_of(plan: Plan, states: Mapping[str, State] | None = None) -> list[Box]:
     """Give the steps of *plan*, which need not have been checked, in its order.
 
     Args:
@@ -67,7 +67,7 @@ def nodes_of(plan: Plan, states: Mapping[str, State] | None = None) -> list[Node
         numbers.setdefault(step.id, number)
     states = states or {}
     return [
-        Node(
+        Box(
             label=shorten(f"{step.id}: {step.tool}" + (" (for each)" if step.for_each is not None else ""), MAX_LABEL),
             title=shorten(step.description, MAX_LABEL),
             state=states.get(step.id),
@@ -181,7 +181,7 @@ def draw_dot(plan: Plan, states: Mapping[str, State] | None = None) -> str:
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def _marked(node: Node) -> str:
+def _marked(node: Box) -> str:
     return node.label if node.state is None else f"{SYMBOLS[node.state]} {node.label}"
 
 
@@ -196,7 +196,7 @@ def _dot_text(text: str) -> str:
     return f'"{escaped.replace(">", "&gt;")}"'
 
 
-def _table(nodes: list[Node], edges: int) -> str:
+def _table(nodes: list[Box], edges: int) -> str:
     lines = [
         f"This plan has {len(nodes)} steps and {edges} edges, more than a Mermaid drawing holds"
         f" ({MAX_MERMAID_EDGES} edges, {MAX_MERMAID_TEXT} characters). Here it is as a table.",
@@ -219,7 +219,7 @@ def _cell(text: str) -> str:
 class _Tree:
     """Lays out nodes as a tree, with a stack of its own: a plan may be deeper than Python can call."""
 
-    def __init__(self, nodes: list[Node]) -> None:
+    def __init__(self, nodes: list[Box]) -> None:
         self._nodes = nodes
         self._children: list[list[int]] = [[] for _ in nodes]
         self._mentions: list[list[int]] = [[] for _ in nodes]

@@ -48,7 +48,7 @@ class RunMeter:
         reservation = self._ledger.reserve_model(call)
         if reservation is None:
             raise OverCeiling(self._ledger.why_no_model(call))
-        return _Charge(self, reservation, self._record.reserve_model(call.name, tokens, cost))
+        return _RunCharge(self, reservation, self._record.reserve_model(call.name, tokens, cost))
 
     def settle(self, reservation: Reservation, number: int, tokens: int | None, cost: float | None) -> None:
         """Charge what a call has used; what nobody knows is charged at its worst."""
@@ -62,7 +62,7 @@ class RunMeter:
 
 
 @dataclass(slots=True)
-class _Charge:
+class _RunCharge:
     meter: RunMeter
     reservation: Reservation
     number: int

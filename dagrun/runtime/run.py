@@ -22,7 +22,7 @@ from dagrun.runtime.record.event_log import DEFAULT_BUFFER, Observer, Subscripti
 from dagrun.runtime.record.record import Record
 from dagrun.runtime.result import RunResult, StepResults
 from dagrun.runtime.run_parts import Machine
-from dagrun.runtime.run_setup import Setup
+from dagrun.runtime.run_setup import RunSetup
 
 
 class Run:
@@ -36,7 +36,7 @@ class Run:
         artifacts: Where the files of its tools are.
     """
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: RunSetup) -> None:
         self.id = setup.run_id
         self.artifacts = setup.artifacts
         self._thread = threading.get_ident()

@@ -19,13 +19,13 @@ from dagrun.runtime.backend import clock, event_class
 from dagrun.runtime.deadlines import Alarms
 from dagrun.runtime.journal_watch import JournalWatch
 from dagrun.runtime.metering import RunMeter
-from dagrun.runtime.people.letters import Letters
+from dagrun.runtime.people.letters import AnswersFromJournal
 from dagrun.runtime.people.people import People
 from dagrun.runtime.planning.coordinator import Coordinator
 from dagrun.runtime.record.record import Record
-from dagrun.runtime.record.recorder import Writer
+from dagrun.runtime.record.recorder import Recorder
 from dagrun.runtime.resume import Resumption
-from dagrun.runtime.run_setup import Setup, state_of
+from dagrun.runtime.run_setup import RunSetup, state_of
 from dagrun.runtime.steps.accounts import Accounts
 from dagrun.runtime.steps.admission import Starting
 from dagrun.runtime.steps.attempt import Attempts
@@ -54,7 +54,7 @@ class Machine:
         learning: Notes how long calls take; `None` if the run has no use for it.
     """
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: RunSetup) -> None:
         self._setup = setup
         plan, policy, tape = setup.plan, setup.plan.policy, setup.tape
         self._now = now = clock()
@@ -71,7 +71,7 @@ class Machine:
         )
         self.splicer = Splicer(self.graph)
         setup.context.run(REDACTOR.set, plan.redactor)
-        self._writer = Writer(tape, self.graph, up, plan.secrets) if tape is not None else None
+        self._writer = Recorder(tape, self.graph, up, plan.secrets) if tape is not None else None
         keep, flush = (None, None) if self._writer is None else (self._writer.keep, self._writer.flush)
         self.record = record = Record(self.graph, now, up, keep, flush)
         on_room = weakly(self._on_room) if setup.budget is not None else None
@@ -86,7 +86,7 @@ class Machine:
         self.learning = Learning(setup.durations) if learns(policy, setup.shared) else None
         self.scheduler.endings.learning = self.learning
         self.coordinator = self._make_coordinator(setup.planner)
-        self._letters = Letters(tape, self.graph, people, up) if tape is not None else None
+        self._letters = AnswersFromJournal(tape, self.graph, people, up) if tape is not None else None
         self._watch = JournalWatch(record, up) if tape is not None else None
         self._alarms: Alarms
         self._workers: Workers

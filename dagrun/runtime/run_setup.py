@@ -28,7 +28,7 @@ from dagrun.runtime.large_plans import MANY, aside
 
 
 @dataclass(slots=True, kw_only=True)  # not frozen: there is one for each run, and that would take four times as long
-class Setup:
+class RunSetup:
     """What a run is made of.
 
     Attributes:
@@ -74,7 +74,7 @@ class Setup:
     built: Built | None = None
 
 
-async def with_state(setup: Setup) -> Setup:
+async def with_state(setup: RunSetup) -> RunSetup:
     """Give *setup* with its state, if that takes so long to build that it is done in a worker thread."""
     plan = setup.plan
     if len(plan.steps) < MANY:
@@ -83,7 +83,7 @@ async def with_state(setup: Setup) -> Setup:
     return replace(setup, built=await aside(len(plan.steps), partial(state_of, setup, lambda: medians)))
 
 
-def state_of(setup: Setup, learned: Callable[[], Mapping[str, float]]) -> Built:
+def state_of(setup: RunSetup, learned: Callable[[], Mapping[str, float]]) -> Built:
     """Build the state in which a run begins.
 
     Args:

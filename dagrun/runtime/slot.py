@@ -18,7 +18,7 @@ from dagrun.model.toolbox import AnyTool
 
 
 @dataclass(slots=True)
-class Rare:
+class RareAttemptState:
     """What only few attempts have.
 
     Attributes:
@@ -139,7 +139,7 @@ class Slot:
         self.tokens = 0
         self.cost: float | None = None
         self.context: ToolContext | None = None
-        self.rare: Rare | None = None
+        self.rare: RareAttemptState | None = None
         self._now = now
 
     def tell_to_stop(self, asked: State, reason: str, grace: float) -> None:
@@ -167,10 +167,10 @@ class Slot:
             return False
         return self.is_let_go or (outcome is None and self.asked is None)
 
-    def make_rare(self) -> Rare:
-        """Give its `Rare`, made if there is none yet."""
+    def make_rare(self) -> RareAttemptState:
+        """Give its `RareAttemptState`, made if there is none yet."""
         if self.rare is None:
-            self.rare = Rare()
+            self.rare = RareAttemptState()
         return self.rare
 
     def is_overdue(self) -> bool:

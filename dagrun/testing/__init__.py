@@ -10,18 +10,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dagrun.testing.model_server.calls import Call
-    from dagrun.testing.model_server.script import Answer, Fault
+    from dagrun.testing.model_server.calls import RecordedCall
+    from dagrun.testing.model_server.script import Fault, ModelAnswer
     from dagrun.testing.model_server.server import FakeModelServer
     from dagrun.testing.stand_ins import StandIn, Takes
     from dagrun.testing.virtual_clock import VirtualClockLoop, run_virtual, virtual_backend
 
 # The public names and where they live: who needs the clock does not pay for the server (PEP 562).
 _HOMES = {
-    "Answer": "dagrun.testing.model_server.script",
-    "Call": "dagrun.testing.model_server.calls",
     "FakeModelServer": "dagrun.testing.model_server.server",
     "Fault": "dagrun.testing.model_server.script",
+    "ModelAnswer": "dagrun.testing.model_server.script",
+    "RecordedCall": "dagrun.testing.model_server.calls",
     "StandIn": "dagrun.testing.stand_ins",
     "Takes": "dagrun.testing.stand_ins",
     "VirtualClockLoop": "dagrun.testing.virtual_clock",
@@ -29,11 +29,14 @@ _HOMES = {
     "virtual_backend": "dagrun.testing.virtual_clock",
 }
 
+# Names of 0.1 that stay for one more release: `dagrun.Answer` is a person's.
+_FORMER_NAMES = {"Answer": "ModelAnswer", "Call": "RecordedCall"}
+
 __all__ = [
-    "Answer",
-    "Call",
     "FakeModelServer",
     "Fault",
+    "ModelAnswer",
+    "RecordedCall",
     "StandIn",
     "Takes",
     "VirtualClockLoop",
@@ -43,9 +46,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    public = _FORMER_NAMES.get(name, name)
+    if public not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    value = getattr(import_module(_HOMES[public]), public)
     globals()[name] = value
     return value
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from dagrun import ToolContext, ToolError, tool
-from dagrun_tools.drawing import Bars, Line, Mark, Panel, draw
+from dagrun_tools.drawing import Bars, LineMark, Panel, PanelLine, draw
 from dagrun_tools.facts import Anomaly, Chart, Period, Series, Share, Statistics, Trends
 from dagrun_tools.numerals import amount, as_date, percent, period
 from dagrun_tools.observing import TOTAL, observe
@@ -156,7 +156,7 @@ def _panels(context: ToolContext, stats: Statistics | None, parts: Parts, show: 
         label = _label(f"{stats.roles.value}{fine or ' a month'}", stats.unit)
         panels.append(Panel(label, stats.unit, lines))
     for series in parts.series:
-        line = Line(series.name, [as_date(p.period) for p in series.points], [p.value for p in series.points])
+        line = PanelLine(series.name, [as_date(p.period) for p in series.points], [p.value for p in series.points])
         known = next((panel for panel in panels if panel.unit == series.unit), None)
         if not series.points:
             continue
@@ -167,7 +167,7 @@ def _panels(context: ToolContext, stats: Statistics | None, parts: Parts, show: 
     return panels
 
 
-def _lines(context: ToolContext, stats: Statistics, trends: Trends | None, show: Show, top: int) -> list[Line]:
+def _lines(context: ToolContext, stats: Statistics, trends: Trends | None, show: Show, top: int) -> list[PanelLine]:
     """The lines of the months; or of the days, if there are days and anomalies to mark among them."""
     group = next(iter(stats.breakdowns), None)
     shares = stats.breakdowns.get(group or "", [])
@@ -189,17 +189,18 @@ def _lines(context: ToolContext, stats: Statistics, trends: Trends | None, show:
     marks = _marks(trends, list(chosen))
     alone = "Total" if len(chosen) > 1 else _label(stats.roles.value, "")
     return [
-        Line(alone if name == TOTAL else name, dates, values, marks.get(name, ())) for name, values in chosen.items()
+        PanelLine(alone if name == TOTAL else name, dates, values, marks.get(name, ()))
+        for name, values in chosen.items()
     ]
 
 
-def _marks(trends: Trends | None, names: Sequence[str]) -> dict[str, list[Mark]]:
+def _marks(trends: Trends | None, names: Sequence[str]) -> dict[str, list[LineMark]]:
     """The anomalies of the lines that are drawn; those of other groups are none of the total."""
-    marks: dict[str, list[Mark]] = {}
+    marks: dict[str, list[LineMark]] = {}
     shown = [a for a in (trends.anomalies if trends else ()) if a.series in names]
     for number, anomaly in enumerate(shown):
         label = _mark_label(anomaly) if number < _LABELLED else ""
-        mark = Mark(as_date(anomaly.start), as_date(anomaly.end), anomaly.direction == "peak", label)
+        mark = LineMark(as_date(anomaly.start), as_date(anomaly.end), anomaly.direction == "peak", label)
         marks.setdefault(anomaly.series, []).append(mark)
     return marks
 

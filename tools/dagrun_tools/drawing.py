@@ -52,7 +52,7 @@ _LOCK: Final = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class LineMark:
     """A stretch of a line that stands out.
 
     Attributes:
@@ -69,13 +69,13 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PanelLine:
     """One line of a panel; a value of `None` breaks it."""
 
     name: str
     dates: Sequence[datetime.date]
     values: Sequence[float | None]
-    marks: Sequence[Mark] = ()
+    marks: Sequence[LineMark] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Panel:
 
     label: str
     unit: str
-    lines: list[Line] = field(default_factory=list)
+    lines: list[PanelLine] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,7 @@ def _ring(is_peak: bool) -> dict[str, Any]:
     return ring | {"markeredgecolor": colour}
 
 
-def _draw_line(axes: Axes, line: Line, number: int) -> None:
+def _draw_line(axes: Axes, line: PanelLine, number: int) -> None:
     colour = COLOURS[number % len(COLOURS)]
     has_markers = len(line.values) <= _MANY
     axes.plot(
@@ -241,7 +241,7 @@ def _draw_line(axes: Axes, line: Line, number: int) -> None:
         _draw_mark(axes, line, mark)
 
 
-def _draw_mark(axes: Axes, line: Line, mark: Mark) -> None:
+def _draw_mark(axes: Axes, line: PanelLine, mark: LineMark) -> None:
     inside = [
         (date, value)
         for date, value in zip(line.dates, line.values, strict=True)

@@ -38,7 +38,7 @@ _GZIP: Final = 31  # the number by which zlib knows the format
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ServerAnswer:
     """What a server answered.
 
     Attributes:
@@ -62,7 +62,7 @@ async def get(
     *,
     headers: Mapping[str, str] | None = None,
     params: Mapping[str, Any] | None = None,
-) -> Answer:
+) -> ServerAnswer:
     """Get *url*. Nothing is tried twice: that is for dagrun to decide.
 
     Args:
@@ -120,7 +120,7 @@ def read_url(url: str, rules: NetworkRules, params: Mapping[str, Any] | None = N
 
 async def follow(
     transport: httpx.AsyncBaseTransport, url: httpx.URL, headers: Mapping[str, str], rules: NetworkRules
-) -> Answer:
+) -> ServerAnswer:
     """Get *url* by *transport*, and what it redirects to; the errors are those of `get`."""
     for _ in range(rules.max_redirects + 1):
         request = httpx.Request("GET", url, headers={**_DEFAULTS, **headers, "accept-encoding": "identity"})
@@ -168,7 +168,7 @@ def _checked_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
     return headers
 
 
-async def _read(response: httpx.Response, rules: NetworkRules) -> Answer:
+async def _read(response: httpx.Response, rules: NetworkRules) -> ServerAnswer:
     url = response.request.url
     if not response.is_success:
         # A text of our own: that of httpx shows the query, which may hold a key.
@@ -179,7 +179,7 @@ async def _read(response: httpx.Response, rules: NetworkRules) -> Answer:
     content_type = response.headers.get("content-type", "")
     media_type = content_type.partition(";")[0].strip().lower()
     charset = _CHARSET.search(content_type[:1000])
-    return Answer(
+    return ServerAnswer(
         url=str(url),
         status=response.status_code,
         media_type=media_type if _MEDIA_TYPE.fullmatch(media_type) else "application/octet-stream",

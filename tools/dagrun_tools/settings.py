@@ -13,7 +13,7 @@ from dagrun_tools.network import NetworkRules
 from dagrun_tools.search import SearchSettings
 
 
-class Settings(BaseModel):
+class ToolSettings(BaseModel):
     """What the host program says about its tools; what it leaves out stays as it is.
 
     Attributes:
@@ -38,7 +38,7 @@ def configure(tables: Mapping[str, Any]) -> None:
     Raises:
         pydantic.ValidationError: It has a fault; nothing was set.
     """
-    given = Settings.model_validate(dict(tables))
+    given = ToolSettings.model_validate(dict(tables))
     if given.network is not None:
         network.rules.set(given.network)
     if given.files is not None:

@@ -8,7 +8,7 @@ import click
 
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.cli import options
-from dagrun.cli.jobs.draft_plan import Drafting
+from dagrun.cli.jobs.draft_plan import PlanDraft
 from dagrun.cli.jobs.goals import get_plan, goal_of, is_saved, tell_stopped, usage_of
 from dagrun.cli.records.output_folder import writable
 from dagrun.cli.setup.inputs import read_inputs
@@ -70,7 +70,7 @@ def plan(*, goal: str, inputs: tuple[str, ...], file: str, **flags: Any) -> int:
         return int(is_lost)
 
 
-def _as_dict(drafting: Drafting, made: CheckedPlan) -> dict[str, Any]:
+def _as_dict(drafting: PlanDraft, made: CheckedPlan) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "status": "planned",

@@ -10,9 +10,9 @@ from typing import Any, Final, TypeVar
 import click
 
 from dagrun.cli import options
-from dagrun.cli.jobs.job import Again, Verb
+from dagrun.cli.jobs.job import ResumeOrRetry, Verb
 from dagrun.cli.jobs.one_run import OneRun, Work
-from dagrun.cli.jobs.recording import WrittenDown, new_record, old_record
+from dagrun.cli.jobs.recording import RunRecording, new_record, old_record
 from dagrun.cli.records.resume_command import command_again, output_of, quoted
 from dagrun.cli.records.run_records import Records, run_argument, runs_option
 from dagrun.cli.setup.planners import load_critics, make_planner
@@ -82,7 +82,7 @@ def resume(*, run: str, **flags: Any) -> int:
     made again if it only looks, or is idempotent; whether one with another effect took place is asked. Without
     --policy, the limits on record hold; the inputs are those on record.
     """
-    return _Taking("resume", run, flags).carry_out()
+    return _ResumeCommand("resume", run, flags).carry_out()
 
 
 @click.command(epilog=RETRY)
@@ -95,10 +95,10 @@ def retry(*, run: str, **flags: Any) -> int:
     RUN is the name of a run that has ended, the beginning of one, or "last". The idempotency keys are those of the
     first run: a service that knows them sees the same calls once more, and no new ones.
     """
-    return _Taking("retry", run, flags).carry_out()
+    return _ResumeCommand("retry", run, flags).carry_out()
 
 
-class _Taking:
+class _ResumeCommand:
     """Takes up a run that is on record.
 
     Args:
@@ -123,7 +123,7 @@ class _Taking:
             limits = self._configuration.limits()
             toolbox = load_toolbox(self._configuration)
             configure_tools(self._configuration, limits)
-            again = Again(
+            again = ResumeOrRetry(
                 verb=self._verb,
                 run_id=self._run_id,
                 toolbox=toolbox,
@@ -141,7 +141,7 @@ class _Taking:
             work = Work(plan=again, planner=planner, critics=critics, written=written, is_filed_with_record=is_filed)
             return OneRun(work, output, data, self._flags).carry_out()
 
-    def _written(self, toolbox: Toolbox, parent: Path | None) -> WrittenDown | None:
+    def _written(self, toolbox: Toolbox, parent: Path | None) -> RunRecording | None:
         if self._verb == "resume":
             return old_record(self._configuration, self._flags, self._run_id, toolbox, self._past.pending)
         return new_record(self._configuration, self._flags, toolbox, self._flags["planner"], parent)

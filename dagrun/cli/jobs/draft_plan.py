@@ -30,7 +30,7 @@ _NO_NEWS: Final = (DraftEnded, Spliced, StepSettled)
 
 
 @dataclass(kw_only=True)
-class Drafting:
+class PlanDraft:
     """Asks a planner for a plan.
 
     Attributes:

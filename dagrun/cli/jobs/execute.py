@@ -16,7 +16,7 @@ import anyio
 from dagrun.api import resume, retry, start
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.checks.waves import in_waves
-from dagrun.cli.jobs.job import Again, Goal, Job, OnEvent
+from dagrun.cli.jobs.job import Goal, Job, OnEvent, ResumeOrRetry
 from dagrun.cli.setup.settings import Mode
 from dagrun.cli.terminal import signals as interrupts
 from dagrun.cli.terminal.ask_person import make_approver
@@ -106,7 +106,7 @@ async def _execute(job: Job, ending: _Ending) -> None:
     with make_display(is_shown=job.is_shown, log_level=job.log_level) as display:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(display.keep_fresh)
-            if isinstance(job.plan, Again) and job.plan.verb == "resume":
+            if isinstance(job.plan, ResumeOrRetry) and job.plan.verb == "resume":
                 display.remember(job.plan.past.events)
             async with _opened(job, ending.folder, display) as run:
                 ending.signals.on_first(_stopper(run, display, is_recorded=job.recording is not None))
@@ -131,7 +131,7 @@ async def _opened(job: Job, folder: Path | None, display: Display) -> AsyncItera
             is_open = True
             yield run
     except JournalFailed as error:
-        if is_open or isinstance(job.plan, Again):
+        if is_open or isinstance(job.plan, ResumeOrRetry):
             raise
         raise unusable(error) from error
 
@@ -155,7 +155,7 @@ def _run_of(job: Job, folder: Path | None, display: Display) -> AbstractAsyncCon
         shared["journal"] = kept.journal
         named = {"labels": kept.labels, "expires_after": kept.expires_after}
     match plan:
-        case Again(verb=verb, run_id=run_id):
+        case ResumeOrRetry(verb=verb, run_id=run_id):
             shared |= {"tools": plan.toolbox, "policy": plan.policy, "secrets": plan.secrets}
             shared["allow_differences"] = plan.allow_differences
             if verb == "resume":

@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from dagrun.checks.checked_plan import CheckedPlan
-from dagrun.cli.jobs.draft_plan import Drafting
+from dagrun.cli.jobs.draft_plan import PlanDraft
 from dagrun.cli.jobs.job import Goal
 from dagrun.cli.jobs.one_run import log_level
 from dagrun.cli.records.output_folder import write_whole
@@ -77,7 +77,9 @@ def goal_of(text: str, configuration: Configuration, *, is_run: bool) -> Goal:
     return Goal(text=goal, toolbox=toolbox, policy=policy, secrets=secrets_of(configuration))
 
 
-def get_plan(goal: Goal, configuration: Configuration, inputs: Mapping[str, Any], flags: Mapping[str, Any]) -> Drafting:
+def get_plan(
+    goal: Goal, configuration: Configuration, inputs: Mapping[str, Any], flags: Mapping[str, Any]
+) -> PlanDraft:
     """Ask for a plan as the command line says; what that has taken is told on the standard error.
 
     Returns:
@@ -94,7 +96,7 @@ def get_plan(goal: Goal, configuration: Configuration, inputs: Mapping[str, Any]
             "the planner stepwise sees what a step gives before it plans the next: use dagrun do, without -n"
         )
     planner = make_planner(configuration, named)
-    drafting = Drafting(
+    drafting = PlanDraft(
         goal=goal, planner=planner, inputs=inputs, is_shown=not flags["quiet"], log_level=log_level(flags)
     )
     try:
@@ -108,7 +110,7 @@ def get_plan(goal: Goal, configuration: Configuration, inputs: Mapping[str, Any]
     return drafting
 
 
-def tell_stopped(drafting: Drafting, data: Data, flags: Mapping[str, Any]) -> int:
+def tell_stopped(drafting: PlanDraft, data: Data, flags: Mapping[str, Any]) -> int:
     """Print what there was when the planner was interrupted, and give the exit code.
 
     Where a plan is expected nothing is printed: half of one would be taken for the whole.
@@ -146,7 +148,7 @@ def is_saved(plan: CheckedPlan, path: Path) -> bool:
     return True
 
 
-def usage_of(drafting: Drafting) -> dict[str, Any]:
+def usage_of(drafting: PlanDraft) -> dict[str, Any]:
     """What it took to get a plan, as JSON; of a call that was interrupted, nobody knows."""
     spent = drafting.spent if drafting.plan is not None else None
     return {
@@ -158,7 +160,7 @@ def usage_of(drafting: Drafting) -> dict[str, Any]:
     }
 
 
-def _tell(text: str, drafting: Drafting, flags: Mapping[str, Any]) -> None:
+def _tell(text: str, drafting: PlanDraft, flags: Mapping[str, Any]) -> None:
     if flags["quiet"]:
         return
     calls = [f"{drafting.calls} call{'s' * (drafting.calls != 1)} of the planner"] if drafting.calls else []

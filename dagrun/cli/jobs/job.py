@@ -47,7 +47,7 @@ class Goal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Again:
+class ResumeOrRetry:
     """A run that is on record, and is gone on with, or done again as far as it has failed.
 
     Attributes:
@@ -114,7 +114,7 @@ class Job:
         code_of: Gives the exit code of a run.
     """
 
-    plan: CheckedPlan | Goal | Again
+    plan: CheckedPlan | Goal | ResumeOrRetry
     inputs: Mapping[str, Any] = field(default_factory=dict)
     artifacts: Path | None = None
     recording: Recording | None = None

@@ -14,8 +14,8 @@ import click
 
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.cli.jobs.execute import both, execute, exit_code_of
-from dagrun.cli.jobs.job import Again, Goal, Job, OnEvent
-from dagrun.cli.jobs.recording import WrittenDown
+from dagrun.cli.jobs.job import Goal, Job, OnEvent, ResumeOrRetry
+from dagrun.cli.jobs.recording import RunRecording
 from dagrun.cli.records.output_folder import RunFolder, run_folder, write_whole
 from dagrun.cli.setup.plan_files import plan_text
 from dagrun.cli.terminal.event_lines import EventLines
@@ -49,13 +49,13 @@ class Work:
         is_filed_with_record: Whether artifacts stay with the record, also if there is a folder for the rest.
     """
 
-    plan: CheckedPlan | Goal | Again
+    plan: CheckedPlan | Goal | ResumeOrRetry
     inputs: Mapping[str, Any] = field(default_factory=dict)
     planner: Planner | None = None
     critics: tuple[Critic, ...] = ()
     save_plan: Path | None = None
     secrets: Secrets = NO_SECRETS
-    written: WrittenDown | None = None
+    written: RunRecording | None = None
     is_filed_with_record: bool = False
 
 

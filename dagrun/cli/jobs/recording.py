@@ -12,7 +12,7 @@ import click
 
 from dagrun.cli.jobs.execute import unusable
 from dagrun.cli.jobs.job import Recording
-from dagrun.cli.records.next_steps import Outlook
+from dagrun.cli.records.next_steps import NextSteps
 from dagrun.cli.records.resume_command import labels_of, options_again, where_is
 from dagrun.cli.records.run_records import Records, check_new_id
 from dagrun.cli.setup.settings import Configuration
@@ -26,7 +26,7 @@ DAY = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenDown:
+class RunRecording:
     """How a run is written down.
 
     Attributes:
@@ -37,7 +37,7 @@ class WrittenDown:
 
     recording: Recording
     record: Path
-    outlook: Outlook
+    outlook: NextSteps
 
 
 def new_record(
@@ -46,7 +46,7 @@ def new_record(
     toolbox: Toolbox,
     planner: str | None,
     parent_artifacts: Path | None = None,
-) -> WrittenDown | None:
+) -> RunRecording | None:
     """Say how a new run is written down; `None` if it is not to be.
 
     Args:
@@ -82,8 +82,8 @@ def new_record(
         expires_after=None if days is None else days * DAY,
         parent_artifacts=parent_artifacts,
     )
-    outlook = Outlook(run_id, again, toolbox, where_is(configuration))
-    return WrittenDown(recording=recording, record=records.place(run_id), outlook=outlook)
+    outlook = NextSteps(run_id, again, toolbox, where_is(configuration))
+    return RunRecording(recording=recording, record=records.place(run_id), outlook=outlook)
 
 
 def old_record(
@@ -92,13 +92,13 @@ def old_record(
     run_id: str,
     toolbox: Toolbox,
     questions: Iterable[Question],
-) -> WrittenDown:
+) -> RunRecording:
     """Say how a run goes on to be written down that is on record already; *questions* are open."""
     records = Records(configuration)
     again = options_again(configuration, flags["planner"], flags["critics"])
-    outlook = Outlook(run_id, again, toolbox, where_is(configuration), questions)
+    outlook = NextSteps(run_id, again, toolbox, where_is(configuration), questions)
     recording = Recording(journal=records.journal, run_id=run_id)
-    return WrittenDown(recording=recording, record=records.place(run_id), outlook=outlook)
+    return RunRecording(recording=recording, record=records.place(run_id), outlook=outlook)
 
 
 def _arguments() -> list[str]:

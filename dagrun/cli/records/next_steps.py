@@ -17,7 +17,7 @@ _MAX_QUESTIONS: Final = 20
 _BY_VALUE: Final = (Asked.INPUT, Asked.EFFECT)
 
 
-class Outlook:
+class NextSteps:
     """Follows the events of a run that is written down, and says how it can go on.
 
     Args:

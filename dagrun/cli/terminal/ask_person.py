@@ -18,7 +18,7 @@ from dagrun.cli.terminal.keyboard import LineTooLong, open_keyboard, terminal_of
 from dagrun.cli.terminal.text import columns_of
 from dagrun.errors import visible
 from dagrun.model.question import Answer, Approver, Asked, Question
-from dagrun.observe.question_text import Page, lay_out
+from dagrun.observe.question_text import QuestionPage, lay_out
 
 Write = Callable[[str], object]
 
@@ -66,10 +66,10 @@ def make_approver(display: Display) -> Approver | None:
     keyboard = terminal_of(sys.stdin)
     if keyboard is None or terminal_of(display.stream) is None:
         return None
-    return Asking(display.paused, partial(open_keyboard, keyboard), partial(columns_of, display.stream))
+    return TerminalApprover(display.paused, partial(open_keyboard, keyboard), partial(columns_of, display.stream))
 
 
-class Asking:
+class TerminalApprover:
     """Asks one question after another, in the order in which they came.
 
     Args:
@@ -122,14 +122,20 @@ class _Dialogue:
     """One question, until it is answered."""
 
     def __init__(
-        self, question: Question, lay_out: Callable[..., Page], write: Write, lines: Lines, *, deadline: float | None
+        self,
+        question: Question,
+        lay_out: Callable[..., QuestionPage],
+        write: Write,
+        lines: Lines,
+        *,
+        deadline: float | None,
     ) -> None:
         self._question = question
         self._lay_out = lay_out
         self._write = write
         self._lines = lines
         self._deadline = deadline  # on the clock of the loop
-        self._page = Page((), is_cut=False)
+        self._page = QuestionPage((), is_cut=False)
 
     def open(self, waiting: int) -> None:
         """Show the question; *waiting* others come after it."""

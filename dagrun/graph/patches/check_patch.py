@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, Final, Literal
 
-from dagrun.checks.check_context import Scope, ToolFacts, facts_of
+from dagrun.checks.check_context import CheckContext, ToolFacts, facts_of
 from dagrun.checks.check_plan import name_cycle
 from dagrun.checks.check_references import check_output
 from dagrun.checks.check_step import check_step
@@ -162,7 +162,7 @@ class _Trial:
     def _can_change(self, node: Node) -> bool:
         return not (node.state.is_settled or node.has_started or node.is_gone or self.edits.is_leaving(node))
 
-    def _scope(self) -> Scope:
+    def _scope(self) -> CheckContext:
         nodes, new = self.graph.nodes, self.edits.new
         own_steps = {id_: place for id_, (place, _) in new.items() if id_ not in self.edits.elements}
         index = KnownIds(nodes, frozenset(self.edits.leaving), own_steps)  # for an element nothing can wait
@@ -170,9 +170,11 @@ class _Trial:
         definitions = Definitions(nodes, index, own)
         sources = Sources(definitions, dict(self.graph.plan.toolbox), self.splicer.inputs)
         plan = self.graph.plan
-        return Scope(plan.policy, self.findings, index, self.splicer.facts, sources, None, plan.executors, plan.secrets)
+        return CheckContext(
+            plan.policy, self.findings, index, self.splicer.facts, sources, None, plan.executors, plan.secrets
+        )
 
-    def _check_steps(self, scope: Scope, own: Mapping[str, int]) -> dict[str, CheckedStep]:
+    def _check_steps(self, scope: CheckContext, own: Mapping[str, int]) -> dict[str, CheckedStep]:
         """Check every step that comes or changes, as if it stood in a plan; *own* are the places of the new ones."""
         replaced = {new: self.graph.nodes[old] for old, new in self.edits.substitutes.items()}
         steps = {}
@@ -190,7 +192,7 @@ class _Trial:
         return steps
 
     def _check_step(
-        self, scope: Scope, place: int, step: Step, element: Node | None, old: CheckedStep | None = None
+        self, scope: CheckContext, place: int, step: Step, element: Node | None, old: CheckedStep | None = None
     ) -> CheckedStep | None:
         """Check one step.
 
@@ -267,7 +269,7 @@ class _Trial:
     def _changes_output(self) -> bool:
         return self.patch.changes_output or self._written_output() != self._old_output()
 
-    def _check_output(self, scope: Scope) -> Template | None:
+    def _check_output(self, scope: CheckContext) -> Template | None:
         if not self.patch.changes_output:
             used = self.graph.output.sources if self.graph.output is not None else frozenset()
             for id_, place in self.edits.dropped.items():

@@ -23,7 +23,7 @@ FIRST_PAUSE: Final = 0.05  # seconds before another try; each is twice as long a
 LONGEST_PAUSE: Final = 2.0
 
 
-class Links:
+class Connections:
     """The connections of one journal.
 
     Args:

@@ -23,13 +23,13 @@ from dagrun.journal import run_folder as places
 from dagrun.journal.base import Readable, check_letter, check_run_id, is_run_id, no_such_run
 from dagrun.journal.hash_chain import Chain, verify
 from dagrun.journal.lease import this_process
-from dagrun.journal.postgres.connections import Links
+from dagrun.journal.postgres.connections import Connections
 from dagrun.journal.postgres.lease_keeper import Keeper
-from dagrun.journal.postgres.loop_thread import Beside
-from dagrun.journal.postgres.rows import Letters, as_bytes, fault_of_end, held_error, is_held, owner_text
+from dagrun.journal.postgres.loop_thread import LoopThread
+from dagrun.journal.postgres.rows import LetterRows, as_bytes, fault_of_end, held_error, is_held, owner_text
 from dagrun.journal.postgres.statements import Sql, keep_durations, kept_durations
 from dagrun.journal.postgres.tape import PostgresTape
-from dagrun.journal.postgres.writer import Claim, Writer
+from dagrun.journal.postgres.writer import PostgresWriter, TapeClaim
 from dagrun.model.journal import Durability, Held, Line
 
 if TYPE_CHECKING:
@@ -93,8 +93,8 @@ class PostgresJournal(Readable):
         self._artifacts = artifacts
         self._anchors = anchors
         self._sql = self.sql_type(schema)
-        self._links = Links(dsn, self._sql, self.durability, most=connections, patience=patience)
-        self._beside: Beside | None = None
+        self._links = Connections(dsn, self._sql, self.durability, most=connections, patience=patience)
+        self._beside: LoopThread | None = None
         self._keeper: Keeper | None = None
         self._table = f"the table {schema}.durations"
         self._is_closed = False
@@ -215,24 +215,24 @@ class PostgresJournal(Readable):
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    def _loop(self) -> Beside:
+    def _loop(self) -> LoopThread:
         if self._beside is None:
             if self._is_closed:
                 raise JournalFailed("the journal is closed")
-            self._beside = Beside("PostgreSQL journal")
+            self._beside = LoopThread("PostgreSQL journal")
         return self._beside
 
     async def _ask(self, act: Callable[[Connection], Awaitable[T]]) -> T:
         """Do *act*, which may be done twice, in the loop beside."""
         return await self._loop().call(lambda: self._links.ask(act))
 
-    async def _tape(self, run_id: str, take: Callable[[Connection], Awaitable[_Taken]]) -> PostgresTape:
+    async def _tape(self, run_id: str, take: Callable[[Connection], Awaitable[_PostgresTaken]]) -> PostgresTape:
         # What may take long can be cancelled.
         await self._ask(_nothing)
         # Nothing waits between taking the run and its tape: a cancellation leaves nothing behind that is held.
         with anyio.CancelScope(shield=True):
             taken = await self._ask(take)
-        post = Letters(self._ask, self._sql, taken.claim.number)
+        post = LetterRows(self._ask, self._sql, taken.claim.number)
         return PostgresTape(
             run_id,
             self.durability,
@@ -242,14 +242,14 @@ class PostgresJournal(Readable):
             start=partial(self._start, taken),
         )
 
-    def _start(self, taken: _Taken, tell: Callable[[], None], knock: Callable[[], None]) -> Writer:
+    def _start(self, taken: _PostgresTaken, tell: Callable[[], None], knock: Callable[[], None]) -> PostgresWriter:
         beside = self._loop()
         chain = Chain(taken.claim.run_id, (line.text for line in taken.lines))
-        writer = Writer(beside, self._links, taken.claim, anchor=taken.anchor, chain=chain, tell=tell)
+        writer = PostgresWriter(beside, self._links, taken.claim, anchor=taken.anchor, chain=chain, tell=tell)
         beside.start(partial(self._work, beside, writer, knock))
         return writer
 
-    async def _work(self, beside: Beside, writer: Writer, knock: Callable[[], None]) -> None:
+    async def _work(self, beside: LoopThread, writer: PostgresWriter, knock: Callable[[], None]) -> None:
         """Write a tape; in the loop beside."""
         if self._keeper is None:
             self._keeper = Keeper(self._links, self._lease_seconds)
@@ -260,7 +260,7 @@ class PostgresJournal(Readable):
         finally:
             self._keeper.remove(writer)
 
-    async def _create(self, run_id: str, claim: str, connection: Connection) -> _Taken:
+    async def _create(self, run_id: str, claim: str, connection: Connection) -> _PostgresTaken:
         start = Chain(run_id).digest
         async with connection.transaction(isolation="read_committed"):
             owner = this_process().encode()
@@ -268,12 +268,12 @@ class PostgresJournal(Readable):
             row = await connection.fetchrow(self._sql.find, run_id)
             if row is None or row["claim"] != claim:
                 raise RunExists(f"there is a run '{run_id}' in this journal already; choose another id")
-            taken = Claim(run_id, row["number"], row["token"], self._lease_seconds)
+            taken = TapeClaim(run_id, row["number"], row["token"], self._lease_seconds)
             # Before the commit: no run is ever without its anchor.
             opened = await self._new_files(taken, [])
-        return _Taken(taken, [], opened)
+        return _PostgresTaken(taken, [], opened)
 
-    async def _open(self, run_id: str, claim: str, steal: bool, connection: Connection) -> _Taken:
+    async def _open(self, run_id: str, claim: str, steal: bool, connection: Connection) -> _PostgresTaken:
         if not is_run_id(run_id):
             raise no_such_run(run_id)
         async with connection.transaction(isolation="read_committed"):
@@ -283,14 +283,14 @@ class PostgresJournal(Readable):
                 raise no_such_run(run_id)
             if not steal and row["claim"] != claim and is_held(row):
                 raise held_error(row)
-            taken = Claim(run_id, row["number"], row["token"] + 1, self._lease_seconds)
+            taken = TapeClaim(run_id, row["number"], row["token"] + 1, self._lease_seconds)
             mark = await self._mark(run_id)
             if mark is not None and mark.token >= taken.token:
                 raise JournalDamaged(run_id, 0, "the database is older than its anchor: it was put back")
             lines = await self._verified(connection, row, mark)
             owner = this_process().encode()
             await connection.execute(self._sql.take, taken.number, taken.token, owner, claim, self._lease_seconds)
-        return _Taken(taken, lines, await self._new_files(taken, lines))
+        return _PostgresTaken(taken, lines, await self._new_files(taken, lines))
 
     async def _read(self, run_id: str, connection: Connection) -> list[Line]:
         if not is_run_id(run_id):
@@ -316,7 +316,7 @@ class PostgresJournal(Readable):
             for statement in self._sql.forget:
                 await connection.execute(statement, row["number"])
 
-    async def _verified(self, connection: Connection, row: Record, mark: anchor.Mark | None) -> list[Line]:
+    async def _verified(self, connection: Connection, row: Record, mark: anchor.AnchorMark | None) -> list[Line]:
         """Read the records, and compare them with the row of the run, and with the anchor.
 
         Raises:
@@ -332,15 +332,15 @@ class PostgresJournal(Readable):
             raise JournalDamaged(run_id, fault.seq, fault.reason)
         return lines
 
-    async def _mark(self, run_id: str) -> anchor.Mark | None:
+    async def _mark(self, run_id: str) -> anchor.AnchorMark | None:
         if self._anchors is None:
             return None
         return await anyio.to_thread.run_sync(anchor.read, self._anchors / run_id / "anchor")
 
-    async def _new_files(self, claim: Claim, lines: Sequence[Line]) -> anchor.Anchor | None:
+    async def _new_files(self, claim: TapeClaim, lines: Sequence[Line]) -> anchor.Anchor | None:
         return await anyio.to_thread.run_sync(self._make_files, claim, lines)
 
-    def _make_files(self, claim: Claim, lines: Sequence[Line]) -> anchor.Anchor | None:
+    def _make_files(self, claim: TapeClaim, lines: Sequence[Line]) -> anchor.Anchor | None:
         for folder in (self._anchors, self._artifacts):
             if folder is not None:
                 places.make_root(folder)
@@ -348,17 +348,17 @@ class PostgresJournal(Readable):
         if self._anchors is None:
             return None
         digest = lines[-1].digest if lines else Chain(claim.run_id).digest
-        mark = anchor.Mark(len(lines), digest, claim.token)
+        mark = anchor.AnchorMark(len(lines), digest, claim.token)
         with places.as_failure(f"cannot write the anchor of run '{claim.run_id}'"):
             # A new file: a former owner that wakes up later writes to one that has no name any more.
             return anchor.replace(self._anchors / claim.run_id / "anchor", mark, self.durability)
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
+class _PostgresTaken:
     """A run that was taken, before it has a writer."""
 
-    claim: Claim
+    claim: TapeClaim
     lines: list[Line]
     anchor: anchor.Anchor | None
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from dagrun.errors import JournalError
-from dagrun.journal.postgres.connections import FIRST_PAUSE, LONGEST_PAUSE, Links, is_passing
-from dagrun.journal.postgres.writer import Writer, lost
+from dagrun.journal.postgres.connections import FIRST_PAUSE, LONGEST_PAUSE, Connections, is_passing
+from dagrun.journal.postgres.writer import PostgresWriter, lost
 
 if TYPE_CHECKING:
     from asyncpg import Connection
@@ -27,14 +27,14 @@ class Keeper:
         seconds: Of a lease.
     """
 
-    def __init__(self, links: Links, seconds: float) -> None:
+    def __init__(self, links: Connections, seconds: float) -> None:
         self._links = links
         self._seconds = seconds
-        self._kept: dict[int, tuple[Writer, Callable[[], None]]] = {}  # by the number of the run
+        self._kept: dict[int, tuple[PostgresWriter, Callable[[], None]]] = {}  # by the number of the run
         self._bell = anyio.Event()
         self.is_running = False
 
-    def add(self, writer: Writer, knock: Callable[[], None]) -> None:
+    def add(self, writer: PostgresWriter, knock: Callable[[], None]) -> None:
         """Renew the lease of a run from now on.
 
         Args:
@@ -46,7 +46,7 @@ class Keeper:
             former[0].fail(lost(writer.claim.run_id))
         self._kept[writer.claim.number] = writer, knock
 
-    def remove(self, writer: Writer) -> None:
+    def remove(self, writer: PostgresWriter) -> None:
         """Renew it no longer."""
         kept = self._kept.get(writer.claim.number)
         if kept is not None and kept[0] is writer:

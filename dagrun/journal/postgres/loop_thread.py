@@ -24,7 +24,7 @@ from dagrun.runtime.backend import call_soon
 T = TypeVar("T")
 
 
-class Beside:
+class LoopThread:
     """The loop, from its first moment until it is closed. Its tasks belong to one group, which ends with it.
 
     Args:
@@ -62,7 +62,7 @@ class Beside:
         if self._is_closed:
             raise JournalFailed("the journal is closed")
         here, done = current_token(), anyio.Event()
-        job = _Job(work, lambda: call_soon(here, done.set))
+        job = _LoopJob(work, lambda: call_soon(here, done.set))
         self.start(job.run)
         try:
             await done.wait()
@@ -94,7 +94,7 @@ class Beside:
         await self._last()
 
 
-class _Job(Generic[T]):
+class _LoopJob(Generic[T]):
     """A piece of work, and what has come of it."""
 
     def __init__(self, work: Callable[[], Awaitable[T]], tell: Callable[[], None]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dagrun.errors import RunHeld
-from dagrun.journal.hash_chain import Chain, Fault
+from dagrun.journal.hash_chain import Chain, ChainFault
 from dagrun.journal.lease import Holding, Owner, decode, held_text, this_process
 from dagrun.journal.postgres.statements import Sql
 from dagrun.model.journal import Letter, Line
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Ask = Callable[[Callable[["Connection"], Awaitable[Any]]], Awaitable[Any]]
 
 
-class Letters:
+class LetterRows:
     """The letters of a run, in the database.
 
     Args:
@@ -46,14 +46,16 @@ def as_bytes(text: object) -> object:
     return text.encode() if isinstance(text, str) else text
 
 
-def fault_of_end(run_id: str, lines: Sequence[Line], seq: int, digest: str) -> Fault | None:
+def fault_of_end(run_id: str, lines: Sequence[Line], seq: int, digest: str) -> ChainFault | None:
     """Compare the good records of a run with what its row says of the last one."""
     if len(lines) < seq:
-        return Fault(len(lines) + 1, f"the records end at {len(lines)}, and {seq} were written: the last are lost")
+        return ChainFault(len(lines) + 1, f"the records end at {len(lines)}, and {seq} were written: the last are lost")
     if len(lines) > seq:
-        return Fault(seq + 1, f"{seq} records were written, and there are {len(lines)}: somebody else has added some")
+        return ChainFault(
+            seq + 1, f"{seq} records were written, and there are {len(lines)}: somebody else has added some"
+        )
     if digest != (lines[-1].digest if lines else Chain(run_id).digest):
-        return Fault(seq, "the last record is not the one that the row of the run knows")
+        return ChainFault(seq, "the last record is not the one that the row of the run knows")
     return None
 
 

@@ -10,8 +10,8 @@ from typing import Protocol
 import anyio
 from anyio.lowlevel import current_token
 
-from dagrun.journal.postgres.writer import Writer
-from dagrun.journal.tape import WrittenTape
+from dagrun.journal.postgres.writer import PostgresWriter
+from dagrun.journal.tape import BufferedTape
 from dagrun.model.journal import Durability, Letter, Line
 from dagrun.runtime.backend import call_soon
 
@@ -28,7 +28,7 @@ class Post(Protocol):
         ...
 
 
-class PostgresTape(WrittenTape["_Inbox", Writer]):
+class PostgresTape(BufferedTape["_Inbox", PostgresWriter]):
     """The records of one run, in the hands of the one who may add to them.
 
     Args:
@@ -48,11 +48,11 @@ class PostgresTape(WrittenTape["_Inbox", Writer]):
         artifacts: Path | None,
         *,
         post: Post,
-        start: Callable[[Callable[[], None], Callable[[], None]], Writer],
+        start: Callable[[Callable[[], None], Callable[[], None]], PostgresWriter],
     ) -> None:
         letters, loop = _Inbox(post.fetch), current_token()
 
-        def begin(hear: Callable[[], None]) -> Writer:
+        def begin(hear: Callable[[], None]) -> PostgresWriter:
             return start(hear, lambda: call_soon(loop, letters.knock))
 
         super().__init__(run_id, durability, lines, artifacts, inbox=letters, start=begin)

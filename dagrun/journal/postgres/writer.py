@@ -11,11 +11,11 @@ import anyio
 import anyio.to_thread
 
 from dagrun.errors import JournalError, JournalFailed, OwnerLost
-from dagrun.journal.anchor import Anchor, Mark
-from dagrun.journal.handover import Handover
+from dagrun.journal.anchor import Anchor, AnchorMark
+from dagrun.journal.handover import WriteQueue
 from dagrun.journal.hash_chain import Chain
-from dagrun.journal.postgres.connections import Links
-from dagrun.journal.postgres.loop_thread import Beside
+from dagrun.journal.postgres.connections import Connections
+from dagrun.journal.postgres.loop_thread import LoopThread
 from dagrun.model.journal import Durability
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ RELEASE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class TapeClaim:
     """The right to add to a run.
 
     Attributes:
@@ -43,7 +43,7 @@ class Claim:
     seconds: float
 
 
-class Writer(Handover):
+class PostgresWriter(WriteQueue):
     """Writes in the loop beside what the loop of the run hands over.
 
     Nothing is acknowledged before it is committed, and the anchor, if there is one, says so.
@@ -54,14 +54,14 @@ class Writer(Handover):
         claim: The right to write.
         anchor: Open for writing, closed at the end; `None` if there is none.
         chain: As far as the records go.
-        tell: As for `Handover`; called in the loop beside.
+        tell: As for `WriteQueue`; called in the loop beside.
     """
 
     def __init__(
         self,
-        beside: Beside,
-        links: Links,
-        claim: Claim,
+        beside: LoopThread,
+        links: Connections,
+        claim: TapeClaim,
         *,
         anchor: Anchor | None,
         chain: Chain,
@@ -150,7 +150,7 @@ class Writer(Handover):
         texts = [text.decode() for text in batch]
         await self._links.ask(lambda connection: self._add(connection, texts, digests))
         self._chain = chain
-        await self._move_anchor(Mark(chain.seq, chain.digest, self.claim.token))
+        await self._move_anchor(AnchorMark(chain.seq, chain.digest, self.claim.token))
         self._acknowledge(chain.seq)
 
     async def _add(self, connection: Connection, texts: list[str], digests: list[str]) -> None:
@@ -182,7 +182,7 @@ class Writer(Handover):
                 f"as far as record {before.seq}: the server has lost records, or somebody has changed them"
             )
 
-    async def _move_anchor(self, mark: Mark) -> None:
+    async def _move_anchor(self, mark: AnchorMark) -> None:
         if self._anchor is None:
             return
         try:

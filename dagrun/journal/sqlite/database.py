@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from dagrun.errors import JournalDamaged, JournalFailed
 from dagrun.journal import lease
-from dagrun.journal.hash_chain import Fault, verify
+from dagrun.journal.hash_chain import ChainFault, verify
 from dagrun.model.journal import Durability, Line
 
 FORMAT: Final = 1  # of the tables
@@ -103,7 +103,7 @@ def _connect(path: Path, mode: str, busy_seconds: float) -> sqlite3.Connection:
     return database
 
 
-def records(run_id: str, database: sqlite3.Connection) -> tuple[list[Line], Fault | None]:
+def records(run_id: str, database: sqlite3.Connection) -> tuple[list[Line], ChainFault | None]:
     """Read and check the records of a run, in one transaction that is open already.
 
     Returns:
@@ -123,13 +123,13 @@ def _digest(stored: object) -> object:
     return stored.decode("ascii", "replace") if isinstance(stored, bytes) else stored
 
 
-def _fault_of_schema(database: sqlite3.Connection) -> Fault | None:
+def _fault_of_schema(database: sqlite3.Connection) -> ChainFault | None:
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if version != FORMAT:
-        return Fault(0, f"the database has format {version}; this version of dagrun reads format {FORMAT}")
+        return ChainFault(0, f"the database has format {version}; this version of dagrun reads format {FORMAT}")
     found = database.execute("SELECT CAST(sql AS BLOB) FROM sqlite_master")
     tables = sorted((sql or b"").decode(errors="replace") for (sql,) in found)
-    return None if tables == _SCHEMA else Fault(0, "the database does not have the tables of a journal")
+    return None if tables == _SCHEMA else ChainFault(0, "the database does not have the tables of a journal")
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from dagrun.journal.lease import Lease, held_text, holding
 from dagrun.journal.run_folder import Place
 from dagrun.journal.sqlite import database, inbox
 from dagrun.journal.sqlite.tape import SQLiteTape
-from dagrun.journal.sqlite.writer import Writer
+from dagrun.journal.sqlite.writer import SQLiteWriter
 from dagrun.model.journal import Durability, Held, Line
 
 
@@ -147,12 +147,12 @@ class SQLiteJournal(Readable):
     async def aclose(self) -> None:
         """Nothing to let go of: each tape has its own."""
 
-    async def _tape(self, run_id: str, take: Callable[[], _Taken]) -> SQLiteTape:
+    async def _tape(self, run_id: str, take: Callable[[], _SQLiteTaken]) -> SQLiteTape:
         # Nothing waits between the two: a cancellation cannot leave an open database behind.
         taken = await anyio.to_thread.run_sync(take)
         return SQLiteTape(run_id, self.durability, taken.place, taken.lines, taken.start)
 
-    def _create(self, run_id: str) -> _Taken:
+    def _create(self, run_id: str) -> _SQLiteTaken:
         places.make_root(self._folder)
         place = Place(self._folder / run_id)
         new = Place(places.unseen(self._folder, "new"))
@@ -160,7 +160,7 @@ class SQLiteJournal(Readable):
             with database.writing(new.folder):
                 new.make()
                 database.create(new.database, self.durability)
-                anchor.replace(new.anchor, anchor.Mark(0, Chain(run_id).digest, 0), self.durability).close()
+                anchor.replace(new.anchor, anchor.AnchorMark(0, Chain(run_id).digest, 0), self.durability).close()
             places.publish(new.folder, place)
         except BaseException:
             shutil.rmtree(new.folder, ignore_errors=True)
@@ -170,7 +170,7 @@ class SQLiteJournal(Readable):
             places.sync_folder(self._folder)
         return self._open(run_id, steal=False)
 
-    def _open(self, run_id: str, steal: bool) -> _Taken:
+    def _open(self, run_id: str, steal: bool) -> _SQLiteTaken:
         place = self._find(run_id)
         place.check()
         with database.reading(run_id, place.database):
@@ -186,12 +186,12 @@ class SQLiteJournal(Readable):
                 chain = Chain(run_id, (line.text for line in lines))
                 files = place.identities()
                 # A new file: a former owner that wakes up later writes to one that has no name any more.
-                mark = anchor.Mark(chain.seq, chain.digest, lease.token)
+                mark = anchor.AnchorMark(chain.seq, chain.digest, lease.token)
                 opened = anchor.replace(place.anchor, mark, self.durability)
         except BaseException:
             connection.close()
             raise
-        return _Taken(place, lines, connection, lease, opened, files, chain)
+        return _SQLiteTaken(place, lines, connection, lease, opened, files, chain)
 
     def _read(self, run_id: str) -> list[Line]:
         place = self._find(run_id)
@@ -258,7 +258,7 @@ class SQLiteJournal(Readable):
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
+class _SQLiteTaken:
     """A run that was taken, before it has a writer."""
 
     place: Place
@@ -269,9 +269,9 @@ class _Taken:
     files: list[tuple[int, int]]
     chain: Chain
 
-    def start(self, tell: Callable[[], None]) -> Writer:
+    def start(self, tell: Callable[[], None]) -> SQLiteWriter:
         """Start the writer."""
-        return Writer(
+        return SQLiteWriter(
             self.place, self.connection, self.lease, self.opened, files=self.files, chain=self.chain, tell=tell
         )
 
@@ -283,7 +283,7 @@ def _checked(run_id: str, connection: sqlite3.Connection, place: Place, token: i
     return _verified(run_id, connection, mark)
 
 
-def _verified(run_id: str, connection: sqlite3.Connection, mark: anchor.Mark | None) -> list[Line]:
+def _verified(run_id: str, connection: sqlite3.Connection, mark: anchor.AnchorMark | None) -> list[Line]:
     """Read the records, and compare them with the anchor.
 
     Raises:

@@ -8,12 +8,12 @@ import anyio.to_thread
 
 from dagrun.journal.run_folder import Place
 from dagrun.journal.sqlite import inbox
-from dagrun.journal.sqlite.writer import Writer
-from dagrun.journal.tape import WrittenTape
+from dagrun.journal.sqlite.writer import SQLiteWriter
+from dagrun.journal.tape import BufferedTape
 from dagrun.model.journal import Durability, Line
 
 
-class SQLiteTape(WrittenTape[inbox.Inbox, Writer]):
+class SQLiteTape(BufferedTape[inbox.Inbox, SQLiteWriter]):
     """The records of one run, in the hands of the one who may add to them.
 
     Args:
@@ -30,7 +30,7 @@ class SQLiteTape(WrittenTape[inbox.Inbox, Writer]):
         durability: Durability,
         place: Place,
         lines: Sequence[Line],
-        start: Callable[[Callable[[], None]], Writer],
+        start: Callable[[Callable[[], None]], SQLiteWriter],
     ) -> None:
         super().__init__(run_id, durability, lines, place.artifacts, inbox=inbox.Inbox(place), start=start)
         self._place = place

@@ -9,8 +9,8 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from dagrun.errors import JournalError, JournalFailed
-from dagrun.journal.anchor import Anchor, Mark
-from dagrun.journal.handover import Handover
+from dagrun.journal.anchor import Anchor, AnchorMark
+from dagrun.journal.handover import WriteQueue
 from dagrun.journal.hash_chain import END, Chain
 from dagrun.journal.lease import Lease
 from dagrun.journal.run_folder import Place
@@ -20,7 +20,7 @@ MAX_BATCH: Final = 200  # records: more at a time would keep the interpreter fro
 PAUSE: Final = 0.003  # seconds to wait for more records while nobody waits for these
 
 
-class Writer(Handover):
+class SQLiteWriter(WriteQueue):
     """Writes in a thread of its own what the loop hands over.
 
     Nothing is acknowledged before it is committed, the files are still those that were opened, and the anchor says so.
@@ -32,7 +32,7 @@ class Writer(Handover):
         anchor: Open for writing; closed at the end.
         files: What the files of the database are.
         chain: As far as the records go.
-        tell: As for `Handover`; called in the thread.
+        tell: As for `WriteQueue`; called in the thread.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Writer(Handover):
             return
         self._check_files()
         chain = self._chain
-        self._anchor.write(Mark(chain.seq, chain.digest, self._lease.token))
+        self._anchor.write(AnchorMark(chain.seq, chain.digest, self._lease.token))
         self._acknowledge(chain.seq)
 
     def _transaction(self, act: Callable[[sqlite3.Connection], None]) -> None:

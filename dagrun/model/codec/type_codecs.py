@@ -43,7 +43,7 @@ _EDITS: Final = frozenset((Add, Drop, Replace, Rewire))
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class TypeCodec:
     """How values of one type are written and read.
 
     Attributes:
@@ -57,7 +57,7 @@ class Form:
 
 
 @cache
-def form_of(hint: Any) -> Form:
+def form_of(hint: Any) -> TypeCodec:
     """The form of the values that a type hint stands for."""
     if hint == Stored:
         return _STORED
@@ -78,7 +78,7 @@ def form_of(hint: Any) -> Form:
         return _model(hint)
     assert is_dataclass(hint), hint
     fields = Fields(typing.cast("type[Any]", hint))
-    return Form(lambda value: b"{" + fields.write(value) + b"}", fields.read_object)
+    return TypeCodec(lambda value: b"{" + fields.write(value) + b"}", fields.read_object)
 
 
 class Fields:
@@ -162,7 +162,7 @@ class Fields:
 # Forms ---------------------------------------------------------------------------------------------------------------
 
 
-def _optional(inside: tuple[Any, ...]) -> Form:
+def _optional(inside: tuple[Any, ...]) -> TypeCodec:
     kinds = [kind for kind in inside if kind is not type(None)]
     assert len(kinds) == 1, inside
     form = form_of(kinds[0])
@@ -170,20 +170,20 @@ def _optional(inside: tuple[Any, ...]) -> Form:
     def read(text: str, at: int) -> Found:
         return (None, at + 4) if text.startswith("null", at) else form.read(text, at)
 
-    return Form(lambda value: b"null" if value is None else form.write(value), read)
+    return TypeCodec(lambda value: b"null" if value is None else form.write(value), read)
 
 
-def _one_of(words: Mapping[str, Any]) -> Form:
+def _one_of(words: Mapping[str, Any]) -> TypeCodec:
     def read(text: str, at: int) -> Found:
         word, end = _LEAVES[str].read(text, at)
         if word not in words:
             raise RecordRefused(f"{shorten(word, 60)!r} is none of {', '.join(words)}")
         return words[word], end
 
-    return Form(lambda value: write_text(str(value)), read)
+    return TypeCodec(lambda value: write_text(str(value)), read)
 
 
-def _list_of(form: Form) -> Form:
+def _list_of(form: TypeCodec) -> TypeCodec:
     def read(text: str, at: int) -> Found:
         at = expect(text, at, "[")
         found: list[Any] = []
@@ -193,10 +193,10 @@ def _list_of(form: Form) -> Form:
             found.append(value)
         return tuple(found), at + 1
 
-    return Form(lambda values: b"[" + b",".join([form.write(value) for value in values]) + b"]", read)
+    return TypeCodec(lambda values: b"[" + b",".join([form.write(value) for value in values]) + b"]", read)
 
 
-def _row_of(forms: list[Form]) -> Form:
+def _row_of(forms: list[TypeCodec]) -> TypeCodec:
     """A tuple of so many values, each of a type of its own."""
 
     def read(text: str, at: int) -> Found:
@@ -209,10 +209,10 @@ def _row_of(forms: list[Form]) -> Form:
     def write(values: Any) -> bytes:
         return b"[" + b",".join([form.write(value) for form, value in zip(forms, values, strict=True)]) + b"]"
 
-    return Form(write, read)
+    return TypeCodec(write, read)
 
 
-def _mapping_of(form: Form) -> Form:
+def _mapping_of(form: TypeCodec) -> TypeCodec:
     def read(text: str, at: int) -> Found:
         at = expect(text, at, "{")
         found: dict[str, Any] = {}
@@ -226,10 +226,10 @@ def _mapping_of(form: Form) -> Form:
     def write(values: Mapping[str, Any]) -> bytes:
         return b"{" + b",".join([write_text(key) + b":" + form.write(value) for key, value in values.items()]) + b"}"
 
-    return Form(write, read)
+    return TypeCodec(write, read)
 
 
-def _validated(write: Callable[[Any], bytes], adapter: Callable[[], TypeAdapter[Any]]) -> Form:
+def _validated(write: Callable[[Any], bytes], adapter: Callable[[], TypeAdapter[Any]]) -> TypeCodec:
     """What pydantic checks."""
 
     def read(text: str, at: int) -> Found:
@@ -242,10 +242,10 @@ def _validated(write: Callable[[Any], bytes], adapter: Callable[[], TypeAdapter[
         except ValidationError as error:
             raise RecordRefused(explain(error)) from None
 
-    return Form(write, read)
+    return TypeCodec(write, read)
 
 
-def _model(kind: type[BaseModel]) -> Form:
+def _model(kind: type[BaseModel]) -> TypeCodec:
     # What was not said stays unsaid: it makes a difference to a plan.
     how: Final = {"by_alias": True, "exclude_unset": True, "fallback": repr}
 
@@ -265,11 +265,11 @@ def _edit_adapter() -> TypeAdapter[Any]:
 
 
 _EDIT: Final = _validated(lambda edit: write_json(edit_as_dict(edit)), _edit_adapter)
-_STORED: Final = Form(write_stored, read_stored)
-_LEAVES: Final[Mapping[Any, Form]] = {
-    str: Form(write_text, reader(lambda value: type(value) is str, "a text")),
-    bool: Form(write_bool, reader(lambda value: type(value) is bool, "true or false")),
-    int: Form(write_whole, reader(lambda value: type(value) is int, "a whole number")),
-    float: Form(write_number, reader(lambda value: type(value) in (int, float), "a number")),
-    Any: Form(write_json, scan),
+_STORED: Final = TypeCodec(write_stored, read_stored)
+_LEAVES: Final[Mapping[Any, TypeCodec]] = {
+    str: TypeCodec(write_text, reader(lambda value: type(value) is str, "a text")),
+    bool: TypeCodec(write_bool, reader(lambda value: type(value) is bool, "true or false")),
+    int: TypeCodec(write_whole, reader(lambda value: type(value) is int, "a whole number")),
+    float: TypeCodec(write_number, reader(lambda value: type(value) in (int, float), "a number")),
+    Any: TypeCodec(write_json, scan),
 }

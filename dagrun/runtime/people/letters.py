@@ -20,7 +20,7 @@ from dagrun.runtime.upcalls import Upcalls
 _LOG: Final = logging.getLogger("dagrun.run")
 
 
-class Letters:
+class AnswersFromJournal:
     """Takes the letters of one run, and answers its questions with them.
 
     A letter to a question that is not open may be early: it is kept until the question is asked, or the run ends.

@@ -26,7 +26,7 @@ from dagrun.model.patch import Patch
 from dagrun.model.plan import Plan
 from dagrun.model.planner import Brief, Planner, Refusal, Trigger
 from dagrun.runtime.people.people import People
-from dagrun.runtime.planning.first_plan import Drafting, Request
+from dagrun.runtime.planning.first_plan import FirstPlan, PlannerRequest
 from dagrun.runtime.planning.planner_calls import Over, PlannerCalls, Refused, patch_from
 from dagrun.runtime.record.record import Record
 from dagrun.runtime.steps.scheduler import Scheduler
@@ -100,9 +100,9 @@ class Coordinator:
         self._people = people
         self._stop = scheduler.stop
         self._settle_down = scheduler.settle_down
-        self._draft: Drafting | None = None
+        self._draft: FirstPlan | None = None
         if record.graph.goal and not record.graph.nodes:
-            self._draft = Drafting(
+            self._draft = FirstPlan(
                 record=record,
                 splicer=splicer,
                 splice=scheduler.splice,
@@ -111,7 +111,7 @@ class Coordinator:
                 stop=scheduler.stop,
                 is_plan_only=is_plan_only,
             )
-        self._repair: Request | None = None
+        self._repair: PlannerRequest | None = None
         self._is_plan_only = is_plan_only
         self._is_busy = False
         self._scope: anyio.CancelScope | None = None
@@ -175,24 +175,24 @@ class Coordinator:
             record.end_replan(0, "repaired", "a splice has taken it out of the plan", repaired)
             return
         if graph.asking:  # by a process that has ended: it is the same request, and was counted
-            await self._replan(Request(graph.asking, triggers))
+            await self._replan(PlannerRequest(graph.asking, triggers))
             return
         reason = self._ledger.why_no_planner() or self._ceiling_near()
         if reason:
-            self._end(Request(0, triggers), "stopped", reason)
+            self._end(PlannerRequest(0, triggers), "stopped", reason)
             return
         old = tuple(t for t in triggers if is_seen(t.fingerprint, graph.replanned))
         if old:
-            self._end(Request(0, old), "stopped", "the planner was asked about the very same failure before")
+            self._end(PlannerRequest(0, old), "stopped", "the planner was asked about the very same failure before")
             return
         self._ledger.take_replan()
-        await self._replan(Request(graph.replans + 1, triggers))
+        await self._replan(PlannerRequest(graph.replans + 1, triggers))
 
     async def _plan_first(self, trigger: Trigger) -> None:
         """Ask for a plan that can be run, or for what comes next; all other requests wait for that."""
         request, self._repair = self._repair, None
         if request is None or request.triggers != (trigger,):
-            request = Request(0, (trigger,))
+            request = PlannerRequest(0, (trigger,))
         await self._replan(request)
         if self._draft is not None and trigger.kind is TriggerKind.GOAL_GIVEN and not self.is_over:
             self._draft.leave_if_plan_only()
@@ -208,7 +208,7 @@ class Coordinator:
 
     # One request ------------------------------------------------------------------------------------------
 
-    async def _replan(self, request: Request) -> None:
+    async def _replan(self, request: PlannerRequest) -> None:
         if request.number and not self._graph.asking:
             self._record.start_replan(request.steps)
         self._record.deliver()
@@ -226,7 +226,7 @@ class Coordinator:
         self._end(request, "applied", reason or str(checked.consequence), more=more)
 
     def _end(
-        self, request: Request, result: str, reason: str, *, status: Status = Status.FAILED, more: bool = False
+        self, request: PlannerRequest, result: str, reason: str, *, status: Status = Status.FAILED, more: bool = False
     ) -> None:
         if self.is_over:
             return  # whoever ended the run has closed what was open
@@ -251,7 +251,7 @@ class Coordinator:
             named = ", ".join(filter(None, failed)) or "the changed goal"
             self._stop(Status.ESCALATED, f"nobody could help with {named}; the plan was not changed: {reason}")
 
-    def _still_open(self, request: Request) -> Sequence[Trigger]:
+    def _still_open(self, request: PlannerRequest) -> Sequence[Trigger]:
         """What of a request is dealt with when it ends: nothing, if the goal has changed once more since."""
         still = [trigger for trigger in request.triggers if self._graph.triggers.get(trigger.step) is trigger]
         return still if len(still) == len(request.triggers) else ()
@@ -262,7 +262,7 @@ class Coordinator:
         node = self._graph.nodes[step]
         return not node.is_gone and node.state is not State.SUCCEEDED and not node.plan.step.optional
 
-    async def _find_patch(self, request: Request) -> tuple[CheckedPatch, Patch]:
+    async def _find_patch(self, request: PlannerRequest) -> tuple[CheckedPatch, Patch]:
         """Ask until there is a patch that can be applied at this instant."""
         while True:
             told = _Told()
@@ -292,21 +292,21 @@ class Coordinator:
             return False  # nothing will come of it
         return is_doubtful(patch, self._policy) or needs_person(self._graph, checked)
 
-    def _look_around(self, request: Request) -> None:
+    def _look_around(self, request: PlannerRequest) -> None:
         """After a wait: see that the answer still matters."""
         if not self._still_open(request):  # if the run has ended, nothing is
             raise Over("unchanged", "the goal has changed once more meanwhile")
         if all(step != GOAL and self._graph.nodes[step].is_gone for step in request.steps):
             raise Over("unchanged", "a splice of the host has repaired it meanwhile")
 
-    def _tell(self, request: Request, told: _Told) -> Brief:
+    def _tell(self, request: PlannerRequest, told: _Told) -> Brief:
         """Make the brief for a call of the planner, and keep what it says of the graph, which moves meanwhile."""
         request.calls += 1
         told.brief = self._brief(request)
         told.known = frozenset(id_ for id_, node in self._graph.nodes.items() if node.state is State.SUCCEEDED)
         return told.brief
 
-    def _brief(self, request: Request) -> Brief:
+    def _brief(self, request: PlannerRequest) -> Brief:
         left = self._ledger.left()
         if self._policy.max_seconds is not None:
             left["seconds"] = max(0.0, self._policy.max_seconds - self._record.at())
@@ -317,7 +317,7 @@ class Coordinator:
     # Answers ----------------------------------------------------------------------------------------------
 
     def _examine(
-        self, request: Request, said: object, told: _Told
+        self, request: PlannerRequest, said: object, told: _Told
     ) -> tuple[Patch | None, CheckedPatch | None, tuple[Problem, ...]]:
         """Turn an answer into a patch, and check that; whatever it is, looking at it cannot hurt the run."""
         try:
@@ -336,7 +336,7 @@ class Coordinator:
             raise Over("failed", f"the planner's answer cannot be checked: {type(error).__name__}") from error
 
     def _check(
-        self, request: Request, patch: Patch, known: frozenset[str]
+        self, request: PlannerRequest, patch: Patch, known: frozenset[str]
     ) -> tuple[CheckedPatch | None, tuple[Problem, ...]]:
         checked, problems = self._splicer.check(patch, "planner", known)
         if checked is None:
@@ -355,7 +355,7 @@ class Coordinator:
         leaving = frozenset(checked.leaving)
         return any(node.id not in leaving for node in self._graph.planned())
 
-    def _refuse(self, request: Request, patch: Patch | None, problems: tuple[Problem, ...]) -> None:
+    def _refuse(self, request: PlannerRequest, patch: Patch | None, problems: tuple[Problem, ...]) -> None:
         problems = tuple(problem for problem in problems if not problem.is_advice)
         request.signature = ""  # it came to nothing: what is wrong with it now may be right later
         self._record.refuse_patch("planner", problems)

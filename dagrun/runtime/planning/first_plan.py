@@ -33,7 +33,7 @@ _IN_PATCH: Final = "edits[0].step"
 
 
 @dataclass(slots=True)
-class Request:
+class PlannerRequest:
     """One request to the planner.
 
     Attributes:
@@ -63,7 +63,7 @@ class Request:
         return self.triggers[0].kind is TriggerKind.GOAL_GIVEN
 
 
-class Drafting:
+class FirstPlan:
     """Gets the first plan of a run.
 
     Args:
@@ -106,14 +106,14 @@ class Drafting:
         """Note that the run begins with a plan that is still to be written."""
         self._record.start_draft(is_held=self._is_held)
 
-    async def work(self, brief: Callable[[Request], Brief]) -> Request | None:
+    async def work(self, brief: Callable[[PlannerRequest], Brief]) -> PlannerRequest | None:
         """Get the plan; give the request for a better one, if this one is refused.
 
         Args:
             brief: What the planner is told for a request.
         """
         trigger = Trigger(TriggerKind.GOAL_GIVEN, GOAL, "there is no plan yet")
-        request, more = Request(0, (trigger,)), False
+        request, more = PlannerRequest(0, (trigger,)), False
         try:
             with anyio.CancelScope() as self._scope:
                 more = await self._get(request, brief)
@@ -138,7 +138,7 @@ class Drafting:
         if self._scope is not None:
             self._scope.cancel()
 
-    async def _get(self, request: Request, brief: Callable[[Request], Brief]) -> bool:
+    async def _get(self, request: PlannerRequest, brief: Callable[[PlannerRequest], Brief]) -> bool:
         """Get the plan, and let in what was kept back of it; say whether its author wants to be asked again."""
         said = await self._calls.ask(partial(_tell, request, brief), self._take)
         try:
@@ -267,7 +267,7 @@ class Drafting:
             raise Refused(*(problem for problem in problems if not problem.is_advice))
         return checked
 
-    def _refuse(self, request: Request, problems: tuple[Problem, ...]) -> Request:
+    def _refuse(self, request: PlannerRequest, problems: tuple[Problem, ...]) -> PlannerRequest:
         """Let nothing start that has not started, and ask for a better plan, once."""
         patch = Patch(edits=tuple(Add(step=step) for step in self._arrivals.steps))
         reason = shorten("; ".join(map(str, problems)), 500)
@@ -280,6 +280,6 @@ class Drafting:
         return request
 
 
-def _tell(request: Request, brief: Callable[[Request], Brief]) -> Brief:
+def _tell(request: PlannerRequest, brief: Callable[[PlannerRequest], Brief]) -> Brief:
     request.calls += 1
     return brief(request)

@@ -121,7 +121,7 @@ def _exhaust(skipping: Iterator[None]) -> None:
         pass
 
 
-class LastLook:
+class FinalTally:
     """Counts how steps have ended.
 
     Args:

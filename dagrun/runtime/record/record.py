@@ -31,7 +31,7 @@ from dagrun.model.planner import Trigger
 from dagrun.model.question import Answer, Question
 from dagrun.model.value import Stored, encode, join
 from dagrun.runtime.record.event_log import EventLog
-from dagrun.runtime.record.portions import LastLook, Skips
+from dagrun.runtime.record.portions import FinalTally, Skips
 from dagrun.runtime.upcalls import Upcalls
 
 _SUCCEEDED: Final = State.SUCCEEDED
@@ -65,7 +65,7 @@ class Record(EventLog):
         super().__init__(graph, now, keep, flush)
         self.replan_on: Collection[TriggerKind] = ()
         self.skips = Skips(graph, up)
-        self.last_look = LastLook(up)
+        self.last_look = FinalTally(up)
         self.behind: list[Node] | None = None
         self._up = up
 

@@ -58,7 +58,7 @@ def _shows(graph: LiveGraph, step: str, tools: Collection[str]) -> bool:
     return _gives(node, tools) or any(_gives(graph.nodes[id_], tools) for id_ in node.plan.value_sources)
 
 
-class Writer:
+class Recorder:
     """Writes the events of one run onto its tape.
 
     Args:

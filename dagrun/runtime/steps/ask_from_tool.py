@@ -19,7 +19,7 @@ from dagrun.runtime.slot import Slot
 from dagrun.runtime.upcalls import Upcalls
 
 
-class Inside:
+class AskFromTool:
     """Lets tools ask people.
 
     Args:

@@ -18,7 +18,7 @@ from dagrun.model.policy import Policy
 from dagrun.runtime.deadlines import Alarms
 from dagrun.runtime.people.people import People
 from dagrun.runtime.record.record import Record
-from dagrun.runtime.slot import Rare, Slot, interrupted_outcome, stopped_outcome
+from dagrun.runtime.slot import RareAttemptState, Slot, interrupted_outcome, stopped_outcome
 from dagrun.runtime.steps.accounts import Accounts
 from dagrun.runtime.steps.admission import Starting
 from dagrun.runtime.steps.attempt import Attempts
@@ -204,7 +204,7 @@ class Endings:
         if not graph.unsettled or is_idle:
             self._up.end_if_nothing_is_left()
 
-    def _end_rare(self, slot: Slot, rare: Rare, state: State, outcome: Outcome, decision: Decision) -> None:
+    def _end_rare(self, slot: Slot, rare: RareAttemptState, state: State, outcome: Outcome, decision: Decision) -> None:
         """Record the end of an attempt that was reviewed, was reserved for, or has asked a person."""
         record, node = self._record, slot.node
         self._end_second(rare, is_recorded=True)
@@ -220,7 +220,7 @@ class Endings:
         self._accounts.settle(slot)
 
     @staticmethod
-    def _end_second(rare: Rare | None, *, is_recorded: bool) -> None:
+    def _end_second(rare: RareAttemptState | None, *, is_recorded: bool) -> None:
         """Let the call beside an attempt that ends know, if there is one."""
         if rare is not None and rare.second is not None and rare.second.on_first_end is not None:
             rare.second.on_first_end(is_recorded)

@@ -24,7 +24,7 @@ from dagrun.runtime.steps.accounts import Accounts
 from dagrun.runtime.upcalls import Upcalls
 
 
-class Sweep:
+class EndEarly:
     """Settles what has not started.
 
     Args:
@@ -152,7 +152,7 @@ class Finish:
         self.has_ended = False
         self.may_wait = may_wait
         self.sweep_later: Callable[[], object] | None = None
-        self._sweep: Sweep | None = None
+        self._sweep: EndEarly | None = None
         self._graph = graph
         self._record = record
         self._people = people
@@ -173,7 +173,7 @@ class Finish:
         self.is_closing = True
         self._up.on_stop()
         running = self._up.stop_running(reason)
-        sweep = Sweep(
+        sweep = EndEarly(
             graph=self._graph,
             record=self._record,
             running=running,
@@ -211,7 +211,7 @@ class Finish:
         if self._graph.stopping is not None:  # all may be settled, and nobody is left to find out how it ended
             self.finish_if_settled()
 
-    def _sweep_some(self, sweep: Sweep) -> None:
+    def _sweep_some(self, sweep: EndEarly) -> None:
         if not sweep.settle_some():
             self._sweep = self._record.behind = None
             self._close_rest(sweep.reason)

@@ -21,17 +21,17 @@ from dagrun.runtime.backend import is_being_cancelled
 from dagrun.runtime.deadlines import Alarms
 from dagrun.runtime.people.people import People
 from dagrun.runtime.record.record import Record
-from dagrun.runtime.slot import Rare, Slot, leaked_outcome
+from dagrun.runtime.slot import RareAttemptState, Slot, leaked_outcome
 from dagrun.runtime.steps.accounts import Accounts
 from dagrun.runtime.steps.admission import Starting
-from dagrun.runtime.steps.ask_from_tool import Inside
+from dagrun.runtime.steps.ask_from_tool import AskFromTool
 from dagrun.runtime.steps.attempt import Attempts
 from dagrun.runtime.steps.endings import Endings, Judge
 from dagrun.runtime.steps.finish import Finish
 from dagrun.runtime.steps.hedging import Hedges
 from dagrun.runtime.steps.reviews import Reviews, judged
 from dagrun.runtime.steps.stopping import Stopping
-from dagrun.runtime.steps.workers import OwnScope
+from dagrun.runtime.steps.workers import WorkerScope
 from dagrun.runtime.upcalls import Upcalls
 
 _READY: Final = State.READY
@@ -107,7 +107,7 @@ class Scheduler:
             running=self._running, finish=self.finish, record=record, policy=policy, now=now, up=up
         )
         self.endings = self._make_endings(random)
-        self.inside = Inside(frontier, record, people, now=now, arm=self.stopping.arm, up=up)
+        self.inside = AskFromTool(frontier, record, people, now=now, arm=self.stopping.arm, up=up)
         self.hedges: Hedges | None = None
         self._attempts: Attempts
         self._perform: Callable[[Slot], Coroutine[Any, Any, Outcome]]
@@ -157,7 +157,7 @@ class Scheduler:
 
     # One step ---------------------------------------------------------------------------------------------
 
-    async def run_step(self, node: Node, own: OwnScope, is_fresh: bool) -> bool:
+    async def run_step(self, node: Node, own: WorkerScope, is_fresh: bool) -> bool:
         """Run one step to the end of its attempt; say whether the task is as good as new afterwards.
 
         Args:
@@ -284,7 +284,7 @@ class Scheduler:
         given = attempt.outcome
         assert given is not None
         slot = Slot(node, node.called(attempt.tool), anyio.CancelScope(), True, self._now)
-        slot.tokens, slot.cost, slot.rare = given.tokens, given.cost, Rare(verdicts=())
+        slot.tokens, slot.cost, slot.rare = given.tokens, given.cost, RareAttemptState(verdicts=())
         self._running[node.id] = slot
         self._frontier.occupy(node)
         return partial(self._review_again, slot, given)

@@ -29,7 +29,7 @@ from dagrun.runtime.backend import (
 )
 
 
-class OwnScope:
+class WorkerScope:
     """A cancel scope around the steps of one worker, entered by ``with``.
 
     A step that runs has it to itself. One that ends as it should leaves it as it found it, and the next step may run in
@@ -94,7 +94,7 @@ class Workers:
         self,
         tasks: TaskGroup,
         frontier: Frontier,
-        run_step: Callable[[Node, OwnScope, bool], Awaitable[bool]],
+        run_step: Callable[[Node, WorkerScope, bool], Awaitable[bool]],
         context: Context,
         now: Callable[[], float],
     ) -> None:
@@ -150,14 +150,14 @@ class Workers:
 
     async def _in_scope(self, node: Node | None) -> None:
         try:
-            with OwnScope(self._new_scope()) as own:
+            with WorkerScope(self._new_scope()) as own:
                 await self._go_on(node, own)
         except BaseException as error:
             # A cancellation that a tool left behind and that hits an idle worker harms nobody, if it ends here.
             if not is_cancellation(error) or is_being_cancelled():
                 raise
 
-    async def _go_on(self, node: Node | None, own: OwnScope) -> None:
+    async def _go_on(self, node: Node | None, own: WorkerScope) -> None:
         if node is None:
             self._coming -= 1
         elif node in self._on_the_way:

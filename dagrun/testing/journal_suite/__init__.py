@@ -13,16 +13,16 @@ by the flags of `JournalSuite`; the tests of it are skipped then, with the reaso
 
 from __future__ import annotations
 
-from dagrun.testing.journal_suite.letters import Letters
+from dagrun.testing.journal_suite.letters import LetterRules
 from dagrun.testing.journal_suite.owners import Owners
-from dagrun.testing.journal_suite.records import Records
+from dagrun.testing.journal_suite.records import RecordRules
 from dagrun.testing.journal_suite.store import ODD_TEXTS, RUN, add, numbered, shown, take_letters, write
-from dagrun.testing.journal_suite.waiting import Waiting
+from dagrun.testing.journal_suite.waiting import WaitingRules
 
 __all__ = ["ODD_TEXTS", "RUN", "JournalSuite", "add", "numbered", "shown", "take_letters", "write"]
 
 
-class JournalSuite(Records, Waiting, Owners, Letters):
+class JournalSuite(RecordRules, WaitingRules, Owners, LetterRules):
     """What every journal has to do. Derive a class whose name begins with ``Test``, and give it a journal.
 
     Its attributes are those of `dagrun.testing.journal_suite.store.Store`, which say what a store cannot do.

@@ -18,7 +18,7 @@ from dagrun.testing.journal_suite.store import (
 )
 
 
-class Letters(Store):
+class LetterRules(Store):
     """Letters for runs, and runs beside runs."""
 
     # Letters ----------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from dagrun.testing.journal_suite.store import (
 )
 
 
-class Records(Store):
+class RecordRules(Store):
     """Creating, adding, waiting."""
 
     # Creating, reading, listing ---------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from dagrun.testing.journal_suite.store import (
 )
 
 
-class Waiting(Store):
+class WaitingRules(Store):
     """Durable, and closed."""
 
     # Durable ----------------------------------------------------------------------------------------------------------

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dagrun.testing.model_server.calls import Call, member, text_of, turns_of
-from dagrun.testing.model_server.script import Answer, Break
-from dagrun.testing.model_server.wire import Dialect, Event, Wire, listed, tool_called
+from dagrun.testing.model_server.calls import RecordedCall, member, text_of, turns_of
+from dagrun.testing.model_server.script import Break, ModelAnswer
+from dagrun.testing.model_server.wire import ErrorDialect, ServerSentEvent, Wire, listed, tool_called
 
 # Per status: the type and the message that usually come with it.
 _USUAL: Mapping[int, tuple[str, str]] = {
@@ -25,7 +25,7 @@ _USUAL: Mapping[int, tuple[str, str]] = {
 _TYPES = frozenset(kind for kind, _ in _USUAL.values())
 
 
-def read_messages(call: Call) -> None:
+def read_messages(call: RecordedCall) -> None:
     """Fill in what the body of a call asks for."""
     body = call.body
     call.turns = (("system", text_of(body["system"])),) if body.get("system") else ()
@@ -43,13 +43,13 @@ def read_messages(call: Call) -> None:
 class MessagesWire(Wire):
     """Writes one answer as Messages does."""
 
-    def __init__(self, call: Call, answer: Answer) -> None:
+    def __init__(self, call: RecordedCall, answer: ModelAnswer) -> None:
         self._call = call
         self._answer = answer
         self._tool = tool_called(call, answer)
         self._index = 1 if answer.thinking else 0
 
-    def opening(self) -> Iterator[Event]:
+    def opening(self) -> Iterator[ServerSentEvent]:
         """Write what comes before the text."""
         yield _event("message_start", message=self._message([], None, said=1))
         if self._answer.thinking:
@@ -59,20 +59,20 @@ class MessagesWire(Wire):
         if self._tool is not None:
             yield self.piece("")
 
-    def piece(self, text: str) -> Event:
+    def piece(self, text: str) -> ServerSentEvent:
         """Write a piece of the text."""
         if self._tool is None:
             return self._delta(self._index, type="text_delta", text=text)
         return self._delta(self._index, type="input_json_delta", partial_json=text)
 
-    def closing(self) -> Iterator[Event]:
+    def closing(self) -> Iterator[ServerSentEvent]:
         """Write what comes after the text."""
         yield _event("content_block_stop", index=self._index)
         said = None if self._answer.usage is None else self._answer.usage[1]
         yield _event("message_delta", delta=self._end(), usage={"output_tokens": said})
         yield _event("message_stop")
 
-    def failing(self, fault: Break) -> Iterator[Event]:
+    def failing(self, fault: Break) -> Iterator[ServerSentEvent]:
         """Write an error in the middle."""
         kind = "api_error" if fault.kind == "failed" else fault.code
         yield _event("error", error={"type": kind, "message": fault.message})
@@ -118,7 +118,7 @@ class MessagesWire(Wire):
         named = {"type": "tool_use", "id": f"toolu_{self._call.number:08x}", "name": self._tool}
         return named | {"input": _arguments(text)}
 
-    def _think(self) -> Iterator[Event]:
+    def _think(self) -> Iterator[ServerSentEvent]:
         yield _event("content_block_start", index=0, content_block=self._thought(""))
         yield self._delta(0, type="thinking_delta", thinking=self._answer.thinking)
         yield self._delta(0, type="signature_delta", signature="c2lnbmVk")
@@ -127,11 +127,11 @@ class MessagesWire(Wire):
     def _thought(self, text: str) -> Mapping[str, Any]:
         return {"type": "thinking", "thinking": text, "signature": "c2lnbmVk" if text else ""}
 
-    def _delta(self, index: int, **delta: str) -> Event:
+    def _delta(self, index: int, **delta: str) -> ServerSentEvent:
         return _event("content_block_delta", index=index, delta=delta)
 
 
-class AnthropicDialect(Dialect):
+class AnthropicDialect(ErrorDialect):
     """What Anthropic says besides answers."""
 
     def error(self, status: int, message: str | None, code: str | None, param: str | None) -> Mapping[str, Any]:
@@ -140,7 +140,7 @@ class AnthropicDialect(Dialect):
         error = {"type": code if code in _TYPES else kind, "message": message or usual}
         return {"type": "error", "error": error, "request_id": f"req_{status}"}
 
-    def unsupported(self, call: Call) -> tuple[str, str]:
+    def unsupported(self, call: RecordedCall) -> tuple[str, str]:
         """Say that the structure of a call is unknown here."""
         param = "tools" if call.structure == "tool" else "output_config.format"
         return f"{param}: '{call.model}' does not support this parameter", param
@@ -153,8 +153,8 @@ class AnthropicDialect(Dialect):
         return {"data": each, "has_more": False} | ends
 
 
-def _event(kind: str, **fields: Any) -> Event:
-    return Event({"type": kind} | fields, kind)
+def _event(kind: str, **fields: Any) -> ServerSentEvent:
+    return ServerSentEvent({"type": kind} | fields, kind)
 
 
 def _arguments(text: str) -> Mapping[str, Any]:

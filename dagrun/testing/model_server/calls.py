@@ -23,7 +23,7 @@ class Sent:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Call:
+class RecordedCall:
     """One request, and what became of it.
 
     Attributes:

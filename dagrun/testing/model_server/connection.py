@@ -22,7 +22,7 @@ class ServerStopped(Exception):
     """The server is being stopped."""
 
 
-class Line:
+class ServerConnection:
     """One connection, while it is answered.
 
     Args:
@@ -36,7 +36,7 @@ class Line:
         self._stop = stop
         self._selector = selectors.DefaultSelector()
 
-    def __enter__(self) -> Line:
+    def __enter__(self) -> ServerConnection:
         self._selector.register(self._stop, selectors.EVENT_READ)
         self._selector.register(self._socket, selectors.EVENT_READ)
         return self

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from dagrun.testing.model_server.anthropic_messages import read_messages
-from dagrun.testing.model_server.calls import Api, Call, without_keys
+from dagrun.testing.model_server.calls import Api, RecordedCall, without_keys
 from dagrun.testing.model_server.openai_chat import read_chat
 from dagrun.testing.model_server.openai_responses import read_responses
 
@@ -27,7 +27,7 @@ _PATHS: Mapping[tuple[str, str], Api] = {
     ("POST", "/v1/messages"): "messages",
     ("GET", "/v1/models"): "models",
 }
-_READERS: Mapping[str, Callable[[Call], None]] = {
+_READERS: Mapping[str, Callable[[RecordedCall], None]] = {
     "responses": read_responses,
     "chat": read_chat,
     "messages": read_messages,
@@ -49,9 +49,9 @@ class Received:
     body: Mapping[str, Any]
     problem: tuple[int, str] | None
 
-    def as_call(self, number: int) -> Call:
+    def as_call(self, number: int) -> RecordedCall:
         """Write it down as a call."""
-        call = Call(
+        call = RecordedCall(
             number=number,
             arrived=time.monotonic(),
             method=self.method,

@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dagrun.testing.model_server.calls import Call, member, turns_of
-from dagrun.testing.model_server.script import Answer, Break
-from dagrun.testing.model_server.wire import Event, Wire, listed, tool_called
+from dagrun.testing.model_server.calls import RecordedCall, member, turns_of
+from dagrun.testing.model_server.script import Break, ModelAnswer
+from dagrun.testing.model_server.wire import ServerSentEvent, Wire, listed, tool_called
 
 
-def read_chat(call: Call) -> None:
+def read_chat(call: RecordedCall) -> None:
     """Fill in what the body of a call asks for."""
     body = call.body
     call.turns = turns_of(body.get("messages"))
@@ -32,14 +32,14 @@ def read_chat(call: Call) -> None:
 class ChatWire(Wire):
     """Writes one answer as Chat Completions does."""
 
-    def __init__(self, call: Call, answer: Answer) -> None:
+    def __init__(self, call: RecordedCall, answer: ModelAnswer) -> None:
         self._call = call
         self._answer = answer
         self._tool = tool_called(call, answer)
         self._created = int(time.time())
         self._counts = bool(member(call.body, "stream_options", "include_usage"))
 
-    def opening(self) -> Iterator[Event]:
+    def opening(self) -> Iterator[ServerSentEvent]:
         """Write what comes before the text."""
         if self._tool is None:
             said = {"refusal": None} if self._answer.stop != "refused" else {}
@@ -50,22 +50,24 @@ class ChatWire(Wire):
         yield from self._think()
         yield self._chunk({"tool_calls": [{"index": 0, **self._call_of("")}]})
 
-    def piece(self, text: str) -> Event:
+    def piece(self, text: str) -> ServerSentEvent:
         """Write a piece of the text."""
         if self._tool is not None:
             return self._chunk({"tool_calls": [{"index": 0, "function": {"arguments": text}}]})
         return self._chunk({"refusal" if self._answer.stop == "refused" else "content": text})
 
-    def closing(self) -> Iterator[Event]:
+    def closing(self) -> Iterator[ServerSentEvent]:
         """Write what comes after the text."""
         yield self._chunk({}, self._finish)
         if self._counts and self._answer.usage is not None:
-            yield Event(self._head("chat.completion.chunk") | {"choices": [], "usage": self._usage()})
-        yield Event("[DONE]")
+            yield ServerSentEvent(self._head("chat.completion.chunk") | {"choices": [], "usage": self._usage()})
+        yield ServerSentEvent("[DONE]")
 
-    def failing(self, fault: Break) -> Iterator[Event]:
+    def failing(self, fault: Break) -> Iterator[ServerSentEvent]:
         """Write an error in the middle."""
-        yield Event({"error": {"message": fault.message, "type": "server_error", "param": None, "code": fault.code}})
+        yield ServerSentEvent(
+            {"error": {"message": fault.message, "type": "server_error", "param": None, "code": fault.code}}
+        )
 
     def whole(self) -> Mapping[str, Any]:
         """Write the answer to a call that is not streamed."""
@@ -96,7 +98,7 @@ class ChatWire(Wire):
         # So it is with OpenAI: a function that the call names ends with "stop", any other with "tool_calls".
         return "stop" if isinstance(self._call.body.get("tool_choice"), Mapping) else "tool_calls"
 
-    def _think(self) -> Iterator[Event]:
+    def _think(self) -> Iterator[ServerSentEvent]:
         # No part of OpenAI's format; what the servers of open models send.
         if self._answer.thinking:
             yield self._chunk({"reasoning_content": self._answer.thinking})
@@ -105,10 +107,10 @@ class ChatWire(Wire):
         function = {"name": self._tool, "arguments": arguments}
         return {"id": f"call_{self._call.number:08x}", "type": "function", "function": function}
 
-    def _chunk(self, delta: Mapping[str, Any], finish: str | None = None) -> Event:
+    def _chunk(self, delta: Mapping[str, Any], finish: str | None = None) -> ServerSentEvent:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         usage = {"usage": None} if self._counts and self._answer.usage is not None else {}
-        return Event(self._head("chat.completion.chunk") | {"choices": [choice]} | usage)
+        return ServerSentEvent(self._head("chat.completion.chunk") | {"choices": [choice]} | usage)
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {

@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dagrun.testing.model_server.calls import Call, member, text_of, turns_of
-from dagrun.testing.model_server.script import Answer, Break
-from dagrun.testing.model_server.wire import Event, Wire, listed, tool_called
+from dagrun.testing.model_server.calls import RecordedCall, member, text_of, turns_of
+from dagrun.testing.model_server.script import Break, ModelAnswer
+from dagrun.testing.model_server.wire import ServerSentEvent, Wire, listed, tool_called
 
 
-def read_responses(call: Call) -> None:
+def read_responses(call: RecordedCall) -> None:
     """Fill in what the body of a call asks for."""
     body = call.body
     instructions, asked = body.get("instructions"), body.get("input")
@@ -37,7 +37,7 @@ class ResponsesWire(Wire):
         bare: Leave out the fields that llama.cpp's server leaves out.
     """
 
-    def __init__(self, call: Call, answer: Answer, *, bare: bool = False) -> None:
+    def __init__(self, call: RecordedCall, answer: ModelAnswer, *, bare: bool = False) -> None:
         self._call = call
         self._answer = answer
         self._bare = bare
@@ -49,7 +49,7 @@ class ResponsesWire(Wire):
         self._id, self._call_id = f"resp_{mark}", f"call_{mark}"
         self._item_id = f"msg_{mark}" if self._tool is None else f"fc_{mark}"
 
-    def opening(self) -> Iterator[Event]:
+    def opening(self) -> Iterator[ServerSentEvent]:
         """Write what comes before the text."""
         yield self._event("response.created", response=self._response("in_progress", []))
         yield self._event("response.in_progress", response=self._response("in_progress", []))
@@ -59,7 +59,7 @@ class ResponsesWire(Wire):
         if self._tool is None:
             yield self._event("response.content_part.added", **self._place, part=self._part(""))
 
-    def piece(self, text: str) -> Event:
+    def piece(self, text: str) -> ServerSentEvent:
         """Write a piece of the text."""
         if self._tool is not None:
             where = {"item_id": self._item_id, "output_index": self._index}
@@ -68,7 +68,7 @@ class ResponsesWire(Wire):
             return self._event("response.refusal.delta", **self._place, delta=text)
         return self._event("response.output_text.delta", **self._place, delta=text, logprobs=[])
 
-    def closing(self) -> Iterator[Event]:
+    def closing(self) -> Iterator[ServerSentEvent]:
         """Write what comes after the text."""
         text = self._answer.text
         if self._tool is not None:
@@ -83,7 +83,7 @@ class ResponsesWire(Wire):
         yield self._event("response.output_item.done", output_index=self._index, item=self._item(self._status, text))
         yield self._event(f"response.{self._status}", response=self.whole())
 
-    def failing(self, fault: Break) -> Iterator[Event]:
+    def failing(self, fault: Break) -> Iterator[ServerSentEvent]:
         """Write an error in the middle."""
         if fault.kind == "error":
             yield self._event("error", code=fault.code, message=fault.message, param=None)
@@ -109,14 +109,14 @@ class ResponsesWire(Wire):
     def _place(self) -> dict[str, Any]:
         return {"item_id": self._item_id, "output_index": self._index, "content_index": 0}
 
-    def _event(self, kind: str, **fields: Any) -> Event:
+    def _event(self, kind: str, **fields: Any) -> ServerSentEvent:
         if self._bare:
             lacking = {"output_index", "content_index", "logprobs"}
-            return Event({"type": kind} | {key: fields[key] for key in fields if key not in lacking}, kind)
+            return ServerSentEvent({"type": kind} | {key: fields[key] for key in fields if key not in lacking}, kind)
         self._events += 1
-        return Event({"type": kind, "sequence_number": self._events - 1} | fields, kind)
+        return ServerSentEvent({"type": kind, "sequence_number": self._events - 1} | fields, kind)
 
-    def _think(self) -> Iterator[Event]:
+    def _think(self) -> Iterator[ServerSentEvent]:
         where = {"item_id": f"rs_{self._call.number:08x}", "output_index": 0, "content_index": 0}
         text = self._answer.thinking
         yield self._event("response.output_item.added", output_index=0, item=self._reasoning(""))

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from dagrun.testing.model_server.anthropic_messages import MessagesWire
-from dagrun.testing.model_server.calls import Call, Sent
-from dagrun.testing.model_server.connection import Line
+from dagrun.testing.model_server.calls import RecordedCall, Sent
+from dagrun.testing.model_server.connection import ServerConnection
 from dagrun.testing.model_server.openai_chat import ChatWire
 from dagrun.testing.model_server.openai_responses import ResponsesWire
-from dagrun.testing.model_server.script import Act, Answer, Break, Fault, Page, Status
-from dagrun.testing.model_server.wire import Dialect, Event, Wire, compact
+from dagrun.testing.model_server.script import Act, Break, Fault, ModelAnswer, PageFault, StatusFault
+from dagrun.testing.model_server.wire import ErrorDialect, ServerSentEvent, Wire, compact
 
 _JSON = "application/json"
 _STREAM = "text/event-stream; charset=utf-8"
@@ -29,7 +29,9 @@ class Playing:
         ignores_schema: Play a server whose Responses takes a schema and forgets it.
     """
 
-    def __init__(self, call: Call, line: Line, dialect: Dialect, *, ignores_schema: bool) -> None:
+    def __init__(
+        self, call: RecordedCall, line: ServerConnection, dialect: ErrorDialect, *, ignores_schema: bool
+    ) -> None:
         self._call = call
         self._line = line
         self._dialect = dialect
@@ -45,14 +47,14 @@ class Playing:
         """
         match act:
             case str():
-                self._answer(Answer(act))
-            case Answer():
+                self._answer(ModelAnswer(act))
+            case ModelAnswer():
                 self._answer(act)
             case Break():
                 self._answer(act.of, act)
-            case Status():
+            case StatusFault():
                 self.refuse(act.code, act.message, act.reason, headers=_headers(act))
-            case Page():
+            case PageFault():
                 usual = _STREAM if self._call.streams else _JSON
                 self._whole(200, act.body.encode(), act.media_type or usual)
             case Fault():
@@ -76,7 +78,7 @@ class Playing:
 
     # Answers ----------------------------------------------------------------------------------------------------------
 
-    def _answer(self, answer: Answer, fault: Break | None = None) -> None:
+    def _answer(self, answer: ModelAnswer, fault: Break | None = None) -> None:
         if self._is_bare and self._call.structure == "schema":
             answer = replace(answer, text=f"Here is what you asked for:\n\n```json\n{answer.text}\n```\n")
         self._line.wait_until(time.monotonic() + answer.delay)
@@ -87,7 +89,7 @@ class Playing:
         else:
             self._at_once(answer, fault)
 
-    def _wire(self, answer: Answer) -> Wire:
+    def _wire(self, answer: ModelAnswer) -> Wire:
         match self._call.api:
             case "responses":
                 return ResponsesWire(self._call, answer, bare=self._is_bare)
@@ -96,7 +98,7 @@ class Playing:
             case _:
                 return ChatWire(self._call, answer)
 
-    def _stream(self, answer: Answer, fault: Break | None) -> None:
+    def _stream(self, answer: ModelAnswer, fault: Break | None) -> None:
         wire, pieces = self._wire(answer), answer.pieces
         after = len(pieces) if fault is None else min(fault.after or 0, len(pieces))
         self._head(200, {"Content-Type": _STREAM, "Cache-Control": "no-cache", "Transfer-Encoding": "chunked"})
@@ -118,7 +120,7 @@ class Playing:
         self._line.write_chunk(b"")
 
     def _piece(self, wire: Wire, text: str, due: float) -> None:
-        event: Event = wire.piece(text)
+        event: ServerSentEvent = wire.piece(text)
         self._line.wait_until(due)
         self._call.sent.append(Sent(text, time.monotonic()))
         self._line.write_chunk(event.encode())
@@ -132,7 +134,7 @@ class Playing:
         else:
             self._break(fault)
 
-    def _at_once(self, answer: Answer, fault: Break | None) -> None:
+    def _at_once(self, answer: ModelAnswer, fault: Break | None) -> None:
         wire = self._wire(answer)
         self._line.wait_until(_due(time.monotonic(), len(answer.pieces), answer))
         if fault is not None and fault.kind in {"failed", "error"}:
@@ -169,11 +171,11 @@ class Playing:
         self._line.head(status, {name: f"req_{self._call.number:08x}", **headers})
 
 
-def _due(started: float, number: int, answer: Answer) -> float:
+def _due(started: float, number: int, answer: ModelAnswer) -> float:
     """When the piece of this number, from 1, is to be sent."""
     return started if answer.tokens_per_second is None else started + number / answer.tokens_per_second
 
 
-def _headers(fault: Status) -> dict[str, Any]:
+def _headers(fault: StatusFault) -> dict[str, Any]:
     waits = {} if fault.retry_after is None else {"retry-after": str(fault.retry_after)}
     return {**waits, **fault.headers}

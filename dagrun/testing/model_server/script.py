@@ -12,7 +12,7 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ModelAnswer:
     """What the model says to one call.
 
     Attributes:
@@ -50,7 +50,7 @@ class Answer:
         return tuple(self.text[at : at + self.piece] for at in range(0, len(self.text), self.piece))
 
 
-_HALF_SAID = Answer("This is an answer that will not be finished.")
+_HALF_SAID = ModelAnswer("This is an answer that will not be finished.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Fault:
         message: str | None = None,
         retry_after: float | str | None = None,
         headers: Mapping[str, str] = _NONE,
-    ) -> Status:
+    ) -> StatusFault:
         """Answer with an HTTP error, in the words of the provider.
 
         Args:
@@ -79,10 +79,10 @@ class Fault:
             retry_after: For the header of that name: seconds, or a date as text.
             headers: More headers.
         """
-        return Status(code=status, reason=code, message=message, retry_after=retry_after, headers=headers)
+        return StatusFault(code=status, reason=code, message=message, retry_after=retry_after, headers=headers)
 
     @staticmethod
-    def cut(after: int | None = None, *, how: How = "close", of: Answer | str = _HALF_SAID) -> Break:
+    def cut(after: int | None = None, *, how: How = "close", of: ModelAnswer | str = _HALF_SAID) -> Break:
         """Lose the connection.
 
         Args:
@@ -94,18 +94,22 @@ class Fault:
         return Break(kind=how, after=after, of=_answer(of))
 
     @staticmethod
-    def hang(after: int | None = None, *, of: Answer | str = _HALF_SAID) -> Break:
+    def hang(after: int | None = None, *, of: ModelAnswer | str = _HALF_SAID) -> Break:
         """Say nothing more, and keep the connection open until the client closes it or the server stops."""
         return Break(kind="hang", after=after, of=_answer(of))
 
     @staticmethod
-    def malformed(after: int = 0, *, of: Answer | str = _HALF_SAID) -> Break:
+    def malformed(after: int = 0, *, of: ModelAnswer | str = _HALF_SAID) -> Break:
         """Send an event whose JSON is broken, and then the rest as if nothing had happened."""
         return Break(kind="malformed", after=after, of=_answer(of))
 
     @staticmethod
     def failed(
-        after: int = 0, *, code: str = "server_error", message: str = "The model failed.", of: Answer | str = _HALF_SAID
+        after: int = 0,
+        *,
+        code: str = "server_error",
+        message: str = "The model failed.",
+        of: ModelAnswer | str = _HALF_SAID,
     ) -> Break:
         """Report an error in the middle of a stream, as `response.failed` where the API has that.
 
@@ -119,32 +123,32 @@ class Fault:
         *,
         code: str = "overloaded_error",
         message: str = "Overloaded",
-        of: Answer | str = _HALF_SAID,
+        of: ModelAnswer | str = _HALF_SAID,
     ) -> Break:
         """Report an error in the middle of a stream, as a plain error event. Not streamed: status 500."""
         return Break(kind="error", after=after, of=_answer(of), code=code, message=message)
 
     @staticmethod
-    def not_sse() -> Page:
+    def not_sse() -> PageFault:
         """Answer 200 with a page for people, as a proxy or a wrong address does."""
-        return Page(body="<!DOCTYPE html><html><body><h1>Welcome</h1></body></html>", media_type="text/html")
+        return PageFault(body="<!DOCTYPE html><html><body><h1>Welcome</h1></body></html>", media_type="text/html")
 
     @staticmethod
-    def empty() -> Page:
+    def empty() -> PageFault:
         """Answer 200 with nothing."""
-        return Page(body="", media_type=None)
+        return PageFault(body="", media_type=None)
 
     @staticmethod
-    def page(body: str, media_type: str) -> Page:
+    def page(body: str, media_type: str) -> PageFault:
         """Answer 200 with this body, whatever was asked: another API's JSON, a line that never ends."""
-        return Page(body=body, media_type=media_type)
+        return PageFault(body=body, media_type=media_type)
 
 
 How: TypeAlias = Literal["close", "reset", "end"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Status(Fault):
+class StatusFault(Fault):
     """See `Fault.status`."""
 
     code: int
@@ -160,22 +164,22 @@ class Break(Fault):
 
     kind: Literal["close", "reset", "end", "hang", "malformed", "failed", "error"]
     after: int | None
-    of: Answer
+    of: ModelAnswer
     code: str = ""
     message: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page(Fault):
+class PageFault(Fault):
     """A body that is no answer: see `Fault.not_sse`, `empty` and `page`."""
 
     body: str
     media_type: str | None  # None: that of an answer
 
 
-def _answer(of: Answer | str) -> Answer:
-    return Answer(of) if isinstance(of, str) else of
+def _answer(of: ModelAnswer | str) -> ModelAnswer:
+    return ModelAnswer(of) if isinstance(of, str) else of
 
 
 # One act of a script.
-Act: TypeAlias = "str | Answer | Fault"
+Act: TypeAlias = "str | ModelAnswer | Fault"

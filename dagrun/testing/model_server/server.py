@@ -13,14 +13,14 @@ import anyio.to_thread
 
 from dagrun.llm.language_model import Structure
 from dagrun.testing.model_server.anthropic_messages import AnthropicDialect
-from dagrun.testing.model_server.calls import Api, Call
-from dagrun.testing.model_server.connection import HungUp, Line, ServerStopped
+from dagrun.testing.model_server.calls import Api, RecordedCall
+from dagrun.testing.model_server.connection import HungUp, ServerConnection, ServerStopped
 from dagrun.testing.model_server.listener import Handler, Listener
 from dagrun.testing.model_server.player import Playing
-from dagrun.testing.model_server.script import Act, Answer, Fault
-from dagrun.testing.model_server.wire import Dialect, OpenAIDialect
+from dagrun.testing.model_server.script import Act, Fault, ModelAnswer
+from dagrun.testing.model_server.wire import ErrorDialect, OpenAIDialect
 
-Script: TypeAlias = Sequence[Act] | Callable[[Call], Act]
+Script: TypeAlias = Sequence[Act] | Callable[[RecordedCall], Act]
 
 
 class FakeModelServer:
@@ -32,7 +32,8 @@ class FakeModelServer:
 
     Args:
         answers: One act for each call of a model, the last one going on for ever; or a function that is given the
-            `Call` and returns an act, in a thread of the server. An act is a text, an `Answer` or a `Fault`.
+            `RecordedCall` and returns an act, in a thread of the server. An act is a text, a `ModelAnswer` or
+            a `Fault`.
         apis: What there is; the paths of other APIs answer 404.
         structures: The ways to ask for a structure that are known; others answer 400.
         models: The names of its models; others answer 404. `None` for any name.
@@ -75,7 +76,7 @@ class FakeModelServer:
         for name, given, known in (("apis", apis, Api), ("structures", structures, Structure)):
             if unknown := set(given) - set(get_args(known)):
                 raise ValueError(f"{name}: {', '.join(sorted(unknown))}: there are {', '.join(get_args(known))}")
-        self.calls: list[Call] = []
+        self.calls: list[RecordedCall] = []
         self._answers = answers
         self._apis = frozenset(apis)
         self._structures = frozenset(structures)
@@ -149,7 +150,7 @@ class FakeModelServer:
         """Wait until this many calls have arrived, and tell whether they have. It blocks: see `until_called`."""
         return self._wait(lambda: len(self.calls) >= count, seconds)
 
-    def wait_until_closed(self, call: Call, seconds: float = 5) -> bool:
+    def wait_until_closed(self, call: RecordedCall, seconds: float = 5) -> bool:
         """Wait until a call is over, and tell whether the client closed it early. It blocks: see `until_closed`."""
         self._wait(lambda: call.ended is not None, seconds)
         return call.was_closed
@@ -158,7 +159,7 @@ class FakeModelServer:
         """Wait until this many calls have arrived, and tell whether they have."""
         return await anyio.to_thread.run_sync(self.wait_until_called, count, seconds, abandon_on_cancel=True)
 
-    async def until_closed(self, call: Call, seconds: float = 5) -> bool:
+    async def until_closed(self, call: RecordedCall, seconds: float = 5) -> bool:
         """Wait until a call is over, and tell whether the client closed it before all was sent."""
         return await anyio.to_thread.run_sync(self.wait_until_closed, call, seconds, abandon_on_cancel=True)
 
@@ -175,7 +176,7 @@ class FakeModelServer:
             self.calls.append(call)
             self._changed.notify_all()
         try:
-            with Line(handler, handler.stop) as line:
+            with ServerConnection(handler, handler.stop) as line:
                 self._respond(call, line, request.problem)
         except HungUp:
             call.was_closed = True
@@ -187,8 +188,8 @@ class FakeModelServer:
                 call.ended = time.monotonic()
                 self._changed.notify_all()
 
-    def _respond(self, call: Call, line: Line, problem: tuple[int, str] | None) -> None:
-        dialect: Dialect = OpenAIDialect()
+    def _respond(self, call: RecordedCall, line: ServerConnection, problem: tuple[int, str] | None) -> None:
+        dialect: ErrorDialect = OpenAIDialect()
         if call.api == "messages" or "anthropic-version" in call.headers:
             dialect = AnthropicDialect()
         playing = Playing(call, line, dialect, ignores_schema=self._ignores_schema)
@@ -200,7 +201,7 @@ class FakeModelServer:
         else:
             self._play(call, playing)
 
-    def _refusal_of(self, call: Call, dialect: Dialect) -> tuple[Any, ...] | None:
+    def _refusal_of(self, call: RecordedCall, dialect: ErrorDialect) -> tuple[Any, ...] | None:
         """Status, message, code and parameter of the refusal of what this server does not know; `None` if it does."""
         if call.api not in self._apis:
             return 404, f"Invalid URL ({call.method} {call.path})"
@@ -213,7 +214,7 @@ class FakeModelServer:
         message, param = dialect.unsupported(call)
         return 400, message, None, param
 
-    def _play(self, call: Call, playing: Playing) -> None:
+    def _play(self, call: RecordedCall, playing: Playing) -> None:
         try:
             act = self._act(call)
         except Exception as error:  # noqa: BLE001 - raised at the end of the `with`
@@ -222,13 +223,13 @@ class FakeModelServer:
             return
         playing.play(act)
 
-    def _act(self, call: Call) -> Act:
+    def _act(self, call: RecordedCall) -> Act:
         if callable(self._answers):
             act = self._answers(call)
         else:
             with self._changed:
                 number, self._asked = self._asked, self._asked + 1
             act = self._answers[min(number, len(self._answers) - 1)]
-        if not isinstance(act, str | Answer | Fault):
+        if not isinstance(act, str | ModelAnswer | Fault):
             raise TypeError(f"an act is a text, an Answer or a Fault, not {act!r}")
         return act

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dagrun.testing.model_server.calls import Call
-from dagrun.testing.model_server.script import Answer, Break
+from dagrun.testing.model_server.calls import RecordedCall
+from dagrun.testing.model_server.script import Break, ModelAnswer
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ServerSentEvent:
     """One event of a stream (SSE).
 
     Attributes:
@@ -29,10 +29,10 @@ class Event:
         head = "" if self.name is None else f"event: {self.name}\n"
         return f"{head}data: {data}\n\n".encode()
 
-    def broken(self) -> Event:
+    def broken(self) -> ServerSentEvent:
         """Give the same event with half of its JSON."""
         data = self.data if isinstance(self.data, str) else compact(self.data)
-        return Event(data[: len(data) // 2], self.name)
+        return ServerSentEvent(data[: len(data) // 2], self.name)
 
 
 class Wire(Protocol):
@@ -41,19 +41,19 @@ class Wire(Protocol):
     The structure of a stream is ``opening``, a ``piece`` for each piece of the text, ``closing``.
     """
 
-    def opening(self) -> Iterator[Event]:
+    def opening(self) -> Iterator[ServerSentEvent]:
         """Write what comes before the text."""
         ...
 
-    def piece(self, text: str) -> Event:
+    def piece(self, text: str) -> ServerSentEvent:
         """Write a piece of the text."""
         ...
 
-    def closing(self) -> Iterator[Event]:
+    def closing(self) -> Iterator[ServerSentEvent]:
         """Write what comes after the text."""
         ...
 
-    def failing(self, fault: Break) -> Iterator[Event]:
+    def failing(self, fault: Break) -> Iterator[ServerSentEvent]:
         """Write an error in the middle."""
         ...
 
@@ -66,14 +66,14 @@ class Wire(Protocol):
         ...
 
 
-class Dialect(Protocol):
+class ErrorDialect(Protocol):
     """What the server says besides answers, in the words of one provider."""
 
     def error(self, status: int, message: str | None, code: str | None, param: str | None) -> Mapping[str, Any]:
         """Write the body of an HTTP error; `None` stands for what usually comes with the status."""
         ...
 
-    def unsupported(self, call: Call) -> tuple[str, str]:
+    def unsupported(self, call: RecordedCall) -> tuple[str, str]:
         """Say that the structure of a call is unknown here: the message, and the parameter."""
         ...
 
@@ -92,7 +92,7 @@ def listed(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def tool_called(call: Call, answer: Answer) -> str | None:
+def tool_called(call: RecordedCall, answer: ModelAnswer) -> str | None:
     """Name the tool whose arguments the text is; `None` if it is plain text."""
     return None if answer.stop == "refused" else answer.tool or call.tool
 
@@ -116,7 +116,7 @@ _USUAL: Mapping[int, tuple[str, str | None, str]] = {
 _SERVER = ("server_error", None, "The server had an error while processing your request. Sorry about that!")
 
 
-class OpenAIDialect(Dialect):
+class OpenAIDialect(ErrorDialect):
     """What OpenAI says besides answers, and servers that are compatible with it."""
 
     def error(self, status: int, message: str | None, code: str | None, param: str | None) -> Mapping[str, Any]:
@@ -128,7 +128,7 @@ class OpenAIDialect(Dialect):
         code = code if code is not None or message is not None else usual_code
         return {"error": {"message": message or usual, "type": kind, "param": param, "code": code}}
 
-    def unsupported(self, call: Call) -> tuple[str, str]:
+    def unsupported(self, call: RecordedCall) -> tuple[str, str]:
         """Say that the structure of a call is unknown here."""
         if call.structure == "tool":
             return "Unsupported parameter: 'tools' is not supported with this model.", "tools"

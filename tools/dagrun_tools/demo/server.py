@@ -19,7 +19,7 @@ MOODY: Final = "2004-2005"  # the page that fails the first time that it is aske
 _PAGE: Final = re.compile(r"/v1/prices/(\d{4})-(\d{4})")
 
 
-class Sources(ThreadingHTTPServer):
+class DemoServer(ThreadingHTTPServer):
     """Serves prices by pages of years; the rates have moved away for good.
 
     Args:
@@ -63,7 +63,7 @@ class Sources(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: Sources
+    server: DemoServer
 
     def do_GET(self) -> None:
         time.sleep(self.server.latency)
@@ -80,13 +80,13 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(latency: float | None = None) -> Iterator[Sources]:
+def serving(latency: float | None = None) -> Iterator[DemoServer]:
     """Run the sources beside the body.
 
     Args:
         latency: Seconds that an answer takes; `None` for what is usual.
     """
-    server = Sources(LATENCY if latency is None else latency)
+    server = DemoServer(LATENCY if latency is None else latency)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:

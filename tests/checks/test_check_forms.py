@@ -1,0 +1,252 @@
+"""Arguments of one form are looked at once in a check, and what is found holds for nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+from typing_extensions import TypedDict
+
+import dagrun
+from dagrun.checks.check_context import CheckContext, ToolFacts, scope_of
+from dagrun.checks.findings import Findings
+from dagrun.checks.reference_sources import Sources
+from dagrun.errors import PlanRefused
+from dagrun.model.policy import Policy
+
+
+class Parcel(TypedDict):
+    """What is handed on."""
+
+    name: str
+    total: float
+
+
+@dagrun.tool(effect="pure")
+async def make() -> Parcel:
+    """Give a parcel."""
+    return {"name": "a", "total": 1.0}
+
+
+@dagrun.tool(effect="pure")
+async def weigh(parcels: list[Parcel], unit: str = "kg") -> float:
+    """Add up."""
+    return sum(parcel["total"] for parcel in parcels)
+
+
+def plan_of(*args: dict[str, Any], tool: str = "weigh") -> dagrun.Plan:
+    first = [dagrun.Step(id=id_, tool="make") for id_ in ("a", "b")]
+    return dagrun.Plan(steps=[*first, *(dagrun.Step(id=f"s{i}", tool=tool, args=one) for i, one in enumerate(args))])
+
+
+def faults_of(plan: dagrun.Plan, *tools: Any, **options: Any) -> list[tuple[str, str]]:
+    with pytest.raises(PlanRefused) as caught:
+        dagrun.check(plan, tools, **options)
+    return [(problem.code, problem.path) for problem in caught.value.problems]
+
+
+def test_arguments_of_one_form_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred steps of one form cost as many look-ups as one."""
+
+    types_of, output = ToolFacts.types_of, Sources.output
+    seen: list[str] = []
+
+    def noted_types(self: ToolFacts, *place: str | int) -> Any:
+        seen.append("types")
+        return types_of(self, *place)
+
+    def noted_output(self: Sources, *what: Any) -> Any:
+        seen.append("output")
+        return output(self, *what)
+
+    monkeypatch.setattr(ToolFacts, "types_of", noted_types)
+    monkeypatch.setattr(Sources, "output", noted_output)
+
+    def count(steps: int) -> tuple[int, int]:
+        seen.clear()
+        args = [{"parcels": ["${a}", "${b}"], "unit": "g"} for _ in range(steps)]
+        dagrun.check(plan_of(*args), [make, weigh])
+        return seen.count("types"), seen.count("output")
+
+    assert count(100) == count(1)
+    assert min(count(1)) > 0
+
+
+def test_wrong_arguments_of_one_form_are_told_of_every_step() -> None:
+    """Only what is right is kept: each step has its own place in the list of problems."""
+    wrong = {"parcels": ["${a.total}", "${b}"]}
+
+    assert faults_of(plan_of(wrong, wrong, {"parcels": ["${b}", "${a}"]}, wrong), make, weigh) == [
+        ("DR304", "steps[2].args.parcels[0]"),
+        ("DR304", "steps[3].args.parcels[0]"),
+        ("DR304", "steps[5].args.parcels[0]"),
+    ]
+
+
+def test_a_form_that_was_right_is_wrong_with_values_of_other_types() -> None:
+    """What stands at the place of a reference decides, not the form alone."""
+    args = [{"parcels": [text]} for text in ("${a}", "${a.name}", "${b}", "${b.nope}", "${c}", "${s5}", '${a["name"]}')]
+
+    assert faults_of(plan_of(*args), make, weigh) == [
+        ("DR304", "steps[3].args.parcels[0]"),
+        ("DR303", "steps[5].args.parcels[0]"),
+        ("DR302", "steps[6].args.parcels[0]"),
+        ("DR305", "steps[7].args.parcels[0]"),
+        ("DR304", "steps[8].args.parcels[0]"),
+    ]
+
+
+def test_literals_are_part_of_a_form() -> None:
+    """Equal but for a literal is not equal: 1, true and 1.0 are different things, and so are 0.0 and -0.0."""
+    values: list[Any] = ["kg", 1, True, 1.0, "g", None]
+    args = [{"parcels": ["${a}"], "unit": value} for value in values]
+    assert faults_of(plan_of(*args), make, weigh) == [("DR205", f"steps[{i}].args.unit") for i in (3, 4, 5, 7)]
+
+    @dagrun.tool(effect="pure")
+    async def take(parcels: list[Parcel], number: Any) -> None: ...
+
+    numbers: list[Any] = [1, True, 1.0, 0.0, -0.0, 0, False]
+    plan = plan_of(*({"parcels": ["${a}"], "number": value} for value in numbers), tool="take")
+    texts = [b"".join(step.args.pieces) for step in dagrun.check(plan, [make, take]).steps.values()][2:]
+    assert [text.split(b":")[-1] for text in texts] == [b"1}", b"true}", b"1.0}", b"0.0}", b"-0.0}", b"0}", b"false}"]
+
+
+def test_a_form_that_was_right_for_one_tool_is_looked_at_for_another() -> None:
+    """The same arguments may be wrong elsewhere."""
+
+    @dagrun.tool(effect="pure")
+    async def count(parcels: list[int]) -> int:
+        return len(parcels)
+
+    args = {"parcels": ["${a}"]}
+    steps = [dagrun.Step(id=f"s{i}", tool=tool, args=args) for i, tool in enumerate(("weigh", "count", "weigh"))]
+    plan = dagrun.Plan(steps=[dagrun.Step(id="a", tool="make"), *steps])
+
+    assert faults_of(plan, make, weigh, count) == [("DR304", "steps[2].args.parcels[0]")]
+
+
+def test_a_step_that_uses_its_own_output_is_found_among_right_ones() -> None:
+    """What a step gives may well be of the right type: it can't have it all the same."""
+
+    @dagrun.tool(effect="pure")
+    async def merge(parcels: list[Parcel]) -> Parcel:
+        return parcels[0]
+
+    plan = plan_of({"parcels": ["${a}"]}, {"parcels": ["${s1}"]}, {"parcels": ["${s0}"]}, tool="merge")
+
+    assert faults_of(plan, make, merge) == [("DR305", "steps[3].args.parcels[0]")]
+
+
+def test_a_part_that_there_is_not_is_no_value_of_any_type() -> None:
+    """Of an input nobody knows the type either, and that is right."""
+    plan = plan_of({"parcels": ["${input.one}"]}, {"parcels": ["${a.nope}"]})
+
+    assert faults_of(plan, make, weigh) == [("DR303", "steps[3].args.parcels[0]")]
+
+
+def test_an_item_is_looked_at_in_each_step() -> None:
+    """The same words stand for an element of another list there."""
+
+    @dagrun.tool(effect="pure")
+    async def list_parcels() -> list[Parcel]:
+        return []
+
+    @dagrun.tool(effect="pure")
+    async def list_totals() -> list[float]:
+        return []
+
+    args = {"parcels": ["${item}"]}
+    lists = [dagrun.Step(id=tool, tool=tool) for tool in ("list_parcels", "list_totals")]
+    steps = [dagrun.Step(id=f"s{i}", tool="weigh", args=args, for_each=f"${{{one.id}}}") for i, one in enumerate(lists)]
+
+    found = faults_of(dagrun.Plan(steps=[*lists, *steps]), list_parcels, list_totals, weigh)
+    assert found == [("DR304", "steps[3].args.parcels[0]")]
+
+
+@pytest.mark.parametrize("depth", [70, 5_000])
+@pytest.mark.parametrize("wrap", [lambda value: {"a": value}, lambda value: [value]], ids=["objects", "lists"])
+def test_arguments_that_are_too_deep_are_refused_with_a_form_or_without(
+    wrap: Callable[[object], object], depth: int
+) -> None:
+    """Forms end long before Python's own stack does."""
+    value: object = "${a}"
+    for _ in range(depth):
+        value = wrap(value)
+
+    assert faults_of(plan_of({"parcels": value}), make, weigh) == [("DR006", "steps[2].args")]
+
+
+def test_an_object_is_no_list_of_the_same_parts() -> None:
+    """Nor is the other way round."""
+
+    @dagrun.tool(effect="pure")
+    async def take(thing: Any) -> None: ...
+
+    things: list[Any] = [{"k": "${a}"}, ["k", "${a}"], {"k": {}}, {"k": ["${a}"]}, ["${a}", "k"]]
+    checked = dagrun.check(plan_of(*({"thing": thing} for thing in things), tool="take"), [make, take])
+
+    filled = [step.args.fill(lambda _: 0) for step in list(checked.steps.values())[2:]]
+    wanted = [b'{"k":0}', b'["k",0]', b'{"k":{}}', b'{"k":[0]}', b'[0,"k"]']
+    assert filled == [b'{"thing":' + thing + b"}" for thing in wanted]
+
+
+def test_an_input_is_no_step_to_wait_for() -> None:
+    """Not in the first step of a form, and not in those after it."""
+    args = {"parcels": ["${input.one}", "${b}", "${a}"]}
+    steps = dagrun.check(plan_of(args, args), [make, weigh]).steps
+
+    assert [steps[id_].depends_on for id_ in ("s0", "s1")] == [("b", "a")] * 2
+
+
+def test_arguments_that_are_one_reference_are_refused() -> None:
+    """There is no argument whose value it could be; and with other names beside it, it is no reference."""
+    found = faults_of(plan_of({"$step": "a"}, {"$step": "a", "parcels": ["${a}"]}), make, weigh)
+    assert found == [("DR301", "steps[2].args"), ("DR301", "steps[3].args")]
+
+
+def test_a_tool_of_the_same_name_in_another_toolbox_is_another_tool() -> None:
+    """Nothing of a check outlives it."""
+    plan = plan_of({"parcels": ["${a}"]}, {"parcels": ["${b}"]})
+
+    @dagrun.tool(effect="pure", name="weigh")
+    async def other(parcels: list[int]) -> None: ...
+
+    dagrun.check(plan, [make, weigh])
+    assert faults_of(plan, make, other) == [("DR304", f"steps[{i}].args.parcels[0]") for i in (2, 3)]
+    dagrun.check(plan, [make, weigh])
+
+
+def test_a_policy_or_a_secret_of_another_check_changes_nothing() -> None:
+    """What is right in one check is looked at anew in the next, with its own policy and its own secrets."""
+
+    @dagrun.tool(effect="pure")
+    async def send(parcel: Parcel, key: SecretStr) -> None: ...
+
+    plan = plan_of(*[{"parcel": "${a}", "key": {"$secret": "k"}}] * 2, tool="send")
+
+    dagrun.check(plan, [make, send], secrets={"k": "a long enough secret"})
+    assert faults_of(plan, make, send) == [("DR210", f"steps[{i}].args.key") for i in (2, 3)]
+    assert faults_of(plan, make, send, policy=Policy(max_steps=1)) == [("DR108", "steps")]
+
+
+def test_the_forms_live_as_long_as_a_check() -> None:
+    """Two scopes of the same toolbox share nothing that was found."""
+    plan = plan_of({"parcels": ["${a}"]})
+    toolbox = dagrun.Toolbox(make, weigh)
+    index = {step.id: place for place, step in enumerate(plan.steps)}
+    first, second = (
+        scope_of(plan, index, toolbox, Policy(), Findings(), inputs=None, executors=frozenset()) for _ in "ab"
+    )
+
+    def found(scope: CheckContext) -> bool:
+        filled = scope.forms.of(plan.steps[2].args)
+        assert filled is not None
+        return filled.is_right("weigh", "s0")
+
+    filled = first.forms.of(plan.steps[2].args)
+    assert filled is not None
+    filled.note_right("weigh")
+    assert found(first)
+    assert not found(second)

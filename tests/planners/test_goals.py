@@ -1,0 +1,80 @@
+"""A dozen goals, planned by the text that a model streams: in every dialect, in all ways of output, over real HTTP."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, get_args
+
+import pytest
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+
+import dagrun
+from dagrun import ModelPlanner, Status
+from dagrun.llm.language_model import LanguageModel, Structure
+from dagrun.planners.prompt_examples import Dialect
+from dagrun.plans.plan_schemas import toolset_schema
+from dagrun.testing import FakeModelServer, ModelAnswer
+from goals import GOALS, WORLD, Goal
+from model_calls import EVERYBODY, Speaks, model_at
+from scripted_model import Said, ScriptedModel
+from small_tools import states
+
+pytestmark = pytest.mark.anyio
+
+WITH_LINES = [goal for goal in GOALS if goal.lines]
+
+
+async def must_reach(goal: Goal, model: LanguageModel, dialect: Dialect = "json") -> None:
+    """Run *goal*, and see that it is reached."""
+    result = await dagrun.run(goal=goal.goal, planner=ModelPlanner(model, dialect=dialect), tools=WORLD)
+
+    assert result.status is Status.SUCCEEDED, f"{goal.name}: {result.reason}"
+    assert result.output == goal.gives
+    ended = states(result)
+    assert tuple(id_ for id_ in ended if ended[id_] == "skipped") == goal.skipped
+
+
+def text_of(goal: Goal, structure: Structure) -> str:
+    """What a model writes: strict where it is held to that; and in plain JSON mode with a fence around it."""
+    return f"```json\n{json.dumps(goal.plan(), indent=1)}\n```" if structure == "json" else json.dumps(goal.strict())
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(GOALS) >= 11
+    assert len(WITH_LINES) >= 6
+
+
+@pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.name)
+def test_strict_modes_can_say_the_plan(goal: Goal) -> None:
+    """A form that had no words for one of these would make a model write another plan than it wants to."""
+    Draft202012Validator(toolset_schema(WORLD)).validate(goal.strict())
+
+
+@pytest.mark.parametrize("structure", ["schema", "json"])
+@pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.name)
+async def test_a_plan_in_json_reaches_its_goal(goal: Goal, structure: Structure) -> None:
+    """Letter by letter; with a tool the text is that of the schema."""
+    await must_reach(goal, ScriptedModel(Said(text=text_of(goal, structure), piece=1)))
+
+
+@pytest.mark.parametrize("goal", WITH_LINES, ids=lambda goal: goal.name)
+async def test_a_plan_in_lines_reaches_its_goal(goal: Goal) -> None:
+    await must_reach(goal, ScriptedModel(Said(text=goal.lines, piece=1)), "compiler")
+
+
+@pytest.mark.real_time
+@pytest.mark.costly
+@pytest.mark.parametrize("structure", get_args(Structure))
+@pytest.mark.parametrize("speaks", EVERYBODY)
+async def test_every_goal_is_reached_over_http(speaks: Speaks, structure: Structure) -> None:
+    """Each provider, each way of output, with the provider's own library; the server saw that it was asked that way."""
+    answers: list[Any] = [ModelAnswer(text_of(goal, structure), piece=32) for goal in GOALS]
+
+    async with FakeModelServer(answers) as server, model_at(server, speaks, structure=structure) as model:
+        for goal in GOALS:
+            await must_reach(goal, model)
+
+    assert [call.status for call in server.calls] == [200] * len(GOALS)
+    # Messages have no JSON mode: there it is the prompt alone that asks for it.
+    asked = None if (speaks, structure) == ("messages", "json") else structure
+    assert {call.structure for call in server.calls} == {asked}
