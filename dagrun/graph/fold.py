@@ -134,6 +134,7 @@ def _node_state(node: Node, seen: Callable[[Stored], Stored]) -> dict[str, Any]:
             "generation": extra.generation,
             "approved": extra.approved,
             "is_passed": extra.is_passed,
+            "guards": extra.guards,
             "given": {name: readable(value) for name, value in extra.given.items()},
             "verdicts": [verdict.as_dict() for verdict in extra.verdicts],
             "counts": [extra.forgiven, extra.cleared, extra.asked],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
@@ -34,6 +34,9 @@ class CheckedPatch:
         output: That, ready to be filled.
         written_output: The same as it is written.
         consequence: What the patch does, for people and records.
+        guards: For a patch of the planner: the calls whose guards it takes away, each with a sentence; see `guards`.
+        effects: The calls with an effect that it brings or changes, or before which it changes anything; found only
+            where the policy wants people to agree to such a patch.
     """
 
     edits: tuple[AnyEdit, ...]
@@ -45,6 +48,8 @@ class CheckedPatch:
     output: Template | None
     written_output: Any
     consequence: Consequence
+    guards: Mapping[str, str] = field(default_factory=dict)
+    effects: tuple[str, ...] = ()
 
 
 def set_priorities(graph: LiveGraph, steps: Mapping[str, CheckedStep], others: Iterable[str]) -> None:
@@ -132,6 +137,8 @@ def splice(graph: LiveGraph, event: Spliced) -> None:
     graph.unsettled += len(new)
     if patch.changes_output:
         graph.output = patch.output
+    for id_, why in event.guards.items():
+        graph.nodes[id_].make_extra().guards = why
     _note(graph, event)
     set_priorities(graph, patch.steps, {*lost, *(need for need, _ in won)})
     for id_ in patch.steps:

@@ -14,7 +14,16 @@ import anyio
 from anyio.abc import TaskGroup
 
 from dagrun.decide.briefs import make_brief
-from dagrun.decide.replanning import as_in_plan, diff_of, is_doubtful, is_seen, needs_person, signature_of
+from dagrun.decide.replanning import (
+    as_in_plan,
+    diff_of,
+    has_effects,
+    is_seen,
+    patch_has_effects,
+    signature_of,
+    steps_after,
+    why_agree,
+)
 from dagrun.errors import Problem, shorten
 from dagrun.graph.changes import GOAL
 from dagrun.graph.ledger import Ledger, Near
@@ -26,7 +35,7 @@ from dagrun.model.patch import Patch
 from dagrun.model.plan import Plan
 from dagrun.model.planner import Brief, Planner, Refusal, Trigger
 from dagrun.runtime.people.people import People
-from dagrun.runtime.planning.first_plan import FirstPlan, PlannerRequest
+from dagrun.runtime.planning.first_plan import FirstPlan, PlannerRequest, agree_to_plan
 from dagrun.runtime.planning.planner_calls import Over, PlannerCalls, Refused, patch_from
 from dagrun.runtime.record.record import Record
 from dagrun.runtime.steps.scheduler import Scheduler
@@ -213,12 +222,12 @@ class Coordinator:
             self._record.start_replan(request.steps)
         self._record.deliver()
         try:
-            checked, patch = await self._find_patch(request)
+            checked, patch, is_agreed = await self._find_patch(request)
         except Over as over:
             self._end(request, over.result, over.reason, status=over.status)
             return
         reason = shorten(patch.reason)
-        self._splice(checked, "planner", reason)
+        self._splice(checked, "planner", reason, is_agreed=is_agreed)
         if self._draft is not None and not self.is_over:
             self._draft.skip_in_vain(checked.consequence.added)
         # Nothing new comes of what edits nothing: whoever wants to see more of that would be asked for ever.
@@ -262,9 +271,10 @@ class Coordinator:
         node = self._graph.nodes[step]
         return not node.is_gone and node.state is not State.SUCCEEDED and not node.plan.step.optional
 
-    async def _find_patch(self, request: PlannerRequest) -> tuple[CheckedPatch, Patch]:
-        """Ask until there is a patch that can be applied at this instant."""
+    async def _find_patch(self, request: PlannerRequest) -> tuple[CheckedPatch, Patch, bool]:
+        """Ask until there is a patch that can be applied at this instant; say, too, whether a person agreed to it."""
         while True:
+            is_agreed = False
             told = _Told()
             said: object = None
             refused: tuple[Problem, ...] = ()
@@ -276,8 +286,9 @@ class Coordinator:
             patch, checked, problems = None, None, refused
             if not refused:
                 patch, checked, problems = self._examine(request, said, told)
-            if patch is not None and checked is not None and self._needs_person(patch, checked):
-                await self._ask_person(checked, patch)
+            if patch is not None and checked is not None and self._needs_person(request, patch, checked):
+                await self._ask_person(request, checked, patch)
+                is_agreed = True
                 self._look_around(request)
                 patch, checked, problems = self._examine(request, patch, told)  # the graph has moved
             if patch is None or checked is None:
@@ -285,12 +296,15 @@ class Coordinator:
             elif not checked.edits and not checked.changes_output:
                 raise Over("unchanged", "what was to be changed has succeeded meanwhile")
             else:
-                return checked, patch
+                return checked, patch, is_agreed
 
-    def _needs_person(self, patch: Patch, checked: CheckedPatch) -> bool:
+    def _needs_person(self, request: PlannerRequest, patch: Patch, checked: CheckedPatch) -> bool:
         if self._is_plan_only:
             return False  # nothing will come of it
-        return is_doubtful(patch, self._policy) or needs_person(self._graph, checked)
+        changes = patch_has_effects(self._graph, checked)
+        if request.is_first:  # all of it, also what was written before the plan was refused, and is kept
+            changes = has_effects(self._graph, steps_after(self._graph, checked))
+        return bool(why_agree(self._policy, patch.confidence, has_effects=changes, proposed="patch"))
 
     def _look_around(self, request: PlannerRequest) -> None:
         """After a wait: see that the answer still matters."""
@@ -338,6 +352,8 @@ class Coordinator:
     def _check(
         self, request: PlannerRequest, patch: Patch, known: frozenset[str]
     ) -> tuple[CheckedPatch | None, tuple[Problem, ...]]:
+        if request.is_first and not patch.edits and not patch.changes_output:
+            return self._splicer.unchanged(), ()  # the plan that was refused has become valid as it stands
         checked, problems = self._splicer.check(patch, "planner", known)
         if checked is None:
             return None, problems
@@ -365,7 +381,11 @@ class Coordinator:
         if not request.tries:
             raise Over("refused", shorten("; ".join(str(problem) for problem in problems), 500))
 
-    async def _ask_person(self, checked: CheckedPatch, patch: Patch) -> None:
+    async def _ask_person(self, request: PlannerRequest, checked: CheckedPatch, patch: Patch) -> None:
+        if request.is_first:
+            steps, output = steps_after(self._graph, checked), checked.written_output
+            await agree_to_plan(self._people, self._graph, steps, output, patch.confidence)
+            return
         doubt = f" (its planner gives it a confidence of {patch.confidence:g})" if patch.confidence is not None else ""
         text = f"May the plan be changed? {shorten(patch.reason)}".strip() + doubt
         answer = await self._people.ask_for_patch(text, diff_of(self._graph, checked))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -11,7 +11,7 @@ from typing import Any, Final
 import anyio
 
 from dagrun.checks.check_plan import find_problems
-from dagrun.decide.replanning import has_effects, is_doubtful, lines_of
+from dagrun.decide.replanning import has_effects, lines_of, why_agree
 from dagrun.errors import Problem, shorten
 from dagrun.graph.changes import GOAL
 from dagrun.graph.live_graph import LiveGraph
@@ -240,21 +240,8 @@ class FirstPlan:
 
     async def _ask_person(self, plan: Plan) -> None:
         """Ask about a plan that its author is not sure of, or that people want to see first."""
-        graph, policy = self._graph, self._policy
-        wanted, why = policy.approve_patches, ""
-        if is_doubtful(plan, policy):
-            given = f"its planner gives it a confidence of {plan.confidence:g}"
-            why = f"{given}, and at least {policy.min_confidence:g} is wanted"
-        elif wanted == "always" or (wanted == "effects" and has_effects(graph, plan.steps)):
-            why = "the policy wants a person to agree to plans" + (" that have effects" if wanted == "effects" else "")
-        if not why or self._is_plan_only or not self._is_wanted:
-            return
-        answer = await self._people.ask_for_patch(f"May this plan run? {why[0].upper()}{why[1:]}.", lines_of(plan))
-        if answer is None:
-            raise Over("denied", f"nobody was there to agree to it: {why}", Status.WAITING)
-        if answer.choice != "approve":
-            note = f": {shorten(answer.note)}" if answer.note else ""
-            raise Over("denied", f"a person did not agree to the plan{note}")
+        if not self._is_plan_only and self._is_wanted:
+            await agree_to_plan(self._people, self._graph, plan.steps, plan.output, plan.confidence)
 
     def _rest_of(self, plan: Plan) -> CheckedPatch | None:
         """What was kept back of it, and what the run answers, as it can come in now."""
@@ -278,6 +265,32 @@ class FirstPlan:
         self._record.want_plan(TriggerKind.GOAL_GIVEN, "the plan is refused")
         request.triggers = (self._graph.triggers[GOAL],)
         return request
+
+
+async def agree_to_plan(
+    people: People, graph: LiveGraph, steps: Sequence[Step], output: Any, confidence: float | None
+) -> None:
+    """Ask about a first plan, if a person must agree to it: as it was written at once, or after it was repaired.
+
+    Args:
+        people: Who is asked.
+        graph: Of the run.
+        steps: The whole plan.
+        output: What the run would answer.
+        confidence: What the planner says of it.
+
+    Raises:
+        Over: Nobody agrees.
+    """
+    why = why_agree(graph.plan.policy, confidence, has_effects=has_effects(graph, steps), proposed="plan")
+    if not why:
+        return
+    answer = await people.ask_for_patch(f"May this plan run? {why[0].upper()}{why[1:]}.", lines_of(steps, output))
+    if answer is None:
+        raise Over("denied", f"nobody was there to agree to it: {why}", Status.WAITING)
+    if answer.choice != "approve":
+        note = f": {shorten(answer.note)}" if answer.note else ""
+        raise Over("denied", f"a person did not agree to the plan{note}")
 
 
 def _tell(request: PlannerRequest, brief: Callable[[PlannerRequest], Brief]) -> Brief:

@@ -299,7 +299,7 @@ def patch_from(said: object, brief: Brief, known: frozenset[str], graph: LiveGra
             if brief.is_first and not said.steps:  # nothing is changed by that, and there still is no plan
                 raise Refused(Problem("DR111", "steps"))
             patch = patch_of(graph, said, brief.revision, known)
-            if not patch.edits and not patch.changes_output:
+            if not patch.edits and not patch.changes_output and not brief.is_first:
                 raise Over("unchanged", "the planner's plan is the one that is carried out already")
             return patch
         case Patch():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from dagrun.decide.recovery import Situation, decide
@@ -93,16 +93,27 @@ class Record(EventLog):
             yield
 
     def _is_in_doubt(self, node: Node) -> bool:
-        """Whether nobody knows what a step that left the plan has done: a substitute that succeeded has settled it."""
+        """Whether nobody knows what a step that left the plan has done.
+
+        Only the same call, made once more with the same key, settles that: whatever else a planner has put in its place
+        says nothing about the effect.
+        """
         if node.state is not State.UNKNOWN or (node.parent is not None and node.parent.state is State.UNKNOWN):
             return False  # what is in doubt about an element is told of its for_each
         at: Node | None = node
         while at is not None:
             substitute = at.extra.substitute if at.extra is not None else ""
             at = self.graph.nodes[substitute] if substitute else at.parent
-            if substitute and at is not None and at.state is _SUCCEEDED:
+            if substitute and at is not None and at.state is _SUCCEEDED and self._has_repeated(at, node):
                 return False
         return True
+
+    @staticmethod
+    def _has_repeated(node: Node, doubtful: Node) -> bool:
+        """Whether a step has made the same call as the doubtful one: the check allows no other with an effect."""
+        tool = node.called(node.latest.tool) if node.latest is not None else node.plan.tool
+        before = doubtful.called(doubtful.latest.tool) if doubtful.latest is not None else doubtful.plan.tool
+        return tool is before and tool.effect.may_repeat
 
     # Attempts ---------------------------------------------------------------------------------------------
 
@@ -197,13 +208,13 @@ class Record(EventLog):
 
     # Changes of the plan ----------------------------------------------------------------------------------
 
-    def splice(self, checked: CheckedPatch, origin: Origin, reason: str) -> None:
+    def splice(self, checked: CheckedPatch, origin: Origin, reason: str, guards: Mapping[str, str]) -> None:
         """Apply a patch; what it takes out while it runs is stopped by the caller."""
         graph = self.graph
         number = graph.revision + 1
         facts = (number, origin, reason, checked.edits, checked.consequence)
         output = (checked.changes_output, checked.written_output if checked.changes_output else None)
-        self.emit(events.Spliced(self.next_seq(), self.at(), *facts, *output, checked))
+        self.emit(events.Spliced(self.next_seq(), self.at(), *facts, *output, checked, guards))
         for id_ in (*checked.leaving, *checked.consequence.rewired):
             for part in (graph.nodes[id_], *(graph.nodes[id_].children or ())) if graph.questions else ():
                 self.void(part)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dagrun.checks.check_context import least
+from dagrun.decide.questions import reasons_before_call
 from dagrun.decide.run_status import NO_APPROVER
 from dagrun.errors import ValueRefused
 from dagrun.graph.live_graph import LiveGraph
@@ -79,7 +80,7 @@ class Starting:
 
     def _must_wait_for_person(self, node: Node) -> bool:
         """Whether a person has to agree first; then the step is held, or kept back until there is room to ask."""
-        asks = node.plan.fallback_asks if node.on_fallback else node.plan.asks
+        asks = reasons_before_call(node)
         if not asks:
             return False
         if (

@@ -10,6 +10,7 @@ from typing import Any, Final
 import anyio
 from anyio.abc import TaskGroup
 
+from dagrun.decide.replanning import unagreed_calls
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
@@ -307,9 +308,16 @@ class Scheduler:
 
     # Changes from outside ---------------------------------------------------------------------------------
 
-    def splice(self, checked: CheckedPatch, origin: Origin, reason: str) -> None:
-        """Apply a patch, and stop what it takes out while it runs. Nothing else is touched."""
-        self._record.splice(checked, origin, reason)
+    def splice(self, checked: CheckedPatch, origin: Origin, reason: str, *, is_agreed: bool = False) -> None:
+        """Apply a patch, and stop what it takes out while it runs. Nothing else is touched.
+
+        Args:
+            checked: The patch.
+            origin: Who made it.
+            reason: Why, in a sentence.
+            is_agreed: Whether a person has seen the patch, and agreed to it.
+        """
+        self._record.splice(checked, origin, reason, {} if is_agreed else unagreed_calls(self._graph, checked, origin))
         why = f"revision {self._graph.revision} of the plan does without it"
         for id_ in checked.consequence.cancelled:
             slot = self._running.get(id_)
