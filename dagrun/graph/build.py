@@ -56,12 +56,14 @@ def make_frontier(
     by_pool = {name: Cap(limit) for name, limit in policy.max_running_by_pool.items()}
 
     def caps_of(step: CheckedStep) -> tuple[Cap, ...]:
+        # No step leaves the limits of what it may call: its tool, the fallback, and what either calls by itself.
+        tools = [tool for main in (step.tool, step.fallback) if main is not None for tool in (main, *main.inner_tools)]
         found = (
             own if shared is not None else None,  # with a shared cap in its place, the own one is one among others
-            by_tool.get(step.tool.name),
-            by_pool.get(step.pool) if step.pool is not None else None,
+            *(by_tool.get(tool.name) for tool in tools),
+            *(by_pool.get(pool) for pool in (step.pool, *(tool.pool for tool in tools)) if pool is not None),
         )
-        return tuple(cap for cap in found if cap is not None)
+        return tuple(dict.fromkeys(cap for cap in found if cap is not None))
 
     first = priorities(plan, expected or Expected(plan))
     return Frontier(shared or own, first), caps_of
