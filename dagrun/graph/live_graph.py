@@ -6,6 +6,7 @@ and while its record is folded. `changes.py` says which event changes what.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -67,6 +68,7 @@ class LiveGraph:
         expected: How long steps are expected to take; `None` for what the plan alone says.
 
     Attributes:
+        nodes: Every step that ever was in the plan, by id, elements of for_each included.
         unsettled: How many steps have not settled.
         goal: What the run is for.
         output: What it answers, ready to be filled; `None` for the outputs of the sinks.
@@ -95,6 +97,7 @@ class LiveGraph:
         all_well: Whether every step that has settled has succeeded, so that nobody need look for others.
         all_known: Whether it is known of each that has settled how it did.
         shown_output: What people were asked about last as the answer of the run, stored; empty if they were not.
+        releasing: The outputs that no step needs any more; `None` if the policy releases none.
     """
 
     # Where a run begins; each of these is only ever replaced.
@@ -140,21 +143,21 @@ class LiveGraph:
         self.model_calls: dict[int, tuple[ModelReserved, ModelCharged | None]] = {}
         self.releasing = ReleasedOutputs() if plan.policy.release_outputs else None
         self.roots: Mapping[str, tuple[str, int]] = {}
-        self._nodes = nodes = dict(zip(plan.steps, nodes_of(plan), strict=True))
+        self.nodes: dict[str, Node] = dict(zip(plan.steps, nodes_of(plan), strict=True))
         if caps_of is not None:
-            for node in nodes.values():
+            for node in self.nodes.values():
                 node.caps = caps_of(node.plan)
 
-    @property
-    def nodes(self) -> dict[str, Node]:
-        """Every step that ever was in the plan, by id, elements of for_each included."""
-        return self._nodes
-
-    def begin(self) -> None:
-        """Put what waits for nothing on the frontier."""
-        for node in self.nodes.values():
-            if node.state is _READY:
-                self.frontier.push(node)
+    def __repr__(self) -> str:
+        counts = Counter(str(node.state) for node in self.nodes.values())
+        flags = {"drafting": self.is_drafting, "frozen": self.is_frozen, "stopping": self.stopping is not None}
+        facts = [
+            *([str(self.status)] if self.status is not None else ()),
+            *(flag for flag, is_set in flags.items() if is_set),
+            f"revision {self.revision}",
+            *(f"{count} {state}" for state, count in counts.items()),
+        ]
+        return f"<{type(self).__name__}: {', '.join(facts)}>"
 
     # Values -----------------------------------------------------------------------------------------------
 
@@ -184,7 +187,7 @@ class LiveGraph:
             return self.inputs
         if step == "item" and node is not None:
             return node.item
-        source = self._nodes[step]
+        source = self.nodes[step]
         if source.state is not _SUCCEEDED:
             raise LookupError(f"step {step} has no output: it is {source.state}")
         if type(source.value) is Unavailable:
