@@ -6,12 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
-from dagrun.graph import changes  # noqa: F401
 from dagrun.graph.caps import Cap
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.longest_paths import Expected, priorities
-from dagrun.graph.released_outputs import ReleasingGraph
 from dagrun.model.policy import Policy
 from dagrun.model.value import Stored
 
@@ -92,9 +90,4 @@ def build(plan: CheckedPlan, inputs: Stored, shared: Cap | None, expected: Expec
         expected: How long steps are expected to take.
     """
     frontier, caps_of = make_frontier(plan, shared, expected)
-    return Built(frontier, kind_of(plan)(plan, inputs, frontier, caps_of, expected))
-
-
-def kind_of(plan: CheckedPlan) -> type[LiveGraph]:
-    """The live graph for *plan*: what only few plans need costs the others nothing."""
-    return ReleasingGraph if plan.policy.release_outputs else LiveGraph
+    return Built(frontier, LiveGraph(plan, inputs, frontier, caps_of, expected))

@@ -59,7 +59,7 @@ class RareStepState:
 
 
 class Node:
-    """A step of one run, with where it stands. Changed by `LiveGraph.apply` alone.
+    """A step of one run, with where it stands. Changed by `changes.apply` alone.
 
     Attributes:
         id: Of the step; ``id[0]`` for an element of a for_each.

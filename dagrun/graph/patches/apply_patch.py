@@ -14,6 +14,7 @@ from dagrun.graph.longest_paths import Expected
 from dagrun.graph.node import Node
 from dagrun.graph.patches.edits import AnyEdit
 from dagrun.graph.plan_history import Revision
+from dagrun.graph.released_outputs import look_again_after_splice
 from dagrun.model.event import GoalChanged, Spliced, StepSettled
 from dagrun.model.outcome import State
 from dagrun.model.patch import Consequence
@@ -122,6 +123,7 @@ _FEW: Final = 8
 def splice(graph: LiveGraph, event: Spliced) -> None:
     """Apply a patch."""
     patch: CheckedPatch = event.checked
+    look_again_after_splice(graph, patch.steps, patch.leaving, changes_output=patch.changes_output)
     changing = [graph.nodes[id_] for id_ in (*patch.steps, *patch.leaving) if id_ in graph.nodes]
     graph.frontier.withdraw([node for node in changing if node.state is State.READY])  # they may be ready once more
     won = list(_edges_won(graph, patch))

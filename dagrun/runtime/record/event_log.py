@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 import anyio
 
+from dagrun.graph.changes import apply
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.event import Event, Gap, Progress, RunEnded, RunResumed, RunStarted, RunSuspended
@@ -150,7 +151,7 @@ class EventLog:
         return (self._now() if self.ended_at is None else self.ended_at) - self.zero
 
     def emit(self, event: Event, node: Node | None = None) -> None:
-        """Apply *event* to the state, and keep it for the journal and the observers; *node* as in `LiveGraph.apply`."""
+        """Apply *event* to the state, and keep it for the journal and the observers; *node* as in `changes.apply`."""
         clean = CLEANERS.get(type(event))
         if clean is not None:  # before anybody has seen it: what follows from it is clean, too
             clean(event, self._redactor)
@@ -158,7 +159,7 @@ class EventLog:
 
     def _take(self, event: Event, node: Node | None = None) -> None:
         """The same for an event without any text that must not be seen."""
-        self.graph.apply(event, node)
+        apply(self.graph, event, node)
         if self._keep is not None:
             self._keep(event)
         if self._observers:
