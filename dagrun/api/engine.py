@@ -34,11 +34,11 @@ from dagrun.model.policy import Policy
 from dagrun.model.value import Stored, encode, to_json
 from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.large_plans import MANY, aside, full_collections_put_off, weight_of
-from dagrun.runtime.record.event_log import Callback
+from dagrun.runtime.record.observers import Callback
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
 from dagrun.runtime.run_setup import RunSetup, random_of, with_state
-from dagrun.runtime.steps.call_durations import learns
+from dagrun.runtime.steps.endings import learns
 
 # The engines that the running code is a tool of: the one that called it, and those around that one.
 _ENGINES: ContextVar[frozenset[Engine]] = ContextVar("dagrun engines", default=frozenset())

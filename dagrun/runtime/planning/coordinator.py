@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from contextvars import Context
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from random import Random
 from typing import Final
 
 import anyio
@@ -26,20 +24,16 @@ from dagrun.decide.replanning import (
 )
 from dagrun.errors import Problem, shorten
 from dagrun.graph.changes import GOAL
-from dagrun.graph.ledger import Ledger, Near
-from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.ledger import Near
 from dagrun.graph.patches.apply_patch import CheckedPatch
-from dagrun.graph.patches.check_patch import Splicer
 from dagrun.model.outcome import State, Status, TriggerKind
 from dagrun.model.patch import Patch
 from dagrun.model.plan import Plan
 from dagrun.model.planner import Brief, Planner, Refusal, Trigger
-from dagrun.runtime.people.people import People
 from dagrun.runtime.planning.first_plan import FirstPlan, PlannerRequest, agree_to_plan
 from dagrun.runtime.planning.planner_calls import Over, PlannerCalls, Refused, patch_from
-from dagrun.runtime.record.record import Record
+from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.steps.scheduler import Scheduler
-from dagrun.runtime.upcalls import Upcalls
 
 _LOG: Final = logging.getLogger("dagrun.run")
 
@@ -59,73 +53,37 @@ class Coordinator:
     """Turns reasons to replan into patches, one request at a time.
 
     Args:
-        run_id: Of the run.
-        record: Makes the changes.
-        splicer: Checks patches.
+        parts: What the parts of the run share.
+        planner: Is asked for patches.
         scheduler: Applies checked patches, ends the run, and wakes workers after a change.
-        planner: Who is asked.
-        ledger: Counts requests and calls, and what they use.
-        people: Who may have to agree to a patch.
-        context: The context variables that the planner starts from.
-        random: For the jitter of delays.
-        now: The clock of the loop.
-        up: Is told when the planner's models have used something.
         is_plan_only: Whether nothing is to run, whatever the planner says.
+
+    Attributes:
+        is_over: Whether the planner is not asked any more: the run is being stopped, or has ended.
     """
 
-    def __init__(
-        self,
-        *,
-        planner: Planner,
-        run_id: str,
-        record: Record,
-        splicer: Splicer,
-        scheduler: Scheduler,
-        ledger: Ledger,
-        people: People,
-        context: Context,
-        random: Random,
-        now: Callable[[], float],
-        up: Upcalls,
-        is_plan_only: bool,
-    ) -> None:
-        self._run_id = run_id
-        self._record = record
-        self._graph: LiveGraph = record.graph
-        self._policy = record.graph.plan.policy
-        self._calls = PlannerCalls(
-            planner=planner,
-            record=record,
-            ledger=ledger,
-            policy=self._policy,
-            context=context,
-            random=random,
-            now=now,
-            up=up,
-        )
-        self._splicer = splicer
+    def __init__(self, parts: RunParts, planner: Planner, scheduler: Scheduler, *, is_plan_only: bool) -> None:
+        self._run_id = parts.run_id
+        self._record = parts.record
+        self._graph = graph = parts.graph
+        self._policy = parts.policy
+        self._ledger = parts.ledger
+        self._people = parts.people
+        self._splicer = parts.splicer
+        self._calls = calls = PlannerCalls(parts, planner)
         self._splice = scheduler.splice
-        self._ledger = ledger
-        self._people = people
-        self._stop = scheduler.stop
+        self._stop = scheduler.finish.stop
         self._settle_down = scheduler.settle_down
         self._draft: FirstPlan | None = None
-        if record.graph.goal and not record.graph.nodes:
-            self._draft = FirstPlan(
-                record=record,
-                splicer=splicer,
-                splice=scheduler.splice,
-                calls=self._calls,
-                people=people,
-                stop=scheduler.stop,
-                is_plan_only=is_plan_only,
-            )
+        if graph.goal and not graph.nodes:
+            self._draft = FirstPlan(parts, calls, scheduler.splice, scheduler.finish.stop, is_plan_only=is_plan_only)
         self._repair: PlannerRequest | None = None
         self._is_plan_only = is_plan_only
         self._is_busy = False
         self._scope: anyio.CancelScope | None = None
         self._tasks: TaskGroup
         self.is_over = False
+        parts.up.wake_planner, parts.up.go_on = self.wake, self.go_on
 
     def open(self, tasks: TaskGroup) -> None:
         """Take what exists only inside the task group of the run."""

@@ -55,8 +55,11 @@ async def test_where_there_is_one_there_is(limits: dict[str, Any]) -> None:
     look = Looker(SLOW, QUICK)
     async with started(step(**pool), tools=[look], **limits) as played:
         await anyio.sleep(PATIENCE + 0.1)
-        machine = played.run._machine
-        caps = [*machine.graph.nodes["slow"].caps, *([machine._frontier._total] if machine._frontier._total else [])]
+        assembly = played.run._assembly
+        caps = [
+            *assembly.parts.graph.nodes["slow"].caps,
+            *([assembly.parts.frontier._total] if assembly.parts.frontier._total else []),
+        ]
         assert [cap.used for cap in caps] == [2]
     assert (played.hedged, look.alive.most) == (["slow"], 2)
 
