@@ -25,7 +25,7 @@ from dagrun.runtime.planning.coordinator import Coordinator
 from dagrun.runtime.record.record import Record
 from dagrun.runtime.record.recorder import Recorder
 from dagrun.runtime.resume import Resumption
-from dagrun.runtime.run_setup import RunSetup, state_of
+from dagrun.runtime.run_setup import RunSetup, random_of, state_of
 from dagrun.runtime.steps.accounts import Accounts
 from dagrun.runtime.steps.admission import Starting
 from dagrun.runtime.steps.attempt import Attempts
@@ -56,12 +56,12 @@ class Machine:
 
     def __init__(self, setup: RunSetup) -> None:
         self._setup = setup
-        plan, policy, tape = setup.plan, setup.plan.policy, setup.tape
+        plan, policy, tape, context = setup.plan, setup.plan.policy, setup.tape, setup.calls.context
         self._now = now = clock()
         self.ended = event_class()()
-        built = setup.built or state_of(setup, partial(setup.durations.medians_of, plan.toolbox))
+        built = setup.built or state_of(setup, partial(setup.shared.durations.medians_of, plan.toolbox))
         self._frontier, self.graph = built.frontier, built.graph
-        self._frontier.on_room = weakly(self.nudge) if setup.shared is not None else None
+        self._frontier.on_room = weakly(self.nudge) if setup.shared.cap is not None else None
         self._up = up = Upcalls(
             nudge=self.nudge,
             suspended=self._on_suspend,
@@ -70,22 +70,22 @@ class Machine:
             on_end=self._on_end,
         )
         self.splicer = Splicer(self.graph)
-        setup.context.run(REDACTOR.set, plan.redactor)
+        context.run(REDACTOR.set, plan.redactor)
         self._writer = Recorder(tape, self.graph, up, plan.secrets) if tape is not None else None
         keep, flush = (None, None) if self._writer is None else (self._writer.keep, self._writer.flush)
         self.record = record = Record(self.graph, now, up, keep, flush)
-        on_room = weakly(self._on_room) if setup.budget is not None else None
-        self._ledger = Ledger(policy, setup.budget, on_room)
+        on_room = weakly(self._on_room) if setup.shared.budget is not None else None
+        self._ledger = Ledger(policy, setup.shared.budget, on_room)
         self.people = people = self._make_people()
         up.forget, up.hold_at_pause = people.forget, people.hold_at_pause
         self._accounts = Accounts(self.graph, record, policy, self._ledger)
         meter = partial(RunMeter, self._ledger, record, up)
-        self._reviews = Reviews(setup.critics, policy, setup.context, now, meter) if setup.critics else None
+        self._reviews = Reviews(critics, policy, context, now, meter) if (critics := setup.options["critics"]) else None
         self.scheduler = self._make_scheduler()
         self.scheduler.hedges = self._make_hedges()
-        self.learning = Learning(setup.durations) if learns(policy, setup.shared) else None
+        self.learning = Learning(setup.shared.durations) if learns(policy, setup.shared.cap) else None
         self.scheduler.endings.learning = self.learning
-        self.coordinator = self._make_coordinator(setup.planner)
+        self.coordinator = self._make_coordinator(setup.options["planner"])
         self._letters = AnswersFromJournal(tape, self.graph, people, up) if tape is not None else None
         self._watch = JournalWatch(record, up) if tape is not None else None
         self._alarms: Alarms
@@ -98,9 +98,9 @@ class Machine:
             run_id=setup.run_id,
             record=self.record,
             policy=setup.plan.policy,
-            approver=setup.approver,
-            is_attended=setup.attended,
-            context=setup.context,
+            approver=setup.options["approver"],
+            is_attended=setup.options["attended"],
+            context=setup.calls.context,
             now=self._now,
             up=self._up,
             can_wait=setup.tape is not None,
@@ -108,6 +108,7 @@ class Machine:
 
     def _make_scheduler(self) -> Scheduler:
         record, policy, people = self.record, self._setup.plan.policy, self.people
+        self._random = random_of(self._setup.options["seed"])
         return Scheduler(
             graph=self.graph,
             record=record,
@@ -117,7 +118,7 @@ class Machine:
             accounts=self._accounts,
             reviews=self._reviews,
             policy=policy,
-            random=self._setup.random,
+            random=self._random,
             now=self._now,
             up=self._up,
             may_wait=self._setup.tape is not None,
@@ -136,8 +137,8 @@ class Machine:
             running=self.scheduler.running,
             accounts=self._accounts,
             reviews=self._reviews,
-            durations=self._setup.durations,
-            share=self._setup.hedge_share,
+            durations=self._setup.shared.durations,
+            share=self._setup.shared.hedge_share,
             now=self._now,
             finish=self.scheduler.finish,
             up=self._up,
@@ -155,8 +156,8 @@ class Machine:
             scheduler=self.scheduler,
             ledger=self._ledger,
             people=self.people,
-            context=setup.context,
-            random=setup.random,
+            context=setup.calls.context,
+            random=self._random,
             now=self._now,
             up=self._up,
             is_plan_only=setup.is_plan_only,
@@ -239,13 +240,13 @@ class Machine:
         """Give the parts what exists only inside the task group of the run."""
         record, setup = self.record, self._setup
         self._alarms = Alarms(tasks, self._now, record.deliver)
-        self._workers = Workers(tasks, self._frontier, self.scheduler.run_step, setup.context, self._now)
+        self._workers = Workers(tasks, self._frontier, self.scheduler.run_step, setup.calls.context, self._now)
         attempts = Attempts(
             run_id=setup.run_id,
             graph=self.graph,
-            executors=setup.executors,
-            artifacts=setup.artifacts,
-            context=setup.context,
+            executors=setup.calls.executors,
+            artifacts=setup.calls.artifacts,
+            context=setup.calls.context,
             grace=setup.plan.policy.grace,
             on_progress=record.progress,
             now=self._now,
@@ -262,7 +263,7 @@ class Machine:
             self.coordinator.open(tasks)
         self.scheduler.open(tasks, self._alarms, attempts)
         if self.scheduler.hedges is not None:
-            self.scheduler.hedges.open(tasks, setup.context, self._alarms, attempts)
+            self.scheduler.hedges.open(tasks, setup.calls.context, self._alarms, attempts)
         if setup.tape is not None and self._watch is not None:
             self._watch.open(tasks, setup.tape)
         self._is_open = True
