@@ -38,7 +38,7 @@ class Run:
 
     def __init__(self, setup: RunSetup) -> None:
         self.id = setup.run_id
-        self.artifacts = setup.artifacts
+        self.artifacts = setup.calls.artifacts
         self._thread = threading.get_ident()
         self._plan = setup.plan
         self._tape = setup.tape

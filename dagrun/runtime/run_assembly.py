@@ -52,10 +52,10 @@ class RunAssembly:
             on_end=self._on_end,
         )
         # A budget and a cap that several runs share outlive this run.
-        self.parts = parts = RunParts(setup, up, weakly(self._on_room) if setup.budget is not None else None)
+        self.parts = parts = RunParts(setup, up, weakly(self._on_room) if setup.shared.budget is not None else None)
         self._record = parts.record
-        parts.frontier.on_room = weakly(self.nudge) if setup.shared is not None else None
-        self.learning = Learning(setup.durations) if learns(parts.policy, setup.shared) else None
+        parts.frontier.on_room = weakly(self.nudge) if setup.shared.cap is not None else None
+        self.learning = Learning(setup.shared.durations) if learns(parts.policy, setup.shared.cap) else None
         self.scheduler = Scheduler(parts)
         self.scheduler.hedges = self._make_hedges()
         self.scheduler.endings.learning = self.learning
@@ -71,14 +71,16 @@ class RunAssembly:
         rule = self.parts.policy.hedge
         if rule is None:
             return None
-        durations, share, scheduler = self._setup.durations, self._setup.hedge_share, self.scheduler
+        shared, scheduler = self._setup.shared, self.scheduler
+        durations, share = shared.durations, shared.hedge_share
         return Hedges(self.parts, rule, durations, share, running=scheduler.running, finish=scheduler.finish)
 
     def _make_coordinator(self) -> Coordinator | None:
-        if self._setup.planner is None:
+        planner = self._setup.options["planner"]
+        if planner is None:
             return None
         self._record.replan_on = frozenset(self.parts.policy.replan_on)
-        return Coordinator(self.parts, self._setup.planner, self.scheduler, is_plan_only=self._setup.is_plan_only)
+        return Coordinator(self.parts, planner, self.scheduler, is_plan_only=self._setup.is_plan_only)
 
     @property
     def failure(self) -> JournalError | None:
@@ -141,8 +143,8 @@ class RunAssembly:
         self._workers = Workers(tasks, parts.frontier, self.scheduler.run_step, parts.context, parts.now)
         attempts = Attempts(
             parts,
-            setup.executors,
-            setup.artifacts,
+            setup.calls.executors,
+            setup.calls.artifacts,
             root=setup.opening.root if setup.opening is not None else setup.run_id,
             ask_person=self.scheduler.inside.ask,
         )

@@ -18,7 +18,7 @@ from dagrun.runtime.metering import RunMeter
 from dagrun.runtime.people.people import People
 from dagrun.runtime.record.record import Record
 from dagrun.runtime.record.recorder import Recorder
-from dagrun.runtime.run_setup import RunSetup, state_of
+from dagrun.runtime.run_setup import RunSetup, random_of, state_of
 from dagrun.runtime.steps.accounts import Accounts
 from dagrun.runtime.steps.reviews import Reviews
 from dagrun.runtime.upcalls import Upcalls
@@ -69,12 +69,12 @@ class RunParts:
     )
 
     def __init__(self, setup: RunSetup, up: Upcalls, on_room: Callable[[], object] | None) -> None:
-        plan, tape, context = setup.plan, setup.tape, setup.context
-        built = setup.built or state_of(setup, partial(setup.durations.medians_of, plan.toolbox))
+        plan, tape, context = setup.plan, setup.tape, setup.calls.context
+        built = setup.built or state_of(setup, partial(setup.shared.durations.medians_of, plan.toolbox))
         self.run_id = setup.run_id
         self.policy = policy = plan.policy
         self.context = context
-        self.random = setup.random
+        self.random = random_of(setup.options["seed"])
         self.tape = tape
         self.now = now = clock()
         self.up = up
@@ -88,14 +88,15 @@ class RunParts:
         self.people = People(
             record,
             run_id=setup.run_id,
-            approver=setup.approver,
-            is_attended=setup.attended,
+            approver=setup.options["approver"],
+            is_attended=setup.options["attended"],
             context=context,
             now=now,
             up=up,
             can_wait=tape is not None,
         )
-        self.ledger = ledger = Ledger(policy, setup.budget, on_room)
+        self.ledger = ledger = Ledger(policy, setup.shared.budget, on_room)
         self.accounts = Accounts(graph, record, policy, ledger)
         meter = partial(RunMeter, ledger, record, up)
-        self.reviews = Reviews(setup.critics, policy, context, now, meter) if setup.critics else None
+        critics = setup.options["critics"]
+        self.reviews = Reviews(critics, policy, context, now, meter) if critics else None

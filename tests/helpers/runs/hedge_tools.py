@@ -244,7 +244,7 @@ def kept(run: Run) -> list[str]:
     frontier, ledger = assembly.parts.frontier, assembly.parts.ledger
     caps = {id(cap): cap for node in assembly.parts.graph.nodes.values() for cap in node.caps}
     found = [f"a place of {cap.limit}: {cap.used} used" for cap in caps.values() if cap.used]
-    if frontier._total is not None and not assembly._setup.shared and frontier._total.used:
+    if frontier._total is not None and not assembly._setup.shared.cap and frontier._total.used:
         found.append(f"a place of all {frontier._total.limit}: {frontier._total.used} used")
     found += [f"a reservation for {reservation.called.name}" for reservation in ledger._open]
     found += [f"{account.name} reserved: {account.reserved}" for account in ledger._own.accounts if account.reserved]
