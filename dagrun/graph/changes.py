@@ -43,7 +43,8 @@ something happens, `fold` when a record is read back: both come to the same stat
 and `PlannerCalled`; for each patch `Spliced` or `PatchRefused`; and `ReplanEnded`. The first plan is written between
 `DraftStarted` and `DraftEnded`, and each of its steps is a `Spliced`.
 
-8. One request is open at a time. Reasons that arise meanwhile belong to the next one.
+8. One request is open at a time. Reasons that arise meanwhile belong to the next one. A request that could not be made
+   has a `ReplanEnded` alone, with the number 0.
 
 **Models.** Each call of a model that no tool makes (by a planner or a critic) has a `ModelReserved` and a
 `ModelCharged`.
@@ -232,7 +233,7 @@ def _follow_decision(graph: LiveGraph, node: Node, event: AttemptEnded | Reviewe
     """Put *node* into the state that recovery has decided on."""
     recovery, state = event.decision.recovery, event.state
     node.state = state
-    if recovery is Recovery.REPLAN:
+    if recovery is Recovery.REPLAN:  # rule 4
         graph.kept.setdefault(node.id, set()).add(REPLAN)
     if state is _SUCCEEDED:
         if node.pauses_after:
@@ -243,7 +244,7 @@ def _follow_decision(graph: LiveGraph, node: Node, event: AttemptEnded | Reviewe
             graph.warnings.append(f"{node.id} was surprising ({event.outcome.surprise}), and nobody was asked")
         graph.settled(node)
     elif state in SETTLED:
-        # A step that was told to stop because it left the plan takes nothing along, unless its effect is in doubt.
+        # A step that left the plan while it ran is tolerated, unless its effect is in doubt.
         graph.all_well, graph.all_known = False, graph.all_known and state is not State.UNKNOWN
         node.is_tolerated = recovery is Recovery.SKIP or (node.is_gone and state is not State.UNKNOWN)
         graph.settled(node)
@@ -276,7 +277,7 @@ def step_settled(graph: LiveGraph, event: StepSettled, node: Node | None = None)
     node.ended = event
     graph.all_well = graph.all_well and event.state is _SUCCEEDED
     graph.all_known = graph.all_known and event.state is not State.UNKNOWN
-    if event.asks_planner:
+    if event.asks_planner:  # rule 4
         graph.kept.setdefault(node.id, set()).add(REPLAN)
     if node.state is _SUCCEEDED and node.pauses_after:
         graph.kept.setdefault(node.id, set()).add(PAUSE)
@@ -461,7 +462,7 @@ def _is_yes(answer: Answer | None) -> bool:
 
 
 def _keep_answer(node: Node, question: Question, answer: Answer) -> None:
-    """Keep with the step what the answer changes about its next attempt."""
+    """Keep what the answer of a person changes about the next attempt of *node*."""
     extra = node.make_extra()
     match question.kind, answer.choice:
         case Asked.APPROVAL, "approve":
@@ -512,7 +513,7 @@ CHANGES: Final[Mapping[type[Event], Callable[..., None]]] = {
     QuestionAnswered: question_answered,
     StepResumed: step_resumed,
 }
-"""What each kind of event changes. `Progress` and `Gap` change nothing: they are shown, and never applied."""
+"""The change of each kind of event. `Progress` and `Gap` are missing: they are shown, and never applied."""
 
 
 def apply(graph: LiveGraph, event: Event, node: Node | None = None) -> None:
@@ -521,5 +522,5 @@ def apply(graph: LiveGraph, event: Event, node: Node | None = None) -> None:
         CHANGES[type(event)](graph, event)
     else:
         CHANGES[type(event)](graph, event, node)
-    if graph.releasing is not None:
+    if graph.releasing is not None:  # rule 9
         release_outputs(graph, graph.releasing)

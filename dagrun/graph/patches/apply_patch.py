@@ -227,7 +227,7 @@ def _define(graph: LiveGraph, patch: CheckedPatch) -> list[Node]:
             new.append(node)
         else:
             node.plan = checked
-            if node.extra is not None:  # what a person has agreed to was another call
+            if node.extra is not None:  # a person has agreed to another call than this one
                 node.extra.approved, node.extra.is_passed = "", False
         if graph.caps_of is not None and node.parent is None:
             node.caps = graph.caps_of(checked)
