@@ -137,6 +137,18 @@ class Questions:
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 
+def reasons_before_call(node: Node) -> tuple[Ask, ...]:
+    """Return every reason for which a person may have to agree before the next call of *node* is made.
+
+    This is the gate of each call, by whichever way its step has come into the graph.
+    """
+    asks = node.plan.fallback_asks if node.on_fallback else node.plan.asks
+    noted = node.parent.extra if node.is_defined_by_parent and node.parent is not None else node.extra
+    if noted is None or not noted.guards or node.tool.effect.is_free:
+        return asks
+    return (*asks, Ask(noted.guards))
+
+
 def reasons_to_ask(asks: Iterable[Ask], arguments: bytes) -> list[Ask]:
     """Those of the reasons that hold for a call with these arguments.
 

@@ -44,6 +44,10 @@ class Account:
         self.spent = 0
         self.reserved = 0
 
+    def __str__(self) -> str:
+        reserved = f" and {self.shown(self.reserved):g} reserved" if self.reserved else ""
+        return f"{self.shown(self.spent):g}{reserved} of {self.shown(self.limit):g} {self.name}"
+
     @property
     def left(self) -> int:
         """What nobody has used or reserved."""

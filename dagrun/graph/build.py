@@ -6,12 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
-from dagrun.graph import changes  # noqa: F401
 from dagrun.graph.caps import Cap
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.longest_paths import Expected, priorities
-from dagrun.graph.released_outputs import ReleasingGraph
 from dagrun.model.policy import Policy
 from dagrun.model.value import Stored
 
@@ -56,12 +54,14 @@ def make_frontier(
     by_pool = {name: Cap(limit) for name, limit in policy.max_running_by_pool.items()}
 
     def caps_of(step: CheckedStep) -> tuple[Cap, ...]:
+        # No step leaves the limits of what it may call: its tool, the fallback, and what either calls by itself.
+        tools = [tool for main in (step.tool, step.fallback) if main is not None for tool in (main, *main.inner_tools)]
         found = (
             own if shared is not None else None,  # with a shared cap in its place, the own one is one among others
-            by_tool.get(step.tool.name),
-            by_pool.get(step.pool) if step.pool is not None else None,
+            *(by_tool.get(tool.name) for tool in tools),
+            *(by_pool.get(pool) for pool in (step.pool, *(tool.pool for tool in tools)) if pool is not None),
         )
-        return tuple(cap for cap in found if cap is not None)
+        return tuple(dict.fromkeys(cap for cap in found if cap is not None))
 
     first = priorities(plan, expected or Expected(plan))
     return Frontier(shared or own, first), caps_of
@@ -90,9 +90,4 @@ def build(plan: CheckedPlan, inputs: Stored, shared: Cap | None, expected: Expec
         expected: How long steps are expected to take.
     """
     frontier, caps_of = make_frontier(plan, shared, expected)
-    return Built(frontier, kind_of(plan)(plan, inputs, frontier, caps_of, expected))
-
-
-def kind_of(plan: CheckedPlan) -> type[LiveGraph]:
-    """The live graph for *plan*: what only few plans need costs the others nothing."""
-    return ReleasingGraph if plan.policy.release_outputs else LiveGraph
+    return Built(frontier, LiveGraph(plan, inputs, frontier, caps_of, expected))

@@ -1,19 +1,75 @@
-"""What it does to the live graph that a run is suspended, goes on, is opened again, or ends."""
+"""Every change of the state of a run: which event changes what, and which events may follow each other.
+
+A run changes by events alone, and `apply` is the one place where an event becomes a change. `EventLog` calls it when
+something happens, `fold` when a record is read back: both come to the same state.
+
+**The run.** The events about it, in the order in which they may come::
+
+    RunStarted ... [CeilingNear] ... [RunStopping] ... RunEnded
+                                 ... RunSuspended, RunResumed [RunReopened] ...
+
+1. `RunStarted` is the first event, and `RunEnded` the last. After `RunEnded` or `RunSuspended` only `RunResumed` or
+   `RunReopened` may follow. The latter opens steps whose effect is in doubt, or whose output is not on record.
+2. After `RunStopping` nothing starts; what runs ends, and what does not run is settled as cancelled.
+
+**A step.** Its states, and the events that lead from one to the next::
+
+    waiting -- the last step that it needs has succeeded --> ready
+    waiting -- a step that it needs has failed, or is kept back --> blocked
+    ready   -- AttemptStarted --> running
+    ready   -- StepExpanded, of a for_each --> running; its elements are ready
+    running -- AttemptEnded, then Reviewed if there are critics --> settled, or ready (tried again), or held
+    ready   -- QuestionAsked --> held -- QuestionAnswered --> ready
+    running -- QuestionAsked by its tool --> held -- StepResumed --> running
+    waiting, ready, held, blocked -- StepSettled --> settled
+    running -- StepSettled, of a for_each whose elements have settled --> settled
+    waiting, ready, held, blocked -- Spliced --> waiting, ready or blocked (rewired), or superseded (dropped)
+    ready, never called -- GoalChanged, or DraftEnded without a plan --> blocked -- ReplanEnded --> ready
+    settled -- RunReopened --> waiting, ready, running, held or blocked
+
+3. A step settles once, unless it is opened again. `LiveGraph.settled` counts it, releases the steps that waited only
+   for it, and blocks the steps that cannot run without it.
+4. The dependents of a settled step may be blocked a while longer (`LiveGraph.kept`): until the planner has been asked
+   about it (`ReplanEnded`), or a person has let the run continue after it (`QuestionAnswered`).
+5. While the graph is frozen (after `GoalChanged`, or a first plan that was refused), no step starts that was never
+   called. While the first plan is being written (`DraftStarted` to `DraftEnded`), only steps start whose call does no
+   harm if the plan turns out otherwise.
+6. A step that has succeeded never changes. `Spliced` changes and drops steps that have not started. A dropped step that
+   runs is only marked, and settles when its call has ended.
+7. Each `AttemptStarted` of a step has its `AttemptEnded` before the next one; after a crash it comes once the run is
+   resumed. `Hedged` and `HedgeEnded` come between the two: a second call is made beside a slow one.
+
+**The planner.** `ReplanRequested` names a reason to ask it. Then follow `ReplanStarted`; for each call `PlannerAsked`
+and `PlannerCalled`; for each patch `Spliced` or `PatchRefused`; and `ReplanEnded`. The first plan is written between
+`DraftStarted` and `DraftEnded`, and each of its steps is a `Spliced`.
+
+8. One request is open at a time. Reasons that arise meanwhile belong to the next one.
+
+**Models.** Each call of a model that no tool makes (by a planner or a critic) has a `ModelReserved` and a
+`ModelCharged`.
+
+9. After each change outputs are released that no step needs any more, if the policy says so (`released_outputs.py`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Final
+
 from dagrun.graph.caps import Cap
-from dagrun.graph.live_graph import LiveGraph, freeze, thaw
+from dagrun.graph.live_graph import PAUSE, REPLAN, LiveGraph, freeze, thaw
 from dagrun.graph.node import Node
 from dagrun.graph.patches.apply_patch import change_goal, splice
 from dagrun.graph.plan_history import PastReplan
-from dagrun.model import event as events
+from dagrun.graph.released_outputs import keep_for_reopened, release_outputs
 from dagrun.model.event import (
     AttemptEnded,
     AttemptStarted,
     CeilingNear,
     DraftEnded,
     DraftStarted,
+    Event,
+    GoalChanged,
     Hedged,
     HedgeEnded,
     ModelCharged,
@@ -26,19 +82,41 @@ from dagrun.model.event import (
     ReplanEnded,
     ReplanRequested,
     ReplanStarted,
+    Reviewed,
     RunEnded,
     RunReopened,
     RunResumed,
     RunStarted,
     RunStopping,
     RunSuspended,
+    Spliced,
     StepExpanded,
     StepResumed,
     StepSettled,
 )
-from dagrun.model.outcome import Hedge, Recovery, State, Status, TriggerKind
+from dagrun.model.outcome import SETTLED, Attempt, Hedge, Recovery, State, Status, TriggerKind
 from dagrun.model.question import Answer, Asked, Question
 from dagrun.model.value import encode
+
+GOAL = ""  # stands for the goal among the ids of steps
+
+_RUNNING: Final = State.RUNNING
+_SUCCEEDED: Final = State.SUCCEEDED
+_PROCEED: Final = Recovery.PROCEED
+
+
+# The run --------------------------------------------------------------------------------------------------------------
+
+
+def run_started(graph: LiveGraph, event: RunStarted) -> None:
+    """Put the steps that wait for nothing on the frontier."""
+    graph.roots = event.opening.roots if event.opening is not None else {}
+    for id_ in graph.roots:
+        if id_ in graph.nodes:  # the elements of a for_each come later
+            graph.inherit_root(graph.nodes[id_])
+    for node in graph.nodes.values():
+        if node.state is State.READY:
+            graph.frontier.push(node)
 
 
 def run_ended(graph: LiveGraph, event: RunEnded) -> None:
@@ -79,6 +157,8 @@ def _has_failed(node: Node) -> bool:
 def run_reopened(graph: LiveGraph, event: RunReopened) -> None:
     """Steps that had settled are open again, and everything that waits for them waits once more."""
     nodes = [graph.nodes[id_] for id_ in event.steps]
+    if graph.releasing is not None:
+        keep_for_reopened(graph.releasing, nodes)
     graph.status, graph.reason = None, ""
     graph.stopping = None  # what ended the run early would end it again, before anything could be settled
     for node in nodes:
@@ -113,22 +193,137 @@ def _open(graph: LiveGraph, node: Node) -> None:
         graph.reassess(node)
 
 
-def planner_asked(graph: LiveGraph, event: PlannerAsked) -> None:
-    """The planner is called once more."""
-    graph.planner_calls = event.number
+# Attempts -------------------------------------------------------------------------------------------------------------
 
 
-def model_reserved(graph: LiveGraph, event: ModelReserved) -> None:
-    """A model that no tool calls is about to be called."""
-    graph.model_calls[event.number] = (event, None)
+def attempt_started(graph: LiveGraph, event: AttemptStarted, node: Node | None = None) -> None:
+    """A tool is called: the step is running."""
+    node = graph.nodes[event.step] if node is None else node
+    node.state = _RUNNING
+    node.earlier = () if node.latest is None else node.attempts
+    node.latest = Attempt(event.attempt, event.tool, event.at)
 
 
-def model_charged(graph: LiveGraph, event: ModelCharged) -> None:
-    """Its call has ended."""
-    graph.model_calls[event.number] = (graph.model_calls[event.number][0], event)
+def attempt_ended(graph: LiveGraph, event: AttemptEnded, node: Node | None = None) -> None:
+    """A call has ended, and recovery has decided what follows."""
+    node = graph.nodes[event.step] if node is None else node
+    attempt = node.latest
+    assert attempt is not None
+    attempt.ended, attempt.outcome, attempt.decision = event.at, event.outcome, event.decision
+    if event.state is _SUCCEEDED and event.decision.recovery is _PROCEED and not node.plan.pauses_after:
+        node.state, node.value = _SUCCEEDED, event.outcome.value
+        graph.settled(node)
+    else:
+        _follow_decision(graph, node, event)
 
 
-GOAL = ""  # stands for the goal among the ids of steps
+def reviewed(graph: LiveGraph, event: Reviewed) -> None:
+    """Critics have looked at the output of a call, and recovery has decided what follows."""
+    node = graph.nodes[event.step]
+    node.make_extra().verdicts = event.verdicts
+    for verdict in event.verdicts:
+        graph.models.add(verdict.tokens, verdict.cost)
+    attempt = node.attempts[-1]
+    attempt.outcome, attempt.decision = event.outcome, event.decision
+    _follow_decision(graph, node, event)
+
+
+def _follow_decision(graph: LiveGraph, node: Node, event: AttemptEnded | Reviewed) -> None:
+    """Put *node* into the state that recovery has decided on."""
+    recovery, state = event.decision.recovery, event.state
+    node.state = state
+    if recovery is Recovery.REPLAN:
+        graph.kept.setdefault(node.id, set()).add(REPLAN)
+    if state is _SUCCEEDED:
+        if node.pauses_after:
+            graph.kept.setdefault(node.id, set()).add(PAUSE)
+        is_default = recovery is Recovery.DEFAULT
+        node.value = encode(node.plan.step.default) if is_default else event.outcome.value
+        if event.outcome.surprise and recovery is _PROCEED:
+            graph.warnings.append(f"{node.id} was surprising ({event.outcome.surprise}), and nobody was asked")
+        graph.settled(node)
+    elif state in SETTLED:
+        # A step that was told to stop because it left the plan takes nothing along, unless its effect is in doubt.
+        graph.all_well, graph.all_known = False, graph.all_known and state is not State.UNKNOWN
+        node.is_tolerated = recovery is Recovery.SKIP or (node.is_gone and state is not State.UNKNOWN)
+        graph.settled(node)
+    else:
+        node.on_fallback = recovery is Recovery.FALL_BACK or node.on_fallback
+
+
+def hedged(graph: LiveGraph, event: Hedged) -> None:
+    """A second call is made beside the slow one."""
+    graph.nodes[event.step].attempts[-1].hedge = Hedge(event.at)
+
+
+def hedge_ended(graph: LiveGraph, event: HedgeEnded) -> None:
+    """The second call has ended."""
+    hedge = graph.nodes[event.step].attempts[-1].hedge
+    assert hedge is not None
+    hedge.ended, hedge.has_won, hedge.fault = event.at, event.has_won, event.fault
+    hedge.tokens, hedge.cost = event.tokens, event.cost
+
+
+# Ends and elements ----------------------------------------------------------------------------------------------------
+
+
+def step_settled(graph: LiveGraph, event: StepSettled, node: Node | None = None) -> None:
+    """A step has ended otherwise than by a call: it was skipped or cancelled, or its elements have ended."""
+    node = graph.nodes[event.step] if node is None else node
+    node.state = event.state
+    node.value = event.value
+    node.is_tolerated = event.is_tolerated
+    node.ended = event
+    graph.all_well = graph.all_well and event.state is _SUCCEEDED
+    graph.all_known = graph.all_known and event.state is not State.UNKNOWN
+    if event.asks_planner:
+        graph.kept.setdefault(node.id, set()).add(REPLAN)
+    if node.state is _SUCCEEDED and node.pauses_after:
+        graph.kept.setdefault(node.id, set()).add(PAUSE)
+    graph.settled(node)
+
+
+def step_expanded(graph: LiveGraph, event: StepExpanded) -> None:
+    """Make a step of each element, and let it start."""
+    parent = graph.nodes[event.step]
+    parent.state = State.RUNNING
+    parent.children = children = []
+    parent.expanded = event.at
+    parent.missing = len(event.items)
+    limit = parent.plan.step.max_parallel
+    caps = parent.caps if limit is None else (*parent.caps, Cap(limit))
+    for index, item in enumerate(event.items):
+        child = Node(f"{parent.id}[{index}]", parent.plan, parent.order)
+        child.parent, child.index, child.item, child.caps = parent, index, item, caps
+        children.append(child)
+        graph.nodes[child.id] = child
+        if child.id in graph.roots:
+            graph.inherit_root(child)
+        graph.frontier.push(child)
+    graph.unsettled += len(children)
+
+
+# The planner and models -----------------------------------------------------------------------------------------------
+
+
+def draft_started(graph: LiveGraph, event: DraftStarted) -> None:
+    """A planner writes the plan."""
+    graph.goal = event.goal
+    graph.is_drafting = True
+    graph.is_frozen = event.is_held
+
+
+def draft_ended(graph: LiveGraph, event: DraftEnded) -> None:
+    """The plan is ended: all of it may run, or what has not started waits for a better one."""
+    graph.is_drafting = False
+    graph.draft_end = (event.result, event.reason)
+    graph.problems = event.problems
+    if event.result == "applied":
+        graph.wants_more, graph.has_plan = event.more, True
+        if not graph.triggers.get(""):  # else the goal is another one now
+            thaw(graph)
+    else:
+        freeze(graph)
 
 
 def replan_requested(graph: LiveGraph, event: ReplanRequested) -> None:
@@ -161,7 +356,7 @@ def replan_ended(graph: LiveGraph, event: ReplanEnded) -> None:
                 graph.problems, graph.has_plan = (), True
             thaw(graph)
         else:
-            graph.let_go(graph.nodes[step], "replan")
+            graph.unblock_dependents(graph.nodes[step], REPLAN)
 
 
 def _is_unrepaired(graph: LiveGraph, step: str, result: str) -> bool:
@@ -176,9 +371,27 @@ def patch_refused(graph: LiveGraph, event: PatchRefused) -> None:
         graph.problems = event.problems
 
 
+def planner_asked(graph: LiveGraph, event: PlannerAsked) -> None:
+    """The planner is called once more."""
+    graph.planner_calls = event.number
+
+
 def planner_called(graph: LiveGraph, event: PlannerCalled) -> None:
     """The planner was called once more, and its models have used something."""
     graph.models.add(event.tokens, event.cost)
+
+
+def model_reserved(graph: LiveGraph, event: ModelReserved) -> None:
+    """A model that no tool calls is about to be called."""
+    graph.model_calls[event.number] = (event, None)
+
+
+def model_charged(graph: LiveGraph, event: ModelCharged) -> None:
+    """Its call has ended."""
+    graph.model_calls[event.number] = (graph.model_calls[event.number][0], event)
+
+
+# People ---------------------------------------------------------------------------------------------------------------
 
 
 def question_asked(graph: LiveGraph, event: QuestionAsked) -> None:
@@ -213,7 +426,7 @@ def question_answered(graph: LiveGraph, event: QuestionAnswered) -> None:
     if question.kind is Asked.PERMISSION and event.state is State.READY and not _is_yes(event.answer):
         node.on_fallback = True
     if question.kind is Asked.PAUSE and node.state.is_settled:
-        graph.let_go(node, "pause")
+        graph.unblock_dependents(node, PAUSE)
     elif event.state is State.READY:
         graph.release(node)
     elif event.state is not None:
@@ -266,87 +479,47 @@ def _note(node: Node, question: Question, answer: Answer) -> None:
             extra.forgiven = extra.cleared = len(node.attempts)
 
 
-def step_expanded(graph: LiveGraph, event: StepExpanded) -> None:
-    """Make a step of each element, and let it start."""
-    parent = graph.nodes[event.step]
-    parent.state = State.RUNNING
-    parent.children = children = []
-    parent.expanded = event.at
-    parent.missing = len(event.items)
-    limit = parent.plan.step.max_parallel
-    caps = parent.caps if limit is None else (*parent.caps, Cap(limit))
-    for index, item in enumerate(event.items):
-        child = Node(f"{parent.id}[{index}]", parent.plan, parent.order)
-        child.parent, child.index, child.item, child.caps = parent, index, item, caps
-        children.append(child)
-        graph.nodes[child.id] = child
-        if child.id in graph.roots:
-            graph.inherit_root(child)
-        graph.frontier.push(child)
-    graph.unsettled += len(children)
+# The table ------------------------------------------------------------------------------------------------------------
 
-
-def draft_started(graph: LiveGraph, event: DraftStarted) -> None:
-    """A planner writes the plan."""
-    graph.goal = event.goal
-    graph.is_drafting = True
-    graph.is_frozen = event.is_held
-
-
-def draft_ended(graph: LiveGraph, event: DraftEnded) -> None:
-    """The plan is ended: all of it may run, or what has not started waits for a better one."""
-    graph.is_drafting = False
-    graph.draft_end = (event.result, event.reason)
-    graph.problems = event.problems
-    if event.result == "applied":
-        graph.wants_more, graph.has_plan = event.more, True
-        if not graph.triggers.get(""):  # else the goal is another one now
-            thaw(graph)
-    else:
-        freeze(graph)
-
-
-def hedged(graph: LiveGraph, event: Hedged) -> None:
-    """A second call is made."""
-    graph.nodes[event.step].attempts[-1].hedge = Hedge(event.at)
-
-
-def hedge_ended(graph: LiveGraph, event: HedgeEnded) -> None:
-    """It has ended."""
-    hedge = graph.nodes[event.step].attempts[-1].hedge
-    assert hedge is not None
-    hedge.ended, hedge.has_won, hedge.fault = event.at, event.has_won, event.fault
-    hedge.tokens, hedge.cost = event.tokens, event.cost
-
-
-LiveGraph.changes = {
-    RunStarted: LiveGraph._run_started,
-    AttemptStarted: LiveGraph._attempt_started,
-    AttemptEnded: LiveGraph._attempt_ended,
-    StepSettled: LiveGraph._step_settled,
-    events.StepExpanded: step_expanded,
+CHANGES: Final[Mapping[type[Event], Callable[..., None]]] = {
+    RunStarted: run_started,
+    RunStopping: run_stopping,
+    RunSuspended: run_suspended,
+    RunResumed: run_resumed,
+    RunReopened: run_reopened,
     RunEnded: run_ended,
-    events.Reviewed: LiveGraph._reviewed,
-    events.Spliced: splice,
-    events.GoalChanged: change_goal,
-    events.ReplanRequested: replan_requested,
-    events.ReplanStarted: replan_started,
-    events.ReplanEnded: replan_ended,
-    events.QuestionAsked: question_asked,
-    events.QuestionAnswered: question_answered,
-    events.StepResumed: step_resumed,
-    events.PatchRefused: patch_refused,
-    events.DraftStarted: draft_started,
-    events.DraftEnded: draft_ended,
-    PlannerCalled: planner_called,
-    events.CeilingNear: ceiling_near,
-    events.RunSuspended: run_suspended,
-    events.RunResumed: run_resumed,
-    events.RunReopened: run_reopened,
-    events.RunStopping: run_stopping,
-    PlannerAsked: planner_asked,
-    ModelReserved: model_reserved,
-    ModelCharged: model_charged,
+    CeilingNear: ceiling_near,
+    AttemptStarted: attempt_started,
+    AttemptEnded: attempt_ended,
+    Reviewed: reviewed,
     Hedged: hedged,
     HedgeEnded: hedge_ended,
+    StepSettled: step_settled,
+    StepExpanded: step_expanded,
+    Spliced: splice,
+    GoalChanged: change_goal,
+    DraftStarted: draft_started,
+    DraftEnded: draft_ended,
+    ReplanRequested: replan_requested,
+    ReplanStarted: replan_started,
+    ReplanEnded: replan_ended,
+    PatchRefused: patch_refused,
+    PlannerAsked: planner_asked,
+    PlannerCalled: planner_called,
+    ModelReserved: model_reserved,
+    ModelCharged: model_charged,
+    QuestionAsked: question_asked,
+    QuestionAnswered: question_answered,
+    StepResumed: step_resumed,
 }
+"""What each kind of event changes. `Progress` and `Gap` change nothing: they are shown, and never applied."""
+
+
+def apply(graph: LiveGraph, event: Event, node: Node | None = None) -> None:
+    """Change *graph* as *event* says; *node* is its step, if at hand. Never fails on an event of a run."""
+    if node is None:
+        CHANGES[type(event)](graph, event)
+    else:
+        CHANGES[type(event)](graph, event, node)
+    if graph.releasing is not None:
+        release_outputs(graph, graph.releasing)

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from dagrun.errors import JournalDamaged
+from dagrun.graph.changes import apply
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
@@ -55,7 +56,7 @@ def _fold(graph: LiveGraph, splicer: Splicer, recorded: Iterable[Event], run_id:
         if graph.status is not None and type(event).__name__ not in _AFTER_END:
             raise JournalDamaged(run_id, event.seq, f"the run had ended, and {type(event).__name__} comes after that")
         try:
-            graph.apply(_with_patch(event, splicer) if isinstance(event, Spliced) else event)
+            apply(graph, _with_patch(event, splicer) if isinstance(event, Spliced) else event)
         except JournalDamaged:
             raise
         except Exception as error:
@@ -134,6 +135,7 @@ def _node_state(node: Node, seen: Callable[[Stored], Stored]) -> dict[str, Any]:
             "generation": extra.generation,
             "approved": extra.approved,
             "is_passed": extra.is_passed,
+            "guards": extra.guards,
             "given": {name: readable(value) for name, value in extra.given.items()},
             "verdicts": [verdict.as_dict() for verdict in extra.verdicts],
             "counts": [extra.forgiven, extra.cleared, extra.asked],

@@ -47,6 +47,13 @@ class Frontier:
         self._heap: list[Entry] = []
         self.elsewhere: list[list[Node]] = []
 
+    def __repr__(self) -> str:
+        nodes = [*self._queue, *(entry[-1] for entry in self._heap)]
+        facts = [f"{sum(1 for node in nodes if node.state is _READY)} ready"]
+        if self._total is not None:
+            facts.append(f"{self._total.used} of {self._total.limit} slots taken")
+        return f"<{type(self).__name__}: {', '.join(facts)}>"
+
     @property
     def is_empty(self) -> bool:
         """Whether no step lies here that could still be taken, now or when there is room for it."""

@@ -90,6 +90,9 @@ class Ledger:
         limit = policy.max_planner_calls
         self._planner = None if limit is None else Account("planner calls", Kind.CALLS, limit)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {', '.join(map(str, self._all()))}>"
+
     @property
     def binds_attempts(self) -> bool:
         """Whether there is any ceiling on calls, tokens or cost; if not, nobody needs to reserve."""

@@ -1,13 +1,16 @@
-"""The live graph: the one place where the state of a run changes, and only by an event.
+"""The state of a run: its steps, and the rules by which they are released and blocked.
 
-`LiveGraph.apply` is how a running run changes, and how a record of it is folded into the same state again.
+Nothing here changes by itself: `changes.apply` turns each event into a change of this state, both while a run goes on
+and while its record is folded. `changes.py` says which event changes what.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
 from dagrun.errors import Problem
@@ -17,33 +20,41 @@ from dagrun.graph.longest_paths import Expected
 from dagrun.graph.node import Node, nodes_of
 from dagrun.graph.order_labels import first_labels
 from dagrun.graph.plan_history import PastReplan, Revision
-from dagrun.model import event as events
-from dagrun.model.event import (
-    AttemptEnded,
-    AttemptStarted,
-    Event,
-    ModelCharged,
-    ModelReserved,
-    RunStarted,
-    StepSettled,
-)
-from dagrun.model.outcome import SETTLED, Attempt, Recovery, State, Status
+from dagrun.model.event import CeilingNear, ModelCharged, ModelReserved
+from dagrun.model.outcome import State, Status
 from dagrun.model.planner import Trigger
 from dagrun.model.question import Question
 from dagrun.model.reference import Reference, Template
 from dagrun.model.usage import ModelUse
-from dagrun.model.value import Stored, Unavailable, decode, dig, encode, select
+from dagrun.model.value import Stored, Unavailable, decode, dig, select
 
 _WAITING: Final = State.WAITING
 _READY: Final = State.READY
-_RUNNING: Final = State.RUNNING
 _SUCCEEDED: Final = State.SUCCEEDED
 _BLOCKED: Final = State.BLOCKED
-_PROCEED: Final = Recovery.PROCEED
 
-# Why what depends on a step waits, although the step has settled.
+# Why the dependents of a step wait, although the step has settled.
 REPLAN: Final = "replan"
 PAUSE: Final = "pause"
+
+
+@dataclass(slots=True, eq=False)
+class ReleasedOutputs:
+    """Outputs that no step needs any more, where the policy releases them; `released_outputs.py` has the rules.
+
+    Attributes:
+        drops: Whether released values are dropped; else it is only marked which they are.
+        marked: The ids of the steps whose values are marked.
+        changed: The steps that have settled, or lost a reader, and were not looked at since.
+        first_readers: By step id, the place among its successors of the first that may still read it.
+        named: The output of the plan, and the ids of the steps that it names; a cache.
+    """
+
+    drops: bool = True
+    marked: set[str] = field(default_factory=set)
+    changed: list[Node] = field(default_factory=list)
+    first_readers: dict[str, int] = field(default_factory=dict)
+    named: tuple[Template | None, frozenset[str]] = (None, frozenset())
 
 
 class LiveGraph:
@@ -57,6 +68,7 @@ class LiveGraph:
         expected: How long steps are expected to take; `None` for what the plan alone says.
 
     Attributes:
+        nodes: Every step that ever was in the plan, by id, elements of for_each included.
         unsettled: How many steps have not settled.
         goal: What the run is for.
         output: What it answers, ready to be filled; `None` for the outputs of the sinks.
@@ -85,9 +97,8 @@ class LiveGraph:
         all_well: Whether every step that has settled has succeeded, so that nobody need look for others.
         all_known: Whether it is known of each that has settled how it did.
         shown_output: What people were asked about last as the answer of the run, stored; empty if they were not.
+        releasing: The outputs that no step needs any more; `None` if the policy releases none.
     """
-
-    changes: ClassVar[Mapping[type[Event], Callable[..., None]]]  # what each kind of event changes
 
     # Where a run begins; each of these is only ever replaced.
     status: Status | None = None
@@ -101,7 +112,7 @@ class LiveGraph:
     draft_end = ("", "")
     planner_calls = 0
     stopping: tuple[Status, str] | None = None
-    saving: events.CeilingNear | None = None
+    saving: CeilingNear | None = None
     shown_output: Stored = b""
     all_well = all_known = True
 
@@ -130,29 +141,23 @@ class LiveGraph:
         self.warnings: list[str] = []
         self.has_plan = bool(plan.steps)
         self.model_calls: dict[int, tuple[ModelReserved, ModelCharged | None]] = {}
+        self.releasing = ReleasedOutputs() if plan.policy.release_outputs else None
         self.roots: Mapping[str, tuple[str, int]] = {}
-        self._nodes = nodes = dict(zip(plan.steps, nodes_of(plan), strict=True))
+        self.nodes: dict[str, Node] = dict(zip(plan.steps, nodes_of(plan), strict=True))
         if caps_of is not None:
-            for node in nodes.values():
+            for node in self.nodes.values():
                 node.caps = caps_of(node.plan)
 
-    @property
-    def nodes(self) -> dict[str, Node]:
-        """Every step that ever was in the plan, by id, elements of for_each included."""
-        return self._nodes
-
-    def begin(self) -> None:
-        """Put what waits for nothing on the frontier."""
-        for node in self.nodes.values():
-            if node.state is _READY:
-                self.frontier.push(node)
-
-    def apply(self, event: Event, node: Node | None = None) -> None:
-        """Change the state as *event* says; *node* is its step, if at hand. Never fails on an event of a run."""
-        if node is None:
-            self.changes[type(event)](self, event)
-        else:
-            self.changes[type(event)](self, event, node)
+    def __repr__(self) -> str:
+        counts = Counter(str(node.state) for node in self.nodes.values())
+        flags = {"drafting": self.is_drafting, "frozen": self.is_frozen, "stopping": self.stopping is not None}
+        facts = [
+            *([str(self.status)] if self.status is not None else ()),
+            *(flag for flag, is_set in flags.items() if is_set),
+            f"revision {self.revision}",
+            *(f"{count} {state}" for state, count in counts.items()),
+        ]
+        return f"<{type(self).__name__}: {', '.join(facts)}>"
 
     # Values -----------------------------------------------------------------------------------------------
 
@@ -182,90 +187,19 @@ class LiveGraph:
             return self.inputs
         if step == "item" and node is not None:
             return node.item
-        source = self._nodes[step]
+        source = self.nodes[step]
         if source.state is not _SUCCEEDED:
             raise LookupError(f"step {step} has no output: it is {source.state}")
         if type(source.value) is Unavailable:
             raise LookupError(f"what step {step} gave cannot be had again: {source.value.reason}")
         return source.value
 
-    # Attempts ---------------------------------------------------------------------------------------------
-
-    def _run_started(self, event: RunStarted) -> None:
-        self.roots = event.opening.roots if event.opening is not None else {}
-        for id_ in self.roots:
-            if id_ in self.nodes:  # the elements of a for_each come later
-                self.inherit_root(self.nodes[id_])
-        self.begin()
+    # Release and blocking ---------------------------------------------------------------------------------
 
     def inherit_root(self, node: Node) -> None:
-        """Give *node* what the keys of its calls are made of: a run that this one does again has made them so."""
+        """Set what the keys of the calls of *node* are made of, as the run that this one retries has made them."""
         extra = node.make_extra()
         extra.root, extra.generation = self.roots[node.id]
-
-    def _attempt_started(self, event: AttemptStarted, node: Node | None = None) -> None:
-        node = self._nodes[event.step] if node is None else node
-        node.state = _RUNNING
-        node.earlier = () if node.latest is None else node.attempts
-        node.latest = Attempt(event.attempt, event.tool, event.at)
-
-    def _attempt_ended(self, event: AttemptEnded, node: Node | None = None) -> None:
-        node = self._nodes[event.step] if node is None else node
-        attempt = node.latest
-        assert attempt is not None
-        attempt.ended, attempt.outcome, attempt.decision = event.at, event.outcome, event.decision
-        if event.state is _SUCCEEDED and event.decision.recovery is _PROCEED and not node.plan.pauses_after:
-            node.state, node.value = _SUCCEEDED, event.outcome.value
-            self.settled(node)
-        else:
-            self._decided(node, event)
-
-    def _reviewed(self, event: events.Reviewed) -> None:
-        node = self.nodes[event.step]
-        node.make_extra().verdicts = event.verdicts
-        for verdict in event.verdicts:
-            self.models.add(verdict.tokens, verdict.cost)
-        attempt = node.attempts[-1]
-        attempt.outcome, attempt.decision = event.outcome, event.decision
-        self._decided(node, event)
-
-    def _decided(self, node: Node, event: AttemptEnded | events.Reviewed) -> None:
-        """Put *node* where recovery has decided that it stands."""
-        recovery, state = event.decision.recovery, event.state
-        node.state = state
-        if recovery is Recovery.REPLAN:
-            self.kept.setdefault(node.id, set()).add(REPLAN)
-        if state is _SUCCEEDED:
-            if node.pauses_after:
-                self.kept.setdefault(node.id, set()).add(PAUSE)
-            is_default = recovery is Recovery.DEFAULT
-            node.value = encode(node.plan.step.default) if is_default else event.outcome.value
-            if event.outcome.surprise and recovery is _PROCEED:
-                self.warnings.append(f"{node.id} was surprising ({event.outcome.surprise}), and nobody was asked")
-            self.settled(node)
-        elif state in SETTLED:
-            # What was told to stop because the plan does without it is missed by nobody, a doubt about it excepted.
-            self.all_well, self.all_known = False, self.all_known and state is not State.UNKNOWN
-            node.is_tolerated = recovery is Recovery.SKIP or (node.is_gone and state is not State.UNKNOWN)
-            self.settled(node)
-        else:
-            node.on_fallback = recovery is Recovery.FALL_BACK or node.on_fallback
-
-    # Ends -------------------------------------------------------------------------------------------------
-
-    def _step_settled(self, event: StepSettled, node: Node | None = None) -> None:
-        node = self._nodes[event.step] if node is None else node
-        node.state = event.state
-        node.value = event.value
-        node.is_tolerated = event.is_tolerated
-        node.ended = event
-        self.all_well = self.all_well and event.state is _SUCCEEDED
-        self.all_known = self.all_known and event.state is not State.UNKNOWN
-        if event.asks_planner:
-            self.kept.setdefault(node.id, set()).add(REPLAN)
-        if node.state is _SUCCEEDED and node.pauses_after:
-            self.kept.setdefault(node.id, set()).add(PAUSE)
-        self.settled(node)
 
     def settled(self, node: Node) -> None:
         """Count a step that has ended; release what waited only for it, block what cannot run without it."""
@@ -287,6 +221,8 @@ class LiveGraph:
             elif not missing:
                 after.state = _READY  # as `release` does, of which a call costs too much here
                 push(after)
+        if self.releasing is not None:
+            self.releasing.changed.append(node)
 
     def blocks(self, node: Node, after: Node) -> bool:
         """Whether *after* cannot run, for now or for ever, because of how *node* has settled."""
@@ -325,8 +261,10 @@ class LiveGraph:
         else:
             self.release(node)
 
-    def let_go(self, node: Node, why: str) -> None:
-        """A reason for which the dependents of a settled step had to wait is gone."""
+    def unblock_dependents(self, node: Node, why: str) -> None:
+        """Strike *why* off the reasons for which the dependents of *node* wait; it was the last, reassess them."""
+        if self.releasing is not None:
+            self.releasing.changed.append(node)
         reasons = self.kept.get(node.id)
         if reasons is None:
             return
@@ -335,7 +273,7 @@ class LiveGraph:
             return
         del self.kept[node.id]
         for after in node.successors:
-            # What a failure blocks stays so, until somebody says that it is skipped.
+            # What a failure blocks stays blocked until it is recorded as skipped.
             if after.state is _BLOCKED and not self.blocks(node, after):
                 self.reassess(after)
 

@@ -30,6 +30,8 @@ class RareStepState:
         generation: Part of the same key: moves on when it is known that a call was not applied.
         approved: The hash of the call that a person has agreed to, or empty.
         is_passed: Whether a person has let it through its pause.
+        guards: What people would have looked at before it is called, and a patch of the planner has taken away; empty
+            if there is nothing of that.
         given: Arguments that a person has given, stored, by name.
         verdicts: What critics said of its last attempt.
         asked: Questions about it so far.
@@ -46,6 +48,7 @@ class RareStepState:
     generation: int = 0
     approved: str = ""
     is_passed: bool = False
+    guards: str = ""
     given: dict[str, Stored] = field(default_factory=dict)
     verdicts: tuple[Verdict, ...] = ()
     forgiven: int = 0
@@ -56,7 +59,7 @@ class RareStepState:
 
 
 class Node:
-    """A step of one run, with where it stands. Changed by `LiveGraph.apply` alone.
+    """A step of one run, with where it stands. Changed by `changes.apply` alone.
 
     Attributes:
         id: Of the step; ``id[0]`` for an element of a for_each.

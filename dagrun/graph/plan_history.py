@@ -113,6 +113,11 @@ class PlanHistory:
         return self.revisions[-1].goal if self.revisions else self._first.goal
 
     @property
+    def output(self) -> Any:
+        """What the run answers now, as it is written."""
+        return self.revisions[-1].output if self.revisions else self._first.output
+
+    @property
     def current(self) -> Plan:
         """The plan as it now stands."""
         return self.at(self.revision)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 from dagrun.errors import ContractError
@@ -46,9 +47,10 @@ def agent_tool(
     with an answer; or with a failure, when it says that it cannot, when a ceiling is reached, when it makes the same
     call again right after that has failed, or when two turns in a row are of no use.
 
-    Its tools are its own, and a policy of the run that names them does not reach them: it counts and limits the calls
-    of the agent. A tool that needs approval asks a person each time. Their retries and fallbacks are the model's
-    business; their timeouts hold.
+    Its tools are its own: a policy of the run counts the calls of the agent. A tool that needs approval asks a person
+    each time. Where a rule of the policy wants a person to agree to a call of one of the tools, a person is asked about
+    the whole call of the agent, as nobody knows yet what it will do; and the agent counts in the pools of its tools.
+    Their retries and fallbacks are the model's business; their timeouts hold.
 
     A call is held to *max_tokens* and *max_cost*, also for what its tools use, as far as they declare or report it.
 
@@ -93,7 +95,8 @@ def agent_tool(
     known = ", ".join(sorted(toolbox.allowed))
     carry_out.__doc__ = f"{description or f'Carries a small task out with tools of its own: {known}.'}\n\n{_ARGUMENTS}"
     carry_out.__annotations__["return"] = output
-    return make_tool(carry_out, name=name, effect=effect, max_tokens=max_tokens, max_cost=max_cost, **options)
+    made = make_tool(carry_out, name=name, effect=effect, max_tokens=max_tokens, max_cost=max_cost, **options)
+    return replace(made, inner_tools=tuple(toolbox[tool] for tool in sorted(toolbox.allowed)))
 
 
 def _effect(name: str, toolbox: Toolbox, *, allow_effects: bool) -> Effect:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from dagrun.graph.longest_paths import Expected
 from dagrun.graph.node import Node
 from dagrun.graph.patches.edits import AnyEdit
 from dagrun.graph.plan_history import Revision
+from dagrun.graph.released_outputs import look_again_after_splice
 from dagrun.model.event import GoalChanged, Spliced, StepSettled
 from dagrun.model.outcome import State
 from dagrun.model.patch import Consequence
@@ -34,6 +35,9 @@ class CheckedPatch:
         output: That, ready to be filled.
         written_output: The same as it is written.
         consequence: What the patch does, for people and records.
+        guards: For a patch of the planner: the calls whose guards it takes away, each with a sentence; see `guards`.
+        effects: The calls with an effect that it brings or changes, or before which it changes anything; found only
+            where the policy wants people to agree to such a patch.
     """
 
     edits: tuple[AnyEdit, ...]
@@ -45,6 +49,8 @@ class CheckedPatch:
     output: Template | None
     written_output: Any
     consequence: Consequence
+    guards: Mapping[str, str] = field(default_factory=dict)
+    effects: tuple[str, ...] = ()
 
 
 def set_priorities(graph: LiveGraph, steps: Mapping[str, CheckedStep], others: Iterable[str]) -> None:
@@ -117,6 +123,7 @@ _FEW: Final = 8
 def splice(graph: LiveGraph, event: Spliced) -> None:
     """Apply a patch."""
     patch: CheckedPatch = event.checked
+    look_again_after_splice(graph, patch.steps, patch.leaving, changes_output=patch.changes_output)
     changing = [graph.nodes[id_] for id_ in (*patch.steps, *patch.leaving) if id_ in graph.nodes]
     graph.frontier.withdraw([node for node in changing if node.state is State.READY])  # they may be ready once more
     won = list(_edges_won(graph, patch))
@@ -132,6 +139,8 @@ def splice(graph: LiveGraph, event: Spliced) -> None:
     graph.unsettled += len(new)
     if patch.changes_output:
         graph.output = patch.output
+    for id_, why in event.guards.items():
+        graph.nodes[id_].make_extra().guards = why
     _note(graph, event)
     set_priorities(graph, patch.steps, {*lost, *(need for need, _ in won)})
     for id_ in patch.steps:

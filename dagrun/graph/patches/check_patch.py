@@ -21,8 +21,10 @@ from dagrun.graph.order_labels import Cycle, Labels
 from dagrun.graph.patches import rules
 from dagrun.graph.patches.apply_patch import CheckedPatch
 from dagrun.graph.patches.edits import Edits, Places
+from dagrun.graph.patches.guards import PlanAfter, guards_lost
 from dagrun.graph.patches.overlay import Definitions, KnownIds, is_over, waiting_after
 from dagrun.graph.patches.released_sources import check_answer, check_sources
+from dagrun.graph.plan_history import PlanHistory
 from dagrun.model.outcome import State
 from dagrun.model.patch import Consequence, Patch, rename_in_output, use_instead
 from dagrun.model.plan import Step
@@ -81,6 +83,21 @@ class Splicer:
         checked = trial.run()
         return checked, trial.findings.problems()
 
+    def unchanged(self) -> CheckedPatch:
+        """Return the patch that changes nothing."""
+        output = PlanHistory(self.graph.plan.plan, self.graph.revisions).output
+        return CheckedPatch(
+            edits=(),
+            steps={},
+            substitutes={},
+            leaving=(),
+            labels={},
+            changes_output=False,
+            output=self.graph.output,
+            written_output=output,
+            consequence=Consequence(),
+        )
+
 
 class _Trial:
     """One patch under check.
@@ -119,10 +136,12 @@ class _Trial:
         self._check_left_behind()
         labels = self._place()
         output = self._check_output(scope)
+        after = PlanAfter(self.graph, steps, self.edits.substitutes, frozenset(self.edits.leaving), self.edits.elements)
         check_answer(self.graph, self.edits, steps, self._answer(output), self.findings)
         rules.check_ceilings(self.graph, self.edits.new, self.findings)
         if self.findings.has_errors:
             return None
+        people_agree = self.graph.plan.policy.approve_patches != "never"
         return CheckedPatch(
             edits=tuple(self.edits.carried_out),
             steps=steps,
@@ -133,7 +152,13 @@ class _Trial:
             output=output,
             written_output=self._written_output(),
             consequence=self._consequence(steps),
+            guards=guards_lost(after) if self._may_loosen() else {},
+            effects=tuple(id_ for id_, _ in after.calls()) if self._may_loosen() and people_agree else (),
         )
+
+    def _may_loosen(self) -> bool:
+        """Whether the patch may take away what people look at; the author of the first plan writes all of it."""
+        return self.origin == "planner" and self.graph.has_plan and not self.graph.is_drafting
 
     # Steps ------------------------------------------------------------------------------------------------
 
@@ -259,7 +284,7 @@ class _Trial:
     # The whole --------------------------------------------------------------------------------------------
 
     def _old_output(self) -> Any:
-        return self.graph.revisions[-1].output if self.graph.revisions else self.graph.plan.plan.output
+        return PlanHistory(self.graph.plan.plan, self.graph.revisions).output
 
     def _written_output(self) -> Any:
         if self.patch.changes_output:

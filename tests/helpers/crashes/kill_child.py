@@ -251,7 +251,7 @@ async def _carry_out(folder: Path, job: dict[str, Any]) -> dict[str, Any]:
 def told(run: Run, status: str, output: Any) -> dict[str, Any]:
     """What is written down of the end of a run."""
     states = {id_: str(state) for id_, state in run.states.items()}
-    return {"status": status, "states": states, "output": output, "hash": state_hash(run._machine.graph)}
+    return {"status": status, "states": states, "output": output, "hash": state_hash(run._assembly.parts.graph)}
 
 
 async def _compete(folder: Path, job: dict[str, Any]) -> dict[str, Any]:
