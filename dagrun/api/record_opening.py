@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from dagrun._version import __version__
 from dagrun.api.options import Options
 from dagrun.checks.checked_plan import CheckedPlan
-from dagrun.checks.tool_contracts import contract_of, in_full
-from dagrun.model.run_opening import Opening
+from dagrun.checks.tool_contracts import contract_of, policy_in_full
+from dagrun.model.event import Opening
 from dagrun.model.value import Stored, decode, encode
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def opening_of(
     toolbox, expires = checked.toolbox, options.expires_after
     return Opening(
         plan=checked.plan,
-        policy=in_full(checked.policy),
+        policy=policy_in_full(checked.policy),
         inputs=inputs,
         tools={name: contract_of(toolbox[name]) for name in toolbox if name in toolbox.allowed},
         executors=tuple(sorted(checked.executors)),

@@ -12,14 +12,13 @@ import anyio
 
 from dagrun.api.checking import must_be, toolbox_of
 from dagrun.api.options import ResumeOptions, must_fit
-from dagrun.checks.tool_contracts import checked_from, contract_of, differences
+from dagrun.checks.tool_contracts import check_recorded_plan, contract_of, opening_differences
 from dagrun.errors import CannotResume, JournalDamaged
 from dagrun.model.codec.event_codec import events_of
-from dagrun.model.event import Event, RunEnded, RunResumed, RunStarted
+from dagrun.model.event import Event, Opening, RunEnded, RunResumed, RunStarted
 from dagrun.model.executor import Executor
 from dagrun.model.outcome import Status
 from dagrun.model.policy import Policy
-from dagrun.model.run_opening import Opening
 from dagrun.model.secrets.secret import secrets_from
 from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.run import Run
@@ -103,7 +102,9 @@ async def taken_up(
         assert first.opening is not None
         begun = replace(now, plan=first.opening.plan)
         setup = RunSetup(
-            plan=checked_from(begun, toolbox, now.policy, secrets_from(options.get("secrets")), options.get("redact")),
+            plan=check_recorded_plan(
+                begun, toolbox, now.policy, secrets_from(options.get("secrets")), options.get("redact")
+            ),
             inputs=first.opening.inputs,
             run_id=run_id,
             executors={},
@@ -146,7 +147,7 @@ def _compared(
     limits = options.get("policy") or policy or recorded.policy
     toolbox = toolbox_of(options.get("tools"))
     critics = tuple(critic.name for critic in options.get("critics", ()))
-    found = tuple(differences(recorded, limits, toolbox, critics, tuple(executors)))
+    found = tuple(opening_differences(recorded, limits, toolbox, critics, tuple(executors)))
     if found and not options.get("allow_differences", False):
         raise CannotResume(
             f"run {run_id} cannot go on as it is, because not all is as it was; allow_differences=True lets it", found

@@ -17,17 +17,16 @@ from dagrun.api.replaying import Replayed, replayed
 from dagrun.api.resuming import opening_at_end
 from dagrun.checks.check_plan import check_plan
 from dagrun.checks.checked_plan import CheckedPlan
-from dagrun.checks.tool_contracts import differences
+from dagrun.checks.tool_contracts import opening_differences
 from dagrun.checks.waves import in_waves
 from dagrun.errors import CannotResume, JournalFailed
 from dagrun.graph.node import Node
-from dagrun.model.artifact import Artifact
 from dagrun.model.codec.event_codec import events_of
 from dagrun.model.executor import Executor
 from dagrun.model.outcome import State, Status
 from dagrun.model.policy import Policy
 from dagrun.model.secrets.secret import secrets_from
-from dagrun.model.value import Stored, Unavailable, decode
+from dagrun.model.value import Artifact, Stored, Unavailable, decode
 from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.record.record import Record
 
@@ -159,7 +158,7 @@ def _taken_over(
     recorded = opening_at_end(past.events)
     limits, toolbox = options.get("policy") or policy or recorded.policy, toolbox_of(options.get("tools"))
     critics = tuple(critic.name for critic in options.get("critics", ()))
-    found = tuple(differences(recorded, limits, toolbox, critics, tuple(executors)))
+    found = tuple(opening_differences(recorded, limits, toolbox, critics, tuple(executors)))
     if found and not options.get("allow_differences", False):
         raise CannotResume(
             f"run {run_id} cannot be retried, because not all is as it was; allow_differences=True lets it", found

@@ -88,7 +88,7 @@ class Executor(Protocol):
         """Let go of everything; called once, after the last call has ended, by whoever has made the executor."""
 
 
-def finished(value: object) -> object:
+def plain_result(value: object) -> object:
     """Give *value* back, unless it is a promise that only a loop, or a caller who goes on asking, could make good.
 
     Raises:

@@ -153,7 +153,7 @@ class Consequence:
         return "; ".join(parts) or "changes nothing"
 
 
-def use_instead(step: Step, use: Mapping[str, str]) -> Step:
+def rename_in_step(step: Step, use: Mapping[str, str]) -> Step:
     """Give *step* with other producers: in its arguments, list, conditions and dependencies.
 
     Args:

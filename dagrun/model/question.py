@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dagrun.errors import ContractError
 from dagrun.model.plan import Names
-from dagrun.model.value import Stored, readable
+from dagrun.model.value import Stored, decode_or_reason
 
 
 class Asked(StrEnum):
@@ -76,7 +76,7 @@ class Question:
             "step": self.step,
             "tool": self.tool,
             "effect": self.effect,
-            "arguments": readable(self.arguments),
+            "arguments": decode_or_reason(self.arguments),
             "why": self.why,
             "checklist": list(self.checklist),
             "diff": list(self.diff),

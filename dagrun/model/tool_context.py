@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagrun.errors import ContractError, StepCancelled, ToolError, shorten
-from dagrun.model.artifact import ArtifactStore
 from dagrun.model.question import Answer
+from dagrun.model.value import ArtifactStore
 
 Report = Callable[[str, Mapping[str, Any]], None]
 # A question, the JSON schema of its answer, and what it is about.

@@ -109,7 +109,7 @@ def _flatten(sources: Iterable[Any]) -> Iterator[AnyTool]:
             case Toolbox():
                 yield from source.values()
             case str():
-                yield from _flatten((load(source),))
+                yield from _flatten((import_target(source),))
             case ModuleType():
                 yield from _module_tools(source)
             case list() | tuple() | set() | frozenset():
@@ -130,7 +130,7 @@ def _module_tools(module: ModuleType) -> Iterator[AnyTool]:
     yield from tools
 
 
-def load(target: str) -> Any:
+def import_target(target: str) -> Any:
     """Import ``"module"`` or ``"module:name"``.
 
     Raises:

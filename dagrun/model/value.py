@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import math
+import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, Protocol, TypeAlias
 
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_jsonable_python
 
 from dagrun.errors import ValueRefused, shorten
@@ -65,7 +67,7 @@ def _one_shot() -> Callable[[object], str]:
     make: Any = getattr(json.encoder, "c_make_encoder", None)
     if make is None:  # another interpreter
         return _encoder.encode
-    # No record of what holds what: `measure` has walked the value before, and refuses what holds itself.
+    # No record of what holds what: `check_size` has walked the value before, and refuses what holds itself.
     text_of: Any = json.encoder.encode_basestring
     pieces: Any = make(None, _plain, text_of, None, ":", ",", False, False, False)
     return lambda value: "".join(pieces(value, 0))
@@ -123,7 +125,7 @@ def _checked_text(text: str, limit: int) -> str:
 
 
 def _encode_container(value: object, limit: int) -> Stored:
-    measure(value, limit)
+    check_size(value, limit)
     try:
         data = _utf8(_encode_small(value))
     except RecursionError:
@@ -141,7 +143,7 @@ def _encode_container(value: object, limit: int) -> Stored:
     return data
 
 
-def measure(value: object, limit: int, max_depth: int = MAX_DEPTH) -> None:
+def check_size(value: object, limit: int, max_depth: int = MAX_DEPTH) -> None:
     """Refuse *value* as soon as it surely exceeds *limit* bytes of JSON or *max_depth* levels.
 
     Walks no further than the limit, so an endless or gigantic structure costs a bounded time.
@@ -231,7 +233,7 @@ def _missing(stored: Unavailable) -> str:
     return f"the value is not in the record of the run: {shorten(stored.reason)}"
 
 
-def readable(stored: Stored) -> Any:
+def decode_or_reason(stored: Stored) -> Any:
     """Give a stored value to whoever looks at it; of one that is not there any more, why."""
     return {"unavailable": stored.reason} if type(stored) is Unavailable else decode(stored)
 
@@ -247,7 +249,7 @@ def to_json(stored: Stored) -> bytes:
     return _encoder.encode(stored).encode()
 
 
-def join(items: list[Stored], limit: int = MAX_VALUE_BYTES) -> Stored:
+def join_stored(items: list[Stored], limit: int = MAX_VALUE_BYTES) -> Stored:
     """Put stored values into one stored list, without decoding them.
 
     Raises:
@@ -259,7 +261,7 @@ def join(items: list[Stored], limit: int = MAX_VALUE_BYTES) -> Stored:
     return data
 
 
-def select(stored: Stored, path: Path) -> Stored:
+def select_part(stored: Stored, path: Path) -> Stored:
     """Follow *path*, keys and indices on plain JSON, into a stored value.
 
     Raises:
@@ -267,11 +269,11 @@ def select(stored: Stored, path: Path) -> Stored:
     """
     if not path:
         return stored
-    found = dig(decode(stored), path)
+    found = value_at(decode(stored), path)
     return found if type(found) in _SCALARS else _encoder.encode(found).encode()
 
 
-def dig(value: Any, path: Path) -> Any:
+def value_at(value: Any, path: Path) -> Any:
     """Follow *path* into a decoded value.
 
     Raises:
@@ -311,3 +313,38 @@ def describe(value: object) -> str:
             return f"an object of {len(value)} fields"
         case _:
             return f"a {type(value).__name__}"
+
+
+# Artifacts ------------------------------------------------------------------------------------------------------------
+
+
+class Artifact(BaseModel):
+    """A read-only file in the folder of the run, named by its hash: for data too large or too binary for JSON.
+
+    Attributes:
+        sha256: The hash of its bytes, in hex.
+        media_type: For example ``text/csv``.
+        name: A file name for people; it is never used to find the file.
+        size: In bytes.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    media_type: Annotated[str, Field(max_length=200)] = "application/octet-stream"
+    name: Annotated[str, Field(max_length=200)] = ""
+    size: Annotated[int, Field(ge=0)] = 0
+
+
+class ArtifactStore(Protocol):
+    """Stores the artifacts of a run."""
+
+    def save(self, data: bytes | str | pathlib.Path, *, media_type: str = ..., name: str = ...) -> Artifact:
+        """Store *data* (bytes, text as UTF-8, or the file at a path), and return its artifact."""
+
+    def path(self, artifact: Artifact) -> pathlib.Path:
+        """Return the path of the file of *artifact*.
+
+        Raises:
+            FileNotFoundError: The run has no such artifact.
+        """

@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn, TypeAlias, cast
 from dagrun.errors import RecordRefused, ValueRefused, shorten
 from dagrun.model.value import Stored, describe, encode_plain
 
-Found: TypeAlias = tuple[Any, int]
+ReadResult: TypeAlias = tuple[Any, int]
 """What was read, and where the text goes on."""
 
 # Reading -------------------------------------------------------------------------------------------------------------
@@ -29,7 +29,7 @@ def _refuse_constant(name: str) -> NoReturn:
 _scan_once: Final = make_scanner(cast(Any, json.JSONDecoder(parse_constant=_refuse_constant)))
 
 
-def scan(text: str, at: int) -> Found:
+def scan(text: str, at: int) -> ReadResult:
     """Read any JSON value."""
     try:
         return _scan_once(text, at)
@@ -64,10 +64,10 @@ def rest(text: str, at: int) -> str:
     return repr(shorten(text[at : at + 20])) if at < len(text) else "the end of the text"
 
 
-def reader(is_fit: Callable[[Any], bool], wanted: str) -> Callable[[str, int], Found]:
+def reader(is_fit: Callable[[Any], bool], wanted: str) -> Callable[[str, int], ReadResult]:
     """A reader of values for which *is_fit* holds; *wanted* names them for messages."""
 
-    def read(text: str, at: int) -> Found:
+    def read(text: str, at: int) -> ReadResult:
         value, end = scan(text, at)
         if not is_fit(value):
             raise RecordRefused(f"expected {wanted}, got {describe(value)}")
@@ -76,7 +76,7 @@ def reader(is_fit: Callable[[Any], bool], wanted: str) -> Callable[[str, int], F
     return read
 
 
-def read_stored(text: str, at: int) -> Found:
+def read_stored(text: str, at: int) -> ReadResult:
     """Read a stored value: the text of an object or a list stays as it is."""
     value, end = scan(text, at)
     return (text[at:end].encode() if type(value) in (dict, list) else value), end

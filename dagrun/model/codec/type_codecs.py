@@ -20,7 +20,7 @@ from pydantic_core import PydanticSerializationError
 
 from dagrun.errors import ContractError, RecordRefused, shorten
 from dagrun.model.codec.json_text import (
-    Found,
+    ReadResult,
     expect,
     read_stored,
     reader,
@@ -53,11 +53,11 @@ class TypeCodec:
     """
 
     write: Callable[[Any], bytes]
-    read: Callable[[str, int], Found]
+    read: Callable[[str, int], ReadResult]
 
 
 @cache
-def form_of(hint: Any) -> TypeCodec:
+def codec_of(hint: Any) -> TypeCodec:
     """The form of the values that a type hint stands for."""
     if hint == Stored:
         return _STORED
@@ -67,11 +67,11 @@ def form_of(hint: Any) -> TypeCodec:
     if origin in (types.UnionType, typing.Union):
         return _EDIT if _EDITS.issuperset(inside) else _optional(inside)
     if origin is tuple:
-        return _list_of(form_of(inside[0])) if inside[-1] is Ellipsis else _row_of([form_of(part) for part in inside])
+        return _list_of(codec_of(inside[0])) if inside[-1] is Ellipsis else _row_of([codec_of(part) for part in inside])
     if origin is Literal:
         return _one_of({word: word for word in inside})
     if origin is not None and issubclass(origin, Mapping):
-        return _mapping_of(form_of(inside[1]))
+        return _mapping_of(codec_of(inside[1]))
     if issubclass(hint, StrEnum):
         return _one_of({str(member): member for member in hint})
     if issubclass(hint, BaseModel):
@@ -95,7 +95,7 @@ class Fields:
         self.kind = kind
         self.names = names
         self._left_out = dict.fromkeys(left_out)
-        self._forms = [(name, f'"{name}":', form_of(hints[name])) for name in names]
+        self._forms = [(name, f'"{name}":', codec_of(hints[name])) for name in names]
         self._is_checked = hasattr(kind, "__post_init__")
         assert sum(form is _STORED for _, _, form in self._forms) <= 1, f"{kind}: which of them would be unavailable?"
 
@@ -110,11 +110,11 @@ class Fields:
                 parts.append(key.encode() + form.write(found))
         return b",".join(parts)
 
-    def read_object(self, text: str, at: int) -> Found:
+    def read_object(self, text: str, at: int) -> ReadResult:
         """Read an object, with the braces around it."""
         return self.read(text, expect(text, at, "{"))
 
-    def read(self, text: str, at: int) -> Found:
+    def read(self, text: str, at: int) -> ReadResult:
         """Read the fields of an object, and the brace behind them."""
         start, values = at, dict(self._left_out)
         for number, (name, key, form) in enumerate(self._forms):
@@ -165,16 +165,16 @@ class Fields:
 def _optional(inside: tuple[Any, ...]) -> TypeCodec:
     kinds = [kind for kind in inside if kind is not type(None)]
     assert len(kinds) == 1, inside
-    form = form_of(kinds[0])
+    form = codec_of(kinds[0])
 
-    def read(text: str, at: int) -> Found:
+    def read(text: str, at: int) -> ReadResult:
         return (None, at + 4) if text.startswith("null", at) else form.read(text, at)
 
     return TypeCodec(lambda value: b"null" if value is None else form.write(value), read)
 
 
 def _one_of(words: Mapping[str, Any]) -> TypeCodec:
-    def read(text: str, at: int) -> Found:
+    def read(text: str, at: int) -> ReadResult:
         word, end = _LEAVES[str].read(text, at)
         if word not in words:
             raise RecordRefused(f"{shorten(word, 60)!r} is none of {', '.join(words)}")
@@ -184,7 +184,7 @@ def _one_of(words: Mapping[str, Any]) -> TypeCodec:
 
 
 def _list_of(form: TypeCodec) -> TypeCodec:
-    def read(text: str, at: int) -> Found:
+    def read(text: str, at: int) -> ReadResult:
         at = expect(text, at, "[")
         found: list[Any] = []
         while not text.startswith("]", at):
@@ -199,7 +199,7 @@ def _list_of(form: TypeCodec) -> TypeCodec:
 def _row_of(forms: list[TypeCodec]) -> TypeCodec:
     """A tuple of so many values, each of a type of its own."""
 
-    def read(text: str, at: int) -> Found:
+    def read(text: str, at: int) -> ReadResult:
         found = []
         for number, form in enumerate(forms):
             value, at = form.read(text, expect(text, at, "," if number else "["))
@@ -213,7 +213,7 @@ def _row_of(forms: list[TypeCodec]) -> TypeCodec:
 
 
 def _mapping_of(form: TypeCodec) -> TypeCodec:
-    def read(text: str, at: int) -> Found:
+    def read(text: str, at: int) -> ReadResult:
         at = expect(text, at, "{")
         found: dict[str, Any] = {}
         while not text.startswith("}", at):
@@ -232,7 +232,7 @@ def _mapping_of(form: TypeCodec) -> TypeCodec:
 def _validated(write: Callable[[Any], bytes], adapter: Callable[[], TypeAdapter[Any]]) -> TypeCodec:
     """What pydantic checks."""
 
-    def read(text: str, at: int) -> Found:
+    def read(text: str, at: int) -> ReadResult:
         value, end = scan(text, at)
         piece = text[at:end]
         try:

@@ -13,7 +13,7 @@ _OWN: Final = frozenset(vars(logging.makeLogRecord({})))  # what every record ha
 _FORMATTER: Final = logging.Formatter()
 
 
-class CleanLogger(logging.Logger):
+class RedactingLogger(logging.Logger):
     """Hands records on to another logger, whose level, filters and handlers hold.
 
     Args:
@@ -36,10 +36,10 @@ class CleanLogger(logging.Logger):
 
     def handle(self, record: logging.LogRecord) -> None:
         """Clean *record*, and hand it on."""
-        self._behind.handle(cleaned(record, self._redactor))
+        self._behind.handle(clean_record(record, self._redactor))
 
 
-def cleaned(record: logging.LogRecord, redactor: Redactor) -> logging.LogRecord:
+def clean_record(record: logging.LogRecord, redactor: Redactor) -> logging.LogRecord:
     """Clean *record*: message, traceback and extra fields. An exception that must not be seen is text from then on."""
     try:
         message = record.getMessage()

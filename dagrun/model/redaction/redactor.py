@@ -103,7 +103,7 @@ class Redactor:
         """A stored value for people who decide about it: no secrets; all else as it is, for they must see it."""
         if not self.secrets.are_hidden or not self.secrets.found_in(to_json(value).decode()):
             return value
-        made = store(without(self.secrets, decode(value)))
+        made = store(without_secrets(self.secrets, decode(value)))
         return made if type(value) is not bytes else to_json(made)
 
     def failure(self, failure: Failure) -> Failure:
@@ -119,28 +119,28 @@ class Redactor:
         return replace(problem, facts={name: self.text(fact) for name, fact in problem.facts.items()})
 
 
-NOTHING: Final = Redactor()
+DEFAULT_REDACTOR: Final = Redactor()
 
 # That of the run in which the running code is a tool, a planner or a critic: what it tells a model is cleaned.
-REDACTOR: ContextVar[Redactor] = ContextVar("dagrun redactor", default=NOTHING)
+REDACTOR: ContextVar[Redactor] = ContextVar("dagrun redactor", default=DEFAULT_REDACTOR)
 
 
-def without(secrets: Secrets, value: Any) -> Any:
+def without_secrets(secrets: Secrets, value: Any) -> Any:
     """A JSON value without registered secrets."""
     match value:
         case str():
             return secrets.replaced_in(value)
         case dict():
-            return {secrets.replaced_in(key): without(secrets, part) for key, part in value.items()}
+            return {secrets.replaced_in(key): without_secrets(secrets, part) for key, part in value.items()}
         case list():
-            return [without(secrets, part) for part in value]
+            return [without_secrets(secrets, part) for part in value]
         case int() if not isinstance(value, bool) and secrets.found_in(str(value)):
             return secrets.replaced_in(str(value))
         case _:
             return value
 
 
-def written(event: Event, secrets: Secrets) -> bytes:
+def redacted_record(event: Event, secrets: Secrets) -> bytes:
     """The text of the record of *event*, without registered secrets.
 
     A value of a step that holds one is not in the record at all: `Unavailable` stands in its place.
@@ -152,11 +152,11 @@ def written(event: Event, secrets: Secrets) -> bytes:
     data = encode(event)
     if not secrets.found_in(data.decode()):
         return data
-    left = without(secrets, from_json(encode(redact_record(event, secrets))))
+    left = without_secrets(secrets, from_json(encode(without_secret_values(event, secrets))))
     return encode_plain(left).encode("utf-8", "backslashreplace")
 
 
-def redact_record(event: Event, secrets: Secrets) -> Event:
+def without_secret_values(event: Event, secrets: Secrets) -> Event:
     """*event* with `Unavailable` in place of a value of a step in which a registered secret stands."""
     match event:
         case AttemptEnded() | Reviewed() if name := _name_in(event.outcome.value, secrets):

@@ -24,7 +24,7 @@ _SHORT: Final = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f", "\v": "v
 _URLSAFE: Final = str.maketrans("+/", "-_")
 
 
-class Disguises:
+class SecretFinder:
     """Finds secrets in all their forms, in one pass whose time is linear in the text.
 
     Args:

@@ -16,7 +16,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, SecretStr
 from pydantic_core import CoreSchema, core_schema
 
 from dagrun.errors import ContractError, shorten
-from dagrun.model.secrets.encodings import Disguises
+from dagrun.model.secrets.encodings import SecretFinder
 from dagrun.model.value import describe
 
 KEY: Final = "$secret"
@@ -140,7 +140,7 @@ class Secrets(Mapping[str, frozenset[str] | None]):
         for name, secret in (given or {}).items():
             self._register(name, secret if isinstance(secret, Secret) else Secret(secret))
         values = {name: value.get_secret_value() for name, value in self._values.items()}
-        self._disguises = Disguises(values) if values else None
+        self._disguises = SecretFinder(values) if values else None
 
     @classmethod
     def named(cls, names: Iterable[str]) -> Secrets:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dagrun.checks.check_context import least
+from dagrun.checks.check_context import lowest_limit
 from dagrun.decide.run_status import NO_APPROVER
 from dagrun.errors import ValueRefused
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.outcome import ErrorKind, Failure, State
 from dagrun.model.policy import Policy
-from dagrun.model.value import join, to_json
+from dagrun.model.value import join_stored, to_json
 from dagrun.runtime.people.people import People
 from dagrun.runtime.record.record import Record
 from dagrun.runtime.steps.attempt import Attempts
@@ -105,7 +105,9 @@ class Starting:
         items = self.attempts.elements(node)
         if not isinstance(items, Failure):
             refused = self._too_many(len(items))
-            leak = self._graph.plan.secrets.found_in(to_json(join(items)).decode()) if self._people.can_wait else ""
+            leak = (
+                self._graph.plan.secrets.found_in(to_json(join_stored(items)).decode()) if self._people.can_wait else ""
+            )
             if refused is None and not leak:
                 self._record.expand(node, items)
                 return
@@ -148,4 +150,4 @@ class Starting:
     def seconds_for(self, node: Node) -> float | None:
         """Seconds that the next attempt may take: the least that step, tool and policy say; `None` for no limit."""
         fallback = node.tool.timeout if node.tool is not node.plan.tool else None
-        return least(node.plan.timeout, fallback, self.seconds_left(node))
+        return lowest_limit(node.plan.timeout, fallback, self.seconds_left(node))

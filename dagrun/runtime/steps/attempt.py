@@ -19,19 +19,18 @@ from dagrun.decide.classify import classify
 from dagrun.errors import JournalError, ToolError, ValueRefused, shorten
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
-from dagrun.model.artifact import ArtifactStore
 from dagrun.model.condition import Condition, ConditionMismatch, holds
 from dagrun.model.executor import Encoded, Executor, StillRunning, ToolCall
 from dagrun.model.journal import Tape
 from dagrun.model.outcome import ErrorKind, Failure, Outcome, State
 from dagrun.model.question import Answer
-from dagrun.model.redaction.logs import CleanLogger
+from dagrun.model.redaction.logs import RedactingLogger
 from dagrun.model.reference import Reference
 from dagrun.model.secrets.secret import KEY
 from dagrun.model.signature import explain
 from dagrun.model.tool_context import ToolContext
 from dagrun.model.toolbox import AnyTool
-from dagrun.model.value import Stored, decode, describe, encode, store_text, to_json
+from dagrun.model.value import ArtifactStore, Stored, decode, describe, encode, store_text, to_json
 from dagrun.runtime.backend import is_being_cancelled, is_cancellation
 from dagrun.runtime.coroutine_driver import Suspended
 from dagrun.runtime.slot import Slot
@@ -84,7 +83,7 @@ class Attempts:
         self._ask_person = ask_person
         self._run_id = run_id
         self._graph = graph
-        self._log = CleanLogger(_LOG, graph.plan.redactor)
+        self._log = RedactingLogger(_LOG, graph.plan.redactor)
         self._executors = executors
         self._artifacts = artifacts
         self._context = context
