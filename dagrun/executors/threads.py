@@ -13,7 +13,7 @@ import anyio
 from anyio.lowlevel import EventLoopToken, current_token
 
 from dagrun.decide.classify import classify
-from dagrun.model.executor import CallFailed, StillRunning, ToolCall, finished
+from dagrun.model.executor import CallFailed, StillRunning, ToolCall, plain_result
 from dagrun.model.outcome import ErrorKind, Failure
 from dagrun.model.tool_context import Report, ToolContext
 from dagrun.runtime.backend import call_soon
@@ -211,7 +211,7 @@ class _ThreadJob:
 def _run(function: Callable[..., Any], arguments: dict[str, Any]) -> _Ended:
     # A frame of its own: the traceback of an error would otherwise hold the frame that holds the error.
     try:
-        return _Ended(finished(function(**arguments)))
+        return _Ended(plain_result(function(**arguments)))
     except BaseException as error:  # noqa: BLE001  (a SystemExit must come home as a failure of this step)
         return _Ended(error=error)
 

@@ -18,7 +18,7 @@ from dagrun.graph.caps import Cap
 from dagrun.graph.longest_paths import Expected
 from dagrun.model.executor import Executor
 from dagrun.model.journal import Tape
-from dagrun.model.run_opening import Opening
+from dagrun.model.event import Opening
 from dagrun.model.value import Stored
 from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.large_plans import MANY, aside
