@@ -12,10 +12,10 @@ import pytest
 import dagrun
 from dagrun import Plan, State, Step, ToolError
 from dagrun.errors import MissingExtra
-from dagrun_tools.charts import generate_chart
+from dagrun_tools.analysis.calculate_stats import calculate_stats
+from dagrun_tools.analysis.detect_trends import detect_trends
 from dagrun_tools.facts import Chart
-from dagrun_tools.statistics_tool import calculate_stats
-from dagrun_tools.trends_tool import detect_trends
+from dagrun_tools.reports.generate_chart import generate_chart
 from data_steps import Steps, plain, steps_in, warm_up
 
 

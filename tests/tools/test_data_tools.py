@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from dagrun import ToolError
-from dagrun_tools import loading, places
-from dagrun_tools.cells import parse_date, parse_number
-from dagrun_tools.cleaning import CleanOptions, clean_data
-from dagrun_tools.loading import load_csv
-from dagrun_tools.statistics_tool import calculate_stats
+from dagrun_tools.analysis.calculate_stats import calculate_stats
+from dagrun_tools.files import data_files
+from dagrun_tools.tables import load_csv as load_csv_module
+from dagrun_tools.tables.cells import parse_date, parse_number
+from dagrun_tools.tables.clean_data import CleanOptions, clean_data
+from dagrun_tools.tables.load_csv import load_csv
 from data_steps import Steps, steps_in
 
 
@@ -89,7 +90,7 @@ def test_a_gzipped_file_reads_like_a_plain_one(steps: Steps) -> None:
 
 def test_a_decompression_bomb_is_stopped_at_the_ceiling(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
     """A megabyte of zeros packs into a kilobyte; the ceiling counts what comes out."""
-    monkeypatch.setattr(loading, "MAX_BYTES", 10_000)
+    monkeypatch.setattr(load_csv_module, "MAX_BYTES", 10_000)
     with pytest.raises(ToolError, match="ceiling"):
         steps.load(gzip.compress(b"a" * 1_000_000), "bomb.csv.gz")
 
@@ -110,7 +111,7 @@ def test_files_outside_the_folder_are_neither_read_nor_written(steps: Steps, nam
     with pytest.raises(ToolError):
         load_csv(steps.context, name)
     with pytest.raises(ToolError):
-        places.write_bytes(name, b"x")
+        data_files.write_bytes(name, b"x")
 
 
 def test_files_are_also_looked_for_where_the_command_line_says(
@@ -122,7 +123,7 @@ def test_files_are_also_looked_for_where_the_command_line_says(
     (other / "there.csv").write_text("a\n1\n")
     with pytest.raises(ToolError, match=r"there\.csv"):
         load_csv(steps.context, "there.csv")
-    monkeypatch.setenv(places.READ_FROM, str(other))
+    monkeypatch.setenv(data_files.READ_FROM, str(other))
     assert load_csv(steps.context, "there.csv").rows == 1
 
 

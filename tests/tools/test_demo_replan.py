@@ -18,14 +18,13 @@ from dagrun import Add, Brief, Patch, Replace, Step, Trigger, TriggerKind
 from dagrun.model.outcome import State
 from dagrun.model.planner import StepView
 from dagrun.observe.timeline import Change, Timeline
-from dagrun_tools.cleaning import CleanOptions, clean_data
 from dagrun_tools.demo.demo import demo
-from dagrun_tools.demo.planner import MappingPlanner, match_columns
-from dagrun_tools.demo.renamed import COLUMNS, FILE, renamed_plan, write_renamed_source
-from dagrun_tools.demo.replan import replan_lines
-from dagrun_tools.demo.running import policy_of, toolbox
-from dagrun_tools.loading import load_csv
-from dagrun_tools.mapping import map_columns
+from dagrun_tools.demo.demo_run import policy_of, toolbox
+from dagrun_tools.demo.mapping_planner import MappingPlanner, match_columns
+from dagrun_tools.demo.replan import COLUMNS, FILE, renamed_plan, replan_lines, write_renamed_source
+from dagrun_tools.tables.clean_data import CleanOptions, clean_data
+from dagrun_tools.tables.load_csv import load_csv
+from dagrun_tools.tables.map_columns import map_columns
 from data_steps import plain, steps_in
 from folders import ROOT
 

@@ -17,9 +17,10 @@ from calls import make_call
 from dagrun import Plan, PlanRefused, State, Status, Step, ToolError
 from dagrun.decide.classify import classify
 from dagrun.model.outcome import ErrorKind
-from dagrun_tools import network, settings
-from dagrun_tools.fetch import fetch_json, fetch_url
-from dagrun_tools.network import NetworkRules
+from dagrun_tools import settings
+from dagrun_tools.web import network_rules
+from dagrun_tools.web.fetch import fetch_json, fetch_url
+from dagrun_tools.web.network_rules import NetworkRules
 from loopback import Request, Server, always, answer, serving, until_closed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
@@ -28,19 +29,19 @@ pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 @pytest.fixture(autouse=True)
 def _own_rules() -> Iterator[None]:
     """What a test sets is gone after it."""
-    before = network.rules.get()
+    before = network_rules.rules.get()
     yield
-    network.rules.set(before)
+    network_rules.rules.set(before)
 
 
 async def _fetch(server: Server, path: str = "/", **arguments: Any) -> dict[str, Any]:
-    network.rules.set(server.rules)
+    network_rules.rules.set(server.rules)
     call = make_call(fetch_url, {"url": server.url + path, **arguments})
     return dict(await fetch_url.function(**call.arguments))
 
 
 async def _fetch_json(server: Server, path: str = "/", **arguments: Any) -> Any:
-    network.rules.set(server.rules)
+    network_rules.rules.set(server.rules)
     return await fetch_json(server.url + path, **arguments)
 
 
@@ -79,7 +80,7 @@ async def test_what_is_not_text_comes_as_an_artifact() -> None:
     """Bytes are no JSON value; the file has the very bytes, and the name that people know it by."""
     body = bytes(range(256))
     with serving(always(answer(body, content_type="image/png"))) as server:
-        network.rules.set(server.rules)
+        network_rules.rules.set(server.rules)
         call = make_call(fetch_url, {"url": f"{server.url}/charts/a%20b.png?x=1"})
         found = await fetch_url.function(**call.arguments)
 
@@ -185,7 +186,7 @@ async def test_a_failing_server_is_asked_again_by_dagrun_and_every_attempt_is_on
         connection.sendall(answer(status="503 Busy", retry_after="0") if busy else answer(b'{"n": 1}'))
 
     with serving(handler) as server:
-        network.rules.set(server.rules)
+        network_rules.rules.set(server.rules)
         steps = [Step(id="a", tool="fetch_json", args={"url": server.url})]
         result = await dagrun.run(Plan(steps=steps), tools=[fetch_json])
 
@@ -232,7 +233,7 @@ async def test_runs_side_by_side_have_their_own_rules() -> None:
     states: dict[str, State] = {}
 
     async def run(name: str, server: Server, rules: NetworkRules) -> None:
-        network.rules.set(rules)
+        network_rules.rules.set(rules)
         plan = Plan(steps=[Step(id="a", tool="fetch_url", args={"url": server.url})])
         states[name] = (await dagrun.run(plan, tools=[fetch_url])).steps["a"].state
 
@@ -290,10 +291,10 @@ SLIPS: list[dict[str, Any]] = [
 
 def test_a_slip_in_the_settings_is_an_error() -> None:
     """A misspelt rule that is silently dropped leaves a door open, or shut."""
-    before = network.rules.get()
+    before = network_rules.rules.get()
     for table in SLIPS:
         with pytest.raises(ValidationError):
             settings.configure({"network": table})
-        assert network.rules.get() is before, table
+        assert network_rules.rules.get() is before, table
     with pytest.raises(ValidationError):
         settings.configure({"netwrok": {}})

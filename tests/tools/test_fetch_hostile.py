@@ -22,11 +22,11 @@ import dagrun
 from dagrun import Plan, Policy, RetryRule, Step, ToolError
 from dagrun.decide.classify import classify
 from dagrun.model.outcome import ErrorKind
-from dagrun_tools import network, transport
-from dagrun_tools.fetch import fetch_url
-from dagrun_tools.get import ServerAnswer, follow, get
-from dagrun_tools.network import NetworkRules
-from dagrun_tools.transport import NotAllowed
+from dagrun_tools.web import guarded_transport, network_rules
+from dagrun_tools.web.fetch import fetch_url
+from dagrun_tools.web.guarded_transport import NotAllowed
+from dagrun_tools.web.http_get import ServerAnswer, follow, get
+from dagrun_tools.web.network_rules import NetworkRules
 from loopback import END, Request, Server, always, answer, serving, trap, until_closed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
@@ -286,10 +286,10 @@ def _hostile_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ite
         os.chmod(tmp_path / ".netrc", 0o600)
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "no-such-file.pem"))
         monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "no-such-folder"))
-        transport._ssl_context.cache_clear()
+        guarded_transport._ssl_context.cache_clear()
         yield here.port
         assert here.connects == 0
-        transport._ssl_context.cache_clear()
+        guarded_transport._ssl_context.cache_clear()
 
 
 @pytest.mark.usefixtures("_hostile_environment")
@@ -353,12 +353,12 @@ async def test_s74_what_headers_say_does_not_reach_the_record_raw() -> None:
         connection.sendall(answer(b"hello", content_type=FORGED_TYPES[int(request.target[1:])]))
 
     with serving(handler) as server:
-        network.rules.set(server.rules)
+        network_rules.rules.set(server.rules)
         urls = [f"{server.url}/{n}" for n in range(len(FORGED_TYPES))]
         steps = [Step(id=f"s{n}", tool="fetch_url", args={"url": url}) for n, url in enumerate(urls)]
         policy = Policy(retry=RetryRule(max_attempts=1))
         result = await dagrun.run(Plan(steps=steps), tools=[fetch_url], policy=policy)
-        network.rules.set(NetworkRules())
+        network_rules.rules.set(NetworkRules())
 
     shown = [step.failure.message if step.failure else step.output["media_type"] for step in result.steps.values()]
     assert all(text == "application/octet-stream" or "header" in text for text in shown)

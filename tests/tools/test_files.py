@@ -22,9 +22,9 @@ from calls import make_call
 from dagrun import Artifact, Plan, Status, Step, ToolError
 from dagrun.decide.classify import classify
 from dagrun.model.outcome import ErrorKind
-from dagrun_tools import confined, files
-from dagrun_tools.confined import OutsideRoot
-from dagrun_tools.files import FileRules, read_file, write_file
+from dagrun_tools.files import confined_files, file_tools
+from dagrun_tools.files.confined_files import OutsideRoot
+from dagrun_tools.files.file_tools import FileRules, read_file, write_file
 
 
 @pytest.fixture
@@ -37,9 +37,9 @@ def root(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "secret").write_text("hunter2")
     (tmp_path / "work-evil").mkdir()
     (tmp_path / "work-evil" / "secret").write_text("hunter2")
-    token = files.rules.set(FileRules(root=work, max_bytes=1000))
+    token = file_tools.rules.set(FileRules(root=work, max_bytes=1000))
     yield work
-    files.rules.reset(token)
+    file_tools.rules.reset(token)
 
 
 def _read(path: str, **options: Any) -> dict[str, Any]:
@@ -139,13 +139,13 @@ def test_readers_see_all_of_a_file_or_nothing(root: Path) -> None:
 
 def test_a_file_that_appears_meanwhile_is_not_replaced(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between "is it there?" and the write, somebody else may have put it there."""
-    draft = confined._write_draft
+    draft = confined_files._write_draft
 
     def slow_draft(folder: int, name: str, data: bytes) -> None:
         draft(folder, name, data)
         (root / "new.txt").write_text("theirs")
 
-    monkeypatch.setattr(confined, "_write_draft", slow_draft)
+    monkeypatch.setattr(confined_files, "_write_draft", slow_draft)
     with pytest.raises(ToolError, match="exists already"):
         _write("new.txt", "ours")
     assert (root / "new.txt").read_text() == "theirs"
@@ -191,7 +191,7 @@ async def test_a_plan_copies_a_file(root: Path) -> None:
             Step(id="copy", tool="write_file", args={"path": "b.txt", "content": "${file.artifact}"}),
         ]
     )
-    result = await dagrun.run(plan, tools=files.TOOLS)
+    result = await dagrun.run(plan, tools=file_tools.TOOLS)
     assert result.status is Status.SUCCEEDED, result.reason
     assert (root / "copy.txt").read_text() == "got plain"
     assert (root / "b.txt").read_text() == "plain"
@@ -208,10 +208,10 @@ def test_the_root_is_the_current_directory_unless_somebody_says_otherwise(
 
 def test_a_root_that_does_not_exist_is_said_so(tmp_path: Path) -> None:
     """ "a.txt does not exist" would send people looking for the wrong thing."""
-    token = files.rules.set(FileRules(root=tmp_path / "none"))
+    token = file_tools.rules.set(FileRules(root=tmp_path / "none"))
     with pytest.raises(ToolError, match="folder for the files of tools does not exist"):
         _read("a.txt")
-    files.rules.reset(token)
+    file_tools.rules.reset(token)
 
 
 # Paths ----------------------------------------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ def test_s76_a_file_that_becomes_a_link_after_the_check_is_not_followed(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was looked at and what is opened may be two things."""
-    look = confined._existing
+    look = confined_files._existing
 
     def look_and_swap(folder: int, name: str, path: str) -> os.stat_result | None:
         found = look(folder, name, path)
@@ -338,7 +338,7 @@ def test_s76_a_file_that_becomes_a_link_after_the_check_is_not_followed(
         (root / "plain.txt").symlink_to(root.parent / "secret")
         return found
 
-    monkeypatch.setattr(confined, "_existing", look_and_swap)
+    monkeypatch.setattr(confined_files, "_existing", look_and_swap)
     with pytest.raises(OutsideRoot, match="is a link"):
         _read("plain.txt")
     (root / "plain.txt").unlink()
@@ -372,13 +372,13 @@ def test_s77_what_is_no_regular_file_is_refused_without_waiting(root: Path, make
 
 def test_s77_devices_are_refused() -> None:
     """Reading one never ends."""
-    token = files.rules.set(FileRules(root=Path("/dev")))
+    token = file_tools.rules.set(FileRules(root=Path("/dev")))
     for name in ("zero", "null", "tty"):
         with pytest.raises(ToolError):
             _read(name)
         with pytest.raises(ToolError):
             _write(name, "x", overwrite=True)
-    files.rules.reset(token)
+    file_tools.rules.reset(token)
 
 
 def test_s77_names_that_are_none_are_refused(root: Path) -> None:
@@ -386,11 +386,11 @@ def test_s77_names_that_are_none_are_refused(root: Path) -> None:
     before = _all_files(root)
     names = ["", "a\0b", "a\nb", "a\x1b[2Jb", "x" * 5000, "x" * 256, "ä" * 200, "sub/", "/", "./", "."]
     assert [name for name in names for attempt in _attempts(name) if not _is_refused(attempt)] == []
-    assert _is_refused(lambda: confined.parts_of("\udc80"))
+    assert _is_refused(lambda: confined_files.parts_of("\udc80"))
     assert _all_files(root) == before
 
 
 def test_s77_a_file_that_claims_to_be_empty_is_still_counted() -> None:
     """Files of the system say 0 bytes and give more: what is read is counted, not what is claimed."""
     with pytest.raises(ToolError, match="ceiling of 3"):
-        confined.read(Path("/proc/self"), "status", 3)
+        confined_files.read(Path("/proc/self"), "status", 3)

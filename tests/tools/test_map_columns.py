@@ -9,7 +9,7 @@ import pytest
 
 import dagrun
 from dagrun import ToolError
-from dagrun_tools.mapping import map_columns
+from dagrun_tools.tables.map_columns import map_columns
 from data_steps import Steps, steps_in
 
 TEXT = 'city,homes_sold,volume\nAustin,"1,200",$5\nDallas,NA,$7\n'

@@ -14,12 +14,11 @@ import pytest
 from markdown_it import MarkdownIt
 
 from dagrun import ToolError
-from dagrun_tools.charts import generate_chart
-from dagrun_tools.markdown import escape
-from dagrun_tools.reports import write_report
-from dagrun_tools.spreadsheet import safe_cell
-from dagrun_tools.statistics_tool import calculate_stats
-from dagrun_tools.trends_tool import detect_trends
+from dagrun_tools.analysis.calculate_stats import calculate_stats
+from dagrun_tools.analysis.detect_trends import detect_trends
+from dagrun_tools.reports.formats import escape_markdown, safe_cell
+from dagrun_tools.reports.generate_chart import generate_chart
+from dagrun_tools.reports.write_report import write_report
 from data_steps import Steps, plain, steps_in, warm_up
 
 HOSTILE = (
@@ -137,14 +136,14 @@ def test_rows_of_markdown_tables_have_as_many_cells_as_their_headers(steps: Step
 @pytest.mark.parametrize("text", HOSTILE)
 def test_escaped_text_reads_as_it_was(text: str) -> None:
     """Escaping changes what Markdown makes of a text, not what a reader sees; control characters become spaces."""
-    shown = _Page(MarkdownIt("js-default").render(escape(text))).text.strip()
+    shown = _Page(MarkdownIt("js-default").render(escape_markdown(text))).text.strip()
     assert shown == " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def test_figures_stay_legible_in_the_source_of_markdown() -> None:
     """Markdown is read unrendered as often as not."""
     for text in ("+11.7 %", "41.6 %", "sales_q4_2025.csv", "\u22123", "$1,234.50", "15 to 24 December 2025"):
-        assert escape(text) == text
+        assert escape_markdown(text) == text
 
 
 @pytest.mark.parametrize("text", ["=HYPERLINK(1)", "+cmd|x", "-2+3", "@SUM(A1)", "\t=1", "\r=1", " =1", "\uff1d1"])

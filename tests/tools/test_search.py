@@ -13,10 +13,12 @@ from pydantic import ValidationError
 
 import dagrun
 from dagrun import Plan, PlanRefused, Status, Step, ToolError
-from dagrun_tools import network, search, settings
-from dagrun_tools.network import NetworkRules
-from dagrun_tools.search import SearchSettings, search_web
-from dagrun_tools.transport import NotAllowed
+from dagrun_tools import settings
+from dagrun_tools.web import network_rules
+from dagrun_tools.web import search_web as search_module
+from dagrun_tools.web.guarded_transport import NotAllowed
+from dagrun_tools.web.network_rules import NetworkRules
+from dagrun_tools.web.search_web import SearchSettings, search_web
 from loopback import Server, always, answer, serving, trap
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
@@ -25,13 +27,13 @@ pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 @pytest.fixture(autouse=True)
 def _own_settings() -> Iterator[None]:
     """What a test sets is gone after it."""
-    before = search.settings.get()
+    before = search_module.settings.get()
     yield
-    search.settings.set(before)
+    search_module.settings.set(before)
 
 
 def _use(server: Server, path: str = "/search", **limits: Any) -> None:
-    search.settings.set(SearchSettings(endpoint=server.url + path, **limits))
+    search_module.settings.set(SearchSettings(endpoint=server.url + path, **limits))
 
 
 def _found(*results: Any, **more: Any) -> bytes:
@@ -90,7 +92,7 @@ async def test_a_long_snippet_is_cut() -> None:
     with serving(always(_found({"url": "https://a.test/", "content": "<" * 900_000 + "x"}))) as server:
         _use(server)
         hits = await search_web("q")
-    assert len(hits["results"][0]["snippet"]) == search.MAX_TEXT
+    assert len(hits["results"][0]["snippet"]) == search_module.MAX_TEXT
 
 
 @pytest.mark.parametrize("body", [b"{}", b"[]", b"null", b'{"results": {}}', b"<html>"])
@@ -131,7 +133,7 @@ async def test_the_endpoint_may_be_private_and_what_it_redirects_to_may_not() ->
         with pytest.raises(NotAllowed):
             await search_web("q")
         assert here.connects == 0
-    assert network.rules.get() == NetworkRules()
+    assert network_rules.rules.get() == NetworkRules()
 
 
 @pytest.mark.parametrize("query", ["", "  ", "x" * 1001])
@@ -163,4 +165,4 @@ def test_an_endpoint_that_is_none_is_refused_when_it_is_set(endpoint: Any) -> No
     """At the start of the program, not in the middle of a run."""
     with pytest.raises(ValidationError):
         settings.configure({"search": {"endpoint": endpoint}})
-    assert search.settings.get().endpoint is None
+    assert search_module.settings.get().endpoint is None

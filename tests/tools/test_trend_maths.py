@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dagrun import ToolError
-from dagrun_tools.robust import scores, slope, trend_confidence
-from dagrun_tools.statistics_tool import calculate_stats
-from dagrun_tools.trends_tool import TrendConfig, detect_trends
+from dagrun_tools.analysis.calculate_stats import calculate_stats
+from dagrun_tools.analysis.detect_trends import TrendConfig, detect_trends
+from dagrun_tools.analysis.robust_statistics import scores, slope, trend_confidence
 from data_steps import Steps, steps_in
 
 
@@ -91,7 +91,7 @@ def test_a_season_is_no_anomaly(steps: Steps) -> None:
 
 def test_storms_and_tax_credits_are_found_in_the_housing_data(steps: Steps) -> None:
     """Hurricane Ike hit Beaumont in September 2008; a tax credit ended in April 2010."""
-    from dagrun_tools.loading import load_csv
+    from dagrun_tools.tables.load_csv import load_csv
 
     data = calculate_stats(steps.context, load_csv(steps.context, "sample:texas_housing_sales"))
     found = {(a.series, a.start, a.direction) for a in detect_trends(steps.context, data).anomalies}
