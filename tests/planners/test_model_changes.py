@@ -17,7 +17,7 @@ from dagrun import (
 )
 from dagrun.checks.check_plan import check_plan
 from dagrun.model.tool import make_tool
-from dagrun.planners.ask_model import Answers
+from dagrun.planners.ask_model import LastAnswers
 from dagrun.planners.prompt_examples import Dialect
 from dagrun.plans.plan_schemas import patch_schema
 from scripted_model import ScriptedModel
@@ -64,7 +64,7 @@ async def test_runs_do_not_see_the_answers_of_others() -> None:
 
 async def test_answers_are_not_kept_for_ever() -> None:
     """A planner lives as long as its service: neither many runs nor a long answer may fill its memory."""
-    answers = Answers()
+    answers = LastAnswers()
     answers.keep(brief_of(run_id="long"), "x" * 60_000)
     for number in range(300):
         answers.keep(brief_of(run_id=str(number)), f"answer {number}")
