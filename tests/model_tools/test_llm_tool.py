@@ -109,9 +109,9 @@ def test_the_form_is_closed_and_asks_for_every_field() -> None:
 
 
 def _form_of(output: Any) -> Any:
-    from dagrun.model_tools.typed_answers import Typed
+    from dagrun.model_tools.typed_answers import TypedAnswer
 
-    return Typed("t", output).form.schema
+    return TypedAnswer("t", output).form.schema
 
 
 async def test_an_answer_that_does_not_fit_is_asked_for_once_more() -> None:
