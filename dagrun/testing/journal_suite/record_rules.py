@@ -1,4 +1,4 @@
-"""What a journal has to do with records: take them, keep them, say when they are durable."""
+"""Rules of the journal suite for records: they are numbered, chained, and kept unchanged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dagrun.testing.journal_suite.store import (
 
 
 class RecordRules(Store):
-    """Creating, adding, waiting."""
+    """Creating runs, and adding records."""
 
     # Creating, reading, listing ---------------------------------------------------------------------------------------
 
@@ -33,25 +33,25 @@ class RecordRules(Store):
             assert await journal.read(RUN) == []
 
     async def test_the_level_is_what_was_asked_for(self) -> None:
-        """Of the journal and of each tape; the run waits by it."""
+        """For the journal and for each tape, because a run decides by it how long it waits."""
         async with self.tape() as (journal, tape):
             assert journal.durability is self.durability
             assert tape.durability is self.durability
 
     async def test_a_tape_knows_its_run(self) -> None:
-        """By the id that it was created with."""
+        """By the id with which it was created."""
         async with self.tape("another.run_2") as (_, tape):
             assert tape.run_id == "another.run_2"
 
     async def test_records_come_back_as_they_were_written(self) -> None:
-        """Text for text, numbered from 1."""
+        """With equal texts, numbered from 1."""
         async with self.tape() as (journal, tape):
             await write(tape, b'{"a":1}', b'{"b":2}')
             await write(tape, b'{"c":3}')
             assert shown(await journal.read(RUN)) == [(1, b'{"a":1}'), (2, b'{"b":2}'), (3, b'{"c":3}')]
 
     async def test_records_are_chained(self) -> None:
-        """By the digests of `dagrun.journal.hash_chain`, which `dagrun journal verify` computes anew."""
+        """By the digests of `dagrun.journal.hash_chain`, which `dagrun journal verify` computes again."""
         async with self.tape() as (journal, tape):
             await write(tape, *numbered(20))
             lines = await journal.read(RUN)
@@ -60,7 +60,7 @@ class RecordRules(Store):
             assert good == lines
 
     async def test_equal_records_of_two_runs_have_different_digests(self) -> None:
-        """The chain begins with the id of the run, so that records cannot be put under another name."""
+        """The chain begins with the id of the run, so that records cannot be moved to another run."""
         async with self.journal() as journal:
             for run_id in ("a", "b"):
                 tape = await journal.create(run_id)
@@ -69,7 +69,7 @@ class RecordRules(Store):
             assert (await journal.read("a"))[0].digest != (await journal.read("b"))[0].digest
 
     async def test_a_run_cannot_be_created_twice(self) -> None:
-        """While it is written, and after; and what it has is left alone."""
+        """Not while it is written, and not later; its records are left alone."""
         async with self.tape() as (journal, tape):
             await write(tape, b"1")
             with pytest.raises(RunExists, match=RUN):
@@ -80,7 +80,7 @@ class RecordRules(Store):
             assert shown(await journal.read(RUN)) == [(1, b"1")]
 
     async def test_of_two_who_create_a_run_at_once_one_does(self) -> None:
-        """The other is told that it exists."""
+        """The others get an error that says that the run exists."""
         made: list[Tape] = []
         refused: list[RunExists] = []
         async with self.journal() as journal:
@@ -101,7 +101,7 @@ class RecordRules(Store):
 
     @pytest.mark.parametrize("run_id", ["", ".", "..", ".hidden", "a/b", "../a", "a\\b", "a b", "a\n", "é", "a" * 101])
     async def test_a_run_cannot_be_called_anything(self, run_id: str) -> None:
-        """Ids are names of folders and words of command lines."""
+        """Ids become names of folders and words of command lines."""
         async with self.journal() as journal:
             with pytest.raises(JournalFailed):
                 await journal.create(run_id)
@@ -111,14 +111,14 @@ class RecordRules(Store):
 
     @pytest.mark.parametrize("run_id", ["a", "-", "_", "A.b-c_9", "0", "a" * 100, "a..b"])
     async def test_a_run_may_be_called(self, run_id: str) -> None:
-        """Whatever is safe as the name of a folder."""
+        """Any name that is safe for a folder."""
         async with self.tape(run_id) as (journal, tape):
             await write(tape, b"1")
             assert shown(await journal.read(run_id)) == [(1, b"1")]
             assert [held.run_id for held in await journal.runs()] == [run_id]
 
     async def test_what_is_not_there_is_not_found(self) -> None:
-        """By any of the ways to a run."""
+        """Whichever method asks for it."""
         async with self.journal() as journal:
             for act in (journal.read, journal.open, journal.delete):
                 with pytest.raises(RunNotFound, match="missing-run"):
@@ -130,14 +130,14 @@ class RecordRules(Store):
             assert await journal.runs() == []
 
     async def test_runs_are_listed_by_name(self) -> None:
-        """Whatever the order in which they were made."""
+        """In whichever order they were created."""
         async with self.journal() as journal:
             for run_id in ("b", "c", "a", "B"):
                 await (await journal.create(run_id)).aclose()
             assert [held.run_id for held in await journal.runs()] == ["B", "a", "b", "c"]
 
     async def test_the_list_says_who_holds_a_run(self) -> None:
-        """And that nobody does, after it was let go."""
+        """And that nobody holds it after it was released."""
         async with self.tape() as (journal, tape):
             (held,) = await journal.runs()
             assert held.is_held
@@ -149,7 +149,7 @@ class RecordRules(Store):
     # Adding -----------------------------------------------------------------------------------------------------------
 
     async def test_append_gives_the_numbers_in_order(self) -> None:
-        """At once, before anything is written: the number of a record is that of its event."""
+        """At once, before anything is written: the number of a record is the number of its event."""
         async with self.tape() as (_, tape):
             assert [tape.append(b"1") for _ in range(3)] == [1, 2, 3]
             tape.flush()
@@ -158,7 +158,7 @@ class RecordRules(Store):
             assert tape.append(b"1") == 5
 
     async def test_an_empty_flush_is_nothing(self) -> None:
-        """A run flushes after every change, whether it had something to say or not."""
+        """A run flushes after every change, also if there is no new record."""
         async with self.tape() as (journal, tape):
             for _ in range(10):
                 tape.flush()
@@ -166,7 +166,7 @@ class RecordRules(Store):
             assert await journal.read(RUN) == []
 
     async def test_what_was_not_flushed_is_not_written(self) -> None:
-        """A reader never sees half of a change."""
+        """A reader never sees a part of a change."""
         async with self.tape() as (journal, tape):
             await write(tape, b"1")
             tape.append(b"2")
@@ -174,7 +174,7 @@ class RecordRules(Store):
             assert shown(await journal.read(RUN)) == [(1, b"1")]
 
     async def test_a_unit_is_seen_whole_or_not_at_all(self) -> None:
-        """Whoever reads while a run is written never finds a part of what was flushed together."""
+        """A reader never finds only a part of the records that were flushed together."""
         async with self.tape() as (journal, tape):
             units = [7, 1, 300, 2, 450, 30, 5]
             ends = [sum(units[:count]) for count in range(len(units) + 1)]
@@ -196,7 +196,7 @@ class RecordRules(Store):
             assert len(await journal.read(RUN)) == ends[-1]
 
     async def test_many_small_units_keep_their_order(self) -> None:
-        """However the journal gathers them into transactions."""
+        """However the journal puts them into transactions."""
         async with self.tape() as (journal, tape):
             texts = numbered(1500)
             for text in texts:
@@ -214,20 +214,20 @@ class RecordRules(Store):
 
     @pytest.mark.parametrize("text", ODD_TEXTS.values(), ids=ODD_TEXTS.keys())
     async def test_no_text_is_changed(self, text: bytes) -> None:
-        """Byte for byte: the digest is of these bytes."""
+        """It is kept byte for byte, because the digest is made of these bytes."""
         async with self.tape() as (journal, tape):
             await write(tape, text, b"null")
             assert [line.text for line in await journal.read(RUN)] == [text, b"null"]
 
     async def test_a_big_record_is_kept(self) -> None:
-        """An output of a tool may have a mebibyte."""
+        """The output of a tool may have a mebibyte."""
         async with self.tape() as (journal, tape):
             text = b'"' + "ä€".encode() * (self.big // 5) + b'"'
             await write(tape, b"1", text, b"2")
             assert [line.text for line in await journal.read(RUN)] == [b"1", text, b"2"]
 
     async def test_several_big_records_are_kept(self) -> None:
-        """Also if they were flushed one by one, faster than they can be written."""
+        """Also if they are flushed one by one, faster than they can be written."""
         async with self.tape() as (journal, tape):
             texts = [b'"%b"' % (str(number).encode() * (self.big // 2)) for number in range(8)]
             for text in texts:

@@ -1,4 +1,4 @@
-"""What a journal has to do with letters, and with many runs."""
+"""Rules of the journal suite for letters, and for several runs in one journal."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from dagrun.testing.journal_suite.store import (
 
 
 class LetterRules(Store):
-    """Letters for runs, and runs beside runs."""
+    """Letters for runs, and several runs in one journal."""
 
     # Letters ----------------------------------------------------------------------------------------------------------
 
     async def test_a_letter_arrives(self) -> None:
-        """As it was posted, also if nobody waited for it yet."""
+        """Unchanged, also if it was posted before anybody waited for it."""
         self.need_letters()
         async with self.tape() as (journal, tape):
             await journal.post(RUN, b'{"answer":"yes"}')
             assert [letter.text for letter in await take_letters(tape, 1)] == [b'{"answer":"yes"}']
 
     async def test_letters_arrive_in_the_order_of_posting(self) -> None:
-        """Oldest first, each once."""
+        """The oldest comes first, and each comes once."""
         self.need_letters()
         async with self.tape() as (journal, tape):
             for number in range(10):
@@ -41,7 +41,7 @@ class LetterRules(Store):
             assert len({letter.id for letter in letters}) == 10
 
     async def test_who_waits_for_letters_is_woken(self) -> None:
-        """For the first, and for each that comes later."""
+        """For the first letter, and for each later one."""
         self.need_letters()
         async with self.tape() as (journal, tape):
             got: list[bytes] = []
@@ -62,7 +62,7 @@ class LetterRules(Store):
             assert got == [b"%d" % number for number in range(5)]
 
     async def test_a_letter_that_was_not_discarded_comes_again(self) -> None:
-        """To the next owner: what came of it may not have been durable."""
+        """To the next owner: the events that followed from it may not have been durable."""
         self.need_letters()
         async with self.tape() as (journal, tape):
             await journal.post(RUN, b"1")
@@ -75,7 +75,7 @@ class LetterRules(Store):
             await again.aclose()
 
     async def test_a_letter_can_be_posted_to_a_run_that_nobody_holds(self) -> None:
-        """A person may answer a run that is suspended; who opens it gets the letter."""
+        """A person may answer a run that is suspended; the next owner gets the letter."""
         self.need_letters()
         async with self.tape() as (journal, tape):
             await tape.aclose()
@@ -85,7 +85,7 @@ class LetterRules(Store):
             await again.aclose()
 
     async def test_discarding_what_is_not_there_is_no_error(self) -> None:
-        """A crash may come between the discarding and the next owner."""
+        """A crash may come after a letter was discarded, and the next owner discards it once more."""
         self.need_letters()
         async with self.tape() as (journal, tape):
             await journal.post(RUN, b"1")
@@ -97,7 +97,7 @@ class LetterRules(Store):
             assert len(await journal.read(RUN)) == 1
 
     async def test_letters_are_of_one_run(self) -> None:
-        """No other run gets them."""
+        """Another run does not get them."""
         self.need_letters()
         async with self.tape() as (journal, tape):
             other = await journal.create("other")
@@ -108,7 +108,7 @@ class LetterRules(Store):
             await other.aclose()
 
     async def test_a_letter_of_64_kib_arrives_and_a_longer_one_is_refused(self) -> None:
-        """An answer is no document, and whoever may post must not be able to fill the memory."""
+        """An answer is not a document, and a sender must not be able to fill the memory."""
         self.need_letters()
         async with self.tape() as (journal, tape):
             await journal.post(RUN, b"x" * 65536)
@@ -118,14 +118,14 @@ class LetterRules(Store):
 
     @pytest.mark.parametrize("text", ODD_TEXTS.values(), ids=ODD_TEXTS.keys())
     async def test_no_letter_is_changed(self, text: bytes) -> None:
-        """Byte for byte."""
+        """It arrives byte for byte."""
         self.need_letters()
         async with self.tape() as (journal, tape):
             await journal.post(RUN, text)
             assert [letter.text for letter in await take_letters(tape, 1)] == [text]
 
     async def test_the_backlog_is_what_lies_there(self) -> None:
-        """At once, without waiting; `letters` goes on after it."""
+        """It is returned without waiting, and `letters` continues after it."""
         self.need_letters()
         async with self.tape() as (journal, tape):
             assert await tape.backlog() == []
@@ -138,7 +138,7 @@ class LetterRules(Store):
             assert await tape.backlog() == []
 
     async def test_the_backlog_of_a_new_owner_has_what_was_not_discarded(self) -> None:
-        """An answer that was given while nobody held the run counts before the run does anything."""
+        """An answer that was posted while nobody held the run counts before the run does anything."""
         self.need_letters()
         async with self.tape() as (journal, tape):
             await journal.post(RUN, b"1")
@@ -150,7 +150,7 @@ class LetterRules(Store):
             await again.aclose()
 
     async def test_waiting_for_letters_can_be_cancelled(self) -> None:
-        """And begun again, with nothing lost."""
+        """It can be started again, and no letter is lost."""
         self.need_letters()
         async with self.tape() as (journal, tape):
             async with anyio.create_task_group() as tasks:
@@ -163,7 +163,7 @@ class LetterRules(Store):
     # Many runs, and none ----------------------------------------------------------------------------------------------
 
     async def test_many_runs_are_written_at_once(self) -> None:
-        """Each has its own records, numbers and chain."""
+        """Each run has its own records, numbers and chain."""
         async with self.journal() as journal:
 
             async def live(number: int) -> None:
@@ -183,7 +183,7 @@ class LetterRules(Store):
             assert len(await journal.runs()) == 40
 
     async def test_the_trouble_of_one_run_is_not_that_of_another(self) -> None:
-        """One is stolen, the other goes on."""
+        """One run is stolen, and the other continues."""
         async with self.tape() as (journal, tape):
             other = await journal.create("other")
             thief = await journal.open(RUN, steal=True)
@@ -196,7 +196,7 @@ class LetterRules(Store):
             assert shown(await journal.read("other")) == [(1, b"1")]
 
     async def test_a_deleted_run_is_gone(self) -> None:
-        """With its records and its letters; its name is free."""
+        """Its records and its letters are gone, too, and its name is free."""
         async with self.tape() as (journal, tape):
             await write(tape, b"1")
             if self.has_letters:
@@ -214,7 +214,7 @@ class LetterRules(Store):
             await again.aclose()
 
     async def test_a_run_that_is_held_is_not_deleted(self) -> None:
-        """Its owner goes on."""
+        """Its owner continues to write."""
         async with self.tape() as (journal, tape):
             with pytest.raises(RunHeld, match=RUN):
                 await journal.delete(RUN)
@@ -222,7 +222,7 @@ class LetterRules(Store):
             assert len(await journal.read(RUN)) == 1
 
     async def test_deleting_a_run_leaves_the_others(self) -> None:
-        """Whatever their names have in common."""
+        """Even if their names begin alike."""
         async with self.journal() as journal:
             for run_id in ("run", "run-1", "run-10", "ru"):
                 tape = await journal.create(run_id)
@@ -233,7 +233,7 @@ class LetterRules(Store):
             assert shown(await journal.read("run-10")) == [(1, b"1")]
 
     async def test_files_of_a_run_have_a_folder_of_their_own(self) -> None:
-        """If the journal keeps any: it is there, and goes with the run."""
+        """If the journal keeps files: the folder exists, and is deleted with the run."""
         async with self.tape() as (journal, tape):
             if tape.artifacts is None:
                 return

@@ -1,4 +1,4 @@
-"""What a journal has to do when somebody waits for a record, lets go of a run, and goes on with it."""
+"""Rules of the journal suite for durable records, and for runs that are closed and resumed."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from dagrun.testing.journal_suite.store import (
 )
 
 
-class WaitingRules(Store):
-    """Durable, and closed."""
+class DurabilityRules(Store):
+    """Waiting for records, closing runs, and resuming them."""
 
     # Durable ----------------------------------------------------------------------------------------------------------
 
     async def test_durable_flushes_first(self) -> None:
-        """Else it would wait for ever for what nobody hands on."""
+        """Otherwise it would wait for ever for records that were never flushed."""
         async with self.tape() as (journal, tape):
             tape.append(b"1")
             await tape.durable()
             assert len(await journal.read(RUN)) == 1
 
     async def test_durable_waits_for_the_record_that_is_named(self) -> None:
-        """And one that is durable already is not waited for."""
+        """And for a record that is durable already, it does not wait."""
         async with self.tape() as (journal, tape):
             first = tape.append(b"1")
             tape.flush()
@@ -39,20 +39,20 @@ class WaitingRules(Store):
             await tape.durable(first)
 
     async def test_nothing_was_added_and_all_is_durable(self) -> None:
-        """Durability of nothing is given at once."""
+        """Without records, there is nothing to wait for."""
         async with self.tape() as (_, tape):
             await tape.durable()
             await tape.durable(0)
 
     async def test_a_record_that_was_never_added_is_not_waited_for(self) -> None:
-        """It is a fault of the program, and waiting would hide it."""
+        """Such a wait is a fault of the program, and waiting would hide the fault."""
         async with self.tape() as (_, tape):
             await write(tape, b"1")
             with pytest.raises(ValueError, match="2"):
                 await tape.durable(2)
 
     async def test_many_may_wait_at_once(self) -> None:
-        """Each for a record of its own, and several for the same."""
+        """Each for a record of its own, and several for one record."""
         async with self.tape() as (journal, tape):
             served: list[int] = []
 
@@ -70,7 +70,7 @@ class WaitingRules(Store):
             assert sorted(served) == list(range(50))
 
     async def test_who_stops_waiting_harms_nobody(self) -> None:
-        """The record is written all the same, and others go on waiting for it."""
+        """The record is written all the same, and others continue to wait for it."""
         async with self.tape() as (journal, tape):
             others: list[int] = []
 
@@ -88,23 +88,23 @@ class WaitingRules(Store):
             assert len(await journal.read(RUN)) == 20
 
     async def test_a_wait_that_is_cancelled_can_be_done_again(self) -> None:
-        """It took nothing with it."""
+        """The cancelled wait has changed nothing."""
         async with self.tape() as (_, tape):
             seq = tape.append(b"1")
             await give_up(tape, seq)
             await tape.durable(seq)
 
     async def test_each_durable_record_is_there_for_readers(self) -> None:
-        """Acknowledged means that another one who looks finds it."""
+        """Acknowledged means that another reader finds the record."""
         async with self.tape() as (journal, tape):
             for count in range(1, 30):
                 await write(tape, b"%d" % count)
                 assert len(await journal.read(RUN)) == count
 
-    # Letting go, and going on -----------------------------------------------------------------------------------------
+    # Closing and resuming ---------------------------------------------------------------------------------------------
 
     async def test_closing_writes_what_is_left(self) -> None:
-        """What was appended and not even flushed included."""
+        """Also records that were appended and not flushed."""
         async with self.tape() as (journal, tape):
             tape.append(b"1")
             tape.flush()
@@ -113,13 +113,13 @@ class WaitingRules(Store):
             assert shown(await journal.read(RUN)) == [(1, b"1"), (2, b"2")]
 
     async def test_closing_twice_is_closing(self) -> None:
-        """Whoever cleans up need not know whether somebody has."""
+        """Code that cleans up need not know whether the tape is closed already."""
         async with self.tape() as (_, tape):
             await tape.aclose()
             await tape.aclose()
 
     async def test_a_cancelled_task_can_close(self) -> None:
-        """A run that is cancelled writes its end."""
+        """A run that is cancelled still writes its end."""
         async with self.tape() as (journal, tape):
             tape.append(b"1")
             with anyio.CancelScope() as scope:
@@ -129,7 +129,7 @@ class WaitingRules(Store):
             assert shown(await journal.read(RUN)) == [(1, b"1")]
 
     async def test_after_the_end_nothing_is_added(self) -> None:
-        """Appending raises nothing, waiting for it does."""
+        """Appending raises no error, but waiting for the record does."""
         async with self.tape() as (journal, tape):
             await write(tape, b"1")
             await tape.aclose()
@@ -155,7 +155,7 @@ class WaitingRules(Store):
             assert verify(RUN, [(line.seq, line.text, line.digest) for line in after])[1] is None
 
     async def test_a_run_can_be_opened_again_and_again(self) -> None:
-        """Each time it has all that came before."""
+        """Each time it has all earlier records."""
         async with self.tape() as (journal, tape):
             await tape.aclose()
             for count in range(6):
@@ -166,7 +166,7 @@ class WaitingRules(Store):
             assert len(await journal.read(RUN)) == 6
 
     async def test_the_lines_of_a_tape_are_those_of_its_opening(self) -> None:
-        """They do not grow while it writes."""
+        """They do not grow while the tape writes."""
         async with self.tape() as (_, tape):
             await write(tape, b"1")
             assert list(tape.lines) == []

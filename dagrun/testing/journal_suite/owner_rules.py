@@ -1,4 +1,4 @@
-"""What a journal has to do about owners: one at a time, and never two that write."""
+"""Rules of the journal suite for owners: a run has one at a time, and never two that write."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from dagrun.testing.journal_suite.store import (
 )
 
 
-class Owners(Store):
-    """Held, stolen, lost."""
+class OwnerRules(Store):
+    """Runs that are held, stolen and lost."""
 
     # Owners -----------------------------------------------------------------------------------------------------------
 
     async def test_a_run_that_is_held_is_not_opened(self) -> None:
-        """The error names the run and who holds it; the owner goes on."""
+        """The error names the run and its owner, and the owner continues."""
         async with self.tape() as (journal, tape):
             await write(tape, b"1")
             with pytest.raises(RunHeld, match=RUN):
@@ -34,13 +34,13 @@ class Owners(Store):
             assert len(await journal.read(RUN)) == 2
 
     async def test_a_run_that_was_let_go_is_free(self) -> None:
-        """At once, without waiting for a lease to run out."""
+        """It is free at once, without waiting for the end of a lease."""
         async with self.tape() as (journal, tape):
             await tape.aclose()
             await self.reopened(journal)
 
     async def test_a_run_can_be_stolen(self) -> None:
-        """With all that its owner has written; the thief holds it then."""
+        """The thief gets all records of the former owner, and holds the run."""
         async with self.tape() as (journal, tape):
             await write(tape, b"1")
             thief = await journal.open(RUN, steal=True)
@@ -52,7 +52,7 @@ class Owners(Store):
             assert shown(await journal.read(RUN)) == [(1, b"1"), (2, b"2")]
 
     async def test_an_owner_that_was_robbed_writes_nothing(self) -> None:
-        """Its records would stand between those of the new owner."""
+        """Its records would stand between the records of the new owner."""
         async with self.tape() as (journal, tape):
             await write(tape, b"1")
             thief = await journal.open(RUN, steal=True)
@@ -67,7 +67,7 @@ class Owners(Store):
             assert shown(await journal.read(RUN)) == [(1, b"1"), (2, b"2")]
 
     async def test_what_was_durable_before_the_theft_is_still_so(self) -> None:
-        """The owner may know it; only what came later is lost."""
+        """Only later records are lost: the owner may have used the durable ones."""
         async with self.tape() as (journal, tape):
             seq = tape.append(b"1")
             await tape.durable()
@@ -76,10 +76,10 @@ class Owners(Store):
             await thief.aclose()
 
     async def test_an_owner_that_was_robbed_is_told_once(self) -> None:
-        """By `on_failure`, on the loop, with the error that says so."""
+        """By `on_failure`, on the loop, with an `OwnerLost`."""
         async with self.tape() as (journal, tape):
-            told: list[JournalError] = []
-            tape.on_failure = told.append
+            errors: list[JournalError] = []
+            tape.on_failure = errors.append
             thief = await journal.open(RUN, steal=True)
             for _ in range(3):
                 tape.append(b"late")
@@ -87,12 +87,12 @@ class Owners(Store):
                     await tape.durable()
             await tape.aclose()
             await thief.aclose()
-            await until(lambda: bool(told))
+            await until(lambda: bool(errors))
             await yield_some()
-            assert [type(error) for error in told] == [OwnerLost]
+            assert [type(error) for error in errors] == [OwnerLost]
 
     async def test_all_who_wait_on_a_robbed_tape_are_told(self) -> None:
-        """Nobody waits for ever for a record that is never written."""
+        """No task waits for ever for a record that is never written."""
         async with self.tape() as (journal, tape):
             thief = await journal.open(RUN, steal=True)
             lost: list[int] = []
@@ -111,7 +111,7 @@ class Owners(Store):
             await thief.aclose()
 
     async def test_the_robbed_owner_cannot_let_go_of_what_it_does_not_have(self) -> None:
-        """Closing the old tape leaves the new owner in place."""
+        """Closing the old tape does not release the run of the new owner."""
         async with self.tape() as (journal, tape):
             thief = await journal.open(RUN, steal=True)
             await tape.aclose()
@@ -121,7 +121,7 @@ class Owners(Store):
             await thief.aclose()
 
     async def test_a_run_can_be_stolen_from_a_thief(self) -> None:
-        """Only the last owner writes."""
+        """Only the last owner can write."""
         async with self.tape() as (journal, first):
             tapes = [first, await journal.open(RUN, steal=True), await journal.open(RUN, steal=True)]
             for tape in tapes[:2]:
@@ -134,7 +134,7 @@ class Owners(Store):
             assert shown(await journal.read(RUN)) == [(1, b"1")]
 
     async def test_of_those_who_open_a_free_run_at_once_one_gets_it(self) -> None:
-        """The others are refused, and its records are not mixed."""
+        """The others are refused, and the records are not mixed."""
         got: list[Tape] = []
         refused: list[RunHeld] = []
         async with self.tape() as (journal, tape):
@@ -154,7 +154,7 @@ class Owners(Store):
             await got[0].aclose()
 
     async def test_thieves_in_a_row_never_mix_records(self) -> None:
-        """Each writes some, is robbed in the middle of it, and what is there is always a chain."""
+        """Each writes some records and is robbed in the middle; the records are always one chain."""
         async with self.tape() as (journal, tape):
             tapes, acknowledged = [tape], 0
             for round_ in range(8):
@@ -183,7 +183,7 @@ class Owners(Store):
             assert await other.runs() == await journal.runs()
 
     async def test_another_journal_reads_while_a_run_is_written(self) -> None:
-        """All that is acknowledged, at any time."""
+        """It sees all acknowledged records at any time."""
         async with self.two() as (journal, other):
             tape = await journal.create(RUN)
             for count in range(1, 20):
@@ -192,7 +192,7 @@ class Owners(Store):
             await tape.aclose()
 
     async def test_another_journal_respects_the_owner(self) -> None:
-        """It cannot open, create or delete what is held; it sees that it is."""
+        """It cannot open, create or delete a run that is held, and it sees that the run is held."""
         async with self.two() as (journal, other):
             tape = await journal.create(RUN)
             with pytest.raises(RunHeld):
@@ -206,7 +206,7 @@ class Owners(Store):
             await tape.aclose()
 
     async def test_another_journal_can_steal(self) -> None:
-        """The former owner, which knows nothing of it, is refused by its next write."""
+        """The former owner does not know it yet; its next write is refused."""
         async with self.two() as (journal, other):
             tape = await journal.create(RUN)
             await write(tape, b"1")
