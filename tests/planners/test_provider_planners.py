@@ -1,4 +1,4 @@
-"""Planners with hosted models: how they are made, what they need, and that nothing else is loaded before."""
+"""Planners of providers: how they are made, what they need, and that no library is loaded too early."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _bare(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("planner", PLANNERS)
 def test_a_model_must_be_named(planner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is no default that is right for long, or for every purse; the error says both ways to name one."""
+    """No default is right for long or for every budget; the error says both ways to name a model."""
     with pytest.raises(ContractError, match=MODEL_VARIABLE) as refused:
         planner(**HOST)
     assert "--model" in str(refused.value)
@@ -54,7 +54,7 @@ def test_a_model_must_be_named(planner: Any, monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_what_is_no_model_or_planner_is_refused_before_a_run(make: Any, wrong: Any) -> None:
-    """A name in its place would fail the run only when it is asked, with an error about attributes."""
+    """A name in place of a model would fail late in the run, with an error about attributes."""
     with pytest.raises(ContractError, match=r"such as .*OpenAI(Model|Planner)"):
         make(wrong)
 
@@ -86,7 +86,7 @@ def test_options_go_to_where_they_are_checked(options: dict[str, Any]) -> None:
 @pytest.mark.real_time
 @pytest.mark.parametrize("planner", PLANNERS)
 async def test_a_hosted_planner_plans(planner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With nothing but the environment that the clients of the providers know; and what it used is on record."""
+    """The usual environment variables of the provider are enough, and the usage is recorded."""
     events: list[Any] = []
 
     async with FakeModelServer([ModelAnswer(json.dumps(GOALS[0].strict()), usage=(70, 30))]) as server:
@@ -100,7 +100,7 @@ async def test_a_hosted_planner_plans(planner: Any, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.real_time
 async def test_no_plan_and_no_input_sends_a_planner_elsewhere() -> None:
-    """S87: the address of a model, and the key that goes there, are the host's to choose."""
+    """S87: the host alone chooses the address of a model and its key."""
     plan = GOALS[0].plan()
 
     with FakeModelServer(["no"]) as evil:
@@ -113,13 +113,13 @@ async def test_no_plan_and_no_input_sends_a_planner_elsewhere() -> None:
                 inputs={"base_url": evil.base_url, "OPENAI_BASE_URL": evil.base_url},
             )
 
-    assert result.status is Status.SUCCEEDED  # the first answer was refused for its fields, the second was not
+    assert result.status is Status.SUCCEEDED  # the first answer was refused for its fields, and the second was accepted
     assert len(server.calls) == 2
     assert evil.calls == []
 
 
 def test_the_planners_load_no_library_before_one_is_made() -> None:
-    """Declaring costs nothing: the libraries take one and two seconds."""
+    """The import of a planner is cheap: the libraries take one and two seconds."""
     names = "ModelPlanner, StepwisePlanner, EnsemblePlanner, OpenAIPlanner, AnthropicPlanner"
     code = f"from dagrun import {names}\nimport sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
