@@ -122,7 +122,7 @@ def recommendations(stats: Statistics | None, trends: Trends | None) -> list[str
     points: list[str] = []
     if trends is not None:
         points += _about_anomalies(weightiest(trends.anomalies))
-        points += _about_trends(trends.trends, trends)
+        points += _about_trends(trends)
     if stats is not None:
         points += _about_shares(stats)
         points += _about_quality(stats.cleaning)
@@ -143,18 +143,18 @@ def _name(series: str) -> str:
     return "the total" if series == TOTAL else series
 
 
-def _about_trends(trends: Sequence[Trend], found: Trends) -> Iterator[str]:
-    groups = [trend for trend in trends if trend.series != TOTAL and trend.percent is not None]
+def _about_trends(trends: Trends) -> Iterator[str]:
+    groups = [trend for trend in trends.trends if trend.series != TOTAL and trend.percent is not None]
     rising = max((t for t in groups if t.direction == "rising"), key=lambda t: t.slope, default=None)
     falling = min((t for t in groups if t.direction == "falling"), key=lambda t: t.slope, default=None)
     if rising is not None:
         yield (
-            f"Back {rising.series}, which grows most: {_rate(rising, found)} "
+            f"Back {rising.series}, which grows most: {_rate(rising, trends)} "
             f"(confidence {confidence(rising.confidence)})."
         )
     if falling is not None:
         yield (
-            f"Review {falling.series}, which loses most: {_rate(falling, found)} "
+            f"Review {falling.series}, which loses most: {_rate(falling, trends)} "
             f"(confidence {confidence(falling.confidence)})."
         )
 

@@ -49,7 +49,7 @@ def to_markdown(document: Document, folder: str) -> str:
 def escape_markdown(text: str) -> str:
     """Escape *text*, so that Markdown shows it as it is, also in a cell of a table."""
     flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    safe = _LINKS.sub(lambda found: f"\\{found.group()}", _SPECIAL.sub(r"\\\1", flat))
+    safe = _LINKS.sub(lambda match: f"\\{match.group()}", _SPECIAL.sub(r"\\\1", flat))
     return _STARTS.sub(r"\1\\\2", safe)
 
 

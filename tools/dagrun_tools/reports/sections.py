@@ -106,14 +106,14 @@ def _breakdown(group: str, shares: Sequence[Share], stats: Statistics) -> Grid:
     return Grid(f"{word_of(stats)} by {label}", headers, rows, frozenset((1, 2, 3)))
 
 
-def _distribution(found: Summary, stats: Statistics) -> Grid:
+def _distribution(values: Summary, stats: Statistics) -> Grid:
     cells = {
-        "Rows": f"{found.count:,}",
-        "Mean": amount(found.mean, stats.unit),
-        "Median": amount(found.median, stats.unit),
-        "Smallest": amount(found.minimum, stats.unit),
-        "Largest": amount(found.maximum, stats.unit),
-        "Standard deviation": amount(found.deviation, stats.unit),
+        "Rows": f"{values.count:,}",
+        "Mean": amount(values.mean, stats.unit),
+        "Median": amount(values.median, stats.unit),
+        "Smallest": amount(values.minimum, stats.unit),
+        "Largest": amount(values.maximum, stats.unit),
+        "Standard deviation": amount(values.deviation, stats.unit),
     }
     caption = f"{word_of(stats)}: how the rows are distributed"
     return Grid(caption, list(cells), [list(cells.values())], frozenset(range(len(cells))))
@@ -121,52 +121,52 @@ def _distribution(found: Summary, stats: Statistics) -> Grid:
 
 def _trends(parts: Parts) -> list[Block]:
     blocks: list[Block] = []
-    for found in parts.trends:
-        blocks += [_trend_grid(found), *_anomaly_blocks(found), Paragraph(_how(found))]
+    for trends in parts.trends:
+        blocks += [_trend_grid(trends), *_anomaly_blocks(trends), Paragraph(_how(trends))]
     return blocks
 
 
-def _trend_grid(found: Trends) -> Grid:
+def _trend_grid(trends: Trends) -> Grid:
     rows = [
         [
             "Total" if trend.series == TOTAL else trend.series,
             _STEADY[trend.direction],
-            signed(trend.slope, found.unit),
+            signed(trend.slope, trends.unit),
             EN_DASH if trend.percent is None else f"{trend.percent:+.2f} %".replace("-", MINUS),
             confidence(trend.confidence),
         ]
-        for trend in found.trends[: _ROWS + 1]
+        for trend in trends.trends[: _ROWS + 1]
     ]
     headers = ["Series", "Trend", "Change a month", "In percent", "Confidence"]
     return Grid("Trends", headers, rows, frozenset((2, 3, 4)))
 
 
-def _anomaly_blocks(found: Trends) -> list[Block]:
-    if not found.anomalies:
-        return [Paragraph(f"No {found.step} stands out.")]
+def _anomaly_blocks(trends: Trends) -> list[Block]:
+    if not trends.anomalies:
+        return [Paragraph(f"No {trends.step} stands out.")]
     rows = [
         [
             "Total" if a.series == TOTAL else a.series,
             span(a.start, a.end),
             a.direction,
-            amount(a.actual, found.unit),
-            amount(a.expected, found.unit),
+            amount(a.actual, trends.unit),
+            amount(a.expected, trends.unit),
             f"{a.score:+.1f}".replace("-", MINUS),
             confidence(a.confidence),
         ]
-        for a in found.anomalies[:_ROWS]
+        for a in trends.anomalies[:_ROWS]
     ]
     headers = ["Series", "When", "Kind", "Actual", "Expected", "Robust z-score", "Confidence"]
     grid = Grid("Anomalies, the strongest first", headers, rows, frozenset((3, 4, 5, 6)))
-    more = len(found.anomalies) - len(rows) + found.more_anomalies
+    more = len(trends.anomalies) - len(rows) + trends.more_anomalies
     return [grid, *([Paragraph(f"{more} weaker ones are not listed.")] if more else [])]
 
 
-def _how(found: Trends) -> str:
-    words = found.methods
+def _how(trends: Trends) -> str:
+    words = trends.methods
     return (
         f"How it was found: {words.get('slope', '')}; confidence by the {words.get('confidence', '')}. Anomalies: "
-        f"{words.get('anomalies', '')} (sensitivity {found.sensitivity}), against the {words.get('expected', '')}."
+        f"{words.get('anomalies', '')} (sensitivity {trends.sensitivity}), against the {words.get('expected', '')}."
     )
 
 
