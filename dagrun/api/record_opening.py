@@ -15,10 +15,9 @@ from dagrun.api.checking import must_be, toolbox_of
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.checks.tool_contracts import contract_of, opening_differences, policy_in_full
 from dagrun.errors import CannotResume
-from dagrun.model.event import Event, RunResumed, RunStarted
+from dagrun.model.event import Event, Opening, RunResumed, RunStarted
 from dagrun.model.journal import Tape
 from dagrun.model.policy import Policy
-from dagrun.model.event import Opening
 from dagrun.model.toolbox import Toolbox
 from dagrun.model.value import Stored, decode, encode
 from dagrun.runtime.run_options import RunOptions
