@@ -13,7 +13,9 @@ from dagrun.checks.check_plan import check_plan
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.cli import options
 from dagrun.cli.commands.bench_figures import Figures, as_dict, table
-from dagrun.cli.jobs.execute import Job, execute, scheduled
+from dagrun.cli.jobs.execute import execute
+from dagrun.cli.jobs.job import Job, Reporting
+from dagrun.cli.jobs.schedule import scheduled
 from dagrun.cli.records.output_folder import RunFolder, run_folder
 from dagrun.cli.setup.inputs import read_inputs
 from dagrun.cli.setup.plan_files import load_plan
@@ -138,14 +140,8 @@ class _Bench:
                 _tell("")
                 click.echo(f"{mode}: {summarise(result)}", err=True)
 
-        job = Job(
-            plan=scheduled(self._plan, mode),
-            inputs=self._inputs,
-            artifacts=self._folder.artifacts,
-            is_shown=False,
-            on_result=on_result,
-        )
-        return execute(job)
+        job = Job(plan=scheduled(self._plan, mode), inputs=self._inputs, artifacts=self._folder.artifacts)
+        return execute(job, Reporting(on_result=on_result, is_shown=False))
 
 
 def _tell(text: str) -> None:

@@ -7,11 +7,12 @@ from typing import Any, Final
 import click
 
 from dagrun.cli import options
-from dagrun.cli.jobs.dry_run import show_order
 from dagrun.cli.jobs.goals import get_plan, goal_of, is_saved, tell_stopped
-from dagrun.cli.jobs.one_run import OneRun, Work
+from dagrun.cli.jobs.job import Job
+from dagrun.cli.jobs.one_run import OneRun
 from dagrun.cli.jobs.recording import new_record
-from dagrun.cli.records.output_folder import writable
+from dagrun.cli.jobs.schedule import show_order
+from dagrun.cli.records.output_folder import artifacts_in, writable
 from dagrun.cli.records.run_records import runs_option
 from dagrun.cli.setup.inputs import read_inputs
 from dagrun.cli.setup.planners import load_critics, make_planner, name_of
@@ -91,12 +92,13 @@ def do(*, goal: str, inputs: tuple[str, ...], save_plan: str | None, **flags: An
         named = name_of(configuration)
         planner = make_planner(configuration, named)
         critics = load_critics(flags["critics"])
-        work = Work(
+        output = configuration.path("output")
+        job = Job(
             plan=wanted,
             inputs=given,
             planner=planner,
             critics=critics,
-            save_plan=file,
-            written=new_record(configuration, flags, wanted.toolbox, named),
+            recording=new_record(configuration, flags, wanted.toolbox, named),
+            artifacts=artifacts_in(output),
         )
-        return OneRun(work, configuration.path("output"), data, flags).carry_out()
+        return OneRun(job, output, data, flags, save_plan=file).carry_out()

@@ -10,9 +10,10 @@ from typing import Any, Final, TypeVar
 import click
 
 from dagrun.cli import options
-from dagrun.cli.jobs.job import ResumeOrRetry, Verb
-from dagrun.cli.jobs.one_run import OneRun, Work
-from dagrun.cli.jobs.recording import RunRecording, new_record, old_record
+from dagrun.cli.jobs.job import Job, ResumeOrRetry, Verb
+from dagrun.cli.jobs.one_run import OneRun
+from dagrun.cli.jobs.recording import Recording, new_record, old_record
+from dagrun.cli.records.output_folder import artifacts_in
 from dagrun.cli.records.resume_command import command_again, output_of, quoted
 from dagrun.cli.records.run_records import Records, run_argument, runs_option
 from dagrun.cli.setup.planners import load_critics, make_planner
@@ -135,13 +136,14 @@ class _ResumeCommand:
             )
             planner = make_planner(self._configuration, named) if named is not None else None
             critics = load_critics(self._flags["critics"])
-            written = self._written(toolbox, parent)
-            # Files that the values on record name stay where they are found.
-            is_filed = self._verb == "resume" and output_of(self._past.opening.labels) is None
-            work = Work(plan=again, planner=planner, critics=critics, written=written, is_filed_with_record=is_filed)
-            return OneRun(work, output, data, self._flags).carry_out()
+            recording = self._recording(toolbox, parent)
+            # Files that recorded values name must stay where they are found.
+            is_with_record = self._verb == "resume" and output_of(self._past.opening.labels) is None
+            artifacts = None if is_with_record else artifacts_in(output)
+            job = Job(plan=again, planner=planner, critics=critics, recording=recording, artifacts=artifacts)
+            return OneRun(job, output, data, self._flags).carry_out()
 
-    def _written(self, toolbox: Toolbox, parent: Path | None) -> RunRecording | None:
+    def _recording(self, toolbox: Toolbox, parent: Path | None) -> Recording | None:
         if self._verb == "resume":
             return old_record(self._configuration, self._flags, self._run_id, toolbox, self._past.pending)
         return new_record(self._configuration, self._flags, toolbox, self._flags["planner"], parent)

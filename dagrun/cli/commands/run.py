@@ -9,10 +9,11 @@ import click
 from dagrun.checks.check_plan import check_plan
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.cli import options
-from dagrun.cli.jobs.dry_run import show_order
-from dagrun.cli.jobs.execute import scheduled
-from dagrun.cli.jobs.one_run import OneRun, Work
+from dagrun.cli.jobs.job import Job
+from dagrun.cli.jobs.one_run import OneRun
 from dagrun.cli.jobs.recording import new_record
+from dagrun.cli.jobs.schedule import scheduled, show_order
+from dagrun.cli.records.output_folder import artifacts_in
 from dagrun.cli.records.run_records import runs_option
 from dagrun.cli.setup.inputs import read_inputs
 from dagrun.cli.setup.plan_files import load_plan
@@ -80,15 +81,16 @@ def run(*, plan: str, inputs: tuple[str, ...], **flags: Any) -> int:
         named = flags["planner"]
         planner = make_planner(configuration, named) if named is not None else None
         critics = load_critics(flags["critics"])
-        work = Work(
+        output = configuration.path("output")
+        job = Job(
             plan=scheduled(checked, configuration.settings.mode),
             inputs=given,
             planner=planner,
             critics=critics,
-            secrets=checked.secrets,
-            written=new_record(configuration, flags, checked.toolbox, named),
+            recording=new_record(configuration, flags, checked.toolbox, named),
+            artifacts=artifacts_in(output),
         )
-        return OneRun(work, configuration.path("output"), data, flags).carry_out()
+        return OneRun(job, output, data, flags).carry_out()
 
 
 def _check(plan: str, inputs: dict[str, Any], configuration: Configuration) -> CheckedPlan:

@@ -53,13 +53,13 @@ class PlanDraft:
     inputs: Mapping[str, Any] = field(default_factory=dict)
     is_shown: bool = True
     log_level: int = logging.WARNING
-    plan: CheckedPlan | None = None
-    steps: list[Step] = field(default_factory=list)
-    calls: int = 0
-    spent: ModelUse = field(default_factory=ModelUse)
-    seconds: float = 0.0
-    stopped_by: str = ""
-    code: int = 0
+    plan: CheckedPlan | None = field(default=None, init=False)
+    steps: list[Step] = field(default_factory=list, init=False)
+    calls: int = field(default=0, init=False)
+    spent: ModelUse = field(default_factory=ModelUse, init=False)
+    seconds: float = field(default=0.0, init=False)
+    stopped_by: str = field(default="", init=False)
+    code: int = field(default=0, init=False)
 
     def get(self) -> None:
         """Get the plan, unless that is interrupted, by Ctrl-C or another signal.

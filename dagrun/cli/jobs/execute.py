@@ -7,7 +7,6 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,14 +14,13 @@ import anyio
 
 from dagrun.api import resume, retry, start
 from dagrun.checks.checked_plan import CheckedPlan
-from dagrun.checks.waves import in_waves
-from dagrun.cli.jobs.job import Goal, Job, OnEvent, ResumeOrRetry
-from dagrun.cli.setup.settings import Mode
+from dagrun.cli.jobs.job import Goal, Job, OnEvent, Reporting, ResumeOrRetry
+from dagrun.cli.jobs.recording import unusable
 from dagrun.cli.terminal import signals as interrupts
 from dagrun.cli.terminal.ask_person import make_approver
 from dagrun.cli.terminal.display import Display, make_display
 from dagrun.cli.terminal.signals import Interrupts
-from dagrun.cli.terminal.user_errors import REFUSED, BadInput
+from dagrun.cli.terminal.user_errors import REFUSED
 from dagrun.errors import DagrunError, JournalFailed
 from dagrun.model.event import Event
 from dagrun.model.outcome import State, Status
@@ -33,21 +31,8 @@ from dagrun.runtime.run import Run
 LEAVE_SECONDS: Final = 3.0  # for closing what a run has used; it takes milliseconds, unless something would not stop
 THREAD_SECONDS: Final = 0.5
 
-__all__ = ["Goal", "Job", "execute", "scheduled"]
 
-
-def scheduled(plan: CheckedPlan, mode: Mode) -> CheckedPlan:
-    """Give *plan* as *mode* wants it run; the engine is the same for all of them."""
-    match mode:
-        case "parallel":
-            return plan
-        case "waves":
-            return in_waves(plan)
-        case "sequential":
-            return replace(plan, policy=plan.policy.model_copy(update={"max_running": 1}))
-
-
-def execute(job: Job) -> int:
+def execute(job: Job, reporting: Reporting) -> int:
     """Carry out *job*, and give the exit code.
 
     Ctrl-C suspends the run, or cancels one that is not written down; either ends with a partial result. A second one
@@ -58,10 +43,10 @@ def execute(job: Job) -> int:
     """
     threads = set(threading.enumerate())
     with _artifacts(job) as folder, Interrupts() as signals:
-        ending = _Ending(job, folder, signals)
+        ending = _Ending(reporting, folder, signals, is_temporary=folder != job.artifacts)
         try:
             with unwrapped():
-                anyio.run(_execute, job, ending, backend_options=loop_options())
+                anyio.run(_execute, job, reporting, ending, backend_options=loop_options())
         finally:
             ending.leave()
         if _has_stuck_threads(threads):
@@ -72,19 +57,20 @@ def execute(job: Job) -> int:
 class _Ending:
     """What happens when the result is there, up to a process that has to be ended by force."""
 
-    def __init__(self, job: Job, folder: Path | None, signals: Interrupts) -> None:
+    def __init__(self, reporting: Reporting, folder: Path | None, signals: Interrupts, *, is_temporary: bool) -> None:
         self.code = 0
         self.folder = folder
         self.signals = signals
-        self._job = job
+        self._is_temporary = is_temporary
+        self._reporting = reporting
         self._watchdog = threading.Timer(LEAVE_SECONDS, self.exit_hard)
         self._watchdog.daemon = True
         self._watchdog.name = "dagrun watchdog"
 
     def deliver(self, result: RunResult) -> None:
         """Hand the result on. From now on, time is limited."""
-        self.code = self.signals.exit_code((self._job.code_of or exit_code_of)(result))
-        self._job.on_result(result)
+        self.code = self.signals.exit_code((self._reporting.code_of or exit_code_of)(result))
+        self._reporting.on_result(result)
         if any(a.outcome and a.outcome.state is State.ABANDONED for s in result.steps.values() for a in s.attempts):
             self.exit_hard()
         self._watchdog.start()
@@ -97,18 +83,19 @@ class _Ending:
 
     def exit_hard(self) -> None:
         """End the process: something in it would not stop."""
-        if self.folder is not None and self.folder != self._job.artifacts:
+        if self.folder is not None and self._is_temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
         interrupts.exit_hard(self.code)
 
 
-async def _execute(job: Job, ending: _Ending) -> None:
-    with make_display(is_shown=job.is_shown, log_level=job.log_level) as display:
+async def _execute(job: Job, reporting: Reporting, ending: _Ending) -> None:
+    with make_display(is_shown=reporting.is_shown, log_level=reporting.log_level) as display:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(display.keep_fresh)
             if isinstance(job.plan, ResumeOrRetry) and job.plan.verb == "resume":
                 display.remember(job.plan.past.events)
-            async with _opened(job, ending.folder, display) as run:
+            on_event = both(display.on_event, reporting.on_event)
+            async with _opened(job, ending.folder, display, on_event) as run:
                 ending.signals.on_first(_stopper(run, display, is_recorded=job.recording is not None))
                 result = await run.result()
                 display.close()
@@ -123,11 +110,11 @@ def exit_code_of(result: RunResult) -> int:
 
 
 @asynccontextmanager
-async def _opened(job: Job, folder: Path | None, display: Display) -> AsyncIterator[Run]:
+async def _opened(job: Job, folder: Path | None, display: Display, on_event: OnEvent) -> AsyncIterator[Run]:
     """Open the run of *job*; a record that cannot even be begun is a mistake of the command line."""
     is_open = False
     try:
-        async with _run_of(job, folder, display) as run:
+        async with _run_of(job, folder, display, on_event) as run:
             is_open = True
             yield run
     except JournalFailed as error:
@@ -136,39 +123,29 @@ async def _opened(job: Job, folder: Path | None, display: Display) -> AsyncItera
         raise unusable(error) from error
 
 
-def unusable(error: JournalFailed) -> BadInput:
-    """Say what to do about records that cannot be kept where they should be."""
-    return BadInput(f"{error}; name another folder for the records of runs (--runs DIR), or keep none (--no-journal)")
-
-
-def _run_of(job: Job, folder: Path | None, display: Display) -> AbstractAsyncContextManager[Run]:
-    shared: dict[str, Any] = {
+def _run_of(job: Job, folder: Path | None, display: Display, on_event: OnEvent) -> AbstractAsyncContextManager[Run]:
+    plan, recording = job.plan, job.recording
+    options: dict[str, Any] = {
         "artifacts": folder,
         "planner": job.planner,
         "critics": job.critics,
         "approver": make_approver(display),
-        "on_event": both(display.on_event, job.on_event),
+        "on_event": on_event,
     }
-    plan, kept = job.plan, job.recording
-    named: dict[str, Any] = {}
-    if kept is not None:
-        shared["journal"] = kept.journal
-        named = {"labels": kept.labels, "expires_after": kept.expires_after}
-    match plan:
-        case ResumeOrRetry(verb=verb, run_id=run_id):
-            shared |= {"tools": plan.toolbox, "policy": plan.policy, "secrets": plan.secrets}
-            shared["allow_differences"] = plan.allow_differences
-            if verb == "resume":
-                return resume(run_id, **shared, steal=plan.steal)
-            assert kept is not None  # nothing is retried that is not written down
-            files = kept.parent_artifacts
-            return retry(run_id, **shared, **named, new_id=kept.run_id, parent_artifacts=files)
-        case Goal():
-            shared |= {"goal": plan.text, "tools": plan.toolbox, "policy": plan.policy, "secrets": plan.secrets}
-        case _:
-            shared |= {"plan": plan, "secrets": job.secrets}
-    name = None if kept is None else kept.run_id
-    return start(**shared, **named, inputs=job.inputs, run_id=name)
+    if not isinstance(plan, CheckedPlan):
+        options |= {"tools": plan.toolbox, "policy": plan.policy, "secrets": plan.secrets}
+    if recording is not None:
+        options["journal"] = recording.journal
+    if isinstance(plan, ResumeOrRetry) and plan.verb == "resume":
+        return resume(plan.run_id, **options, allow_differences=plan.allow_differences, steal=plan.steal)
+    if recording is not None:
+        options |= {"labels": recording.labels, "expires_after": recording.expires_after}
+    if isinstance(plan, ResumeOrRetry):
+        assert recording is not None  # a run that is retried is always recorded
+        options |= {"new_id": recording.run_id, "parent_artifacts": recording.parent_artifacts}
+        return retry(plan.run_id, **options, allow_differences=plan.allow_differences)
+    begun = {"goal": plan.text} if isinstance(plan, Goal) else {"plan": plan}
+    return start(**begun, **options, inputs=job.inputs, run_id=None if recording is None else recording.run_id)
 
 
 def both(first: OnEvent, second: OnEvent | None) -> OnEvent:

@@ -31,7 +31,7 @@ class RunFolder:
     @property
     def artifacts(self) -> Path | None:
         """Where artifacts go; none for a temporary folder."""
-        return self.path / "artifacts" if self.path is not None else None
+        return artifacts_in(self.path)
 
     def save(self, record: dict[str, Any]) -> None:
         """Write ``run.json``, all of it or nothing.
@@ -42,6 +42,11 @@ class RunFolder:
         if self.path is None:
             return
         write_whole(self.path / "run.json", to_json(record, indent=2) + "\n")
+
+
+def artifacts_in(output: Path | None) -> Path | None:
+    """Return the folder for the files of tools in *output*; `None` for none."""
+    return output.absolute() / "artifacts" if output is not None else None
 
 
 def write_whole(path: Path, text: str, *, mode: int = 0o644) -> None:
