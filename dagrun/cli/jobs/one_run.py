@@ -16,9 +16,8 @@ from dagrun.cli.jobs.job import Job, OnEvent, Reporting
 from dagrun.cli.records.output_folder import RunFolder, run_folder, write_whole
 from dagrun.cli.setup.plan_files import plan_text
 from dagrun.cli.terminal.event_lines import EventLines
-from dagrun.cli.terminal.hidden_secrets import STATE
 from dagrun.cli.terminal.stdout import Data
-from dagrun.cli.terminal.text import SCHEMA_VERSION, coloured, printable, to_json
+from dagrun.cli.terminal.text import SCHEMA_VERSION, SECRETS, coloured, printable, to_json
 from dagrun.cli.terminal.user_errors import problem_lines
 from dagrun.model.outcome import State, Status
 from dagrun.model.value import readable
@@ -137,7 +136,7 @@ class OneRun:
 
     @staticmethod
     def _say(text: str) -> None:
-        click.echo(STATE.hidden(text), err=True, color=True)
+        click.echo(SECRETS.hide(text), err=True, color=True)
 
 
 def _partial(result: RunResult) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from dagrun.cli.setup.settings import Configuration
-from dagrun.cli.terminal.hidden_secrets import STATE
+from dagrun.cli.terminal.text import SECRETS
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, shorten
 from dagrun.model.secrets.secret import MAX_LENGTH, AnySecret, Secrets, env
@@ -39,7 +39,7 @@ def secrets_of(configuration: Configuration) -> Secrets:
             faults.append(f"--secret {name}: cannot read {shorten(place)}: {reason}")
     if faults:
         raise BadInput(*faults)
-    STATE.secrets = secrets = Secrets(found)
+    SECRETS.secrets = secrets = Secrets(found)
     if secrets:
         sys.excepthook = _print_clean
     return secrets
@@ -84,4 +84,4 @@ def _read(path: Path) -> str:
 
 def _print_clean(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """What Python calls with an error that nobody has caught."""
-    sys.stderr.write(STATE.hidden("".join(traceback.format_exception(kind, error, trace))))
+    sys.stderr.write(SECRETS.hide("".join(traceback.format_exception(kind, error, trace))))
