@@ -1,4 +1,4 @@
-"""One run as the command line carries it out: watched, interruptible, and never waiting for what would not stop."""
+"""Carries out a job: with a live display, signals, and an end that waits for nothing that would not stop."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from dagrun.runtime.backend import loop_options
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
 
-LEAVE_SECONDS: Final = 3.0  # for closing what a run has used; it takes milliseconds, unless something would not stop
-THREAD_SECONDS: Final = 0.5
+LEAVE_SECONDS: Final = 3.0  # for closing a run after its result; it takes milliseconds, unless something would not stop
+THREAD_SECONDS: Final = 0.5  # for idle threads to end
 
 
 def execute(job: Job, reporting: Reporting) -> int:
-    """Carry out *job*, and give the exit code.
+    """Carry out *job*, and return the exit code.
 
-    Ctrl-C suspends the run, or cancels one that is not written down; either ends with a partial result. A second one
-    ends the program. So does the end of a run in which something would not stop: nobody waits for it.
+    Ctrl-C suspends a recorded run, and cancels one without a record; the result is partial. A second Ctrl-C ends the
+    process. The process also ends by force after a run in which a tool would not stop.
 
     Raises:
-        BadInput: The run cannot be written down.
+        BadInput: The run cannot be recorded.
     """
     threads = set(threading.enumerate())
     with _artifacts(job) as folder, Interrupts() as signals:
@@ -55,7 +55,7 @@ def execute(job: Job, reporting: Reporting) -> int:
 
 
 class _Ending:
-    """What happens when the result is there, up to a process that has to be ended by force."""
+    """The end of a job, from the result to the end of the process, by force if need be."""
 
     def __init__(self, reporting: Reporting, folder: Path | None, signals: Interrupts, *, is_temporary: bool) -> None:
         self.code = 0
@@ -68,7 +68,7 @@ class _Ending:
         self._watchdog.name = "dagrun watchdog"
 
     def deliver(self, result: RunResult) -> None:
-        """Hand the result on. From now on, time is limited."""
+        """Report the result. From now on, the time until the end is limited."""
         self.code = self.signals.exit_code((self._reporting.code_of or exit_code_of)(result))
         self._reporting.on_result(result)
         if any(a.outcome and a.outcome.state is State.ABANDONED for s in result.steps.values() for a in s.attempts):
@@ -76,13 +76,13 @@ class _Ending:
         self._watchdog.start()
 
     def leave(self) -> None:
-        """Everything has ended by itself."""
+        """Stop the watchdog: everything has ended by itself."""
         self._watchdog.cancel()
         if self._watchdog.is_alive():
             self._watchdog.join()
 
     def exit_hard(self) -> None:
-        """End the process: something in it would not stop."""
+        """End the process by force: something in it would not stop."""
         if self.folder is not None and self._is_temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
         interrupts.exit_hard(self.code)
@@ -104,14 +104,14 @@ async def _execute(job: Job, reporting: Reporting, ending: _Ending) -> None:
 
 
 def exit_code_of(result: RunResult) -> int:
-    """The exit code of a run; of one that has come to nothing because no plan was valid, that of a refused plan."""
+    """Return the exit code of a run; if the run failed because no plan was valid, the code of a refused plan."""
     is_refused = result.problems and result.status in (Status.FAILED, Status.OVER_BUDGET)
     return REFUSED if is_refused else result.status.exit_code
 
 
 @asynccontextmanager
 async def _opened(job: Job, folder: Path | None, display: Display, on_event: OnEvent) -> AsyncIterator[Run]:
-    """Open the run of *job*; a record that cannot even be begun is a mistake of the command line."""
+    """Open the run of *job*; a record that cannot be begun is reported as a mistake of the command line."""
     is_open = False
     try:
         async with _run_of(job, folder, display, on_event) as run:
@@ -144,12 +144,12 @@ def _run_of(job: Job, folder: Path | None, display: Display, on_event: OnEvent) 
         assert recording is not None  # a run that is retried is always recorded
         options |= {"new_id": recording.run_id, "parent_artifacts": recording.parent_artifacts}
         return retry(plan.run_id, **options, allow_differences=plan.allow_differences)
-    begun = {"goal": plan.text} if isinstance(plan, Goal) else {"plan": plan}
-    return start(**begun, **options, inputs=job.inputs, run_id=None if recording is None else recording.run_id)
+    what = {"goal": plan.text} if isinstance(plan, Goal) else {"plan": plan}
+    return start(**what, **options, inputs=job.inputs, run_id=None if recording is None else recording.run_id)
 
 
 def both(first: OnEvent, second: OnEvent | None) -> OnEvent:
-    """Give what hands each event to two observers."""
+    """Return an observer that passes each event to both."""
     if second is None:
         return first
 
@@ -161,7 +161,7 @@ def both(first: OnEvent, second: OnEvent | None) -> OnEvent:
 
 
 def _stopper(run: Run, display: Display, *, is_recorded: bool) -> Callable[[int], object]:
-    """Give what the first signal does."""
+    """Return what the first signal does."""
 
     def cancel(number: int) -> None:
         reason = f"interrupted by {interrupts.name_of(number)}"
@@ -173,7 +173,7 @@ def _stopper(run: Run, display: Display, *, is_recorded: bool) -> Callable[[int]
 
 @contextmanager
 def unwrapped() -> Iterator[None]:
-    """Raise an error that is meant for the user as it was, without the groups that task groups put around it."""
+    """Raise an error of dagrun without the exception groups that task groups put around it."""
     try:
         yield
     except BaseExceptionGroup as group:
@@ -187,7 +187,7 @@ def unwrapped() -> Iterator[None]:
 
 @contextmanager
 def _artifacts(job: Job) -> Iterator[Path | None]:
-    """The folder for the files of tools; none for that of the record."""
+    """Open the folder for the files of tools; `None` stands for the folder of the record."""
     if job.artifacts is not None or job.recording is not None:
         yield job.artifacts
         return
@@ -196,7 +196,7 @@ def _artifacts(job: Job) -> Iterator[Path | None]:
 
 
 def _has_stuck_threads(before: set[threading.Thread]) -> bool:
-    """Whether Python would wait for a thread of the run when it ends; idle ones get a moment to go."""
+    """Whether Python would wait for a thread of the run at the end of the process; idle threads get a moment to end."""
     started = [t for t in threading.enumerate() if t not in before and not t.daemon]
     for thread in started:
         thread.join(THREAD_SECONDS / len(started))

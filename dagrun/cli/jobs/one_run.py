@@ -1,4 +1,4 @@
-"""One run as ``run`` and ``do`` carry it out: what is printed of it, what is kept, and the exit code."""
+"""One run of ``run``, ``do``, ``resume`` or ``retry``: its output, the files that it leaves, and its exit code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LEVELS: Final = {-1: logging.ERROR, 0: logging.WARNING, 1: logging.INFO}
 
 
 def log_level(flags: Mapping[str, Any]) -> int:
-    """The least level of log records that are shown, by ``--quiet`` and ``--verbose``."""
+    """Return the least level of log records that are shown, by ``--quiet`` and ``--verbose``."""
     return _LEVELS.get(-1 if flags["quiet"] else flags["verbose"], logging.DEBUG)
 
 
@@ -76,12 +76,12 @@ class OneRun:
         return lines if self._next_steps is None else both(self._next_steps.on_event, lines)
 
     def _code_of(self, result: RunResult) -> int:
-        """The exit code; that a call is in doubt outranks a signal, and that people are waited for."""
+        """Return the exit code; a call in doubt outranks a signal and a wait for people."""
         is_in_doubt = self._next_steps is not None and self._next_steps.is_in_doubt(result)
         return Status.UNKNOWN.exit_code if is_in_doubt else exit_code_of(result)
 
     def _deliver(self, result: RunResult, folder: RunFolder) -> None:
-        self._stack.close()  # the last event is written before the result
+        self._stack.close()  # writes the last event, which comes before the result
         record = {"schema_version": SCHEMA_VERSION, **result.as_dict()}
         if self._next_steps is not None:
             record |= self._next_steps.as_dict(result)
@@ -118,7 +118,7 @@ class OneRun:
             self._say(f"cannot write {path}: {error.strerror}")
 
     def _answer(self, result: RunResult) -> None:
-        """Print what the run answers; of a run that did not succeed, what there is."""
+        """Print the answer of the run; or, if it did not succeed, the outputs that there are."""
         if result.status is Status.SUCCEEDED:
             self._data.value(result.output)
         elif partial := _partial(result):
@@ -140,7 +140,7 @@ class OneRun:
 
 
 def _partial(result: RunResult) -> dict[str, Any]:
-    """The outputs of the steps that succeeded and that nothing which succeeded goes on from."""
+    """Return the outputs of the steps that succeeded, except those that other such steps depend on."""
     steps = result.plan.steps
     good = [id_ for id_ in steps if result.steps[id_].state is State.SUCCEEDED]
     used = {need for id_ in good for need in result.dependencies(id_)}

@@ -22,9 +22,8 @@ from dagrun.observe.question_text import QuestionPage, lay_out
 
 Write = Callable[[str], object]
 
-PAUSE: Final = (
-    1.0  # seconds after a question became void: a late answer to it must not be taken for an answer to the next one
-)
+# Seconds after a question became void: a late answer to it must not be taken for an answer to the next question.
+PAUSE: Final = 1.0
 
 # Ctrl-D and Ctrl-C are handled by the terminal, which turns them into an end of input and a signal.
 _HELP: Final = """\
@@ -95,7 +94,7 @@ class TerminalApprover:
         self._was_void = False
 
     async def __call__(self, question: Question) -> Answer | None:
-        """Return the answer to *question*; `None` if the person gives none. May be cancelled: the question is void then."""
+        """Return the answer to *question*; `None` if the person gives none. Cancelled if the question becomes void."""
         came = anyio.current_time()
         async with self._lock:
             try:

@@ -78,7 +78,7 @@ class Display:
                 self._live.table.on_event(event)
 
     def _note_fault(self, event: Event) -> None:
-        """Report why a call of the planner gave no answer, unless the run ends for that reason: the summary names it."""
+        """Report why a call of the planner gave no answer, unless the run ends for that reason, as the summary says."""
         match event:
             case PlannerCalled():
                 self._tell_fault()

@@ -76,7 +76,7 @@ class Interrupts:
             stop(self.first)
 
     def exit_code(self, code: int) -> int:
-        """Return the exit code of a run that ended with *code*; a run that a signal cancelled has the code of the signal."""
+        """Return the exit code of a run that ended with *code*; if a signal cancelled the run, that of the signal."""
         return 128 + self.first if self.first is not None and code == 128 + signal.SIGINT else code
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
