@@ -1,4 +1,4 @@
-"""Plans as the command line gets them, from a file or from the standard input, and as it writes them."""
+"""Plans from a file or from the standard input, and plans as the text of a file."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ STDIN: Final = "-"
 
 
 def load_plan(name: str, toolbox: Toolbox | None = None) -> Plan:
-    """Read the plan in the file *name*, or from the standard input.
+    """Read the plan in the file *name*; ``-`` stands for the standard input.
 
     Raises:
-        PlanRefused: It cannot be read; every problem is in the error.
+        PlanRefused: The plan cannot be read; every problem is in the error.
     """
     if name != STDIN:
         return read_plan(Path(name), toolbox=toolbox)
@@ -30,10 +30,10 @@ def load_plan(name: str, toolbox: Toolbox | None = None) -> Plan:
 
 
 def as_written(part: Plan | Step) -> dict[str, Any]:
-    """A plan, or a step of one, as plain JSON: what its author has said, and no more."""
+    """Return a plan or a step as plain JSON, without the fields that its author has left out."""
     return part.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
 def plan_text(plan: Plan) -> str:
-    """A plan as the text of a file."""
+    """Return a plan as the text of a file."""
     return to_json(as_written(plan), indent=2) + "\n"
