@@ -1,4 +1,4 @@
-"""``dagrun check``: look a plan over, and run nothing."""
+"""``dagrun check``: lists the problems of a plan, and runs nothing."""
 
 from __future__ import annotations
 
@@ -39,11 +39,12 @@ MAX_LINES: Final = 200
 @click.option("--strict", is_flag=True, help="Refuse the plan for advice, too.")
 @options.as_json
 def check(*, plan: str, inputs: tuple[str, ...], strict: bool, as_json: bool, **flags: Any) -> None:
-    """Check PLAN and list everything that is wrong with it, without running anything.
+    """Check PLAN, list everything that is wrong with it, and run nothing.
 
-    Without --input, references to the inputs of the run are not checked. With a policy, of --policy or of a settings
-    file, the autonomy worksheet follows: what is of high risk, what is safe to retry, what the fallbacks and the
-    ceilings are, when a person takes over, and what nobody has answered; --strict refuses the plan for that, too.
+    Without --input, references to the inputs of the run are not checked. With a policy, from --policy or a settings
+    file, the autonomy worksheet follows: the steps of high risk, those that are safe to retry, the fallbacks and
+    ceilings, when a person takes over, and the questions that nobody has answered; --strict refuses the plan for these
+    questions, too.
     """
     configuration = configure(flags)
     given = read_inputs(inputs) if inputs else None
@@ -69,12 +70,12 @@ def check(*, plan: str, inputs: tuple[str, ...], strict: bool, as_json: bool, **
 
 def _as_dict(steps: int, problems: tuple[Problem, ...], sheet: Worksheet | None) -> dict[str, Any]:
     listed = [problem.as_dict() for problem in problems]
-    found = {"schema_version": SCHEMA_VERSION, "status": "ok", "steps": steps, "problems": listed}
-    return found if sheet is None else found | {"worksheet": sheet.as_dict()}
+    shown = {"schema_version": SCHEMA_VERSION, "status": "ok", "steps": steps, "problems": listed}
+    return shown if sheet is None else shown | {"worksheet": sheet.as_dict()}
 
 
 def _tell(data: Data, plan: str, steps: int, advice: tuple[Problem, ...]) -> None:
-    found = f"{len(advice)} piece{'s' * (len(advice) != 1)} of advice" if advice else "nothing to say"
-    lines = [f"{plan}: {steps} step{'s' * (steps != 1)}, {found}", *(f"  {problem}" for problem in advice)]
+    count = f"{len(advice)} piece{'s' * (len(advice) != 1)} of advice" if advice else "nothing to say"
+    lines = [f"{plan}: {steps} step{'s' * (steps != 1)}, {count}", *(f"  {problem}" for problem in advice)]
     shown = bounded(lines, MAX_LINES, lambda more: f"  … and {more} more (--json has them all)")
     data.text(printable("\n".join(shown)))

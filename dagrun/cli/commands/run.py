@@ -1,4 +1,4 @@
-"""``dagrun run``: check a plan and carry it out."""
+"""``dagrun run``: checks a plan and runs it."""
 
 from __future__ import annotations
 
@@ -53,23 +53,23 @@ Exit codes:
 @click.option(
     "--mode",
     type=click.Choice(["parallel", "waves", "sequential"]),
-    help="Each step as soon as it can run; or generation by generation; or one by one.  [default: parallel]",
+    help="Run each step as soon as it can; or generation by generation; or one step at a time.  [default: parallel]",
 )
 @options.combined(runs_option, options.run_id, options.durability, options.expires_after, options.no_journal)
 @options.combined(options.as_json, options.events)
-@click.option("-n", "--dry-run", is_flag=True, help="Check, and say what would run; run nothing.")
+@click.option("-n", "--dry-run", is_flag=True, help="Check the plan, show what would run, and run nothing.")
 @options.combined(options.verbose, options.quiet)
 def run(*, plan: str, inputs: tuple[str, ...], **flags: Any) -> int:
-    """Check PLAN and run it, each step as soon as what it needs is there.
+    """Check PLAN and run it, each step as soon as its inputs are there.
 
-    PLAN is a file, or - for the standard input: JSON, YAML, or numbered calls. The answer goes to the standard
-    output, all else to the standard error.
+    PLAN is a file, or - for the standard input: JSON, YAML, or numbered calls. The answer goes to the standard output,
+    everything else to the standard error.
 
-    What needs a person is asked on the terminal, while the other steps go on; without a terminal the run waits:
-    dagrun approve answers from elsewhere. A planner is asked only if --planner names one.
+    Questions to a person are asked on the terminal, while other steps run. Without a terminal, the run waits; dagrun
+    approve answers from elsewhere. A planner is asked only if --planner names one.
 
-    The run is written down as it goes, in a folder of its own under --runs. Ctrl-C ends it, prints what there is so
-    far, and the command that goes on with it; a second one ends the program at once, and dagrun resume goes on, too.
+    The run is recorded in a folder of its own under --runs. Ctrl-C ends it, and prints the outputs so far, and the
+    command that resumes the run. A second Ctrl-C ends the program at once; the run can still be resumed.
     """
     configuration = configure(flags)
     with data_output() as data:
