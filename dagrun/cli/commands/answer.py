@@ -1,4 +1,4 @@
-"""``dagrun approve`` and ``dagrun answer``: answers to a run that waits, or that another process holds."""
+"""``dagrun approve`` and ``dagrun answer``: answer a run that waits, or that is in use elsewhere."""
 
 from __future__ import annotations
 
@@ -172,16 +172,16 @@ class _Reply:
         approver = make_approver(Display(None, 0))
         if approver is None:
             raise BadInput("here is nobody to ask; look at the question, and say --yes or --deny")
-        given = anyio.run(approver, replace(question, deadline=None))
-        if not isinstance(given, Answer):
+        response = anyio.run(approver, replace(question, deadline=None))
+        if not isinstance(response, Answer):
             click.echo("not answered", err=True)
             return NOT_ANSWERED
-        return self._leave(question, self._signed(given, self._flags["note"] or given.note))
+        return self._leave(question, self._signed(response, self._flags["note"] or response.note))
 
-    def post(self, question: Question, given: Answer, sure: str) -> int:
+    def post(self, question: Question, response: Answer, sure: str) -> int:
         """Leave an answer for the run, if it fits the question, and the user is sure."""
-        given = self._signed(given, self._flags["note"])
-        if fault := fault_of(question, given):
+        response = self._signed(response, self._flags["note"])
+        if fault := fault_of(question, response):
             raise BadInput(f"this does not answer the question: {fault}")
         if not self._flags["is_sure"]:
             if not self._is_at_terminal:
@@ -189,13 +189,13 @@ class _Reply:
             if not click.confirm(sure, err=True):
                 click.echo("not answered", err=True)
                 return NOT_ANSWERED
-        return self._leave(question, given)
+        return self._leave(question, response)
 
-    def _signed(self, given: Answer, note: str) -> Answer:
-        return replace(given, by=self._flags["by"] or given.by or login(), note=note)
+    def _signed(self, response: Answer, note: str) -> Answer:
+        return replace(response, by=self._flags["by"] or response.by or login(), note=note)
 
-    def _leave(self, question: Question, given: Answer) -> int:
-        letter = AnswerLetter.of(question.id, given)
+    def _leave(self, question: Question, response: Answer) -> int:
+        letter = AnswerLetter.of(question.id, response)
         wait(lambda: self._records.journal.post(self._run_id, letter.model_dump_json().encode()))
         held = self._records.held().get(self._run_id)
         is_held = held is not None and held.is_held
@@ -207,7 +207,7 @@ class _Reply:
                         "schema_version": SCHEMA_VERSION,
                         "run_id": self._run_id,
                         "question": question.id,
-                        "answer": given.as_dict(),
+                        "answer": response.as_dict(),
                         "is_held": is_held,
                         "next_command": None if is_held else words,
                     }

@@ -15,10 +15,9 @@ from dagrun.cli import options
 from dagrun.cli.commands.bench_figures import Figures, as_dict, table
 from dagrun.cli.jobs.execute import execute
 from dagrun.cli.jobs.job import Job, Reporting
-from dagrun.cli.jobs.schedule import scheduled
 from dagrun.cli.records.output_folder import RunFolder, run_folder
 from dagrun.cli.setup.inputs import read_inputs
-from dagrun.cli.setup.plan_files import load_plan
+from dagrun.cli.setup.plans import load_plan, scheduled
 from dagrun.cli.setup.settings import Configuration, Mode, configure
 from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox
 from dagrun.cli.terminal.stdout import data_output
@@ -67,11 +66,11 @@ def bench(
     configuration = configure(flags)
     plot_file = _plot_file(plot)
     with data_output() as data:
-        checked, given = _check(plan, inputs, configuration)
+        checked, input_values = _check(plan, inputs, configuration)
         if not repeat_effects:
             _refuse_effects(checked, 1 + repeat * len(MODES))
         with run_folder(configuration.path("output")) as folder:
-            code, figures = _Bench(checked, given, folder).measure(repeat)
+            code, figures = _Bench(checked, input_values, folder).measure(repeat)
         if code:
             return code
         if as_json:
@@ -87,10 +86,10 @@ def bench(
 
 def _check(plan: str, inputs: tuple[str, ...], configuration: Configuration) -> tuple[CheckedPlan, dict[str, Any]]:
     limits = configuration.limits()
-    given = read_inputs(inputs)
+    input_values = read_inputs(inputs)
     toolbox = load_toolbox(configuration)
     configure_tools(configuration, limits)
-    return check_plan(load_plan(plan, toolbox), toolbox, limits.policy, inputs=given), given
+    return check_plan(load_plan(plan, toolbox), toolbox, limits.policy, inputs=input_values), input_values
 
 
 def _plot_file(name: str | None) -> Path | None:

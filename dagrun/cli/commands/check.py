@@ -11,7 +11,7 @@ from dagrun.checks.check_plan import find_problems
 from dagrun.checks.worksheet import Worksheet, worksheet_of
 from dagrun.cli import options
 from dagrun.cli.setup.inputs import read_inputs
-from dagrun.cli.setup.plan_files import load_plan
+from dagrun.cli.setup.plans import load_plan
 from dagrun.cli.setup.secrets import names_of_secrets
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.setup.tool_modules import load_toolbox
@@ -47,14 +47,14 @@ def check(*, plan: str, inputs: tuple[str, ...], strict: bool, as_json: bool, **
     questions, too.
     """
     configuration = configure(flags)
-    given = read_inputs(inputs) if inputs else None
+    input_values = read_inputs(inputs) if inputs else None
     width = columns_of(sys.stdout)
     with data_output() as data:
         policy = configuration.limits().policy
         toolbox = load_toolbox(configuration)
         read = load_plan(plan, toolbox)
         secrets = names_of_secrets(configuration)
-        problems, checked = find_problems(read, toolbox, policy, inputs=given, secrets=secrets)
+        problems, checked = find_problems(read, toolbox, policy, inputs=input_values, secrets=secrets)
         if checked is None:
             raise PlanRefused(problem for problem in problems if strict or not problem.is_advice)
         sheet = worksheet_of(checked) if configuration.settings.policy is not None else None

@@ -1,4 +1,4 @@
-"""``dagrun completion``: prints a completion script for the shell. It must start fast, so it imports only click."""
+"""``dagrun completion``: prints a completion script for the shell. Imports only click, to start fast."""
 
 from __future__ import annotations
 

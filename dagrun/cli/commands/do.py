@@ -11,11 +11,11 @@ from dagrun.cli.jobs.goals import get_plan, goal_of, is_saved, tell_stopped
 from dagrun.cli.jobs.job import Job
 from dagrun.cli.jobs.one_run import OneRun
 from dagrun.cli.jobs.recording import new_record
-from dagrun.cli.jobs.schedule import show_order
 from dagrun.cli.records.output_folder import artifacts_in, writable
 from dagrun.cli.records.run_records import runs_option
 from dagrun.cli.setup.inputs import read_inputs
 from dagrun.cli.setup.planners import load_critics, make_planner, name_of
+from dagrun.cli.setup.plans import show_order
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import data_output
 from dagrun.cli.terminal.user_errors import BadInput
@@ -81,10 +81,10 @@ def do(*, goal: str, inputs: tuple[str, ...], save_plan: str | None, **flags: An
         )
     with data_output() as data:
         file = writable(save_plan, "--save-plan")
-        given = read_inputs(inputs)
+        input_values = read_inputs(inputs)
         wanted = goal_of(goal, configuration, is_run=not flags["dry_run"])
         if flags["dry_run"]:
-            drafting = get_plan(wanted, configuration, given, flags)
+            drafting = get_plan(wanted, configuration, input_values, flags)
             if drafting.plan is None:
                 return tell_stopped(drafting, data, flags)
             show_order(drafting.plan, data, as_json=flags["as_json"])
@@ -95,7 +95,7 @@ def do(*, goal: str, inputs: tuple[str, ...], save_plan: str | None, **flags: An
         output = configuration.path("output")
         job = Job(
             plan=wanted,
-            inputs=given,
+            inputs=input_values,
             planner=planner,
             critics=critics,
             recording=new_record(configuration, flags, wanted.toolbox, named),

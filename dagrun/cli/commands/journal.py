@@ -40,12 +40,12 @@ def verify(*, run_ids: tuple[str, ...], is_all: bool, as_json: bool, **flags: An
         raise BadInput("name runs, or all of them by --all")
     records = Records(configure(flags))
     with data_output() as data:
-        found = standings(records, None if is_all else [records.find(run_id) for run_id in run_ids])
+        listed = standings(records, None if is_all else [records.find(run_id) for run_id in run_ids])
         if as_json:
-            data.json({"schema_version": SCHEMA_VERSION, "runs": [_as_dict(known) for known in found]})
+            data.json({"schema_version": SCHEMA_VERSION, "runs": [_as_dict(known) for known in listed]})
         else:
-            data.text("\n".join(_line(known) for known in found) or "no runs")
-    return int(any(known.fault is not None for known in found))
+            data.text("\n".join(_line(known) for known in listed) or "no runs")
+    return int(any(known.fault is not None for known in listed))
 
 
 def _line(known: Known) -> str:

@@ -12,7 +12,7 @@ from dagrun.cli.jobs.draft_plan import PlanDraft
 from dagrun.cli.jobs.goals import get_plan, goal_of, is_saved, tell_stopped, usage_of
 from dagrun.cli.records.output_folder import writable
 from dagrun.cli.setup.inputs import read_inputs
-from dagrun.cli.setup.plan_files import STDIN, as_written, plan_text
+from dagrun.cli.setup.plans import STDIN, as_written, plan_text
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION
@@ -57,9 +57,9 @@ def plan(*, goal: str, inputs: tuple[str, ...], file: str, **flags: Any) -> int:
     configuration = configure(flags)
     with data_output() as data:
         path = writable(None if file in (STDIN, "/dev/stdout") else file, "-o")
-        given = read_inputs(inputs)
+        input_values = read_inputs(inputs)
         wanted = goal_of(goal, configuration, is_run=False)
-        drafting = get_plan(wanted, configuration, given, flags)
+        drafting = get_plan(wanted, configuration, input_values, flags)
         made = drafting.plan
         if made is None:
             return tell_stopped(drafting, data, flags)

@@ -12,12 +12,11 @@ from dagrun.cli import options
 from dagrun.cli.jobs.job import Job
 from dagrun.cli.jobs.one_run import OneRun
 from dagrun.cli.jobs.recording import new_record
-from dagrun.cli.jobs.schedule import scheduled, show_order
 from dagrun.cli.records.output_folder import artifacts_in
 from dagrun.cli.records.run_records import runs_option
 from dagrun.cli.setup.inputs import read_inputs
-from dagrun.cli.setup.plan_files import load_plan
 from dagrun.cli.setup.planners import load_critics, make_planner
+from dagrun.cli.setup.plans import load_plan, scheduled, show_order
 from dagrun.cli.setup.secrets import secrets_of
 from dagrun.cli.setup.settings import Configuration, configure
 from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox
@@ -73,8 +72,8 @@ def run(*, plan: str, inputs: tuple[str, ...], **flags: Any) -> int:
     """
     configuration = configure(flags)
     with data_output() as data:
-        given = read_inputs(inputs)
-        checked = _check(plan, given, configuration)
+        input_values = read_inputs(inputs)
+        checked = _check(plan, input_values, configuration)
         if flags["dry_run"]:
             show_order(checked, data, as_json=flags["as_json"])
             return 0
@@ -84,7 +83,7 @@ def run(*, plan: str, inputs: tuple[str, ...], **flags: Any) -> int:
         output = configuration.path("output")
         job = Job(
             plan=scheduled(checked, configuration.settings.mode),
-            inputs=given,
+            inputs=input_values,
             planner=planner,
             critics=critics,
             recording=new_record(configuration, flags, checked.toolbox, named),

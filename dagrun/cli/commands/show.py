@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from dagrun.cli import options
-from dagrun.cli.setup.plan_files import as_written, load_plan
+from dagrun.cli.setup.plans import as_written, load_plan
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.setup.tool_modules import load_toolbox
 from dagrun.cli.terminal.stdout import data_output

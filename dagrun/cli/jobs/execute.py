@@ -1,4 +1,4 @@
-"""Carries out a job: with a live display, signals, and an end that waits for nothing that would not stop."""
+"""Carries out a job: with a live display, signals, and an end that does not wait for stuck tools."""
 
 from __future__ import annotations
 

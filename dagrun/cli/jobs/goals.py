@@ -1,4 +1,4 @@
-"""Goals of the command line, and the plans that planners write for them: asked for, reported and saved."""
+"""Goals of the command line, and the plans that planners write for them: reported and saved."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from dagrun.cli.jobs.draft_plan import PlanDraft
 from dagrun.cli.jobs.job import Goal
 from dagrun.cli.jobs.one_run import log_level
 from dagrun.cli.records.output_folder import write_whole
-from dagrun.cli.setup.plan_files import STDIN, as_written, plan_text
 from dagrun.cli.setup.planners import STEPWISE, make_planner, name_of
+from dagrun.cli.setup.plans import STDIN, as_written, plan_text
 from dagrun.cli.setup.secrets import secrets_of
 from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox

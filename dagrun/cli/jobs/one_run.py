@@ -1,4 +1,4 @@
-"""One run of ``run``, ``do``, ``resume`` or ``retry``: its output, the files that it leaves, and its exit code."""
+"""One run of ``run``, ``do``, ``resume`` or ``retry``: its output, its files, and its exit code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 from dagrun.cli.jobs.execute import both, execute, exit_code_of
 from dagrun.cli.jobs.job import Job, OnEvent, Reporting
 from dagrun.cli.records.output_folder import RunFolder, run_folder, write_whole
-from dagrun.cli.setup.plan_files import plan_text
+from dagrun.cli.setup.plans import plan_text
 from dagrun.cli.terminal.event_lines import EventLines
 from dagrun.cli.terminal.stdout import Data
 from dagrun.cli.terminal.text import SCHEMA_VERSION, SECRETS, coloured, printable, to_json

@@ -119,5 +119,5 @@ def unusable(error: JournalFailed) -> BadInput:
 def _arguments() -> list[str]:
     """Return the command line, as it was typed."""
     context = click.get_current_context(silent=True)
-    found = None if context is None else context.find_root().obj
-    return ["dagrun", *found] if isinstance(found, tuple) else []
+    words = None if context is None else context.find_root().obj
+    return ["dagrun", *words] if isinstance(words, tuple) else []

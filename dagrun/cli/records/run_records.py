@@ -1,4 +1,4 @@
-"""The records of runs on disk: a folder with a folder for each run, found by the names that users type."""
+"""The records of runs on disk: a folder with a folder for each run; found by what users type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Standard streams and the terminal: everything that is shown to people, and everything that they type.
+"""Standard streams and the terminal: everything that people see, and everything that they type.
 
 In: events, results, errors and questions. Out: text for terminals and pipes, and answers. Open ``text.py`` first, then
 ``display.py`` for the standard error during a run, ``stdout.py`` for data, and ``ask_person.py`` for questions.

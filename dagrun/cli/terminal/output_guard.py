@@ -1,4 +1,4 @@
-"""Output of tools, printed or logged: cut into lines, escaped, cleaned of secrets, and limited in rate."""
+"""Output of tools, printed or logged: cut into lines, escaped, without secrets, limited in rate."""
 
 from __future__ import annotations
 

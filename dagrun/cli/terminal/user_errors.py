@@ -1,4 +1,4 @@
-"""Errors of the command line: reported in lines, and as JSON if the user asks for it; and their exit codes."""
+"""Errors of the command line: reported in lines, and as JSON on request; and their exit codes."""
 
 from __future__ import annotations
 

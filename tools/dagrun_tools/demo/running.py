@@ -13,8 +13,8 @@ import dagrun_tools
 from dagrun import Event, Planner, Policy, RunResult, Toolbox, check
 from dagrun.cli.jobs.execute import execute
 from dagrun.cli.jobs.job import Job, Reporting
-from dagrun.cli.jobs.schedule import scheduled
 from dagrun.cli.records.output_folder import RunFolder, run_folder
+from dagrun.cli.setup.plans import scheduled
 from dagrun.cli.setup.settings import Mode
 from dagrun_tools.demo.server import serving
 from dagrun_tools.demo.tools import in_constant_dollars, mortgage_rates_on_file
