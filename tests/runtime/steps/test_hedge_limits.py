@@ -247,8 +247,8 @@ async def test_a_limit_of_an_engine_holds_for_all_its_runs() -> None:
             acts = (Act(30.0, unwinds=0.5), Act(0.5), Act(1.0), Act(20.0), Act(0.2, ValueError("no")))
             played = await _several(engine, 3, alive, *acts)
             assert alive.most <= limit
-            assert engine._shared is not None
-            assert (engine._shared.used, engine._shared.promised) == (0, set())
+            assert engine._shared.cap is not None
+            assert (engine._shared.cap.used, engine._shared.cap.promised) == (0, set())
             assert limit < 4 or any(run.hedged for run in played)
 
             after = Alive()
