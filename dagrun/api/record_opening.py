@@ -71,8 +71,8 @@ def opening_of(checked: CheckedPlan, inputs: Stored, descent: Descent, options: 
 
 def last_opening(events: Sequence[Event]) -> Opening:
     """Return the opening that holds at the end of a record: a resumed run may have been opened differently."""
-    found = [event.opening for event in events if isinstance(event, RunStarted | RunResumed) and event.opening]
-    return found[-1]
+    openings = [event.opening for event in events if isinstance(event, RunStarted | RunResumed) and event.opening]
+    return openings[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +122,10 @@ def present_of(
     must_be("policy", options.get("policy"), (Policy, type(None)), "a dagrun.Policy")
     limits, toolbox = options.get("policy") or policy or recorded.policy, toolbox_of(options.get("tools"))
     critics, named = tuple(critic.name for critic in options.get("critics", ())), tuple(sorted(executors))
-    found = tuple(opening_differences(recorded, limits, toolbox, critics, named))
-    if found and not options.get("allow_differences", False):
-        raise CannotResume(f"{refusal}, because not all is as it was; allow_differences=True lets it", found)
-    return Present(limits, toolbox, critics, named, found)
+    lines = tuple(opening_differences(recorded, limits, toolbox, critics, named))
+    if lines and not options.get("allow_differences", False):
+        raise CannotResume(f"{refusal}, because not all is as it was; allow_differences=True lets it", lines)
+    return Present(limits, toolbox, critics, named, lines)
 
 
 def _contracts(toolbox: Toolbox) -> dict[str, dict[str, Any]]:
