@@ -9,17 +9,18 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from dagrun.checks.check_plan import check_plan
-from dagrun.checks.checked_plan import CheckedPlan
+from dagrun.checks.checked_plan import CheckedPlan, empty_plan
 from dagrun.errors import ContractError
+from dagrun.model.executor import Executor
 from dagrun.model.plan import Plan
+from dagrun.model.planner import must_be_planner
 from dagrun.model.policy import Policy
-from dagrun.model.secrets.secret import AnySecret, Secrets, secrets_from
+from dagrun.model.secrets.secret import NO_SECRETS, Secrets, secrets_from
 from dagrun.model.toolbox import Toolbox, Tools
 from dagrun.plans.read_plan import read_plan
+from dagrun.runtime.run_options import AnySecrets, Inputs, RunOptions
 
 AnyPlan: TypeAlias = Plan | CheckedPlan | str | bytes | Path
-Inputs: TypeAlias = Mapping[str, Any]
-AnySecrets: TypeAlias = Secrets | Mapping[str, AnySecret]
 
 
 def check(
@@ -68,6 +69,53 @@ def _with_secrets(plan: CheckedPlan, secrets: Secrets) -> CheckedPlan:
     if missing := plan.secrets.keys() - secrets.keys():
         raise ContractError(f"the plan was checked with the secrets {', '.join(sorted(missing))}: secrets={{…}}")
     return replace(plan, secrets=secrets)
+
+
+def first_plan(
+    options: RunOptions, plan: AnyPlan | None, policy: Policy | None, executors: Mapping[str, Executor]
+) -> CheckedPlan:
+    """Return the checked plan that a run begins with; it has no steps if the planner has still to write them.
+
+    Args:
+        options: The options of the run.
+        plan: The plan of the caller.
+        policy: The limits, if the options name none.
+        executors: The executors of the host, by name.
+
+    Raises:
+        PlanRefused: The plan has problems.
+        ContractError: There is neither a plan nor a goal with a planner, or both.
+    """
+    checked = _first_plan(options, plan, policy, executors)
+    if missing := checked.secrets.missing:
+        raise ContractError(f"the plan was checked with the secrets {', '.join(missing)}: secrets={{…}}")
+    return checked if options["redact"] is None else replace(checked, redact=options["redact"])
+
+
+def _first_plan(
+    options: RunOptions, plan: AnyPlan | None, policy: Policy | None, executors: Mapping[str, Executor]
+) -> CheckedPlan:
+    if isinstance(plan, CheckedPlan):
+        policy, executors = None, {}
+    goal, tools, planner = options["goal"], options["tools"], options["planner"]
+    secrets = secrets_from(options["secrets"]) if options["secrets"] else None  # a checked plan keeps its own
+    limits, inputs = options["policy"] or policy, options["inputs"] or {}
+    if goal is None:
+        if plan is None:
+            raise ContractError("give a plan, or a goal and a planner: goal=…, planner=…")
+        return check(plan, tools, policy=limits, inputs=inputs, executors=executors, secrets=secrets)
+    if plan is not None:
+        raise ContractError("a run begins with a plan or with a goal, not with both; the plan has a goal of its own")
+    must_be("goal", goal, (str,), "a text")
+    if planner is None or not goal.strip():
+        raise ContractError("a goal needs words, and a planner that makes a plan of it: planner=…")
+    must_be_planner(planner, "planner")
+    knows = getattr(planner, "plan", None)
+    if callable(knows):  # it has the plan at hand, which is checked whole before anything runs
+        known: Any = knows(goal, options["inputs"])
+        return check(known, tools, policy=limits, inputs=inputs, executors=executors, secrets=secrets)
+    must_be("policy", limits, (Policy, type(None)), "a dagrun.Policy")
+    return empty_plan(goal, toolbox_of(tools), limits or Policy(), executors, secrets or NO_SECRETS)
 
 
 def toolbox_of(tools: Tools | None) -> Toolbox:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from contextvars import Context, ContextVar, copy_context
-from dataclasses import replace
 from functools import partial
 from secrets import token_hex
 from types import TracebackType
@@ -14,31 +13,32 @@ from typing import Final, Self, Unpack
 import anyio
 from anyio.abc import TaskGroup
 
-from dagrun.api.checking import AnyPlan, Inputs, check
+from dagrun.api.checking import AnyPlan, check, first_plan
 from dagrun.api.learned_durations import Memory
-from dagrun.api.options import Options, ResumeOptions, RetryOptions, RunOptions
-from dagrun.api.record_opening import opening_of
+from dagrun.api.options import ResumeOptions, RetryOptions, lists_options, run_options
+from dagrun.api.record_opening import Descent, held_tape, opening_of
 from dagrun.api.resuming import taken_up
 from dagrun.api.retrying import TakenOver, failed_part
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.decide.durations import Durations
-from dagrun.decide.hedging import HedgeShare
 from dagrun.errors import ContractError, PlanRefused, RunFailed, ValueRefused
 from dagrun.executors.executors import Executors
 from dagrun.graph.budget import Budget
 from dagrun.graph.caps import Cap
 from dagrun.model.event import Event
 from dagrun.model.executor import Executor
-from dagrun.model.journal import Journal, Tape
+from dagrun.model.journal import Journal
 from dagrun.model.policy import Policy
+from dagrun.model.run_opening import Opening
 from dagrun.model.value import Stored, encode, to_json
 from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.large_plans import MANY, aside, full_collections_put_off, weight_of
-from dagrun.runtime.record.event_log import Callback
+from dagrun.runtime.record.observers import Callback
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
-from dagrun.runtime.run_setup import RunSetup, random_of, with_state
-from dagrun.runtime.steps.call_durations import learns
+from dagrun.runtime.run_options import Inputs, RunOptions
+from dagrun.runtime.run_setup import CallSettings, OpenRecord, RunSetup, SharedByRuns, build_large
+from dagrun.runtime.steps.endings import learns
 
 # The engines that the running code is a tool of: the one that called it, and those around that one.
 _ENGINES: ContextVar[frozenset[Engine]] = ContextVar("dagrun engines", default=frozenset())
@@ -82,9 +82,8 @@ class Engine:
         self.policy = policy
         self._memory = Memory(durations)
         self.durations = self._memory.durations
-        self._hedge_share = HedgeShare()
-        self._budget = budget
-        self._shared = Cap(max_running) if max_running is not None else None
+        cap = Cap(max_running) if max_running is not None else None
+        self._shared = SharedByRuns(cap=cap, budget=budget, durations=self.durations)
         self._executors = Executors(executors)
         self._is_open = False
 
@@ -98,23 +97,26 @@ class Engine:
         self._is_open = False
         await self._executors.aclose()
 
+    @lists_options(RunOptions)
     def start(self, plan: AnyPlan | None = None, **options: Unpack[RunOptions]) -> AbstractAsyncContextManager[Run]:
         """Run a plan in this engine; see `dagrun.start`."""
-        opened, steps = self._open(plan, Options(**options)), weight_of(plan)
+        opened, steps = self._open(plan, run_options(options)), weight_of(plan)
         return opened if steps < MANY else _unhurried(opened, steps)
 
+    @lists_options(RunOptions)
     async def run(self, plan: AnyPlan | None = None, **options: Unpack[RunOptions]) -> RunResult:
         """Run a plan in this engine to its end; see `dagrun.run`."""
         async with self.start(plan, **options) as running:
             return await running.result()
 
+    @lists_options(RunOptions)
     async def draft(self, **options: Unpack[RunOptions]) -> CheckedPlan:
         """Get the plan for a goal in this engine; see `dagrun.draft`."""
-        made = Options(**options)
-        known = made.plan_of(None, self.policy, self._executors.named(made.executors))
+        chosen = run_options(options)
+        known = first_plan(chosen, None, self.policy, self._executors.named(chosen["executors"]))
         if known.steps:
             return known
-        async with self._open(None, made, is_plan_only=True) as running:
+        async with self._open(None, chosen, is_plan_only=True) as running:
             result = await running.result()
         if result.problems:
             raise PlanRefused(result.problems)
@@ -125,40 +127,45 @@ class Engine:
             drafted,
             known.toolbox,
             policy=known.policy,
-            inputs=made.inputs or {},
+            inputs=chosen["inputs"] or {},
             executors=known.executors,
             secrets=known.secrets,
         )
 
+    @lists_options(ResumeOptions)
     @asynccontextmanager
     async def resume(self, run_id: str, **options: Unpack[ResumeOptions]) -> AsyncIterator[Run]:
-        """Go on with a run in this engine; see `dagrun.resume`."""
+        """Resume a run in this engine; see `dagrun.resume`."""
         self._must_be_open()
         named = self._executors.named(options.get("executors"))
         async with taken_up(run_id, options, named, self.policy) as past:
-            journal = self._teacher(options["journal"], past.setup.plan)
+            plan, tape = past.plan, past.record.tape
+            journal = self._teacher(options["journal"], plan)
             await self._memory.recall(journal)
-            setup = replace(
-                past.setup,
-                executors=self._executors.of(past.setup.plan, named),
-                context=self._context(),
+            folder = ArtifactFolder(past.options["artifacts"] or tape.artifacts)
+            setup = RunSetup(
+                plan=plan,
+                inputs=past.inputs,
+                run_id=run_id,
+                options=past.options,
                 shared=self._shared,
-                budget=self._budget,
-                durations=self.durations,
-                hedge_share=self._hedge_share,
+                calls=CallSettings(self._executors.of(plan, named), folder, self._context()),
+                record=past.record,
             )
-            running = Run(await with_state(setup))
+            await build_large(setup)
+            running = Run(setup)
             await aside(len(past.events), partial(past.fold, running))
             begin = partial(running.take_up, last=past.last, resumed=past.resumed)
             async with (
                 self._memory.kept(journal, running),
-                _carried_out(running, begin, options.get("on_event")),
+                _carried_out(running, begin, past.options["on_event"]),
             ):
                 yield running
 
+    @lists_options(RetryOptions)
     @asynccontextmanager
     async def retry(self, run_id: str, **options: Unpack[RetryOptions]) -> AsyncIterator[Run]:
-        """Do again what has failed of a run that has ended; see `dagrun.retry`."""
+        """Run again the failed part of a run that has ended; see `dagrun.retry`."""
         again = await failed_part(run_id, options, self._executors.named(options.get("executors")), self.policy)
         async with self._open(again.plan, again.options, taken_over=again) as running:
             yield running
@@ -167,57 +174,45 @@ class Engine:
     async def _open(
         self,
         plan: AnyPlan | None,
-        options: Options,
+        options: RunOptions,
         *,
         is_plan_only: bool = False,
         taken_over: TakenOver | None = None,
     ) -> AsyncIterator[Run]:
         self._must_be_open()
         context = self._context()
-        named = self._executors.named(options.executors)
-        checked = await aside(_to_check(plan), partial(options.plan_of, plan, self.policy, named))
-        run_id = options.run_id or token_hex(16)
-        inputs = _stored(options.inputs or {})
+        named = self._executors.named(options["executors"])
+        checked = await aside(_to_check(plan), partial(first_plan, options, plan, self.policy, named))
+        run_id = options["run_id"] or token_hex(16)
+        inputs = _stored(options["inputs"] or {})
         if name := checked.secrets.found_in(to_json(inputs).decode()):
             raise ContractError(f"the inputs hold the secret {name}, and would be recorded; let the plan pass a handle")
-        # Before there is a tape: what is refused here must not leave a run without records, whose name is taken.
-        opening = opening_of(checked, inputs, run_id, options, taken_over) if options.journal is not None else None
-        # As a layer around every run, what is only for those that are written down would be felt.
-        written = _written(run_id, options.journal) if options.journal is not None else _NOTHING
-        async with written as tape:
-            journal = self._teacher(options.journal, checked)
+        async with _recorded(run_id, checked, inputs, options, taken_over) as record:
+            journal = self._teacher(options["journal"], checked)
             await self._memory.recall(journal)
+            folder = ArtifactFolder(options["artifacts"] or (record.tape.artifacts if record is not None else None))
             setup = RunSetup(
                 plan=checked,
                 inputs=inputs,
                 run_id=run_id,
-                executors=self._executors.of(checked, named),
-                artifacts=ArtifactFolder(options.artifacts or (tape.artifacts if tape is not None else None)),
-                context=context,
-                random=random_of(options.seed),
-                opening=opening,
-                tape=tape,
+                options=options,
                 shared=self._shared,
-                budget=self._budget,
-                planner=options.planner,
-                critics=options.critics,
-                approver=options.approver,
-                attended=options.attended,
-                durations=self.durations,
-                hedge_share=self._hedge_share,
+                calls=CallSettings(self._executors.of(checked, named), folder, context),
+                record=record,
                 is_plan_only=is_plan_only,
             )
             if taken_over is not None:
-                await taken_over.bring(setup.artifacts)
-            running = Run(await with_state(setup))
+                await taken_over.bring(folder)
+            await build_large(setup)
+            running = Run(setup)
             begin = partial(running.open, taken_over=taken_over.settle if taken_over is not None else None)
             kept = self._memory.kept(journal, running) if journal is not None else _NOTHING
-            async with kept, _carried_out(running, begin, options.on_event):
+            async with kept, _carried_out(running, begin, options["on_event"]):
                 yield running
 
     def _teacher(self, journal: Journal | None, plan: CheckedPlan) -> Journal | None:
         """The journal, if a run of *plan* has any use for how long calls took."""
-        return journal if journal is not None and learns(plan.policy, self._shared) else None
+        return journal if journal is not None and learns(plan.policy, self._shared.cap) else None
 
     def _must_be_open(self) -> None:
         if not self._is_open:
@@ -225,7 +220,7 @@ class Engine:
 
     def _context(self) -> Context:
         """The context variables for a new run; refused to a tool that would make this engine wait for itself."""
-        if self._shared is not None and self in _ENGINES.get():
+        if self._shared.cap is not None and self in _ENGINES.get():
             raise ContractError(
                 "a tool cannot start a run in the engine that it runs in, because max_running could make the two wait "
                 "for each other; use dagrun.run, or an engine of its own"
@@ -257,15 +252,21 @@ async def _unhurried(opened: AbstractAsyncContextManager[Run], steps: int) -> As
             yield running
 
 
+def _recorded(
+    run_id: str, checked: CheckedPlan, inputs: Stored, options: RunOptions, taken_over: TakenOver | None
+) -> AbstractAsyncContextManager[OpenRecord | None]:
+    """Open the record of a new run; `None` without a journal, as a generator around every run would cost time."""
+    if options["journal"] is None:
+        return _NOTHING
+    # Before there is a tape: what is refused here must not leave a run without records, whose name is taken.
+    descent = Descent(parent="", root=run_id) if taken_over is None else taken_over.descent
+    return _open_record(run_id, options["journal"], opening_of(checked, inputs, descent, options))
+
+
 @asynccontextmanager
-async def _written(run_id: str, journal: Journal) -> AsyncIterator[Tape]:
-    """A tape for a new run, closed when the run has ended."""
-    tape = await journal.create(run_id)
-    try:
-        yield tape
-    finally:
-        with anyio.CancelScope(shield=True):
-            await tape.aclose()
+async def _open_record(run_id: str, journal: Journal, opening: Opening) -> AsyncIterator[OpenRecord]:
+    async with held_tape(partial(journal.create, run_id)) as tape:
+        yield OpenRecord(tape, opening)
 
 
 @asynccontextmanager

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import anyio
 from pydantic import ValidationError
 
-from dagrun.api.checking import toolbox_of
-from dagrun.api.options import Options, RetryOptions, must_fit
+from dagrun.api.options import RetryOptions, must_fit, must_make_sense
+from dagrun.api.record_opening import Descent, last_opening, present_of
 from dagrun.api.replaying import Replayed, replayed
-from dagrun.api.resuming import opening_at_end
 from dagrun.checks.check_plan import check_plan
 from dagrun.checks.checked_plan import CheckedPlan
-from dagrun.checks.tool_contracts import differences
 from dagrun.checks.waves import in_waves
 from dagrun.errors import CannotResume, JournalFailed
 from dagrun.graph.node import Node
@@ -30,6 +28,7 @@ from dagrun.model.secrets.secret import secrets_from
 from dagrun.model.value import Stored, Unavailable, decode
 from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.record.record import Record
+from dagrun.runtime.run_options import RunOptions, with_defaults
 
 
 def files_named(value: Stored) -> frozenset[str]:
@@ -85,19 +84,15 @@ class TakenOver:
     Attributes:
         plan: What is still to be done, and what is done.
         options: Of the new run.
-        parent: The run that it comes from.
-        root: The run that the keys of calls are made of.
-        roots: For each step whose key is not made of its own id: what it is made of, and the generation.
+        descent: The runs that the new run comes from.
         values: What the steps gave that have succeeded, by id.
         files: The names of the files that these values name.
         source: The folder of those files; `None` if there is none.
     """
 
     plan: CheckedPlan
-    options: Options
-    parent: str
-    root: str
-    roots: Mapping[str, tuple[str, int]]
+    options: RunOptions
+    descent: Descent
     values: Mapping[str, Stored]
     files: frozenset[str] = frozenset()
     source: Path | None = None
@@ -120,7 +115,7 @@ class TakenOver:
         for id_, value in self.values.items():
             node = record.graph.nodes[id_]
             if not node.state.is_settled:
-                record.settle(node, State.SUCCEEDED, f"taken over from run {self.parent}", value=value)
+                record.settle(node, State.SUCCEEDED, f"taken over from run {self.descent.parent}", value=value)
         self.values = {}  # the graph has them, for as long as they are needed
 
 
@@ -156,42 +151,34 @@ async def failed_part(
 def _taken_over(
     run_id: str, past: Replayed, options: RetryOptions, executors: Mapping[str, Executor], policy: Policy | None
 ) -> TakenOver:
-    recorded = opening_at_end(past.events)
-    limits, toolbox = options.get("policy") or policy or recorded.policy, toolbox_of(options.get("tools"))
-    critics = tuple(critic.name for critic in options.get("critics", ()))
-    found = tuple(differences(recorded, limits, toolbox, critics, tuple(executors)))
-    if found and not options.get("allow_differences", False):
-        raise CannotResume(
-            f"run {run_id} cannot be retried, because not all is as it was; allow_differences=True lets it", found
-        )
+    recorded = last_opening(past.events)
+    now = present_of(recorded, options, executors, policy, f"run {run_id} cannot be retried")
     inputs = decode(recorded.inputs) or {}
-    plan = past.history.current
     secrets = secrets_from(options.get("secrets"))
-    checked = check_plan(plan, toolbox, limits, inputs=inputs, executors=tuple(executors), secrets=secrets)
+    checked = check_plan(
+        past.history.current, now.toolbox, now.policy, inputs=inputs, executors=tuple(executors), secrets=secrets
+    )
+    chosen = with_defaults({**options, **_OF_THE_PLAN, "inputs": inputs, "run_id": options.get("new_id")})
+    must_make_sense(chosen)
     nodes = past.graph.nodes
-    again = {name: value for name, value in options.items() if name in _HANDED_ON}
-    again["run_id"] = options.get("new_id")
     source = options.get("parent_artifacts") or options["journal"].artifacts(run_id)
     files = {id_: files_named(nodes[id_].value) for id_ in checked.steps if _is_done(nodes[id_])}
-    # A file that is gone is made again, if that does no harm; else whoever wants it will say that it is gone.
+    # A step whose file is gone runs again if that does no harm; if not, the step that needs the file will report it.
     kept = [
         id_ for id_, names in files.items() if are_there(names, source) or not checked.steps[id_].tool.effect.is_free
     ]
     return TakenOver(
         plan=in_waves(checked) if recorded.in_waves else checked,
-        options=Options(inputs=inputs, **again),  # type: ignore[arg-type]
-        parent=run_id,
-        root=recorded.root,
-        roots=_roots_of([nodes[id_] for id_ in checked.steps]),
+        options=chosen,
+        descent=Descent(run_id, recorded.root, _roots_of([nodes[id_] for id_ in checked.steps])),
         values={id_: nodes[id_].value for id_ in kept},
         files=frozenset(name for id_ in kept for name in files[id_]),
         source=source,
     )
 
 
-# What the plan was checked with is part of it; all else goes to the new run as it is.
-_OF_THE_PLAN = frozenset(("tools", "policy", "secrets"))
-_HANDED_ON = frozenset(field.name for field in fields(Options)) - _OF_THE_PLAN
+# A checked plan has these of its own, so they are no options of the run.
+_OF_THE_PLAN: Final = {"tools": None, "policy": None, "secrets": None}
 
 
 def _roots_of(steps: Iterable[Node]) -> dict[str, tuple[str, int]]:

@@ -37,6 +37,9 @@ def asks_of(step: Step, tool: AnyTool, policy: Policy) -> tuple[Ask, ...]:
     """
     found = [Ask(f"{tool.name} needs approval")] if tool.needs_approval else []
     found += [Ask(rule.why or f"rule {number}", rule) for number, rule in _rules(tool, policy)]
+    for inner in tool.inner_tools:  # what it will pass to them, nobody knows yet
+        rules = _rules(inner, policy) if not inner.effect.is_free else ()
+        found += [Ask(f"it may call {inner.name}: {rule.why or f'rule {number}'}") for number, rule in rules]
     confidence, least = step.confidence, policy.min_confidence
     if confidence is not None and confidence < least and not tool.effect.is_free:
         found.append(Ask(f"confidence {confidence:g} is below {least:g}"))

@@ -40,6 +40,8 @@ def check_executor(scope: CheckContext, index: int, step: Step, facts: ToolFacts
         match step.executor:
             case "process":
                 chosen = "process"
+            case _ if facts.executor == "process":
+                reason = f"{step.tool} runs in a worker process, which no step can leave"
             case "coroutine" | "thread" if step.executor == ("coroutine" if facts.tool.is_async else "thread"):
                 chosen = "coroutine" if facts.tool.is_async else "thread"
             case "coroutine":

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from dagrun.errors import Problem
 from dagrun.model.critic import Verdict
@@ -13,6 +14,20 @@ from dagrun.model.planner import Trigger
 from dagrun.model.question import Answer, Question
 from dagrun.model.run_opening import Opening
 from dagrun.model.value import Stored
+
+# Marks fields that records of the first release do not have: they are not written while they have their default.
+LATER: Final = "is_later"
+
+
+def later(default: Any) -> Any:
+    """Declare such a field."""
+    return field(default=default, metadata={LATER: True})
+
+
+def later_mapping() -> Any:
+    """Declare such a field that holds a mapping."""
+    return field(default_factory=dict, metadata={LATER: True})
+
 
 # Slotted and not frozen: the hot path makes two per step, and freezing makes them four times as dear.
 
@@ -190,6 +205,8 @@ class Spliced(Event):
         changes_output: Whether the run answers something else from now on.
         output: That, as it is written.
         checked: The same as the live graph needs it; `None` if it comes from a record. Not shown.
+        guards: The calls that a person must agree to because of it, each with a sentence that says why: a planner has
+            changed what people look at before them.
     """
 
     revision: int
@@ -200,6 +217,7 @@ class Spliced(Event):
     changes_output: bool = False
     output: Any = None
     checked: Any = field(default=None, repr=False)
+    guards: Mapping[str, str] = later_mapping()
 
 
 @dataclass(slots=True)

@@ -43,6 +43,7 @@ class Tool(Generic[P, R]):
         output_limit: The most bytes of JSON that it may return.
         version: Part of its identity in records.
         stream_safe: Whether it may start before the planner has ended the plan, in spite of its effect.
+        inner_tools: The tools that a call of it may call by itself, as an agent does.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Tool(Generic[P, R]):
     output_limit: int = MAX_VALUE_BYTES
     version: str = "1"
     stream_safe: bool = False
+    inner_tools: tuple[Tool[..., Any], ...] = ()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself: no retries, no checks, no run."""

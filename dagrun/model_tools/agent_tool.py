@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 from dagrun.errors import ContractError
@@ -46,9 +47,11 @@ def agent_tool(
     ends with an answer, or with a failure: when the model says that the task cannot be done, when a ceiling is reached,
     when it repeats a call that has just failed, or when two turns in a row are unusable.
 
-    The tools belong to the agent. Rules of the run's policy for these tools do not apply inside the agent: the policy
-    counts and limits the calls of the agent itself. A tool that needs approval asks a person each time. The timeouts of
-    the tools hold; their retries and fallbacks do not, because the model decides what to do after a failure.
+    The tools belong to the agent: the policy of the run counts the calls of the agent, not those of its tools. A tool
+    that needs approval asks a person each time. If a rule of the policy requires approval for one of the tools, a
+    person is asked about the whole call of the agent, because its inner calls are not known yet. The agent counts in
+    the pools of its tools. The timeouts of the tools hold; their retries and fallbacks do not, because the model
+    decides what to do after a failure.
 
     *max_tokens* and *max_cost* limit one call of the agent, with the usage of its tools as far as they declare or
     report it.
@@ -94,7 +97,8 @@ def agent_tool(
     known = ", ".join(sorted(toolbox.allowed))
     carry_out.__doc__ = f"{description or f'Carries a small task out with tools of its own: {known}.'}\n\n{_ARGUMENTS}"
     carry_out.__annotations__["return"] = output
-    return make_tool(carry_out, name=name, effect=effect, max_tokens=max_tokens, max_cost=max_cost, **options)
+    made = make_tool(carry_out, name=name, effect=effect, max_tokens=max_tokens, max_cost=max_cost, **options)
+    return replace(made, inner_tools=tuple(toolbox[tool] for tool in sorted(toolbox.allowed)))
 
 
 def _effect(name: str, toolbox: Toolbox, *, allow_effects: bool) -> Effect:

@@ -10,20 +10,15 @@ from __future__ import annotations
 from anyio.abc import TaskGroup
 
 from dagrun.graph.changes import GOAL
-from dagrun.graph.frontier import Frontier
-from dagrun.graph.ledger import Ledger
-from dagrun.graph.live_graph import PAUSE, REPLAN, LiveGraph
+from dagrun.graph.live_graph import PAUSE, REPLAN
 from dagrun.graph.node import Node
 from dagrun.graph.released_outputs import drop_values
 from dagrun.graph.reopen import lost, restore
 from dagrun.model.outcome import Recovery, State, Status, TriggerKind
 from dagrun.model.question import Asked, Question
 from dagrun.model.value import Unavailable
-from dagrun.runtime.deadlines import Alarms
-from dagrun.runtime.people.people import People
 from dagrun.runtime.planning.coordinator import Coordinator
-from dagrun.runtime.record.record import Record
-from dagrun.runtime.steps.accounts import Accounts
+from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.steps.scheduler import Scheduler
 
 _DELAYED = (Recovery.RETRY, Recovery.FALL_BACK)
@@ -33,45 +28,32 @@ class Resumption:
     """Puts the parts of one run where its record says that they were.
 
     Args:
-        graph: The state, as it was folded.
-        record: Makes the changes.
-        frontier: Gets what is ready.
-        scheduler: Ends what was cut off, and goes on with reviews.
-        people: Gets the open questions.
-        accounts: Drops what is optional, if a ceiling was near.
-        ledger: Gets what was spent.
+        parts: What the parts of the run share; the state has been folded.
+        scheduler: Ends what was cut off, and resumes reviews.
         coordinator: Gets the open requests; `None` if there is no planner.
-        alarms: Ring when a back-off is over.
         tasks: The task group of the run.
         was_over: Whether it had ended, and is open again: how a step ended then does not end it once more.
     """
 
     def __init__(
         self,
-        *,
-        graph: LiveGraph,
-        record: Record,
-        frontier: Frontier,
+        parts: RunParts,
         scheduler: Scheduler,
-        people: People,
-        accounts: Accounts,
-        ledger: Ledger,
         coordinator: Coordinator | None,
-        alarms: Alarms,
         tasks: TaskGroup,
+        *,
         was_over: bool = False,
     ) -> None:
-        self._was_over = was_over
-        self._graph = graph
-        self._record = record
-        self._frontier = frontier
+        self._graph = parts.graph
+        self._record = parts.record
+        self._frontier = parts.frontier
+        self._people = parts.people
+        self._accounts = parts.accounts
+        self._ledger = parts.ledger
         self._scheduler = scheduler
-        self._people = people
-        self._accounts = accounts
-        self._ledger = ledger
         self._coordinator = coordinator
-        self._alarms = alarms
         self._tasks = tasks
+        self._was_over = was_over
 
     def go_on(self) -> None:
         """Do all of it, then let go of what is not needed for that any more."""
@@ -112,10 +94,11 @@ class Resumption:
         self._go_on_planning()
 
     def _line_up(self, ready: list[Node]) -> None:
-        self._frontier.refill([node for node in ready if self._delay(node) <= 0])
-        for node in ready:
-            if self._delay(node) > 0:
-                self._scheduler.endings.try_again(node, self._delay(node))
+        delays = [(node, self._delay(node)) for node in ready]  # once: a delay may end between two looks at the clock
+        self._frontier.refill([node for node, delay in delays if delay <= 0])
+        for node, delay in delays:
+            if delay > 0:
+                self._scheduler.endings.try_again(node, delay)
 
     def _delay(self, node: Node) -> float:
         """Seconds until a step may be tried again."""
@@ -140,7 +123,7 @@ class Resumption:
                 self._join(node)
             elif node.id not in graph.kept:
                 record.after_end(node)
-        self._scheduler.end_early(reason)
+        self._scheduler.finish.settle_rest(reason)
 
     def _close_void_questions(self) -> None:
         """Close what nobody waits for any more: tools and planners ask anew."""
@@ -221,7 +204,7 @@ class Resumption:
             record.end_draft("refused", reason)
         result, reason = graph.draft_end
         if result in ("failed", "denied") and not graph.has_plan:
-            self._scheduler.stop(Status.FAILED, f"there is no plan: {reason}")
+            self._scheduler.finish.stop(Status.FAILED, f"there is no plan: {reason}")
         elif result and not graph.has_plan and GOAL not in graph.triggers:
             record.want_plan(TriggerKind.GOAL_GIVEN, "the plan is refused")
         elif graph.is_frozen and GOAL not in graph.triggers:

@@ -18,10 +18,10 @@ from dagrun.model.patch import Consequence, Patch
 from dagrun.model.question import Answer, Question, answer_from
 from dagrun.model.toolbox import hint
 from dagrun.runtime.backend import let_others_run
-from dagrun.runtime.record.event_log import DEFAULT_BUFFER, Observer, Subscription
+from dagrun.runtime.record.observers import DEFAULT_BUFFER, Observer, Subscription
 from dagrun.runtime.record.record import Record
 from dagrun.runtime.result import RunResult, StepResults
-from dagrun.runtime.run_parts import Machine
+from dagrun.runtime.run_assembly import RunAssembly
 from dagrun.runtime.run_setup import RunSetup
 
 
@@ -38,16 +38,16 @@ class Run:
 
     def __init__(self, setup: RunSetup) -> None:
         self.id = setup.run_id
-        self.artifacts = setup.artifacts
+        self.artifacts = setup.calls.artifacts
         self._thread = threading.get_ident()
         self._plan = setup.plan
         self._tape = setup.tape
-        self._machine = machine = Machine(setup)
-        self._graph = machine.graph
-        self._record = machine.record
-        self._scheduler = machine.scheduler
-        self._coordinator = machine.coordinator
-        self._people = machine.people
+        self._assembly = assembly = RunAssembly(setup)
+        self._graph = assembly.parts.graph
+        self._record = assembly.parts.record
+        self._people = assembly.parts.people
+        self._scheduler = assembly.scheduler
+        self._coordinator = assembly.coordinator
 
     # For the host program ---------------------------------------------------------------------------------
 
@@ -59,7 +59,7 @@ class Run:
     @property
     def has_ended(self) -> bool:
         """Whether every step has settled, or the run is suspended."""
-        return self._machine.has_ended
+        return self._assembly.ended.is_set()
 
     def events(self, buffer: int = DEFAULT_BUFFER) -> Subscription:
         """Watch the run from now on: an async iterator over its events.
@@ -102,7 +102,7 @@ class Run:
             return False  # it may be suspended, with steps that are open: its record is over
         if step is None:
             was_running = True
-            self._scheduler.stop(Status.CANCELLED, reason)
+            self._scheduler.finish.stop(Status.CANCELLED, reason)
         else:
             was_running = self._scheduler.stopping.cancel_step(self._graph.nodes[step], reason)
         self._record.deliver()
@@ -136,7 +136,7 @@ class Run:
         """Wait until all that has happened so far is durable."""
         if self._tape is None:
             return
-        failure = self._machine.failure
+        failure = self._assembly.failure
         if failure is not None:
             raise type(failure)(*failure.args) from failure  # itself, it would lead back to the run, which keeps it
         await self._tape.durable()
@@ -184,10 +184,10 @@ class Run:
         return checked.consequence
 
     def _checked(self, patch: Patch) -> CheckedPatch:
-        if self._scheduler.is_stopping:
+        if self._scheduler.finish.is_closing:
             raise SpliceRefused((Problem("DR417", ""),))
         self._record.skips.skip_rest()
-        checked, problems = self._machine.splicer.check(patch)
+        checked, problems = self._assembly.parts.splicer.check(patch)
         if checked is None:
             raise SpliceRefused(problem for problem in problems if not problem.is_advice)
         return checked
@@ -204,7 +204,7 @@ class Run:
         self._must_be_in_loop()
         if self._coordinator is None or TriggerKind.GOAL_CHANGED not in self._plan.policy.replan_on:
             raise ContractError("only a run with a planner that is asked about it can change its goal: planner=…")
-        if self.has_ended or self._scheduler.is_stopping:
+        if self.has_ended or self._scheduler.finish.is_closing:
             raise ContractError("the run has ended, or is being stopped")
         self._record.change_goal(goal)
         self._scheduler.settle_down()
@@ -247,7 +247,7 @@ class Run:
                 record.
             OwnerLost: Another process has taken the run over, and goes on with it.
         """
-        await self._machine.ended.wait()
+        await self._assembly.ended.wait()
         await self._durable()
         graph, seconds = self._graph, self._record.makespan
         assert graph.status is not None
@@ -256,7 +256,7 @@ class Run:
     # For the one who opens it -----------------------------------------------------------------------------
 
     async def open(self, tasks: TaskGroup, taken_over: Callable[[Record], None] | None = None) -> None:
-        """Start; see `Machine.open`. With a journal, nothing is called before it is on record that the run exists.
+        """Start; see `RunAssembly.open`. With a journal, nothing is called before it is on record that the run exists.
 
         Raises:
             JournalFailed: The journal cannot be written.
@@ -264,10 +264,10 @@ class Run:
         if self._tape is not None:
             # The state was just built, and the whole plan is about to be written as text.
             await let_others_run()
-        self._machine.open(tasks, taken_over)
+        self._assembly.open(tasks, taken_over)
         if self._tape is not None:
             await self._tape.durable()
-        self._machine.go(tasks)
+        self._assembly.go(tasks)
 
     def fold(self, recorded: Iterable[Event]) -> None:
         """Take the state that the events on record say, before the run is taken up.
@@ -278,13 +278,13 @@ class Run:
         fold(self._graph, recorded, self.id)
 
     async def take_up(self, tasks: TaskGroup, last: Event, resumed: Callable[[int, float], RunResumed]) -> None:
-        """Go on; see `Machine.take_up`."""
-        self._machine.take_up(tasks, last, resumed)
+        """Go on; see `RunAssembly.take_up`."""
+        self._assembly.take_up(tasks, last, resumed)
 
     @property
     def learned(self) -> Durations | None:
         """How long the calls of this run took; `None` if it had no use for that, and did not look."""
-        return None if self._machine.learning is None else self._machine.learning.new
+        return None if self._assembly.learning is None else self._assembly.learning.new
 
     def watch(self, observer: Observer) -> None:
         """Show the events of the run to *observer*, from now on."""
@@ -293,15 +293,15 @@ class Run:
     async def wait_until_ended(self) -> None:
         """Wait until every step has settled, or the run is suspended."""
         if not self.has_ended:  # else that would be one more turn of the loop for nothing
-            await self._machine.ended.wait()
+            await self._assembly.ended.wait()
 
     def interrupt(self, reason: str) -> None:
         """The code around the run was cancelled or failed: stop everything; the task group unwinds it."""
-        self._machine.interrupt(reason)
+        self._assembly.interrupt(reason)
 
     def close(self) -> None:
         """Settle what is left, once no task of the run is alive."""
-        self._machine.close()
+        self._assembly.close()
 
 
 def _must_be_text(reason: object) -> None:

@@ -2,7 +2,8 @@
 
 They follow from the type hints of the vocabulary, and are made once for each type. Reading goes through the text from
 left to right and expects what writing gives: the fields of an object in their order, all of them and no others. So the
-text of a stored value can be taken out as it stands.
+text of a stored value can be taken out as it stands. A field that came after the first release is not written while it
+has its default, so that older records can be read (`dagrun.model.event.later`).
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import MISSING, Field, dataclass, is_dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, Literal, NoReturn, cast
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
@@ -32,6 +33,7 @@ from dagrun.model.codec.json_text import (
     write_text,
     write_whole,
 )
+from dagrun.model.event import LATER
 from dagrun.model.patch import Add, Drop, Edit, Replace, Rewire, edit_as_dict
 from dagrun.model.signature import explain
 from dagrun.model.value import Stored, Unavailable
@@ -81,6 +83,10 @@ def form_of(hint: Any) -> TypeCodec:
     return TypeCodec(lambda value: b"{" + fields.write(value) + b"}", fields.read_object)
 
 
+def _default_of(field: Field[Any]) -> Any:
+    return field.default if field.default is not MISSING else cast("Callable[[], Any]", field.default_factory)()
+
+
 class Fields:
     """The fields of a class of ours, as they stand in an object.
 
@@ -96,14 +102,18 @@ class Fields:
         self.names = names
         self._left_out = dict.fromkeys(left_out)
         self._forms = [(name, f'"{name}":', form_of(hints[name])) for name in names]
+        fields = kind.__dataclass_fields__
+        self._later = {name: _default_of(fields[name]) for name in names if fields[name].metadata.get(LATER)}
         self._is_checked = hasattr(kind, "__post_init__")
         assert sum(form is _STORED for _, _, form in self._forms) <= 1, f"{kind}: which of them would be unavailable?"
 
     def write(self, value: Any) -> bytes:
         """The fields of *value*, without the braces around them."""
-        parts = []
+        parts, later = [], self._later
         for name, key, form in self._forms:
             found = getattr(value, name)
+            if later and name in later and found == later[name]:
+                continue
             if form is _STORED and type(found) is Unavailable:
                 parts.append(_ELSEWHERE_KEY.encode() + write_text(found.reason))
             else:
@@ -118,6 +128,9 @@ class Fields:
         """Read the fields of an object, and the brace behind them."""
         start, values = at, dict(self._left_out)
         for number, (name, key, form) in enumerate(self._forms):
+            if name in self._later and not text.startswith(key, at + 1):
+                values[name] = self._later[name]
+                continue
             if number:
                 at = self._expect(text, at, ",", start)
             if form is _STORED and text.startswith(_ELSEWHERE_KEY, at):
@@ -129,6 +142,8 @@ class Fields:
                 values[name], at = form.read(text, at)
             except RecordRefused as error:
                 raise RecordRefused(error.reason, f"{name}.{error.place}".rstrip(".")) from None
+            if name in self._later and values[name] == self._later[name]:
+                raise RecordRefused("it is its default, which is not written", name)
         return self._make(values), self._expect(text, at, "}", start)
 
     def _expect(self, text: str, at: int, mark: str, start: int) -> int:
@@ -152,7 +167,7 @@ class Fields:
         found, _ = scan("{" + text[start:], 0)
         stored = next((name for name, _, form in self._forms if form is _STORED), "")
         names = [stored if stored and name == ELSEWHERE else name for name in found]
-        if missing := [name for name in self.names if name not in names]:
+        if missing := [name for name in self.names if name not in names and name not in self._later]:
             raise RecordRefused(f"the field {missing[0]} is missing")
         if extra := [name for name in names if name not in self.names]:
             raise RecordRefused(f"there is no field {shorten(extra[0], 60)}")

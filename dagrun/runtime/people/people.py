@@ -15,16 +15,16 @@ from anyio.lowlevel import checkpoint_if_cancelled
 
 from dagrun.checks.approvals import Ask
 from dagrun.decide.questions import Questions, fault_of, kept, may_help, reasons_to_ask, refuse_batch
+from dagrun.decide.recovery import surely_nothing_happened
 from dagrun.decide.run_status import NO_APPROVER
 from dagrun.errors import AnswerRefused, QuestionNotFound, shorten
-from dagrun.graph.live_graph import PAUSE, LiveGraph
+from dagrun.graph.live_graph import PAUSE
 from dagrun.graph.node import Node
-from dagrun.model.outcome import Outcome, State, Status
-from dagrun.model.policy import Policy
-from dagrun.model.question import Answer, Approver, Question
+from dagrun.model.outcome import ErrorKind, Failure, Outcome, State, Status
+from dagrun.model.question import Answer, Approver, Asked, Question
+from dagrun.model.value import encode
 from dagrun.runtime.deadlines import Alarms
 from dagrun.runtime.host_calls import PluginFailed
-from dagrun.runtime.people.after_answer import Replies
 from dagrun.runtime.people.approvers import Consultant
 from dagrun.runtime.record.record import Record
 from dagrun.runtime.upcalls import Upcalls
@@ -55,9 +55,8 @@ class People:
     """Asks people on behalf of one run.
 
     Args:
-        run_id: Of the run.
         record: Makes the changes.
-        policy: How long they have, and what counts when they do not answer.
+        run_id: Of the run.
         approver: Is asked each question; or none.
         is_attended: Whether the host answers by itself, through ``run.pending`` and ``run.answer``.
         context: The context variables that the approver starts from.
@@ -72,10 +71,9 @@ class People:
 
     def __init__(
         self,
+        record: Record,
         *,
         run_id: str,
-        record: Record,
-        policy: Policy,
         approver: Approver | None,
         is_attended: bool,
         context: Context,
@@ -83,15 +81,17 @@ class People:
         up: Upcalls,
         can_wait: bool = False,
     ) -> None:
+        graph = record.graph
+        policy = graph.plan.policy
         self.can_ask = approver is not None or is_attended
         self.can_wait = can_wait
         self._consultant = Consultant(
-            graph=record.graph, approver=approver, grace=policy.grace, context=context, now=now, up=up
+            graph=graph, approver=approver, grace=policy.grace, context=context, now=now, up=up
         )
-        self._questions = Questions(run_id, policy, record.graph.plan.redactor)
+        self._questions = Questions(run_id, policy, graph.plan.redactor)
         self._record = record
         self._replies = Replies(record)
-        self._graph: LiveGraph = record.graph
+        self._graph = graph
         self._policy = policy
         self._is_attended = is_attended
         self._context = context
@@ -104,6 +104,7 @@ class People:
         self._consulting: set[str] = set()
         self._tasks: TaskGroup
         self._alarms: Alarms
+        up.forget, up.hold_at_pause = self.forget, self.hold_at_pause
 
     def open(self, tasks: TaskGroup, alarms: Alarms) -> None:
         """Take what exists only inside the task group of the run."""
@@ -383,3 +384,79 @@ class People:
         self._queued.clear()
         for question in [*self._scopes, *self._waiters]:
             self.forget(question)
+
+
+class Replies:
+    """Does what an answer means for the step that was asked about.
+
+    Args:
+        record: Makes the changes.
+    """
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    def follow(self, question: Question, answer: Answer | None, reason: str) -> None:
+        """Close *question* with *answer*; `None` if there is none, for *reason*."""
+        record, yes = self._record, answer is not None and answer.choice == "approve"
+        if not question.step:
+            record.answer(question, answer, None, reason)
+            return
+        node = self._record.graph.nodes[question.step]
+        if node.state.is_settled:  # what it gave is looked at before what depends on it starts
+            if not yes:
+                record.deny_dependents(node, reason or _no(answer, f"a person stopped the run after {node.id}"))
+            record.answer(question, answer, None, reason)
+        elif question.kind is Asked.EFFECT:
+            self._settle_effect(question, answer, node, reason)
+        elif yes or (question.kind is Asked.PERMISSION and _may_fall_back(node)):
+            record.answer(question, answer, State.READY, reason)
+        else:
+            record.answer(question, answer, None, reason)
+            self._do_without(question, answer, node, reason)
+
+    def _do_without(self, question: Question, answer: Answer | None, node: Node, reason: str) -> None:
+        """Let a step end that has not got what it asked for."""
+        if question.kind in (Asked.APPROVAL, Asked.PAUSE):
+            self._refuse(node, answer, reason)
+        else:
+            self._give_up(node)
+
+    def _refuse(self, node: Node, answer: Answer | None, reason: str) -> None:
+        """Let a step end that nobody agreed to."""
+        if answer is None:
+            self._record.settle(node, State.SKIPPED, reason)
+            return
+        failure = Failure(ErrorKind.DENIED, reason or _no(answer, "a person said no"), nothing_happened=True)
+        self._record.fail_unstarted(node, failure)
+
+    def _settle_effect(self, question: Question, answer: Answer | None, node: Node, reason: str) -> None:
+        """A person says whether a call took effect, or nobody knows."""
+        match answer.choice if answer is not None else None:
+            case "approve":
+                self._record.answer(question, answer, None, reason)
+                value = encode(answer.value if answer is not None else None)
+                self._record.settle(node, State.SUCCEEDED, "a person knows that it took effect", value=value)
+            case "deny":
+                self._record.answer(question, answer, State.READY, reason)
+            case _:
+                self._record.answer(question, answer, None, reason)
+                self._give_up(node)
+
+    def _give_up(self, node: Node) -> None:
+        """Let a step fail as its last attempt did."""
+        outcome = node.attempts[-1].outcome
+        assert outcome is not None
+        assert outcome.failure is not None
+        self._record.fail_unstarted(node, outcome.failure, outcome.state)
+
+
+def _no(answer: Answer | None, text: str) -> str:
+    return f"{text}: {shorten(answer.note)}" if answer is not None and answer.note else text
+
+
+def _may_fall_back(node: Node) -> bool:
+    outcome = node.attempts[-1].outcome
+    has_one = node.plan.fallback is not None and not node.on_fallback
+    sure = outcome is not None and not node.is_in_doubt and surely_nothing_happened(outcome, node.tool.effect)
+    return has_one and sure

@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from contextvars import Context
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from random import Random
 from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
 
 from dagrun.decide.briefs import make_brief
-from dagrun.decide.replanning import as_in_plan, diff_of, is_doubtful, is_seen, needs_person, signature_of
+from dagrun.decide.replanning import (
+    as_in_plan,
+    diff_of,
+    has_effects,
+    is_seen,
+    patch_has_effects,
+    signature_of,
+    steps_after,
+    why_agree,
+)
 from dagrun.errors import Problem, shorten
 from dagrun.graph.changes import GOAL
-from dagrun.graph.ledger import Ledger, Near
-from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.ledger import Near
 from dagrun.graph.patches.apply_patch import CheckedPatch
-from dagrun.graph.patches.check_patch import Splicer
 from dagrun.model.outcome import State, Status, TriggerKind
 from dagrun.model.patch import Patch
 from dagrun.model.plan import Plan
 from dagrun.model.planner import Brief, Planner, Refusal, Trigger
-from dagrun.runtime.people.people import People
-from dagrun.runtime.planning.first_plan import FirstPlan, PlannerRequest
+from dagrun.runtime.planning.first_plan import FirstPlan, PlannerRequest, agree_to_plan
 from dagrun.runtime.planning.planner_calls import Over, PlannerCalls, Refused, patch_from
-from dagrun.runtime.record.record import Record
+from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.steps.scheduler import Scheduler
-from dagrun.runtime.upcalls import Upcalls
 
 _LOG: Final = logging.getLogger("dagrun.run")
 
@@ -50,73 +53,37 @@ class Coordinator:
     """Turns reasons to replan into patches, one request at a time.
 
     Args:
-        run_id: Of the run.
-        record: Makes the changes.
-        splicer: Checks patches.
+        parts: What the parts of the run share.
+        planner: Is asked for patches.
         scheduler: Applies checked patches, ends the run, and wakes workers after a change.
-        planner: Who is asked.
-        ledger: Counts requests and calls, and what they use.
-        people: Who may have to agree to a patch.
-        context: The context variables that the planner starts from.
-        random: For the jitter of delays.
-        now: The clock of the loop.
-        up: Is told when the planner's models have used something.
         is_plan_only: Whether nothing is to run, whatever the planner says.
+
+    Attributes:
+        is_over: Whether the planner is not asked any more: the run is being stopped, or has ended.
     """
 
-    def __init__(
-        self,
-        *,
-        planner: Planner,
-        run_id: str,
-        record: Record,
-        splicer: Splicer,
-        scheduler: Scheduler,
-        ledger: Ledger,
-        people: People,
-        context: Context,
-        random: Random,
-        now: Callable[[], float],
-        up: Upcalls,
-        is_plan_only: bool,
-    ) -> None:
-        self._run_id = run_id
-        self._record = record
-        self._graph: LiveGraph = record.graph
-        self._policy = record.graph.plan.policy
-        self._calls = PlannerCalls(
-            planner=planner,
-            record=record,
-            ledger=ledger,
-            policy=self._policy,
-            context=context,
-            random=random,
-            now=now,
-            up=up,
-        )
-        self._splicer = splicer
+    def __init__(self, parts: RunParts, planner: Planner, scheduler: Scheduler, *, is_plan_only: bool) -> None:
+        self._run_id = parts.run_id
+        self._record = parts.record
+        self._graph = graph = parts.graph
+        self._policy = parts.policy
+        self._ledger = parts.ledger
+        self._people = parts.people
+        self._splicer = parts.splicer
+        self._calls = calls = PlannerCalls(parts, planner)
         self._splice = scheduler.splice
-        self._ledger = ledger
-        self._people = people
-        self._stop = scheduler.stop
+        self._stop = scheduler.finish.stop
         self._settle_down = scheduler.settle_down
         self._draft: FirstPlan | None = None
-        if record.graph.goal and not record.graph.nodes:
-            self._draft = FirstPlan(
-                record=record,
-                splicer=splicer,
-                splice=scheduler.splice,
-                calls=self._calls,
-                people=people,
-                stop=scheduler.stop,
-                is_plan_only=is_plan_only,
-            )
+        if graph.goal and not graph.nodes:
+            self._draft = FirstPlan(parts, calls, scheduler.splice, scheduler.finish.stop, is_plan_only=is_plan_only)
         self._repair: PlannerRequest | None = None
         self._is_plan_only = is_plan_only
         self._is_busy = False
         self._scope: anyio.CancelScope | None = None
         self._tasks: TaskGroup
         self.is_over = False
+        parts.up.wake_planner, parts.up.go_on = self.wake, self.go_on
 
     def open(self, tasks: TaskGroup) -> None:
         """Take what exists only inside the task group of the run."""
@@ -213,12 +180,12 @@ class Coordinator:
             self._record.start_replan(request.steps)
         self._record.deliver()
         try:
-            checked, patch = await self._find_patch(request)
+            checked, patch, is_agreed = await self._find_patch(request)
         except Over as over:
             self._end(request, over.result, over.reason, status=over.status)
             return
         reason = shorten(patch.reason)
-        self._splice(checked, "planner", reason)
+        self._splice(checked, "planner", reason, is_agreed=is_agreed)
         if self._draft is not None and not self.is_over:
             self._draft.skip_in_vain(checked.consequence.added)
         # Nothing new comes of what edits nothing: whoever wants to see more of that would be asked for ever.
@@ -262,9 +229,10 @@ class Coordinator:
         node = self._graph.nodes[step]
         return not node.is_gone and node.state is not State.SUCCEEDED and not node.plan.step.optional
 
-    async def _find_patch(self, request: PlannerRequest) -> tuple[CheckedPatch, Patch]:
-        """Ask until there is a patch that can be applied at this instant."""
+    async def _find_patch(self, request: PlannerRequest) -> tuple[CheckedPatch, Patch, bool]:
+        """Ask until there is a patch that can be applied at this instant; say, too, whether a person agreed to it."""
         while True:
+            is_agreed = False
             told = _Told()
             said: object = None
             refused: tuple[Problem, ...] = ()
@@ -276,8 +244,9 @@ class Coordinator:
             patch, checked, problems = None, None, refused
             if not refused:
                 patch, checked, problems = self._examine(request, said, told)
-            if patch is not None and checked is not None and self._needs_person(patch, checked):
-                await self._ask_person(checked, patch)
+            if patch is not None and checked is not None and self._needs_person(request, patch, checked):
+                await self._ask_person(request, checked, patch)
+                is_agreed = True
                 self._look_around(request)
                 patch, checked, problems = self._examine(request, patch, told)  # the graph has moved
             if patch is None or checked is None:
@@ -285,12 +254,15 @@ class Coordinator:
             elif not checked.edits and not checked.changes_output:
                 raise Over("unchanged", "what was to be changed has succeeded meanwhile")
             else:
-                return checked, patch
+                return checked, patch, is_agreed
 
-    def _needs_person(self, patch: Patch, checked: CheckedPatch) -> bool:
+    def _needs_person(self, request: PlannerRequest, patch: Patch, checked: CheckedPatch) -> bool:
         if self._is_plan_only:
             return False  # nothing will come of it
-        return is_doubtful(patch, self._policy) or needs_person(self._graph, checked)
+        changes = patch_has_effects(self._graph, checked)
+        if request.is_first:  # all of it, also what was written before the plan was refused, and is kept
+            changes = has_effects(self._graph, steps_after(self._graph, checked))
+        return bool(why_agree(self._policy, patch.confidence, has_effects=changes, proposed="patch"))
 
     def _look_around(self, request: PlannerRequest) -> None:
         """After a wait: see that the answer still matters."""
@@ -338,6 +310,8 @@ class Coordinator:
     def _check(
         self, request: PlannerRequest, patch: Patch, known: frozenset[str]
     ) -> tuple[CheckedPatch | None, tuple[Problem, ...]]:
+        if request.is_first and not patch.edits and not patch.changes_output:
+            return self._splicer.unchanged(), ()  # the plan that was refused has become valid as it stands
         checked, problems = self._splicer.check(patch, "planner", known)
         if checked is None:
             return None, problems
@@ -365,7 +339,11 @@ class Coordinator:
         if not request.tries:
             raise Over("refused", shorten("; ".join(str(problem) for problem in problems), 500))
 
-    async def _ask_person(self, checked: CheckedPatch, patch: Patch) -> None:
+    async def _ask_person(self, request: PlannerRequest, checked: CheckedPatch, patch: Patch) -> None:
+        if request.is_first:
+            steps, output = steps_after(self._graph, checked), checked.written_output
+            await agree_to_plan(self._people, self._graph, steps, output, patch.confidence)
+            return
         doubt = f" (its planner gives it a confidence of {patch.confidence:g})" if patch.confidence is not None else ""
         text = f"May the plan be changed? {shorten(patch.reason)}".strip() + doubt
         answer = await self._people.ask_for_patch(text, diff_of(self._graph, checked))

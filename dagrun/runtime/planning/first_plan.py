@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -11,22 +11,23 @@ from typing import Any, Final
 import anyio
 
 from dagrun.checks.check_plan import find_problems
-from dagrun.decide.replanning import has_effects, is_doubtful, lines_of
+from dagrun.checks.findings import Findings
+from dagrun.checks.plain_json import compile_value
+from dagrun.decide.replanning import has_effects, lines_of, why_agree
 from dagrun.errors import Problem, shorten
 from dagrun.graph.changes import GOAL
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.patches.apply_patch import CheckedPatch
-from dagrun.graph.patches.check_patch import Origin, Splicer
+from dagrun.graph.patches.check_patch import Origin
 from dagrun.model.outcome import State, Status, TriggerKind
 from dagrun.model.patch import Add, Patch
 from dagrun.model.plan import Plan, Step
 from dagrun.model.planner import Brief, Refusal, Trigger
-from dagrun.model.policy import Policy
+from dagrun.model.reference import RESERVED, BadReference
 from dagrun.model.value import decode
 from dagrun.runtime.people.people import People
-from dagrun.runtime.planning.arrivals import Arrivals
 from dagrun.runtime.planning.planner_calls import AnyEdit, Over, PlannerCalls, Refused
-from dagrun.runtime.record.record import Record
+from dagrun.runtime.run_parts import RunParts
 
 _LOG: Final = logging.getLogger("dagrun.run")
 _IN_PATCH: Final = "edits[0].step"
@@ -63,39 +64,85 @@ class PlannerRequest:
         return self.triggers[0].kind is TriggerKind.GOAL_GIVEN
 
 
+class Arrivals:
+    """The steps of a plan in the order in which they are written; each waits for those that it names.
+
+    Attributes:
+        steps: All that have come, in that order.
+    """
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self._here: set[str] = set()
+        self._lacking: dict[int, set[str]] = {}  # by place: the ids that have not come in
+        self._waiting: dict[str, list[int]] = {}  # by such an id: who waits for it
+
+    def take(self, step: Step) -> bool:
+        """Note a step that has come; say whether everything that it names is in the plan already."""
+        place = len(self.steps)
+        self.steps.append(step)
+        lacking = named_in(step) - self._here
+        if not lacking:
+            return True
+        self._lacking[place] = lacking
+        for id_ in lacking:
+            self._waiting.setdefault(id_, []).append(place)
+        return False
+
+    def let_in(self, id_: str) -> Iterator[Step]:
+        """Note that the step *id_* is in the plan; give those that waited only for that."""
+        self._here.add(id_)
+        for place in self._waiting.pop(id_, ()):
+            self._lacking[place].discard(id_)
+            if not self._lacking[place]:
+                del self._lacking[place]
+                yield self.steps[place]
+
+
+def named_in(step: Step) -> set[str]:
+    """The ids of the steps that *step* names, declared or referred to; what is no reference is left to the checker."""
+    names = set(step.depends_on)
+    for value in (step.args, step.for_each):
+        template = compile_value(value, Findings(), 0, "") if value is not None else None
+        if template is not None:
+            names.update(template.sources)
+    for leaf in step.when.leaves() if step.when is not None else ():
+        try:
+            names.add(leaf.reference.step)
+        except BadReference:
+            continue
+    return names - RESERVED.keys() - {step.id}
+
+
 class FirstPlan:
     """Gets the first plan of a run.
 
     Args:
-        record: Makes the changes.
-        splicer: Checks each step as it comes.
-        splice: Lets a checked step in.
+        parts: What the parts of the run share.
         calls: Asks the planner.
-        people: Who may have to agree to the plan.
+        splice: Lets a checked step in.
         stop: Ends the run.
         is_plan_only: Whether nothing is to run, whatever the plan says.
     """
 
     def __init__(
         self,
-        *,
-        record: Record,
-        splicer: Splicer,
-        splice: Callable[[CheckedPatch, Origin, str], None],
+        parts: RunParts,
         calls: PlannerCalls,
-        people: People,
+        splice: Callable[[CheckedPatch, Origin, str], None],
         stop: Callable[[Status, str], None],
+        *,
         is_plan_only: bool,
     ) -> None:
-        self._record = record
-        self._graph: LiveGraph = record.graph
-        self._policy: Policy = record.graph.plan.policy
-        self._splicer = splicer
-        self._splice = splice
+        self._record = parts.record
+        self._graph = parts.graph
+        self._policy = parts.policy
+        self._people = parts.people
+        self._splicer = parts.splicer
         self._calls = calls
-        self._people = people
+        self._splice = splice
         self._stop = stop
-        self._is_held = is_plan_only or self._policy.approve_patches == "always"
+        self._is_held = is_plan_only or parts.policy.approve_patches == "always"
         self._is_plan_only = is_plan_only
         self._scope: anyio.CancelScope | None = None
         self._arrivals = Arrivals()
@@ -160,7 +207,8 @@ class FirstPlan:
     @property
     def _is_wanted(self) -> bool:
         """Whether the plan still matters: the run is not being stopped, and has the goal that it began with."""
-        return self._graph.is_drafting and GOAL not in self._graph.triggers
+        graph = self._graph
+        return graph.is_drafting and GOAL not in graph.triggers and graph.status is None
 
     def leave_if_plan_only(self) -> None:
         """End the run, if nothing but the plan was wanted."""
@@ -240,21 +288,8 @@ class FirstPlan:
 
     async def _ask_person(self, plan: Plan) -> None:
         """Ask about a plan that its author is not sure of, or that people want to see first."""
-        graph, policy = self._graph, self._policy
-        wanted, why = policy.approve_patches, ""
-        if is_doubtful(plan, policy):
-            given = f"its planner gives it a confidence of {plan.confidence:g}"
-            why = f"{given}, and at least {policy.min_confidence:g} is wanted"
-        elif wanted == "always" or (wanted == "effects" and has_effects(graph, plan.steps)):
-            why = "the policy wants a person to agree to plans" + (" that have effects" if wanted == "effects" else "")
-        if not why or self._is_plan_only or not self._is_wanted:
-            return
-        answer = await self._people.ask_for_patch(f"May this plan run? {why[0].upper()}{why[1:]}.", lines_of(plan))
-        if answer is None:
-            raise Over("denied", f"nobody was there to agree to it: {why}", Status.WAITING)
-        if answer.choice != "approve":
-            note = f": {shorten(answer.note)}" if answer.note else ""
-            raise Over("denied", f"a person did not agree to the plan{note}")
+        if not self._is_plan_only and self._is_wanted:
+            await agree_to_plan(self._people, self._graph, plan.steps, plan.output, plan.confidence)
 
     def _rest_of(self, plan: Plan) -> CheckedPatch | None:
         """What was kept back of it, and what the run answers, as it can come in now."""
@@ -278,6 +313,32 @@ class FirstPlan:
         self._record.want_plan(TriggerKind.GOAL_GIVEN, "the plan is refused")
         request.triggers = (self._graph.triggers[GOAL],)
         return request
+
+
+async def agree_to_plan(
+    people: People, graph: LiveGraph, steps: Sequence[Step], output: Any, confidence: float | None
+) -> None:
+    """Ask about a first plan, if a person must agree to it: as it was written at once, or after it was repaired.
+
+    Args:
+        people: Who is asked.
+        graph: Of the run.
+        steps: The whole plan.
+        output: What the run would answer.
+        confidence: What the planner says of it.
+
+    Raises:
+        Over: Nobody agrees.
+    """
+    why = why_agree(graph.plan.policy, confidence, has_effects=has_effects(graph, steps), proposed="plan")
+    if not why:
+        return
+    answer = await people.ask_for_patch(f"May this plan run? {why[0].upper()}{why[1:]}.", lines_of(steps, output))
+    if answer is None:
+        raise Over("denied", f"nobody was there to agree to it: {why}", Status.WAITING)
+    if answer.choice != "approve":
+        note = f": {shorten(answer.note)}" if answer.note else ""
+        raise Over("denied", f"a person did not agree to the plan{note}")
 
 
 def _tell(request: PlannerRequest, brief: Callable[[PlannerRequest], Brief]) -> Brief:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextvars import Context
 from functools import partial
-from random import Random
 from typing import Any, Final
 
 import anyio
@@ -14,7 +12,6 @@ from anyio.lowlevel import checkpoint
 
 from dagrun.decide.recovery import retry_delay
 from dagrun.errors import CannotPlan, ModelError, OverCeiling, PlanRefused, Problem, shorten
-from dagrun.graph.ledger import Ledger
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.patches.plan_to_patch import patch_of
 from dagrun.model.event import PlannerCalled
@@ -22,12 +19,10 @@ from dagrun.model.outcome import Status
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
 from dagrun.model.plan import Plan
 from dagrun.model.planner import Brief, Planner
-from dagrun.model.policy import Policy
 from dagrun.model.usage import METER
 from dagrun.runtime.host_calls import PluginFailed, call_plugin
 from dagrun.runtime.metering import RunMeter
-from dagrun.runtime.record.record import Record
-from dagrun.runtime.upcalls import Upcalls
+from dagrun.runtime.run_parts import RunParts
 
 _EDITS: Final = (Add, Drop, Replace, Rewire)
 _ENDS: Final = {"person": Status.ESCALATED, "ceiling": Status.OVER_BUDGET}
@@ -64,36 +59,19 @@ class PlannerCalls:
     """Calls the planner of one run.
 
     Args:
-        planner: Who is asked.
-        record: Keeps what came of each call.
-        ledger: Counts the calls, and what their models use.
-        policy: How long a call may take, and how often it is made.
-        context: The context variables that the planner starts from.
-        random: For the jitter of delays.
-        now: The clock of the loop.
-        up: Is told when something was charged.
+        parts: What the parts of the run share.
+        planner: Is asked.
     """
 
-    def __init__(
-        self,
-        *,
-        planner: Planner,
-        record: Record,
-        ledger: Ledger,
-        policy: Policy,
-        context: Context,
-        random: Random,
-        now: Callable[[], float],
-        up: Upcalls,
-    ) -> None:
+    def __init__(self, parts: RunParts, planner: Planner) -> None:
         self._planner = planner
-        self._record = record
-        self._ledger = ledger
-        self._policy = policy
-        self._context = context
-        self._random = random
-        self._now = now
-        self._up = up
+        self._record = parts.record
+        self._ledger = parts.ledger
+        self._policy = parts.policy
+        self._context = parts.context
+        self._random = parts.random
+        self._now = parts.now
+        self._up = parts.up
         self._tasks: TaskGroup
 
     def open(self, tasks: TaskGroup) -> None:
@@ -299,7 +277,7 @@ def patch_from(said: object, brief: Brief, known: frozenset[str], graph: LiveGra
             if brief.is_first and not said.steps:  # nothing is changed by that, and there still is no plan
                 raise Refused(Problem("DR111", "steps"))
             patch = patch_of(graph, said, brief.revision, known)
-            if not patch.edits and not patch.changes_output:
+            if not patch.edits and not patch.changes_output and not brief.is_first:
                 raise Over("unchanged", "the planner's plan is the one that is carried out already")
             return patch
         case Patch():

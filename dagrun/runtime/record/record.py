@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from dagrun.decide.recovery import Situation, decide
 from dagrun.decide.replanning import fingerprint_of
 from dagrun.decide.run_status import Ended, Tally
 from dagrun.errors import Problem, ValueRefused
-from dagrun.graph.changes import GOAL
+from dagrun.graph.changes import GOAL, apply
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.patches.apply_patch import CheckedPatch
@@ -22,6 +22,11 @@ from dagrun.model.event import (
     ModelCharged,
     ModelReserved,
     PlannerAsked,
+    Progress,
+    RunEnded,
+    RunResumed,
+    RunStarted,
+    RunSuspended,
     StepExpanded,
     StepSettled,
 )
@@ -29,13 +34,142 @@ from dagrun.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery
 from dagrun.model.plan import RetryRule
 from dagrun.model.planner import Trigger
 from dagrun.model.question import Answer, Question
+from dagrun.model.redaction.events import CLEANERS
 from dagrun.model.value import Stored, encode, join
-from dagrun.runtime.record.event_log import EventLog
+from dagrun.runtime.record.observers import Observer
 from dagrun.runtime.record.portions import FinalTally, Skips
 from dagrun.runtime.upcalls import Upcalls
 
 _SUCCEEDED: Final = State.SUCCEEDED
 _NO_RETRY: Final = RetryRule(max_attempts=1)
+
+
+class EventLog:
+    """Numbers the events of a run, and hands each to everybody who wants it.
+
+    Args:
+        graph: The state; nobody else changes it.
+        now: The clock of the loop.
+        keep: Writes an event down, before anybody is shown it; `None` if there is no journal.
+        flush: Called at the end of each change: what was written since becomes durable together.
+
+    Attributes:
+        graph: The state.
+        zero: When the run began, on the clock of the loop; time in which the run was suspended is left out.
+        ended_at: When it ended, or was suspended; `None` as long as it goes on.
+    """
+
+    def __init__(
+        self,
+        graph: LiveGraph,
+        now: Callable[[], float],
+        keep: Callable[[Event], object] | None = None,
+        flush: Callable[[], None] | None = None,
+    ) -> None:
+        self.graph = graph
+        self.zero = now()
+        self.ended_at: float | None = None
+        self._now = now
+        self._keep = keep
+        self._flush = flush
+        self._redactor = graph.plan.redactor
+        self._seq = 0
+        self._first: RunStarted | RunResumed | None = None
+        self._observers: list[Observer] = []
+        self._pending: list[Event] = []
+        self._is_delivering = False
+
+    def next_seq(self) -> int:
+        """The number of the next event; to be used at once."""
+        self._seq += 1
+        return self._seq
+
+    def at(self) -> float:
+        """Seconds since the start of the run."""
+        return self._now() - self.zero
+
+    @property
+    def makespan(self) -> float:
+        """Seconds from the start of the run to its end, or to now."""
+        return (self._now() if self.ended_at is None else self.ended_at) - self.zero
+
+    def emit(self, event: Event, node: Node | None = None) -> None:
+        """Apply *event* to the state, and keep it for the journal and the observers; *node* as in `changes.apply`."""
+        clean = CLEANERS.get(type(event))
+        if clean is not None:  # before anybody has seen it: what follows from it is clean, too
+            clean(event, self._redactor)
+        self._take(event, node)
+
+    def _take(self, event: Event, node: Node | None = None) -> None:
+        """The same for an event without any text that must not be seen.
+
+        Every event passes here. After the end, or after a suspension, none counts: what a planner or a tool still does
+        in that very turn of the loop would damage the record.
+        """
+        if self.ended_at is not None:
+            return
+        apply(self.graph, event, node)
+        if self._keep is not None:
+            self._keep(event)
+        if self._observers:
+            self._pending.append(event)
+
+    def deliver(self) -> None:
+        """Show the observers what has happened: called at the end of a change, never in the middle of one."""
+        if self._flush is not None:
+            self._flush()
+        # An observer may change the run again, by cancelling a step, say; what comes of that is delivered in turn.
+        while self._pending and not self._is_delivering:
+            batch, self._pending = self._pending, []
+            self._is_delivering = True
+            try:
+                for observer in self._observers:
+                    observer.take(batch)
+            finally:
+                self._is_delivering = False
+
+    def watch(self, observer: Observer) -> None:
+        """Show every event from now on to *observer*; and the very first one, if nothing else has happened yet."""
+        if self._first is not None and self._seq == self._first.seq:
+            observer.take((self._first,))
+        if self.ended_at is None:
+            self.deliver()
+            self._observers.append(observer)
+        else:
+            observer.close()
+
+    def begin_run(self, event: RunStarted) -> None:
+        """Record the start of the run: the first event. Who starts a run can only subscribe after it."""
+        self._first = event
+        self.emit(event)
+
+    def take_up(self, seq: int, at: float, event: Callable[[int, float], RunResumed]) -> None:
+        """Go on after record *seq*, which was made *at* seconds after the start; the time since does not count."""
+        self._seq = seq
+        self.zero = self._now() - at
+        self._first = resumed = event(self.next_seq(), at)
+        self.emit(resumed)
+
+    def progress(self, node: Node, fraction: float | None, message: str) -> None:
+        """Show the observers how far a step is; no state changes."""
+        if self._observers:
+            self._pending.append(Progress(self._seq, self.at(), node.id, fraction, self._redactor.text(message)))
+            self.deliver()
+
+    def end_run(self, status: Status, reason: str) -> None:
+        """Record the end of the run: the last event."""
+        self._close(RunEnded(self.next_seq(), self.at(), status, reason))
+
+    def suspend_run(self, status: Status, reason: str) -> None:
+        """Record that nothing more is done for now: the last event until the run is resumed."""
+        self._close(RunSuspended(self.next_seq(), self.at(), status, reason))
+
+    def _close(self, event: RunEnded | RunSuspended) -> None:
+        self.emit(event)
+        self.ended_at = self.zero + event.at  # nothing is recorded from here on: see `_take`
+        self.deliver()
+        for observer in self._observers:
+            observer.close()
 
 
 class Record(EventLog):
@@ -71,14 +205,15 @@ class Record(EventLog):
 
     def unsuccessful(self) -> Tally | None:
         """How the steps have ended that did not succeed; `None` if that is found out in later turns of the loop."""
-        return self.last_look.found(self._count_unsuccessful, lambda: self._seq)
+        return self.last_look.found(self._count_unsuccessful, self._seq)
 
     def _count_unsuccessful(self, tally: Tally) -> Iterator[None]:
         """Count the steps of the plan that have ended otherwise than well, and those that left it with a doubt.
 
         Of a run that is ended early, only what is in doubt: that says how it ends, and nothing else has more weight.
-        Yields after each step that was looked at.
+        Yields after each step that was looked at, and stops if the run has changed since.
         """
+        begun = self._seq
         is_stopped = self.graph.stopping is not None
         is_all_known = self.graph.all_well or (is_stopped and self.graph.all_known)
         if is_all_known and not self.graph.revisions:
@@ -91,18 +226,31 @@ class Record(EventLog):
             if is_of_interest and (self._is_in_doubt(node) if node.is_gone else node.parent is None):
                 tally.add(Ended(node.id, state, node.reason, node.is_tolerated, node.plan.step.optional))
             yield
+            if self._seq != begun:
+                return  # the plan may be another one
 
     def _is_in_doubt(self, node: Node) -> bool:
-        """Whether nobody knows what a step that left the plan has done: a substitute that succeeded has settled it."""
+        """Whether nobody knows what a step that left the plan has done.
+
+        Only the same call, made once more with the same key, settles that: whatever else a planner has put in its place
+        says nothing about the effect.
+        """
         if node.state is not State.UNKNOWN or (node.parent is not None and node.parent.state is State.UNKNOWN):
             return False  # what is in doubt about an element is told of its for_each
         at: Node | None = node
         while at is not None:
             substitute = at.extra.substitute if at.extra is not None else ""
             at = self.graph.nodes[substitute] if substitute else at.parent
-            if substitute and at is not None and at.state is _SUCCEEDED:
+            if substitute and at is not None and at.state is _SUCCEEDED and self._has_repeated(at, node):
                 return False
         return True
+
+    @staticmethod
+    def _has_repeated(node: Node, doubtful: Node) -> bool:
+        """Whether a step has made the same call as the doubtful one: the check allows no other with an effect."""
+        tool = node.called(node.latest.tool) if node.latest is not None else node.plan.tool
+        before = doubtful.called(doubtful.latest.tool) if doubtful.latest is not None else doubtful.plan.tool
+        return tool is before and tool.effect.may_repeat
 
     # Attempts ---------------------------------------------------------------------------------------------
 
@@ -197,13 +345,13 @@ class Record(EventLog):
 
     # Changes of the plan ----------------------------------------------------------------------------------
 
-    def splice(self, checked: CheckedPatch, origin: Origin, reason: str) -> None:
+    def splice(self, checked: CheckedPatch, origin: Origin, reason: str, guards: Mapping[str, str]) -> None:
         """Apply a patch; what it takes out while it runs is stopped by the caller."""
         graph = self.graph
         number = graph.revision + 1
         facts = (number, origin, reason, checked.edits, checked.consequence)
         output = (checked.changes_output, checked.written_output if checked.changes_output else None)
-        self.emit(events.Spliced(self.next_seq(), self.at(), *facts, *output, checked))
+        self.emit(events.Spliced(self.next_seq(), self.at(), *facts, *output, checked, guards))
         for id_ in (*checked.leaving, *checked.consequence.rewired):
             for part in (graph.nodes[id_], *(graph.nodes[id_].children or ())) if graph.questions else ():
                 self.void(part)

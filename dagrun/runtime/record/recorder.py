@@ -1,4 +1,4 @@
-"""Writing a run down: what the runtime wants of a journal, in one place."""
+"""Writing a run to its journal, and ending the run when that fails."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
-from dagrun.errors import JournalFailed, ValueRefused
+import anyio
+from anyio.abc import TaskGroup
+
+from dagrun.errors import JournalError, JournalFailed, ValueRefused
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.codec.event_codec import encode
 from dagrun.model.event import AttemptEnded, Event, QuestionAnswered, QuestionAsked, Reviewed, StepSettled
 from dagrun.model.journal import Tape
+from dagrun.model.outcome import Status
 from dagrun.model.redaction.redactor import written
 from dagrun.model.secrets.secret import NO_SECRETS, Secrets
 from dagrun.model.value import Stored, Unavailable
-from dagrun.runtime.upcalls import Upcalls
+from dagrun.runtime.record.record import Record
+from dagrun.runtime.upcalls import Upcalls, weakly
 
 _KEPT_OUT = Unavailable("the policy keeps it out of the record")
 
@@ -103,3 +108,42 @@ class Recorder:
     def _give_up(self, reason: str) -> None:
         self._is_over = True
         self._up.failed(JournalFailed(reason))
+
+
+class JournalWatch:
+    """Ends one run when its journal has failed.
+
+    Args:
+        record: Shows what comes of it.
+        up: Ends the run, and tells when an event cannot be written.
+
+    Attributes:
+        failure: Why nothing can be written any more, if that is so.
+    """
+
+    def __init__(self, record: Record, up: Upcalls) -> None:
+        self.failure: JournalError | None = None
+        self._record = record
+        self._up = up
+        self._news = anyio.Event()
+        up.failed = self._note
+
+    def open(self, tasks: TaskGroup, tape: Tape) -> None:
+        """Begin to watch *tape*, which outlives the run."""
+        tape.on_failure = weakly(self._note)
+        tasks.start_soon(self._work, name="dagrun journal")
+
+    def close(self) -> None:
+        """Watch no more: the run has ended. A failure is noted still."""
+        self._news.set()
+
+    def _note(self, error: JournalError) -> None:
+        """Take why it has failed: this may be amid a change, or in a callback in which no task may start."""
+        self.failure = self.failure or error  # at once: nothing more may be acknowledged
+        self._news.set()
+
+    async def _work(self) -> None:
+        await self._news.wait()
+        if self.failure is not None:
+            self._up.stop(Status.FAILED, str(self.failure))
+            self._record.deliver()

@@ -6,7 +6,6 @@ import hashlib
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from contextvars import Context
 from functools import partial
 from typing import Any, Final
 from weakref import ref
@@ -17,12 +16,10 @@ from pydantic_core import from_json
 
 from dagrun.decide.classify import classify
 from dagrun.errors import JournalError, ToolError, ValueRefused, shorten
-from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.artifact import ArtifactStore
 from dagrun.model.condition import Condition, ConditionMismatch, holds
 from dagrun.model.executor import Encoded, Executor, StillRunning, ToolCall
-from dagrun.model.journal import Tape
 from dagrun.model.outcome import ErrorKind, Failure, Outcome, State
 from dagrun.model.question import Answer
 from dagrun.model.redaction.logs import CleanLogger
@@ -34,8 +31,8 @@ from dagrun.model.toolbox import AnyTool
 from dagrun.model.value import Stored, decode, describe, encode, store_text, to_json
 from dagrun.runtime.backend import is_being_cancelled, is_cancellation
 from dagrun.runtime.coroutine_driver import Suspended
+from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.slot import Slot
-from dagrun.runtime.upcalls import Upcalls
 
 AskInside = Callable[[Slot, str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
 AskPerson = Callable[[str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
@@ -48,49 +45,35 @@ class Attempts:
     """Makes the attempts of one run.
 
     Args:
-        run_id: Of the run.
-        graph: Where arguments come from.
+        parts: What the parts of the run share.
         executors: By name.
         artifacts: Where tools keep files.
-        context: The context variables that every tool starts from; each attempt gets a copy.
-        grace: Seconds that a call gets to end when it was told to stop.
-        on_progress: Takes the step, a fraction and a message.
-        now: The clock of the loop.
-        ask_person: Asks a person on behalf of a running attempt: its slot, the question, the schema, what it is about.
         root: The run that the idempotency keys are made of.
-        up: Is told when a tool suspends for the first time.
-        tape: Where the start of a call with an effect is written before the call; `None` if there is no journal.
+        ask_person: Asks a person on behalf of a running attempt: its slot, the question, the schema, what it is about.
     """
 
     def __init__(
         self,
-        *,
-        run_id: str,
-        graph: LiveGraph,
+        parts: RunParts,
         executors: Mapping[str, Executor],
         artifacts: ArtifactStore,
-        context: Context,
-        grace: float,
-        on_progress: Callable[[Node, float | None, str], None],
-        now: Callable[[], float],
-        ask_person: AskInside,
         root: str,
-        up: Upcalls,
-        tape: Tape | None = None,
+        ask_person: AskInside,
     ) -> None:
-        self._root = root
-        self._up = up
-        self._tape = tape
-        self._ask_person = ask_person
-        self._run_id = run_id
-        self._graph = graph
-        self._log = CleanLogger(_LOG, graph.plan.redactor)
+        self._run_id = parts.run_id
+        self._graph = parts.graph
+        self._context = parts.context
+        self._grace = parts.policy.grace
+        self._on_progress = parts.record.progress
+        self._now = parts.now
+        self._tape = parts.tape
+        self._up = up = parts.up
         self._executors = executors
         self._artifacts = artifacts
-        self._context = context
-        self._grace = grace
-        self._on_progress = on_progress
-        self._now = now
+        self._root = root
+        self._ask_person = ask_person
+        self._log: CleanLogger | None = None
+        up.key_of = self.key_of
 
     def prepare(self, slot: Slot) -> Failure | None:
         """Fill in and check the arguments; or say why that cannot be."""
@@ -282,6 +265,8 @@ class Attempts:
             elif kind == "progress":
                 self._on_progress(slot.node, facts["fraction"], shorten(str(facts["message"])))
 
+        if self._log is None:  # most tools ask for no context
+            self._log = CleanLogger(_LOG, self._graph.plan.redactor)
         return ToolContext(
             run_id=self._run_id,
             step=node.id,
@@ -296,7 +281,7 @@ class Attempts:
         )
 
     def _asking(self, slot: Slot) -> AskPerson | None:
-        if not self._runs_here(slot):
+        if executor_of(slot) != "coroutine":
             return None
         return _ask_nobody if slot.rare is not None and slot.rare.is_second else partial(self._ask, ref(slot))
 
@@ -305,10 +290,6 @@ class Attempts:
         if slot is None or slot.is_done:
             return None  # late, as above: nobody waits for what comes of it
         return await self._ask_person(slot, text, schema, about)
-
-    @staticmethod
-    def _runs_here(slot: Slot) -> bool:
-        return executor_of(slot) == "coroutine"
 
 
 def executor_of(slot: Slot) -> str:
