@@ -1,4 +1,11 @@
-"""Plan, run in parallel, and repair graphs of tool calls."""
+"""Plan, run in parallel, and repair graphs of tool calls.
+
+In: a plan, or a goal and a planner that writes a plan; tools; and a policy with the limits. Out: a `RunResult`, and
+an `Event` for each change of the run. The entry points are `run`, `start` and `Engine`.
+
+To read the code, open ``dagrun/api/running.py`` first; each package says in its docstring which of its files to open
+first. This file has no logic but one: it imports each public name when that is first used.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +58,6 @@ if TYPE_CHECKING:
     from dagrun.llm.anthropic_model import AnthropicModel
     from dagrun.llm.language_model import Form, LanguageModel, Message, Reply, Request, Usage
     from dagrun.llm.openai_model import OpenAIModel
-    from dagrun.model.artifact import Artifact
     from dagrun.model.condition import Condition
     from dagrun.model.critic import Critic, Verdict
     from dagrun.model.effect import Applied, Effect
@@ -101,7 +107,7 @@ if TYPE_CHECKING:
     from dagrun.model.tool import Tool, tool
     from dagrun.model.tool_context import ToolContext
     from dagrun.model.toolbox import Toolbox
-    from dagrun.model.value import Unavailable
+    from dagrun.model.value import Artifact, Unavailable
     from dagrun.model_tools.agent_tool import agent_tool
     from dagrun.model_tools.llm_tool import llm_tool
     from dagrun.planners.ensemble import EnsemblePlanner
@@ -114,7 +120,7 @@ if TYPE_CHECKING:
     from dagrun.runtime.result import RunResult, StepResult
     from dagrun.runtime.run import Run
 
-# The public names and where they live: importing dagrun must cost no more than what is used of it (PEP 562).
+# The public names by module. Each is imported on first use (PEP 562), so that `import dagrun` costs only what is used.
 _NAMES = {
     "dagrun.api": "Engine Replayed check draft replay resume retry run run_sync start",
     "dagrun.critics.counts": "CountCritic",
@@ -140,7 +146,6 @@ _NAMES = {
     "dagrun.llm.anthropic_model": "AnthropicModel",
     "dagrun.llm.openai_model": "OpenAIModel",
     "dagrun.llm.language_model": "Form LanguageModel Message Reply Request Usage",
-    "dagrun.model.artifact": "Artifact",
     "dagrun.model.planner": "Brief Planner Refusal StepView Trigger",
     "dagrun.model.condition": "Condition",
     "dagrun.model.tool_context": "ToolContext",
@@ -162,7 +167,7 @@ _NAMES = {
     "dagrun.model.secrets.secret": "Secret Secrets env",
     "dagrun.model.tool": "Tool tool",
     "dagrun.model.toolbox": "Toolbox",
-    "dagrun.model.value": "Unavailable",
+    "dagrun.model.value": "Artifact Unavailable",
     "dagrun.model.critic": "Critic Verdict",
     "dagrun.planners.ensemble": "EnsemblePlanner",
     "dagrun.planners.provider_planners": "AnthropicPlanner OpenAIPlanner",

@@ -11,7 +11,7 @@ from dagrun.model.critic import Verdict
 from dagrun.model.outcome import Outcome
 from dagrun.model.plan import Step
 from dagrun.model.reference import BadReference, parse_path
-from dagrun.model.value import describe, dig
+from dagrun.model.value import describe, value_at
 
 
 class CountCritic(StepFilter):
@@ -67,7 +67,7 @@ class CountCritic(StepFilter):
     async def review(self, step: Step, outcome: Outcome) -> Verdict:
         """Judge the output of a successful outcome."""
         try:
-            value = dig(outcome.output, self._path)
+            value = value_at(outcome.output, self._path)
         except LookupError as error:
             return Verdict("fail", reason=f"nothing to count at {self._place}: {error.args[0]}")
         if isinstance(value, list):

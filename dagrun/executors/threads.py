@@ -13,7 +13,7 @@ import anyio
 from anyio.lowlevel import EventLoopToken, current_token
 
 from dagrun.decide.classify import classify
-from dagrun.model.executor import CallFailed, StillRunning, ToolCall, finished
+from dagrun.model.executor import CallFailed, StillRunning, ToolCall, plain_result
 from dagrun.model.outcome import ErrorKind, Failure
 from dagrun.model.tool_context import Report, ToolContext
 from dagrun.runtime.backend import call_soon
@@ -211,7 +211,7 @@ class _ThreadJob:
 def _run(function: Callable[..., Any], arguments: dict[str, Any]) -> _ThreadResult:
     # A frame of its own: otherwise the traceback of the error would keep the frame that keeps the error.
     try:
-        return _ThreadResult(finished(function(**arguments)))
+        return _ThreadResult(plain_result(function(**arguments)))
     except BaseException as error:  # noqa: BLE001  (a SystemExit is a failure of this step)
         return _ThreadResult(error=error)
 

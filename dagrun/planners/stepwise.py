@@ -9,13 +9,13 @@ from typing import Any, Final
 from dagrun.errors import CannotPlan, shorten
 from dagrun.llm.language_model import Form, LanguageModel, Request, must_be_counts, must_be_model
 from dagrun.model.outcome import State
-from dagrun.model.patch import Add, Patch, use_instead
+from dagrun.model.patch import Add, Patch, rename_in_step
 from dagrun.model.plan import Step
 from dagrun.model.planner import Brief, StepView
 from dagrun.model.policy import PlanLimits
 from dagrun.planners.ask_model import LastAnswers, text_of, toolbox_of
 from dagrun.planners.prompts import prompt_for
-from dagrun.plans.model_answers import Next, read_next
+from dagrun.plans.model_answers import NextStepAnswer, read_next_step
 from dagrun.plans.plan_schemas import next_step_schema
 
 MAX_ID: Final = 48
@@ -86,7 +86,7 @@ class StepwisePlanner:
         step = _as_history(answer, _with_new_id(answer.step, brief.steps))
         return Patch(edits=(Add(step=step),), reason=answer.thought, confidence=answer.confidence, more=True)
 
-    async def _ask(self, brief: Brief, left: int) -> Next:
+    async def _ask(self, brief: Brief, left: int) -> NextStepAnswer:
         toolbox = toolbox_of(brief)
         prompt = prompt_for("next", "json", brief, previous=self._answers.take(brief), max_steps=left)
         request = Request(
@@ -98,10 +98,10 @@ class StepwisePlanner:
         )
         text = await text_of(self.model, request, self._limits)
         self._answers.keep(brief, text)
-        return read_next(text, toolbox, self._limits)
+        return read_next_step(text, toolbox, self._limits)
 
 
-def _end(answer: Next) -> Patch:
+def _end(answer: NextStepAnswer) -> Patch:
     """End the loop: return a last patch if the goal is met, or else raise."""
     reason = answer.reason or answer.thought
     match answer.stop:
@@ -140,12 +140,12 @@ def _with_new_id(step: Step, taken: Collection[str]) -> Step:
     if name == step.id:
         return step
     # In the success condition of the step, the old id means this step; everywhere else, an earlier one.
-    success = use_instead(Step(id=name, tool=step.tool, success=step.success), {step.id: name}).success
+    success = rename_in_step(Step(id=name, tool=step.tool, success=step.success), {step.id: name}).success
     changed: dict[str, Any] = {"id": name} if step.success is None else {"id": name, "success": success}
     return step.model_copy(update=changed)
 
 
-def _as_history(answer: Next, step: Step) -> Step:
+def _as_history(answer: NextStepAnswer, step: Step) -> Step:
     """Return *step* so that its failure causes no replan, and with the thought of the model as its description."""
     changed: dict[str, Any] = {}
     if step.on_failure is None:

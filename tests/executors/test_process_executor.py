@@ -19,10 +19,10 @@ import pytest
 import process_tools as tools
 from calls import Reported, make_call
 from dagrun.executors.processes.executor import ProcessExecutor
-from dagrun.model.artifact import Artifact
 from dagrun.model.executor import CallFailed, Encoded, ResultRefused, StillRunning, WorkerDied
 from dagrun.model.outcome import ErrorKind, Failure
 from dagrun.model.tool import Tool, make_tool
+from dagrun.model.value import Artifact
 from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.coroutine_driver import Suspended
 

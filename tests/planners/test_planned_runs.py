@@ -32,7 +32,7 @@ from dagrun.planners.prompt_examples import (
     ex_backlog,
     ex_mail,
 )
-from dagrun.plans.model_answers import read_answer, read_next
+from dagrun.plans.model_answers import read_answer, read_next_step
 from dagrun.testing import StandIn, Takes
 from scripted_model import Said, ScriptedModel
 from small_tools import near, scripted, states
@@ -285,7 +285,7 @@ async def test_a_step_that_is_refused_is_asked_for_once_more() -> None:
 
 async def test_the_examples_of_changes_and_next_steps_can_be_read() -> None:
     assert len(read_answer(PATCH, Toolbox(PATCH_TOOLS)).edits) == 3  # type: ignore[union-attr]
-    assert [read_next(text, Toolbox(PATCH_TOOLS)).stop for text in NEXT_STEPS] == [None, "goal_met"]
+    assert [read_next_step(text, Toolbox(PATCH_TOOLS)).stop for text in NEXT_STEPS] == [None, "goal_met"]
 
 
 def _tickets(**acts: Any) -> list[Any]:

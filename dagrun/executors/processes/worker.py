@@ -26,15 +26,15 @@ from pydantic import TypeAdapter, ValidationError
 from dagrun.decide.classify import classify
 from dagrun.errors import ValueRefused, shorten
 from dagrun.executors.processes import frames
-from dagrun.model.executor import finished
+from dagrun.model.executor import plain_result
 from dagrun.model.outcome import ErrorKind, Failure
-from dagrun.model.redaction.logs import CleanLogger
+from dagrun.model.redaction.logs import RedactingLogger
 from dagrun.model.redaction.redactor import Redactor
 from dagrun.model.secrets.secret import KEY, NO_SECRETS, Secrets
 from dagrun.model.signature import explain
 from dagrun.model.tool import Tool, make_tool
 from dagrun.model.tool_context import ToolContext
-from dagrun.model.toolbox import load
+from dagrun.model.toolbox import import_target
 from dagrun.model.value import to_json
 from dagrun.runtime.artifacts import ArtifactFolder
 
@@ -140,14 +140,14 @@ def _find(facts: Mapping[str, Any]) -> Tool[..., Any]:
 
 @functools.cache
 def _load_tool(target: str, name: str) -> Tool[..., Any]:
-    value = load(target)
+    value = import_target(target)
     # In the module, the name stands for the tool, or for a function of which a tool was made under another name.
     return make_tool(value.function if isinstance(value, Tool) else value, name=name, executor="process")
 
 
 def _run(tool: Tool[..., Any], arguments: dict[str, Any]) -> object:
     if not inspect.iscoroutinefunction(tool.function):
-        return finished(tool.function(**arguments))
+        return plain_result(tool.function(**arguments))
     import anyio  # imported only here: most tools are plain functions, and start faster without it
 
     return anyio.run(functools.partial(tool.function, **arguments))
@@ -179,7 +179,9 @@ def _context(facts: Mapping[str, Any], channel: Channel, redactor: Redactor) -> 
         attempt=facts["attempt"],
         idempotency_key=facts["idempotency_key"],
         deadline=None if seconds_left is None else time.monotonic() + seconds_left,
-        logger=logging.LoggerAdapter(CleanLogger(_LOG, redactor), {"run_id": facts["run_id"], "step": facts["step"]}),
+        logger=logging.LoggerAdapter(
+            RedactingLogger(_LOG, redactor), {"run_id": facts["run_id"], "step": facts["step"]}
+        ),
         artifacts=ArtifactFolder(None if folder is None else Path(folder)),
         report=report,
         clock=time.monotonic,

@@ -9,7 +9,7 @@ from typing import Any, Final
 import anyio
 
 from dagrun import Add, Brief, Condition, Patch, Replace, Step, Trigger, TriggerKind
-from dagrun.model.patch import use_instead
+from dagrun.model.patch import rename_in_step
 
 THINKING: Final = 0.4  # seconds; a model would take longer
 TOOL: Final = "map_columns"
@@ -57,7 +57,7 @@ def _repair(brief: Brief, trigger: Trigger) -> Patch | None:
         args={"data": f"${{{source}}}", "columns": mapping},
         description="Give the columns the names that the plan knows",
     )
-    again = use_instead(view.step, {source: first.id, view.step.id: f"{view.step.id}_mapped{ending}"})
+    again = rename_in_step(view.step, {source: first.id, view.step.id: f"{view.step.id}_mapped{ending}"})
     return Patch(
         base=brief.revision,
         reason=f"{source} has changed: {', '.join(f'{new} is called {old} now' for old, new in mapping.items())}",
