@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -23,19 +23,85 @@ MAX_VIEW_DEPTH: Final = 6
 _NAME: Final = re.compile(r"[\w.-]{1,40}")
 
 
-def shape_of(stored: Stored) -> Any:
+def shape_of(stored: Stored, known: Collection[str] | None = None) -> Any:
     """Describe a value by its types, sizes and keys, without its content.
 
     An object becomes an object of shapes, a list the shape of its first element and its length, a text its length. A
     number or a truth value becomes the name of its type, because figures are results. Keys that look like sentences,
     and keys beyond the first few, are counted. For a value that is no longer available, the reason is given.
+
+    Args:
+        stored: The value.
+        known: The only keys that are shown, because they are no text of the value's author; `None` for all. Any other
+            key is counted, with those beyond the first few.
     """
     if isinstance(stored, Unavailable):
         return decode_or_reason(stored)
-    return _shape(decode(stored), 0, [MAX_PARTS])
+    return _Shaper(known).shape(decode(stored), 0)
 
 
-def _shape(value: Any, depth: int, left: list[int]) -> Any:
+def known_keys(graph: LiveGraph) -> set[str]:
+    """Return the keys that the host or the plan has named: in the output schemas of the tools, and in references."""
+    keys: set[str] = set()
+    for tool in graph.plan.toolbox.values():
+        keys.update(_properties(tool.output.schema))
+    templates = [template for node in graph.planned() for template in (node.plan.args, node.plan.items)]
+    for template in (*templates, graph.output):
+        for hole in template.holes if template is not None else ():
+            keys.update(part for part in hole.reference.path if isinstance(part, str))
+    return keys
+
+
+def _properties(schema: Any) -> Iterator[str]:
+    """Yield every name of a property in a JSON Schema."""
+    if isinstance(schema, Mapping):
+        named = schema.get("properties")
+        if isinstance(named, Mapping):
+            yield from named
+        for part in schema.values():
+            yield from _properties(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            yield from _properties(part)
+
+
+class _Shaper:
+    """Describes one value.
+
+    Args:
+        known: The only keys that are shown; `None` for all.
+    """
+
+    def __init__(self, known: Collection[str] | None) -> None:
+        self._known = known
+        self._left = MAX_PARTS
+
+    def shape(self, value: Any, depth: int) -> Any:
+        """Describe a part of the value, which stands so deep in it."""
+        match value:
+            case list() | dict() if depth >= MAX_VIEW_DEPTH:
+                return "list" if isinstance(value, list) else "object"
+            case list():
+                first = {"first": self.shape(value[0], depth + 1)} if value else {}
+                return {"list of": len(value), **first}
+            case dict():
+                return self._shape_of_object(value, depth)
+            case _:
+                return _scalar(value)
+
+    def _shape_of_object(self, value: dict[str, Any], depth: int) -> dict[str, Any]:
+        shown: dict[str, Any] = {}
+        for key, part in value.items():
+            if len(shown) >= MAX_KEYS or self._left <= 0:
+                break
+            if _NAME.fullmatch(key) and (self._known is None or key in self._known):
+                self._left -= 1
+                shown[key] = self.shape(part, depth + 1)
+        others = len(value) - len(shown)
+        return {**shown, "(other keys)": others} if others else shown
+
+
+def _scalar(value: Any) -> str:
     match value:
         case None:
             return "null"
@@ -45,26 +111,8 @@ def _shape(value: Any, depth: int, left: list[int]) -> Any:
             return "integer"
         case float():
             return "number"
-        case str():
-            return f"text of {len(value)} characters"
-        case _ if depth >= MAX_VIEW_DEPTH:
-            return "list" if isinstance(value, list) else "object"
-        case list():
-            return {"list of": len(value), "first": _shape(value[0], depth + 1, left)} if value else {"list of": 0}
         case _:
-            return _shape_of_object(value, depth, left)
-
-
-def _shape_of_object(value: dict[str, Any], depth: int, left: list[int]) -> dict[str, Any]:
-    shown: dict[str, Any] = {}
-    for key, part in value.items():
-        if len(shown) >= MAX_KEYS or left[0] <= 0:
-            break
-        if _NAME.fullmatch(key):
-            left[0] -= 1
-            shown[key] = _shape(part, depth + 1, left)
-    others = len(value) - len(shown)
-    return {**shown, "(other keys)": others} if others else shown
+            return f"text of {len(value)} characters"
 
 
 def excerpt_of(stored: Stored, limit: int, redactor: Redactor = DEFAULT_REDACTOR) -> Any:
@@ -94,6 +142,7 @@ def make_brief(
     """
     redactor = graph.plan.redactor
     toolbox = with_handles(graph.plan.toolbox, graph.plan.secrets)
+    known = known_keys(graph)
     nodes = [node for node in graph.nodes.values() if not node.is_gone and (node.parent is None or _is_odd(node.state))]
     return Brief(
         run_id=run_id,
@@ -104,7 +153,7 @@ def make_brief(
             node.id: StepView(node.plan.step, node.state, len(node.attempts), node.state is State.BLOCKED)
             for node in nodes
         },
-        results={node.id: _view(node.value, graph) for node in nodes if node.state is State.SUCCEEDED},
+        results={node.id: _view(node.value, graph, known) for node in nodes if node.state is State.SUCCEEDED},
         inputs=_view(graph.inputs, graph),
         output=graph.written_output,
         tools=tuple(toolbox[name].describe() for name in toolbox if name in toolbox.allowed),
@@ -136,8 +185,8 @@ def _own_words(trigger: Trigger, graph: LiveGraph) -> str:
     return f"not passed by {', '.join(critics)}" if critics else ""
 
 
-def _view(stored: Stored, graph: LiveGraph) -> Any:
+def _view(stored: Stored, graph: LiveGraph, known: Collection[str] | None = None) -> Any:
     policy, redactor = graph.plan.policy, graph.plan.redactor
     if policy.brief == "full":
         return excerpt_of(stored, policy.max_brief_bytes, redactor)
-    return without_secrets(redactor.secrets, shape_of(stored))  # keys are shown, and a key may be a secret
+    return without_secrets(redactor.secrets, shape_of(stored, known))  # keys are shown, and a key may be a secret

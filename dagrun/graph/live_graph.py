@@ -208,7 +208,11 @@ class LiveGraph:
         self.unsettled -= 1
         if node.parent is not None:
             node.parent.missing -= 1
-        keeps_back = node.state is not _SUCCEEDED or (bool(self.kept) and node.id in self.kept)
+        is_kept = bool(self.kept) and node.id in self.kept
+        keeps_back = node.state is not _SUCCEEDED or is_kept
+        if keeps_back and (is_kept or not node.is_tolerated):
+            self._block_successors(node)
+            return
         is_held, push = self.is_frozen or self.is_drafting, self.frontier.push
         for after in node.successors:
             after.missing = missing = after.missing - 1
@@ -223,6 +227,25 @@ class LiveGraph:
             elif not missing:
                 after.state = _READY  # the same as `release`, without a call at every step
                 push(after)
+        if self.releasing is not None:
+            self.releasing.changed.append(node)
+
+    def _block_successors(self, node: Node) -> None:
+        """Block every step that waits for *node* by more than the order of a wave.
+
+        A loop of its own without a call for each step: when the hub of 100,000 steps fails, they are all blocked in one
+        turn of the loop.
+        """
+        id_ = node.id
+        for after in node.successors:
+            after.missing = missing = after.missing - 1
+            if after.state is not _WAITING:
+                continue
+            gates = after.plan.gates
+            if not gates or id_ not in gates:
+                after.state = _BLOCKED
+            elif not missing:
+                self.release(after)
         if self.releasing is not None:
             self.releasing.changed.append(node)
 
