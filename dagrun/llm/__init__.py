@@ -1,4 +1,4 @@
-"""Language models: one small protocol, and the models of OpenAI, Anthropic and compatible servers over HTTP.
+"""Language models: one small protocol, and models of OpenAI, Anthropic and compatible servers.
 
 In: a `Request` (system text, messages, an optional form for the answer). Out: the pieces of the answer as they come,
 and last a `Reply` with the whole text, how it ended, its usage and its cost.

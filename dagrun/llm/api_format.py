@@ -1,4 +1,4 @@
-"""What the APIs of all providers share: a body that asks, and a reader that puts an answer together from events."""
+"""What the APIs of all providers share: the request, and a reader that puts an answer together."""
 
 from __future__ import annotations
 

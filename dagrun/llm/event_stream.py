@@ -1,4 +1,7 @@
-"""One HTTP call and the server-sent events of its answer; at its end, the connection is closed or free for another."""
+"""One HTTP call, and the server-sent events of its answer.
+
+At the end of the call, its connection is closed, or free for another call.
+"""
 
 from __future__ import annotations
 

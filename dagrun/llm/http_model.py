@@ -1,4 +1,4 @@
-"""A model behind HTTP: one call from the request to the reply, with metering; the base of the providers' models."""
+"""A model behind HTTP: one call from request to reply, metered; the base of the providers' models."""
 
 from __future__ import annotations
 

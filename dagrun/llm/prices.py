@@ -1,4 +1,4 @@
-"""The cost of model calls, from a table of the host or the package ``genai-prices``; it is never guessed."""
+"""The cost of model calls, from a table of the host or the package ``genai-prices``; never guessed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server understands: tried best first, lowered when the server refuses, and remembered by the model."""
+"""The features of a server: tried best first, lowered when the server refuses, and remembered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers with a form: always checked here, and asked for once more if they do not fit; and answers without fences."""
+"""Answers with a form: always checked, and asked for once more if they do not fit."""
 
 from __future__ import annotations
 
