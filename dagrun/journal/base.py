@@ -1,4 +1,4 @@
-"""What all journals share: which run ids are valid, how long a letter may be, and records read as events."""
+"""What all journals share: valid run ids, the size of letters, and records read as events."""
 
 from __future__ import annotations
 

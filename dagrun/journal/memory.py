@@ -1,4 +1,4 @@
-"""The journal in memory: for tests, and for programs that read the records of a run but do not keep them."""
+"""The journal in memory: for tests, and for programs that need no records after they end."""
 
 from __future__ import annotations
 

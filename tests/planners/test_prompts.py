@@ -166,7 +166,7 @@ def test_a_form_in_words_is_a_quotation(way: Any) -> None:
     schema = toolset_schema(Toolbox(tool))
     request = Request(system="Plan.", messages=(Message("user", "Go."),), form=Form("plan", "A plan.", schema))
 
-    system = ApiRequest(model="m", request=request, way=way).system
+    system = ApiRequest(model="m", request=request, answer_format=way).system
 
     assert blocks(system) == {"schema": [schema]}
     assert system.count("<") == 2

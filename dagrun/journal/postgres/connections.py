@@ -1,4 +1,4 @@
-"""The connections to a PostgreSQL server: a few that are shared, replaced when the server was away for a moment.
+"""The connections to a PostgreSQL server: a few, shared, and replaced when they are lost.
 
 asyncpg's own pool is slower by a task for each statement (`docs/decisions.md`, 99).
 """

@@ -1,7 +1,7 @@
-"""The task that renews the leases of a journal's runs and listens for their letters, on a connection of its own.
+"""The task that renews the leases of a journal's runs, and listens for their letters.
 
-Both belong together: a dead connection delivers no notifications and no error, and only a failed renewal shows that it
-is dead.
+Both use one connection, apart from the shared ones. They belong together: a dead connection delivers neither letters
+nor an error, and only a failed renewal shows that it is dead.
 """
 
 from __future__ import annotations

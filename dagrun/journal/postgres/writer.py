@@ -1,4 +1,7 @@
-"""The task that writes the records of one run to PostgreSQL: many units in one statement, each whole or not at all."""
+"""The task that writes the records of one run to PostgreSQL, many units in one statement.
+
+Each unit becomes durable as a whole or not at all.
+"""
 
 from __future__ import annotations
 

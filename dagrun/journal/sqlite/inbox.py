@@ -1,4 +1,4 @@
-"""Letters as files in the folder of a run: who posts one wakes the owner of the run by a pipe, so it never polls."""
+"""Letters as files in the folder of a run; a pipe wakes its owner, which never polls."""
 
 from __future__ import annotations
 
