@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 from dagrun.api.checking import AnyPlan, check, first_plan
 from dagrun.api.learned_durations import Memory
 from dagrun.api.options import ResumeOptions, RetryOptions, lists_options, run_options
-from dagrun.api.record_opening import Descent, opening_of
+from dagrun.api.record_opening import Descent, held_tape, opening_of
 from dagrun.api.resuming import taken_up
 from dagrun.api.retrying import TakenOver, failed_part
 from dagrun.checks.checked_plan import CheckedPlan
@@ -265,12 +265,8 @@ def _recorded(
 
 @asynccontextmanager
 async def _open_record(run_id: str, journal: Journal, opening: Opening) -> AsyncIterator[OpenRecord]:
-    tape = await journal.create(run_id)
-    try:
+    async with held_tape(partial(journal.create, run_id)) as tape:
         yield OpenRecord(tape, opening)
-    finally:
-        with anyio.CancelScope(shield=True):
-            await tape.aclose()
 
 
 @asynccontextmanager

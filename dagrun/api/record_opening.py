@@ -1,11 +1,14 @@
-"""The opening of a run as its journal keeps it, and as it would be now: policy, tools, critics, executors."""
+"""The record of a run: its opening as the journal keeps it and as it would be now, and how it is held open."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import anyio
 
 from dagrun._version import __version__
 from dagrun.api.checking import must_be, toolbox_of
@@ -13,6 +16,7 @@ from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.checks.tool_contracts import contract_of, differences, in_full
 from dagrun.errors import CannotResume
 from dagrun.model.event import Event, RunResumed, RunStarted
+from dagrun.model.journal import Tape
 from dagrun.model.policy import Policy
 from dagrun.model.run_opening import Opening
 from dagrun.model.toolbox import Toolbox
@@ -127,3 +131,50 @@ def present_of(
 
 def _contracts(toolbox: Toolbox) -> dict[str, dict[str, Any]]:
     return {name: contract_of(toolbox[name]) for name in toolbox if name in toolbox.allowed}
+
+
+@asynccontextmanager
+async def held_tape(take: Callable[[], Awaitable[Tape]]) -> AsyncIterator[Tape]:
+    """Hold the record of a run open for as long as the body runs.
+
+    A journal may take the run in a thread, or on a server. If the code around is cancelled meanwhile, the run is taken
+    nevertheless, and must be given back: nobody could open it before its lease has run out. So *take* is called in a
+    task of its own, which no cancellation reaches.
+
+    Args:
+        take: Creates the record, or opens it.
+    """
+    taken: list[Tape] = []
+
+    async def work() -> None:
+        taken.append(await take())
+
+    try:
+        await _alone(work)
+        yield taken[0]
+    finally:
+        for tape in taken:
+            await _alone(tape.aclose)
+
+
+async def _alone(work: Callable[[], Awaitable[None]]) -> None:
+    """Call *work* in a task of its own, and wait for its end, whatever is cancelled meanwhile.
+
+    On asyncio, `Task.cancel` breaks through the shield of a cancel scope, but not through the end of a task group.
+    """
+
+    async def shielded() -> None:
+        with anyio.CancelScope(shield=True):
+            await work()
+
+    failure: BaseException | None = None
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(shielded, name="dagrun record")
+    except BaseExceptionGroup as group:
+        failure = group.exceptions[0]
+    try:
+        if failure is not None:
+            raise failure
+    finally:
+        del failure  # its traceback leads back to this frame

@@ -6,11 +6,10 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-
-import anyio
+from functools import partial
 
 from dagrun.api.options import ResumeOptions, must_fit
-from dagrun.api.record_opening import Present, last_opening, present_of
+from dagrun.api.record_opening import Present, held_tape, last_opening, present_of
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.checks.tool_contracts import checked_from
 from dagrun.errors import CannotResume, JournalDamaged
@@ -89,8 +88,7 @@ async def taken_up(
         JournalError: The run cannot be resumed, or not as it is.
     """
     must_fit(options, ResumeOptions, "resume")
-    tape = await options["journal"].open(run_id, steal=options.get("steal", False))
-    try:
+    async with held_tape(partial(options["journal"].open, run_id, steal=options.get("steal", False))) as tape:
         events = events_of(run_id, tape.lines)
         _must_be_open(events)
         recorded = last_opening(events)
@@ -101,9 +99,6 @@ async def taken_up(
         plan = _plan_of(first, opening, now, options)
         chosen = with_defaults({**options, "seed": recorded.seed})
         yield Past(events, plan, first.inputs, OpenRecord(tape, opening), chosen, now.differences)
-    finally:
-        with anyio.CancelScope(shield=True):
-            await tape.aclose()
 
 
 def _must_be_open(events: Sequence[Event]) -> None:

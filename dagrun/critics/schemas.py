@@ -42,7 +42,7 @@ class SchemaCritic(StepFilter):
 
     Raises:
         ContractError: The shape is neither.
-        MissingExtra: A JSON Schema needs the package jsonschema, and it is not there.
+        MissingExtra: A JSON Schema needs the extra ``jsonschema``, and it is not installed.
 
     Example:
         >>> critic = SchemaCritic("totals", dict[str, float], tools=["sum_up"])
@@ -97,7 +97,8 @@ def _validator(name: str, schema: Mapping[str, Any]) -> Any:
         referencing: Any = import_module("referencing")
     except ImportError:
         raise MissingExtra(
-            f"critic {name}: a JSON Schema needs jsonschema: pip install jsonschema; a Python type needs nothing"
+            f"critic {name}: a JSON Schema needs jsonschema: pip install 'dagrun-engine[jsonschema]'; "
+            "a Python type needs nothing"
         ) from None
     own = _plain(name, schema)
     draft = jsonschema.validators.validator_for(own, default=jsonschema.Draft202012Validator)

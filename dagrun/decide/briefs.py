@@ -1,4 +1,4 @@
-"""The brief: what a planner is told, as far as the policy allows."""
+"""Write the brief for a planner: the state of the run, as far as the policy lets it be shown."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from dagrun.model.value import Stored, Unavailable, decode, readable, to_json
 from dagrun.plans.plan_schemas import with_handles
 
 MAX_KEYS: Final = 50
-MAX_PARTS: Final = 200  # of one view; 50 keys at each of six levels would be more than anybody reads
+MAX_PARTS: Final = 200  # of one view; 50 keys at each of six levels would be too many to read
 MAX_VIEW_DEPTH: Final = 6
 
-# A key may be data too. One that could be a sentence is counted, not shown.
+# A key may be data, too. A key that could be a sentence is counted, not shown.
 _NAME: Final = re.compile(r"[\w.-]{1,40}")
 
 
 def shape_of(stored: Stored) -> Any:
-    """Describe a value by its types, sizes and keys, without a word of what it says.
+    """Describe a value by its types, sizes and keys, without its content.
 
-    An object becomes an object of shapes, a list the shape of its first element and its length, a text its length; a
-    number or a truth value stands as its type, because figures are results. Keys that look like sentences, and those
-    beyond the first few, are counted. Of a value that is not there any more, it is said why.
+    An object becomes an object of shapes, a list the shape of its first element and its length, a text its length. A
+    number or a truth value becomes the name of its type, because figures are results. Keys that look like sentences,
+    and keys beyond the first few, are counted. For a value that is no longer available, the reason is given.
     """
     if isinstance(stored, Unavailable):
         return readable(stored)
@@ -68,7 +68,7 @@ def _shape_of_object(value: dict[str, Any], depth: int, left: list[int]) -> dict
 
 
 def excerpt_of(stored: Stored, limit: int, redactor: Redactor = NOTHING) -> Any:
-    """Give a value as it may be shown, fields with secret names hidden; one of over *limit* bytes as its shape."""
+    """Return a value with fields of secret names hidden; one of more than *limit* bytes as its shape."""
     if isinstance(stored, Unavailable):
         return readable(stored)
     if len(to_json(stored)) > limit:
@@ -83,14 +83,14 @@ def make_brief(
     refused: Sequence[Refusal],
     left: Mapping[str, float],
 ) -> Brief:
-    """Tell a planner how things stand.
+    """Make the brief of a request to a planner.
 
     Args:
-        graph: The run.
-        run_id: Its name.
-        triggers: Why the planner is asked.
-        refused: Patches that were refused, and why.
-        left: What is left of the ceilings.
+        graph: The state of the run.
+        run_id: The id of the run.
+        triggers: The reasons for the request.
+        refused: The patches that were refused, and why.
+        left: The amounts that are left of the ceilings, by name.
     """
     redactor = graph.plan.redactor
     toolbox = with_handles(graph.plan.toolbox, graph.plan.secrets)
@@ -117,7 +117,7 @@ def make_brief(
 
 
 def _is_odd(state: State) -> bool:
-    """Whether an element of a for_each is worth mentioning by itself."""
+    """Whether an element of a for_each in this state is listed by itself."""
     return state.is_settled and state is not State.SUCCEEDED
 
 
@@ -128,7 +128,7 @@ def _shown(trigger: Trigger, graph: LiveGraph) -> Trigger:
 
 
 def _own_words(trigger: Trigger, graph: LiveGraph) -> str:
-    """The reason, as far as it comes from the host or the plan: what a tool says may be meant for the planner."""
+    """Return the reason without texts of tools, which may try to instruct the planner."""
     if trigger.step == GOAL or trigger.error_kind is ErrorKind.SUCCESS_CONDITION:
         return trigger.reason
     extra = graph.nodes[trigger.step].extra
@@ -140,4 +140,4 @@ def _view(stored: Stored, graph: LiveGraph) -> Any:
     policy, redactor = graph.plan.policy, graph.plan.redactor
     if policy.brief == "full":
         return excerpt_of(stored, policy.max_brief_bytes, redactor)
-    return without(redactor.secrets, shape_of(stored))  # keys are shown, and one may be a secret
+    return without(redactor.secrets, shape_of(stored))  # keys are shown, and a key may be a secret

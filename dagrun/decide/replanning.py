@@ -1,4 +1,7 @@
-"""The governor: when the planner is not asked any more, so that a run that cannot be repaired ends."""
+"""Decisions about replanning: when the planner is not asked again, and when a person looks at a patch.
+
+A request or a patch that is equal to a failed one is refused, so a run that cannot be repaired ends.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +22,21 @@ from dagrun.model.policy import Policy
 
 
 def is_seen(fingerprint: str, past: Iterable[PastReplan]) -> bool:
-    """Whether the planner was asked about the very same failure before: nothing new can come of it."""
+    """Whether the planner was asked about the same failure before: asking again would bring nothing new."""
     return bool(fingerprint) and any(fingerprint in replan.fingerprints for replan in past)
 
 
 def fingerprint_of(*facts: object) -> str:
-    """The same for the same failure of the same call."""
+    """Return a text that is equal for equal failures of the same call."""
     return _digest([str(fact) for fact in facts])
 
 
 def signature_of(patch: Patch, roots: Mapping[str, str]) -> str:
-    """The same for patches that differ in nothing but the names of their new steps.
+    """Return a text that is equal for patches that differ only in the ids of their new steps.
 
     Args:
         patch: The patch.
-        roots: For each step of the run, the step whose place it has taken at the end of the chain.
+        roots: For each step of the run, the first step on the chain of steps that replaced each other.
     """
     new = [edit.step.id for edit in patch.edits if isinstance(edit, Add | Replace)]
     names = {**roots, **{id_: f"new {number}" for number, id_ in enumerate(new)}}
@@ -65,7 +68,7 @@ def _digest(value: Any) -> str:
 
 
 _EDIT: Final = re.compile(r"edits\[(\d+)\]\.step")
-_RENAMED: Final = re.compile(r"-r\d+$")  # see `difference`
+_RENAMED: Final = re.compile(r"-r\d+$")  # see `plan_to_patch.py`
 
 
 def why_agree(
@@ -119,7 +122,7 @@ def patch_has_effects(graph: LiveGraph, checked: CheckedPatch) -> bool:
 
 
 def as_in_plan(problems: Iterable[Problem], patch: Patch, plan: Plan) -> Iterator[Problem]:
-    """Name the places of problems as the author of a whole plan knows them, not those of the patch made of it."""
+    """Change the places of problems from those in the patch to those in the whole plan that it was made of."""
     places = {step.id: f"steps[{place}]" for place, step in enumerate(plan.steps)}
     for problem in problems:
         match = _EDIT.match(problem.path)
@@ -133,7 +136,7 @@ def as_in_plan(problems: Iterable[Problem], patch: Patch, plan: Plan) -> Iterato
 
 
 def has_effects(graph: LiveGraph, steps: Iterable[Step]) -> bool:
-    """Whether any of *steps* may call a tool that changes the world; tools that are not known do not count."""
+    """Whether any of *steps* may call a tool with effects; unknown tools do not count."""
     tools = graph.plan.toolbox
     names = {name for step in steps for name in (step.tool, step.fallback) if name is not None}
     return any(not tools[name].effect.is_free for name in names if name in tools)
@@ -145,7 +148,7 @@ def lines_of(steps: Iterable[Step], output: Any) -> tuple[str, ...]:
 
 
 def diff_of(graph: LiveGraph, checked: CheckedPatch) -> tuple[str, ...]:
-    """What a patch would change, line by line: ``-`` for what was, ``+`` for what comes, ``!`` for what is stopped."""
+    """Return the changes of a patch line by line: ``-`` before the old, ``+`` the new, and ``!`` the stopped steps."""
     before = PlanHistory(graph.plan.plan, graph.revisions).steps
     lines = [f"- {_line(graph.nodes[id_].plan.step)}" for id_ in checked.leaving]
     for id_, new in checked.steps.items():

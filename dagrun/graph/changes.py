@@ -43,7 +43,8 @@ something happens, `fold` when a record is read back: both come to the same stat
 and `PlannerCalled`; for each patch `Spliced` or `PatchRefused`; and `ReplanEnded`. The first plan is written between
 `DraftStarted` and `DraftEnded`, and each of its steps is a `Spliced`.
 
-8. One request is open at a time. Reasons that arise meanwhile belong to the next one.
+8. One request is open at a time. Reasons that arise meanwhile belong to the next one. A request that could not be made
+   has a `ReplanEnded` alone, with the number 0.
 
 **Models.** Each call of a model that no tool makes (by a planner or a critic) has a `ModelReserved` and a
 `ModelCharged`.
@@ -109,7 +110,7 @@ _PROCEED: Final = Recovery.PROCEED
 
 
 def run_started(graph: LiveGraph, event: RunStarted) -> None:
-    """Put the steps that wait for nothing on the frontier."""
+    """The run begins: put the steps that wait for no other on the frontier."""
     graph.roots = event.opening.roots if event.opening is not None else {}
     for id_ in graph.roots:
         if id_ in graph.nodes:  # the elements of a for_each come later
@@ -120,7 +121,7 @@ def run_started(graph: LiveGraph, event: RunStarted) -> None:
 
 
 def run_ended(graph: LiveGraph, event: RunEnded) -> None:
-    """Nothing happens any more."""
+    """The run has ended."""
     graph.status, graph.reason = event.status, event.reason
 
 
@@ -130,7 +131,7 @@ def ceiling_near(graph: LiveGraph, event: CeilingNear) -> None:
 
 
 def run_suspended(graph: LiveGraph, event: RunSuspended) -> None:
-    """Nothing more happens until the run is resumed."""
+    """The run pauses until it is resumed."""
     graph.status, graph.reason = event.status, event.reason
 
 
@@ -140,7 +141,7 @@ def run_stopping(graph: LiveGraph, event: RunStopping) -> None:
 
 
 def run_resumed(graph: LiveGraph, event: RunResumed) -> None:
-    """The run goes on: what was held and has no question open is asked about anew."""
+    """The run is resumed: steps that were held and have no open question become ready, and are asked about anew."""
     graph.status, graph.reason = None, ""
     asked_about = {question.step for question in graph.questions.values()}
     for node in graph.nodes.values():
@@ -149,18 +150,18 @@ def run_resumed(graph: LiveGraph, event: RunResumed) -> None:
 
 
 def _has_failed(node: Node) -> bool:
-    """Whether a person is needed because of how its last attempt has ended, and not before the next one begins."""
+    """Whether a person is needed because of the end of the last attempt, and not before the next one."""
     decision = node.attempts[-1].decision if node.attempts else None
     return decision is not None and decision.recovery not in (Recovery.RETRY, Recovery.FALL_BACK)
 
 
 def run_reopened(graph: LiveGraph, event: RunReopened) -> None:
-    """Steps that had settled are open again, and everything that waits for them waits once more."""
+    """Settled steps are opened again, and the steps that depend on them wait once more."""
     nodes = [graph.nodes[id_] for id_ in event.steps]
     if graph.releasing is not None:
         keep_for_reopened(graph.releasing, nodes)
     graph.status, graph.reason = None, ""
-    graph.stopping = None  # what ended the run early would end it again, before anything could be settled
+    graph.stopping = None  # else the run would be ended early again, before any of the steps could settle
     for node in nodes:
         graph.unsettled += 1
         if node.parent is not None:
@@ -169,8 +170,8 @@ def run_reopened(graph: LiveGraph, event: RunReopened) -> None:
         node.state = State.BLOCKED
     for node in nodes:
         _open(graph, node)
-    again = {after.id: after for node in nodes for after in node.successors}
-    for after in again.values():
+    dependents = {after.id: after for node in nodes for after in node.successors}
+    for after in dependents.values():
         if _may_wait_again(after):
             graph.reassess(after)
 
@@ -181,7 +182,7 @@ def _may_wait_again(node: Node) -> bool:
 
 
 def _open(graph: LiveGraph, node: Node) -> None:
-    """Put a step that is open again where it stands."""
+    """Put a step that is opened again into its new state."""
     if node.children is not None:
         node.state = State.RUNNING
     elif node.is_in_doubt and not node.tool.effect.may_repeat:
@@ -232,7 +233,7 @@ def _follow_decision(graph: LiveGraph, node: Node, event: AttemptEnded | Reviewe
     """Put *node* into the state that recovery has decided on."""
     recovery, state = event.decision.recovery, event.state
     node.state = state
-    if recovery is Recovery.REPLAN:
+    if recovery is Recovery.REPLAN:  # rule 4
         graph.kept.setdefault(node.id, set()).add(REPLAN)
     if state is _SUCCEEDED:
         if node.pauses_after:
@@ -243,7 +244,7 @@ def _follow_decision(graph: LiveGraph, node: Node, event: AttemptEnded | Reviewe
             graph.warnings.append(f"{node.id} was surprising ({event.outcome.surprise}), and nobody was asked")
         graph.settled(node)
     elif state in SETTLED:
-        # A step that was told to stop because it left the plan takes nothing along, unless its effect is in doubt.
+        # A step that left the plan while it ran is tolerated, unless its effect is in doubt.
         graph.all_well, graph.all_known = False, graph.all_known and state is not State.UNKNOWN
         node.is_tolerated = recovery is Recovery.SKIP or (node.is_gone and state is not State.UNKNOWN)
         graph.settled(node)
@@ -276,7 +277,7 @@ def step_settled(graph: LiveGraph, event: StepSettled, node: Node | None = None)
     node.ended = event
     graph.all_well = graph.all_well and event.state is _SUCCEEDED
     graph.all_known = graph.all_known and event.state is not State.UNKNOWN
-    if event.asks_planner:
+    if event.asks_planner:  # rule 4
         graph.kept.setdefault(node.id, set()).add(REPLAN)
     if node.state is _SUCCEEDED and node.pauses_after:
         graph.kept.setdefault(node.id, set()).add(PAUSE)
@@ -284,7 +285,7 @@ def step_settled(graph: LiveGraph, event: StepSettled, node: Node | None = None)
 
 
 def step_expanded(graph: LiveGraph, event: StepExpanded) -> None:
-    """Make a step of each element, and let it start."""
+    """A for_each has its list: make a step of each element, and let it start."""
     parent = graph.nodes[event.step]
     parent.state = State.RUNNING
     parent.children = children = []
@@ -307,38 +308,38 @@ def step_expanded(graph: LiveGraph, event: StepExpanded) -> None:
 
 
 def draft_started(graph: LiveGraph, event: DraftStarted) -> None:
-    """A planner writes the plan."""
+    """The planner begins to write the first plan."""
     graph.goal = event.goal
     graph.is_drafting = True
     graph.is_frozen = event.is_held
 
 
 def draft_ended(graph: LiveGraph, event: DraftEnded) -> None:
-    """The plan is ended: all of it may run, or what has not started waits for a better one."""
+    """The first plan is complete: all of it may run, or the steps that have not started wait for a better plan."""
     graph.is_drafting = False
     graph.draft_end = (event.result, event.reason)
     graph.problems = event.problems
     if event.result == "applied":
         graph.wants_more, graph.has_plan = event.more, True
-        if not graph.triggers.get(""):  # else the goal is another one now
+        if not graph.triggers.get(GOAL):  # else the goal has changed meanwhile
             thaw(graph)
     else:
         freeze(graph)
 
 
 def replan_requested(graph: LiveGraph, event: ReplanRequested) -> None:
-    """There is one more reason to ask the planner."""
+    """There is a new reason to ask the planner."""
     graph.triggers[event.trigger.step] = event.trigger
 
 
 def replan_started(graph: LiveGraph, event: ReplanStarted) -> None:
-    """The planner is asked."""
+    """A request to the planner begins."""
     graph.replans += 1
     graph.asking = graph.replans
 
 
 def replan_ended(graph: LiveGraph, event: ReplanEnded) -> None:
-    """The planner was asked, or could not be; what waited only for that goes on."""
+    """A request to the planner has ended, or could not be made; release the steps that waited for it alone."""
     graph.asking = 0
     graph.replanned.append(PastReplan(event.result, event.fingerprints, event.signature))
     changed = event.result in ("applied", "repaired")
@@ -360,34 +361,34 @@ def replan_ended(graph: LiveGraph, event: ReplanEnded) -> None:
 
 
 def _is_unrepaired(graph: LiveGraph, step: str, result: str) -> bool:
-    """Whether a request that has changed nothing leaves its cause as it was."""
+    """Whether a request that did not change the plan leaves its cause unrepaired."""
     return result != "unchanged" if step == GOAL else not graph.nodes[step].is_gone
 
 
 def patch_refused(graph: LiveGraph, event: PatchRefused) -> None:
-    """A patch came to nothing; if it was to be the first plan, there still is none."""
+    """A patch was refused; if it was to be the first plan, there still is none."""
     goal = graph.triggers.get(GOAL)
     if goal is not None and goal.kind is TriggerKind.GOAL_GIVEN and event.origin == "planner":
         graph.problems = event.problems
 
 
 def planner_asked(graph: LiveGraph, event: PlannerAsked) -> None:
-    """The planner is called once more."""
+    """The planner is called."""
     graph.planner_calls = event.number
 
 
 def planner_called(graph: LiveGraph, event: PlannerCalled) -> None:
-    """The planner was called once more, and its models have used something."""
+    """A call of the planner has ended, and its models have used tokens."""
     graph.models.add(event.tokens, event.cost)
 
 
 def model_reserved(graph: LiveGraph, event: ModelReserved) -> None:
-    """A model that no tool calls is about to be called."""
+    """A planner or a critic is about to call a model."""
     graph.model_calls[event.number] = (event, None)
 
 
 def model_charged(graph: LiveGraph, event: ModelCharged) -> None:
-    """Its call has ended."""
+    """The call of that model has ended."""
     graph.model_calls[event.number] = (graph.model_calls[event.number][0], event)
 
 
@@ -395,7 +396,7 @@ def model_charged(graph: LiveGraph, event: ModelCharged) -> None:
 
 
 def question_asked(graph: LiveGraph, event: QuestionAsked) -> None:
-    """A person must answer; the step that it is about is held, unless it has settled."""
+    """A person must answer. The step of the question is held, unless it has settled."""
     question = event.question
     graph.questions[question.id] = question
     if question.kind is Asked.OUTPUT:
@@ -407,22 +408,22 @@ def question_asked(graph: LiveGraph, event: QuestionAsked) -> None:
     extra.asked += 1
     if not node.state.is_settled:
         node.state = State.HELD
-        # Before that its deadline does not run yet.
+        # The deadline of a step begins with its first attempt: before that, waiting takes nothing from it.
         extra.held_since = event.at if node.attempts or node.parent is not None else None
 
 
 def question_answered(graph: LiveGraph, event: QuestionAnswered) -> None:
-    """A question is no longer open."""
+    """A question is closed: it was answered, or has become void."""
     question = graph.questions.pop(event.question)
     if not event.step:
         if question.kind is Asked.OUTPUT:
             graph.withheld = _withheld(event.answer)
         return
     node = graph.nodes[event.step]
-    if not node.is_in_flight:  # else it still waits for a place to go on
+    if not node.is_in_flight:  # else it still waits for a slot, until `StepResumed`
         _end_wait(node, event.at)
     if event.answer is not None:
-        _note(node, question, event.answer)
+        _keep_answer(node, question, event.answer)
     if question.kind is Asked.PERMISSION and event.state is State.READY and not _is_yes(event.answer):
         node.on_fallback = True
     if question.kind is Asked.PAUSE and node.state.is_settled:
@@ -434,7 +435,7 @@ def question_answered(graph: LiveGraph, event: QuestionAnswered) -> None:
 
 
 def _withheld(answer: Answer | None) -> tuple[Status, str] | None:
-    """How the run ends after the question whether its answer may be handed out; `None` if it may."""
+    """The status and reason with which a run ends whose answer is not handed out; `None` if it may be."""
     if answer is None:
         return Status.WAITING, "nobody was there to let the answer out"
     if answer.choice == "approve":
@@ -443,7 +444,7 @@ def _withheld(answer: Answer | None) -> tuple[Status, str] | None:
 
 
 def step_resumed(graph: LiveGraph, event: StepResumed) -> None:
-    """A step goes on that has asked a person in the middle of its work."""
+    """A tool that has asked a person in the middle of its call continues."""
     node = graph.nodes[event.step]
     node.state = State.RUNNING
     _end_wait(node, event.at)
@@ -460,8 +461,8 @@ def _is_yes(answer: Answer | None) -> bool:
     return answer is not None and answer.choice == "approve"
 
 
-def _note(node: Node, question: Question, answer: Answer) -> None:
-    """Keep with the step what a yes, or a known effect, changes about its next attempt."""
+def _keep_answer(node: Node, question: Question, answer: Answer) -> None:
+    """Keep what the answer of a person changes about the next attempt of *node*."""
     extra = node.make_extra()
     match question.kind, answer.choice:
         case Asked.APPROVAL, "approve":
@@ -470,11 +471,11 @@ def _note(node: Node, question: Question, answer: Answer) -> None:
             extra.is_passed = True
         case Asked.INPUT, "approve" if question.name:
             extra.given[question.name] = encode(answer.value)
-            extra.generation += 1  # surely nothing has happened, and the arguments differ: it is another call
+            extra.generation += 1  # the last call had no effect, and the arguments differ: the next is another call
             extra.forgiven = len(node.attempts)
         case Asked.PERMISSION, "approve":
             extra.forgiven = len(node.attempts)
-        case Asked.EFFECT, "deny":  # it surely did not take effect: the next call is another one
+        case Asked.EFFECT, "deny":  # the last call had no effect: the next is another call
             extra.generation += 1
             extra.forgiven = extra.cleared = len(node.attempts)
 
@@ -512,7 +513,7 @@ CHANGES: Final[Mapping[type[Event], Callable[..., None]]] = {
     QuestionAnswered: question_answered,
     StepResumed: step_resumed,
 }
-"""What each kind of event changes. `Progress` and `Gap` change nothing: they are shown, and never applied."""
+"""The change of each kind of event. `Progress` and `Gap` are missing: they are shown, and never applied."""
 
 
 def apply(graph: LiveGraph, event: Event, node: Node | None = None) -> None:
@@ -521,5 +522,5 @@ def apply(graph: LiveGraph, event: Event, node: Node | None = None) -> None:
         CHANGES[type(event)](graph, event)
     else:
         CHANGES[type(event)](graph, event, node)
-    if graph.releasing is not None:
+    if graph.releasing is not None:  # rule 9
         release_outputs(graph, graph.releasing)

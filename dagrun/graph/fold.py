@@ -1,4 +1,4 @@
-"""Folding: the state of a run from its events, as they were recorded; nothing is called and nothing happens."""
+"""Fold a record: compute the state of a run from its recorded events, without calling anything."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _ORIGINS: Final[dict[str, Origin]] = {"host": "host", "planner": "planner"}
 
 
 def fold(graph: LiveGraph, recorded: Iterable[Event], run_id: str) -> None:
-    """Put *graph*, which is as its run began, into the state that *recorded* events say.
+    """Apply the *recorded* events to *graph*, the state of a run that has not begun.
 
-    It has all values that are in the record; what the run has released of them is only marked.
+    The graph then has all values of the record; those that the run has released are only marked.
 
     Raises:
-        JournalDamaged: An event does not follow from those before it.
+        JournalDamaged: An event does not fit the events before it.
     """
     splicer, frontier = Splicer(graph), graph.frontier
     keep_values(graph)
@@ -43,12 +43,12 @@ def fold(graph: LiveGraph, recorded: Iterable[Event], run_id: str) -> None:
 
 
 class _Nowhere(Frontier):
-    """Where ready steps go while nobody takes them: a step may become ready again and again."""
+    """A frontier that keeps nothing: while a record is folded, no step is taken, and one becomes ready many times."""
 
     __slots__ = ()
 
     def push(self, node: Node) -> None:
-        """Forget it."""
+        """Ignore *node*."""
 
 
 def _fold(graph: LiveGraph, splicer: Splicer, recorded: Iterable[Event], run_id: str) -> None:
@@ -60,7 +60,7 @@ def _fold(graph: LiveGraph, splicer: Splicer, recorded: Iterable[Event], run_id:
         except JournalDamaged:
             raise
         except Exception as error:
-            # Each record is well-formed by itself; what fits nowhere was not written by a run.
+            # Each record is well-formed by itself; an event that cannot be applied was not written by a run.
             what = f"{type(event).__name__} does not follow from what was recorded before it"
             raise JournalDamaged(run_id, event.seq, f"{what}: {type(error).__name__}: {error}") from error
 
@@ -69,7 +69,7 @@ _AFTER_END: Final = frozenset(("RunResumed", "RunReopened"))
 
 
 def _with_patch(event: Spliced, splicer: Splicer) -> Spliced:
-    """The same event with its patch as the live graph needs it: it passes the check that it has passed before."""
+    """Return *event* with its `CheckedPatch`, from the check that the patch has passed before."""
     facts: dict[str, Any] = {"output": event.output} if event.changes_output else {}
     checked, problems = splicer.check(Patch(edits=event.edits, **facts), _ORIGINS[event.origin])
     if checked is None:
@@ -78,7 +78,7 @@ def _with_patch(event: Spliced, splicer: Splicer) -> Spliced:
 
 
 def state_of(graph: LiveGraph) -> dict[str, Any]:
-    """The whole state of a run as plain JSON: the same for the same events, on every machine."""
+    """Return the whole state of a run as plain JSON: equal for equal events, on every machine."""
     seen = as_released(graph)
     return {
         "status": None if graph.status is None else str(graph.status),
@@ -108,7 +108,7 @@ def state_of(graph: LiveGraph) -> dict[str, Any]:
 
 
 def state_hash(graph: LiveGraph) -> str:
-    """A hash of `state_of`, in hex."""
+    """Return a hash of `state_of`, in hex."""
     text = json.dumps(state_of(graph), ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -43,11 +43,11 @@ class ReleasedOutputs:
     """Outputs that no step needs any more, where the policy releases them; `released_outputs.py` has the rules.
 
     Attributes:
-        drops: Whether released values are dropped; else it is only marked which they are.
-        marked: The ids of the steps whose values are marked.
-        changed: The steps that have settled, or lost a reader, and were not looked at since.
-        first_readers: By step id, the place among its successors of the first that may still read it.
-        named: The output of the plan, and the ids of the steps that it names; a cache.
+        drops: Whether released values are dropped at once; else they are only marked.
+        marked: The ids of the steps whose values are marked as released.
+        changed: The steps that have settled or lost a reader, and have not been looked at since.
+        first_readers: By step id: where in its list of successors the first one stands that may still read it.
+        named: A cache: the output of the plan, and the ids of the steps that it names.
     """
 
     drops: bool = True
@@ -61,46 +61,48 @@ class LiveGraph:
     """The steps of a run and their states.
 
     Args:
-        plan: What is run.
+        plan: The plan that the run begins with.
         inputs: The inputs of the run, stored.
-        frontier: Gets every step that becomes ready.
-        caps_of: The caps that count a step; called where caps are set at all.
-        expected: How long steps are expected to take; `None` for what the plan alone says.
+        frontier: Receives every step that becomes ready.
+        caps_of: Returns the caps that count a step; `None` if no caps are set.
+        expected: How long steps are expected to take; `None` for the estimates of the plan alone.
 
     Attributes:
         nodes: Every step that ever was in the plan, by id, elements of for_each included.
-        unsettled: How many steps have not settled.
-        goal: What the run is for.
-        output: What it answers, ready to be filled; `None` for the outputs of the sinks.
+        status: How the run has ended or was suspended; `None` while it goes on.
+        reason: Why, in a sentence; empty while it goes on.
+        unsettled: The number of steps that have not settled.
+        goal: The goal of the run.
+        output: The answer of the run as a template; `None` if the outputs of the sinks are the answer.
         revisions: The splices and changes of the goal so far.
-        kept: For each settled step that its dependents wait for nevertheless: why.
-        triggers: The reasons to ask the planner that are open, by step; an empty id stands for the goal.
-        questions: The questions to people that are open, by id.
-        replanned: The requests to the planner that are over.
-        replans: Requests to the planner so far.
-        asking: The number of the one that is open; 0 if none is.
-        why_unchanged: Why the plan was not changed after a failure, the last time that it was not.
-        warnings: What was surprising and led to no change of the plan.
-        withheld: How the run ends if its answer is not handed out, once that is so.
-        models: What the models of the planner and of the critics have used so far.
-        is_frozen: Whether nothing may start that has not started: the goal has changed, and the plan has not yet.
-        is_drafting: Whether the planner still writes the first plan: what has an effect waits until it is ended.
-        has_plan: Whether there is a plan, or the planner has still to find one.
-        wants_more: Whether the planner is to be asked again once everything in the plan has ended.
-        problems: What is wrong with the first plan, as long as there is none that could be run.
-        draft_end: How the first plan has ended, and why, if the planner had to write it; empty as long as it has not.
-        planner_calls: Calls of the planner so far.
-        model_calls: Calls of models that no tool has made, by number: how they were reserved, and charged.
-        stopping: With what status, and why, the run is being ended early, if it is.
-        saving: The ceiling that is near, so that optional steps are dropped; `None` as long as there is none.
-        roots: For steps whose keys are not made of their own id: what they are made of, and the generation.
-        all_well: Whether every step that has settled has succeeded, so that nobody need look for others.
-        all_known: Whether it is known of each that has settled how it did.
-        shown_output: What people were asked about last as the answer of the run, stored; empty if they were not.
+        kept: The settled steps whose dependents are kept waiting, by id, and the reasons (`REPLAN`, `PAUSE`).
+        triggers: The open reasons to ask the planner, by step id; an empty id stands for the goal.
+        questions: The open questions to people, by id.
+        replanned: The finished requests to the planner.
+        replans: The number of requests to the planner so far.
+        asking: The number of the open request; 0 if none is open.
+        why_unchanged: Why the last request after a failure did not change the plan.
+        warnings: Surprising outputs that led to no change of the plan, a sentence each.
+        withheld: The status and reason with which the run ends if its answer may not be handed out.
+        models: Tokens and cost of the models of planners and critics so far.
+        is_frozen: Whether no step may start that was never called: there is no valid plan for the goal.
+        is_drafting: Whether the planner is writing the first plan: steps with effects wait for its end.
+        has_plan: Whether there is a plan; else the planner has yet to find one.
+        wants_more: Whether the planner is asked again once every step of the plan has ended.
+        problems: The problems of the first plan, as long as there is none that can be run.
+        draft_end: How the first plan has ended, and why, if the planner wrote it; empty until then.
+        planner_calls: The number of calls of the planner so far.
+        model_calls: The calls of models that no tool made, by number: the reservation and the charge.
+        stopping: The status and reason with which the run is being ended early; `None` if it is not.
+        saving: The ceiling that is nearly spent, so that optional steps are dropped; `None` if none is.
+        roots: For steps that have the keys of another run: the id that the keys are made of, and the generation.
+        all_well: Whether every settled step has succeeded: then no search for others is needed.
+        all_known: Whether no settled step is in doubt.
+        shown_output: The answer of the run that people were last asked about, stored; empty if they were not.
         releasing: The outputs that no step needs any more; `None` if the policy releases none.
     """
 
-    # Where a run begins; each of these is only ever replaced.
+    # The values of a new run. Each is replaced on the instance, and never changed in place.
     status: Status | None = None
     reason = ""
     replans = 0
@@ -162,7 +164,7 @@ class LiveGraph:
     # Values -----------------------------------------------------------------------------------------------
 
     def look_up(self, reference: Reference, node: Node | None = None) -> Stored:
-        """Give what *reference* stands for, in the arguments of *node*.
+        """Return the stored value of *reference* in the arguments of *node*.
 
         Raises:
             LookupError: There is no such part.
@@ -174,7 +176,7 @@ class LiveGraph:
             raise LookupError(f"{reference}: {error}") from None
 
     def look_at(self, reference: Reference, own: tuple[str, Stored] | None = None) -> Any:
-        """Give the decoded value of *reference*, for a condition; *own* is the fresh output of a step.
+        """Return the decoded value of *reference*, for a condition; *own* is a step and its new output.
 
         Raises:
             LookupError: There is no such part.
@@ -197,12 +199,12 @@ class LiveGraph:
     # Release and blocking ---------------------------------------------------------------------------------
 
     def inherit_root(self, node: Node) -> None:
-        """Set what the keys of the calls of *node* are made of, as the run that this one retries has made them."""
+        """Take the root and the generation of the keys of *node* from the run that this one retries."""
         extra = node.make_extra()
         extra.root, extra.generation = self.roots[node.id]
 
     def settled(self, node: Node) -> None:
-        """Count a step that has ended; release what waited only for it, block what cannot run without it."""
+        """Count a step that has settled; release the steps that waited only for it, block those that need more."""
         self.unsettled -= 1
         if node.parent is not None:
             node.parent.missing -= 1
@@ -211,7 +213,7 @@ class LiveGraph:
         for after in node.successors:
             after.missing = missing = after.missing - 1
             if missing and not keeps_back:
-                continue  # by far the most frequent case
+                continue  # by far the most frequent case, so it is tested first
             if after.state is not _WAITING:
                 continue
             if keeps_back and self.blocks(node, after):
@@ -219,17 +221,17 @@ class LiveGraph:
             elif not missing and is_held:
                 self.release(after)
             elif not missing:
-                after.state = _READY  # as `release` does, of which a call costs too much here
+                after.state = _READY  # the same as `release`, without a call at every step
                 push(after)
         if self.releasing is not None:
             self.releasing.changed.append(node)
 
     def blocks(self, node: Node, after: Node) -> bool:
-        """Whether *after* cannot run, for now or for ever, because of how *node* has settled."""
+        """Whether *after* cannot run, for now or for ever, because of the way in which *node* has settled."""
         return self.would_block(node, after.plan)
 
     def would_block(self, node: Node, plan: CheckedStep) -> bool:
-        """The same of a step that is defined by *plan*."""
+        """Whether *node* blocks a step with the definition *plan*; see `blocks`."""
         if node.id in plan.gates:
             return False
         if node.id in self.kept:
@@ -237,7 +239,7 @@ class LiveGraph:
         return node.state is not _SUCCEEDED and (not node.is_tolerated or node.id in plan.value_sources)
 
     def release(self, node: Node) -> None:
-        """Let a step start that waits for nothing any more."""
+        """Make a step ready that waits for no other; block it if it may not start yet."""
         if not node.attempts and (self.is_frozen or (self.is_drafting and not may_start_early(self, node.plan))):
             node.state = _BLOCKED
             return
@@ -245,7 +247,7 @@ class LiveGraph:
         self.frontier.push(node)
 
     def reassess(self, node: Node) -> None:
-        """Find out anew where a step stands that has not started: from all that it depends on."""
+        """Compute the state of a step that has not started, from the states of all that it depends on."""
         missing, is_blocked = 0, False
         for id_ in node.plan.depends_on:
             before = self.nodes[id_]
@@ -262,7 +264,7 @@ class LiveGraph:
             self.release(node)
 
     def unblock_dependents(self, node: Node, why: str) -> None:
-        """Strike *why* off the reasons for which the dependents of *node* wait; it was the last, reassess them."""
+        """Remove *why* from the reasons that keep the dependents of *node* waiting; after the last, reassess them."""
         if self.releasing is not None:
             self.releasing.changed.append(node)
         reasons = self.kept.get(node.id)
@@ -277,34 +279,34 @@ class LiveGraph:
             if after.state is _BLOCKED and not self.blocks(node, after):
                 self.reassess(after)
 
-    # Questions --------------------------------------------------------------------------------------------
+    # Views ------------------------------------------------------------------------------------------------
 
     @property
     def revision(self) -> int:
-        """The number of the present revision; 0 for the plan that the run began with."""
+        """The number of the current revision; 0 for the plan that the run began with."""
         return len(self.revisions)
 
     @cached_property
     def labels(self) -> dict[str, float]:
-        """The order labels of all steps of the plan; see `labels.Labels`."""
+        """The order labels of all steps of the plan; see `order_labels.py`."""
         return first_labels(self.plan)
 
     def planned(self) -> Iterator[Node]:
-        """The steps of the plan as it stands, without the elements of for_each."""
+        """Yield the steps of the current plan, without the elements of for_each."""
         return (node for node in self.nodes.values() if node.parent is None and not node.is_gone)
 
     def after(self, node: Node) -> Iterator[Node]:
-        """The steps of the plan as it stands that wait for *node*; for an element, its for_each."""
-        found = (after if after.parent is None else after.parent for after in node.successors)
-        return (after for after in found if not after.is_gone)
+        """Yield the steps of the current plan that wait for *node*; in place of an element, its for_each."""
+        families = (after if after.parent is None else after.parent for after in node.successors)
+        return (after for after in families if not after.is_gone)
 
     def sinks(self) -> list[Node]:
-        """The steps that nothing waits for, but for the end of a wave."""
+        """The steps that no step waits for; the barrier of a wave does not count as waiting."""
         return [node for node in self.planned() if all(node.id in after.plan.gates for after in self.after(node))]
 
 
 def freeze(graph: LiveGraph) -> None:
-    """Let nothing start that has not started."""
+    """Block every ready step that was never called, and let no such step start until `thaw`."""
     graph.is_frozen = True
     ready = [node for node in graph.nodes.values() if node.state is State.READY and not node.attempts]
     graph.frontier.withdraw(ready)
@@ -313,17 +315,17 @@ def freeze(graph: LiveGraph) -> None:
 
 
 def thaw(graph: LiveGraph) -> None:
-    """Let everything start that waits for nothing else."""
+    """End the freeze: reassess every blocked step."""
     graph.is_frozen = False
     for node in list(graph.nodes.values()):
         if node.state is State.BLOCKED and node.is_defined_by_parent:
-            graph.release(node)  # it waits for nothing but its turn
+            graph.release(node)  # an element depends on nothing by itself
         elif node.state is State.BLOCKED:
             graph.reassess(node)
 
 
 def may_start_early(graph: LiveGraph, plan: CheckedStep) -> bool:
-    """Whether a step may be called before the plan is ended: nothing can come of it that a better plan would regret."""
+    """Whether a step may be called before the plan is complete: its call does no harm if the plan changes."""
     tools = (plan.tool,) if plan.fallback is None else (plan.tool, plan.fallback)
     safe = graph.plan.policy.stream_safe
     return all(tool.effect.is_free or tool.stream_safe or tool.name in safe for tool in tools)

@@ -23,18 +23,17 @@ from dagrun.checks.checked_plan import CheckedStep
 from dagrun.graph.live_graph import LiveGraph, ReleasedOutputs
 from dagrun.graph.node import Node
 from dagrun.model.outcome import SETTLED
-from dagrun.model.reference import Template
 from dagrun.model.value import RELEASED, Stored
 
-# Numbers and truth values take no more room than what would stand in their place.
+# Values that are stored as text. Numbers and truth values take no more room than the marker in their place.
 _LARGE: Final = frozenset((bytes, str))
 
 
-# What happens ---------------------------------------------------------------------------------------------------------
+# Called by changes ----------------------------------------------------------------------------------------------------
 
 
 def release_outputs(graph: LiveGraph, releasing: ReleasedOutputs) -> None:
-    """Release what the last event was the end of."""
+    """Release the outputs that no step needs after the last event."""
     if not releasing.changed or may_be_named(graph):
         return
     changed, releasing.changed = releasing.changed, []
@@ -45,13 +44,13 @@ def release_outputs(graph: LiveGraph, releasing: ReleasedOutputs) -> None:
 def look_again_after_splice(
     graph: LiveGraph, steps: dict[str, CheckedStep], leaving: Collection[str], *, changes_output: bool
 ) -> None:
-    """Look again at all that a patch touches, before it is applied: its sources may lose readers, or be no answer now.
+    """Note the steps that a patch, which is not applied yet, may leave without readers or out of the answer.
 
     Args:
         graph: The graph without the patch.
-        steps: The steps that come or change.
-        leaving: The steps that leave the plan.
-        changes_output: Whether the run answers something else.
+        steps: The steps that are added or changed, by id.
+        leaving: The ids of the steps that leave the plan.
+        changes_output: Whether the answer of the run changes.
     """
     releasing = graph.releasing
     if releasing is None:
@@ -68,24 +67,24 @@ def look_again_after_splice(
 
 
 def keep_for_reopened(releasing: ReleasedOutputs, nodes: Collection[Node]) -> None:
-    """Unmark what *nodes*, which are opened again, have read; the graph has been folded, and has these values still."""
+    """Unmark the outputs that *nodes*, which are opened again, have read; a folded graph still has their values."""
     releasing.first_readers.clear()
     for node in nodes:
         ids = (node.id, *node.plan.value_sources)
         releasing.marked.difference_update(ids, (child.id for child in node.children or ()))
 
 
-# What follows from it -------------------------------------------------------------------------------------------------
+# The rules ------------------------------------------------------------------------------------------------------------
 
 
 def may_be_named(graph: LiveGraph) -> bool:
-    """Whether a patch is about to come whose author has seen all steps, and may name any of them (rule 4)."""
+    """Whether a planner is at work, whose next patch may name any step (rule 4)."""
     return bool(graph.triggers) or graph.is_drafting or graph.is_frozen or graph.wants_more
 
 
 def _look_around(graph: LiveGraph, releasing: ReleasedOutputs, node: Node) -> None:
-    """Release what *node* was the last to need."""
-    if node.state in SETTLED and not node.is_defined_by_parent:  # its for_each reads for all its elements
+    """Release the outputs that only *node* still needed, and its own if no step needs it."""
+    if node.state in SETTLED and not node.is_defined_by_parent:  # the for_each reads for all its elements
         for id_ in node.plan.value_sources if graph.output is not None else node.plan.depends_on:
             _look_at(graph, releasing, graph.nodes[id_])
     _look_at(graph, releasing, node)
@@ -115,23 +114,23 @@ def _is_needed(graph: LiveGraph, releasing: ReleasedOutputs, node: Node) -> bool
 
 
 def _is_read(graph: LiveGraph, releasing: ReleasedOutputs, node: Node) -> bool:
-    """Whether a step is open that reads *node*; a reader that was found to be over is not looked at again."""
-    id_, successors, any_counts = node.id, node.successors, graph.output is None
+    """Whether an open step reads *node* (rules 1 and 2); a reader that was found to be over is not looked at again."""
+    id_, successors, order_counts = node.id, node.successors, graph.output is None
     for place in range(releasing.first_readers.get(id_, 0), len(successors)):
         after = successors[place]
-        counts = id_ not in after.plan.gates if any_counts else id_ in after.plan.value_sources
-        if counts and (after.state not in SETTLED or after.id in graph.kept):
+        is_reader = id_ not in after.plan.gates if order_counts else id_ in after.plan.value_sources
+        if is_reader and (after.state not in SETTLED or after.id in graph.kept):
             releasing.first_readers[id_] = place
             return True
     return False
 
 
 def _answering(graph: LiveGraph, releasing: ReleasedOutputs) -> frozenset[str] | None:
-    """The steps that the output of the plan names; `None` if the sinks are the answer."""
-    if graph.output is None:
+    """Return the ids of the steps that the output of the plan names; `None` if the sinks are the answer."""
+    output = graph.output
+    if output is None:
         return None
-    if releasing.named[0] is not graph.output:
-        output: Template = graph.output
+    if releasing.named[0] is not output:
         releasing.named = (output, output.sources)
     return releasing.named[1]
 
@@ -141,7 +140,7 @@ def _is_sink(graph: LiveGraph, node: Node) -> bool:
 
 
 def _drop(node: Node) -> None:
-    """Drop the output of *node*. Events and outcomes are never changed: others hold them, and may still write them."""
+    """Drop the output of *node*. Events and outcomes are replaced, not changed: the journal may still write them."""
     if type(node.value) in _LARGE:
         node.value = RELEASED
     for attempt in node.attempts:
@@ -157,20 +156,20 @@ def _drop(node: Node) -> None:
 
 
 def keep_values(graph: LiveGraph) -> None:
-    """Only mark what is released from now on: the past is being folded (rule 5)."""
+    """Mark released values instead of dropping them: a record is about to be folded (rule 5)."""
     if graph.releasing is not None:
         graph.releasing.drops = False
 
 
 def drop_values(graph: LiveGraph) -> None:
-    """Drop what is marked, and from now on everything at once: the run goes on, and what it needs again is open."""
+    """Drop the marked values, and from now on every released one at once: the run has been resumed (rule 5)."""
     releasing = graph.releasing
     if releasing is None:
         return
     releasing.drops = True
     for id_ in releasing.marked:
         node = graph.nodes[id_]
-        # With another policy than that by which the run went before, more may be needed than its record says.
+        # With another policy than before, the run may need more than its record says.
         if not _is_needed(graph, releasing, node):
             _drop(node)
     releasing.marked.clear()

@@ -94,10 +94,11 @@ class Resumption:
         self._go_on_planning()
 
     def _line_up(self, ready: list[Node]) -> None:
-        self._frontier.refill([node for node in ready if self._delay(node) <= 0])
-        for node in ready:
-            if self._delay(node) > 0:
-                self._scheduler.endings.try_again(node, self._delay(node))
+        delays = [(node, self._delay(node)) for node in ready]  # once: a delay may end between two looks at the clock
+        self._frontier.refill([node for node, delay in delays if delay <= 0])
+        for node, delay in delays:
+            if delay > 0:
+                self._scheduler.endings.try_again(node, delay)
 
     def _delay(self, node: Node) -> float:
         """Seconds until a step may be tried again."""

@@ -348,5 +348,5 @@ def test_without_jsonschema_a_type_still_works_and_a_schema_says_what_to_install
     monkeypatch.setitem(sys.modules, "jsonschema", None)
 
     _schema(Cat)
-    with pytest.raises(MissingExtra, match="pip install jsonschema"):
+    with pytest.raises(MissingExtra, match=r"pip install 'dagrun-engine\[jsonschema\]'"):
         _schema(PET)

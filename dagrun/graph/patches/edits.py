@@ -1,4 +1,4 @@
-"""The edits of a patch, sorted by what they do; those that come too late fall away, those that cannot be are named."""
+"""Sort the edits of a patch by kind; ignore those that come too late, and report those that are impossible."""
 
 from __future__ import annotations
 
@@ -16,47 +16,47 @@ from dagrun.model.plan import Step
 
 AnyEdit = Add | Drop | Replace | Rewire
 
-# Between the places of two edits there is room for those of the steps that they concern.
+# Between the places of two edits there is room for the places of the steps that they concern.
 STRIDE: Final = 1 << 20
 
 
 class Places:
-    """Where in a patch a problem is, as a number: edits in their order, each followed by what belongs to it."""
+    """Places of problems in a patch, as numbers: the edits in their order, each followed by its own places."""
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
         self._last: dict[int, int] = {}
 
     def name(self, place: int) -> str:
-        """How *place* is written."""
+        """Return *place* as it is written."""
         return self._names.get(place) or f"edits[{place // STRIDE}]"
 
     def behind(self, edit: int, name: str) -> int:
-        """Make a place that belongs to *edit*, and comes after all that does so far."""
+        """Make a place that belongs to *edit*, after all its places so far."""
         place = self._last[edit] = self._last.get(edit, edit) + 1
         self._names[place] = f"{self.name(edit)}{name}"
         return place
 
 
 class Edits:
-    """What a patch wants, edit by edit.
+    """The edits of a patch by kind.
 
     Args:
-        graph: The graph; it is only looked at.
-        patch: The edits.
-        is_from_planner: Whether they may loosen nothing that the policy says.
-        known: The ids of the steps that had succeeded when their author looked; `None` for those of now.
-        findings: Where the problems go.
+        graph: The graph; it is never changed here.
+        patch: The patch.
+        findings: Collects the problems.
+        is_from_planner: Whether a planner is the author, who cannot loosen the policy.
+        known: The ids of the steps that had succeeded when the author looked; `None` for those of now.
 
     Attributes:
         carried_out: The edits that count.
-        fallen: The ids of steps that have succeeded since their author looked; the edits to them fall away.
-        new: Steps that come, each with the place of its edit.
-        elements: Those of them that stand in for an element of a for_each, each with the node of that element.
-        substitutes: Old id to new id.
-        dropped: Ids that leave without a substitute, each with the place of its edit.
-        rewired: Steps that keep their id, each with the place of its edit.
-        instead: For a substitute whose edit has fallen away, the step that stays in its place.
+        fallen: The ids of steps that have succeeded since the author looked; the edits to them fall away.
+        new: The steps that are added, each with the place of its edit.
+        elements: By id of a new step, the element of a for_each that it replaces.
+        substitutes: The ids of replaced steps, and those of their substitutes.
+        dropped: The ids that leave without a substitute, each with the place of its edit.
+        rewired: The edits of steps that keep their id, each with its place.
+        instead: By id of a substitute whose edit has fallen away, the step that stays.
     """
 
     def __init__(
@@ -90,27 +90,27 @@ class Edits:
 
     @property
     def leaving(self) -> Iterator[str]:
-        """Every id that leaves the plan."""
+        """Yield every id that leaves the plan."""
         yield from self.dropped
         yield from self.substitutes
 
     def is_leaving(self, node: Node) -> bool:
-        """Whether a step leaves the plan, by itself or with the for_each that it is an element of."""
+        """Whether a step leaves the plan, by itself or with its for_each."""
         own = node.id in self.dropped or node.id in self.substitutes
         return own or (node.parent is not None and self.is_leaving(node.parent))
 
     def use_of(self, edit: Rewire) -> dict[str, str]:
-        """The steps that *edit* wants used in place of others: what stays, where a substitute has fallen away."""
+        """Return the steps to use in place of others, with those that stay in place of fallen substitutes."""
         return {old: self.instead.get(new, new) for old, new in edit.use.items()}
 
     def rewrite(self, step: Step, edit: Rewire) -> Step:
-        """Carry out the rest of *edit*; the fields that it names count as written."""
-        found = {"depends_on": edit.depends_on, "args": edit.args}
-        changes = {name: value for name, value in found.items() if value is not None}
+        """Return *step* with the dependencies and arguments that *edit* names."""
+        fields = {"depends_on": edit.depends_on, "args": edit.args}
+        changes = {name: value for name, value in fields.items() if value is not None}
         return step.model_copy(update=self._renamed(changes))
 
     def _renamed(self, changes: dict[str, Any]) -> dict[str, Any]:
-        """What an edit says of dependencies and arguments, in the names that hold."""
+        """Rename fallen substitutes in *changes* to the steps that stay."""
         if self.instead and "depends_on" in changes:
             changes["depends_on"] = tuple(self.instead.get(id_, id_) for id_ in changes["depends_on"])
         if self.instead and "args" in changes:
@@ -128,19 +128,19 @@ class Edits:
         self.carried_out.append(edit)
 
     def _as_carried_out(self, edit: AnyEdit) -> AnyEdit:
-        """An edit in the words that hold now that others have fallen away: who reads it knows nothing of those."""
+        """Return *edit* with the ids that are valid after others have fallen away, for the record."""
         match edit:
             case Add() | Replace():
                 return edit.model_copy(update={"step": self.new[edit.step.id][1]})
             case Rewire():
-                found = {name: getattr(edit, name) for name in edit.model_fields_set & {"depends_on", "args"}}
-                changes = self._renamed({name: value for name, value in found.items() if value is not None})
+                fields = {name: getattr(edit, name) for name in edit.model_fields_set & {"depends_on", "args"}}
+                changes = self._renamed({name: value for name, value in fields.items() if value is not None})
                 return edit.model_copy(update={**changes, "use": self.use_of(edit)} if edit.use else changes)
             case _:
                 return edit
 
     def _target(self, place: int, edit: Drop | Replace | Rewire) -> Node | None:
-        """The step that *edit* is about, if it can be edited."""
+        """Return the step that *edit* is about; `None` if it cannot be edited, or the edit falls away."""
         node = self._graph.nodes.get(edit.id)
         if node is None or node.is_gone:
             hint = self._findings.hint(edit.id, _Present(self._graph.nodes))
@@ -183,7 +183,7 @@ class Edits:
 
 
 class _Present(Collection[str]):
-    """The ids that can be edited, counted and looked through only if a hint is wanted."""
+    """The ids that can be edited, without a copy: they are only read for a hint."""
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
         self._nodes = nodes

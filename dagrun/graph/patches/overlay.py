@@ -1,4 +1,4 @@
-"""A live graph as it would be with a patch on top of it; the graph itself is only looked at."""
+"""Views of the live graph as it would be with a patch. The graph itself is not changed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from dagrun.model.plan import Step
 
 
 def is_over(node: Node) -> bool:
-    """Whether a step cannot be on a cycle any more: it has succeeded, or has left the plan.
+    """Whether a step can no longer be on a cycle: it has succeeded, or has left the plan.
 
-    One that was skipped long before its turn still stands between others in the plan, which must stay one that can
-    be checked and run. Elements of a for_each do not stand in it.
+    A step that was skipped still stands between others of the plan, and the plan must stay valid as a whole. An element
+    of a for_each is no step of the plan: any settled one counts.
     """
     if node.parent is not None:
         return node.state.is_settled
@@ -24,7 +24,13 @@ def is_over(node: Node) -> bool:
 def waiting_after(
     graph: LiveGraph, needs: Mapping[str, Iterable[str]], leaving: frozenset[str]
 ) -> Callable[[str], Iterator[str]]:
-    """Who would wait for whom, as far as that may still matter: the graph with the patch on top of it."""
+    """Return a function for the successors of a step with the patch applied, as far as they may be on a cycle.
+
+    Args:
+        graph: The graph without the patch.
+        needs: The dependencies of each step that is added or changed.
+        leaving: The ids that leave the plan.
+    """
     added: dict[str, list[str]] = {}
     for id_, before in needs.items():
         for need in before:
@@ -38,7 +44,7 @@ def waiting_after(
         for next_ in node.successors:
             if next_.id not in needs and next_.id not in leaving and not is_over(next_):
                 yield next_.id
-        parent = node.parent  # a for_each waits for its elements
+        parent = node.parent  # which waits for its elements
         if parent is not None and parent.id not in leaving and not parent.state.is_settled:
             yield parent.id
 
@@ -46,7 +52,7 @@ def waiting_after(
 
 
 class KnownIds(Mapping[str, int]):
-    """The ids that a step may wait for, once the patch is applied; their places do not matter."""
+    """The ids that a step may wait for with the patch applied. Their values, the places in a plan, are not used."""
 
     def __init__(self, nodes: Mapping[str, Node], leaving: frozenset[str], new: Mapping[str, object]) -> None:
         self._nodes = nodes
@@ -73,7 +79,7 @@ class KnownIds(Mapping[str, int]):
 
 
 class Definitions(Mapping[str, Step]):
-    """The steps behind those ids."""
+    """The definitions of the steps of `KnownIds`, with the patch applied."""
 
     def __init__(self, nodes: Mapping[str, Node], index: Mapping[str, int], own: Mapping[str, Step]) -> None:
         self._index = index

@@ -12,10 +12,10 @@ import anyio.to_thread
 
 from dagrun.errors import JournalError, JournalFailed, OwnerLost
 from dagrun.journal.anchor import Anchor, AnchorMark
-from dagrun.journal.handover import WriteQueue
 from dagrun.journal.hash_chain import Chain
 from dagrun.journal.postgres.connections import Connections
 from dagrun.journal.postgres.loop_thread import LoopThread
+from dagrun.journal.write_queue import WriteQueue
 from dagrun.model.journal import Durability
 
 if TYPE_CHECKING:

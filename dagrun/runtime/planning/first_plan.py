@@ -207,7 +207,8 @@ class FirstPlan:
     @property
     def _is_wanted(self) -> bool:
         """Whether the plan still matters: the run is not being stopped, and has the goal that it began with."""
-        return self._graph.is_drafting and GOAL not in self._graph.triggers
+        graph = self._graph
+        return graph.is_drafting and GOAL not in graph.triggers and graph.status is None
 
     def leave_if_plan_only(self) -> None:
         """End the run, if nothing but the plan was wanted."""

@@ -101,7 +101,13 @@ class EventLog:
         self._take(event, node)
 
     def _take(self, event: Event, node: Node | None = None) -> None:
-        """The same for an event without any text that must not be seen."""
+        """The same for an event without any text that must not be seen.
+
+        Every event passes here. After the end, or after a suspension, none counts: what a planner or a tool still does
+        in that very turn of the loop would damage the record.
+        """
+        if self.ended_at is not None:
+            return
         apply(self.graph, event, node)
         if self._keep is not None:
             self._keep(event)
@@ -159,8 +165,8 @@ class EventLog:
         self._close(RunSuspended(self.next_seq(), self.at(), status, reason))
 
     def _close(self, event: RunEnded | RunSuspended) -> None:
-        self.ended_at = self.zero + event.at
         self.emit(event)
+        self.ended_at = self.zero + event.at  # nothing is recorded from here on: see `_take`
         self.deliver()
         for observer in self._observers:
             observer.close()
