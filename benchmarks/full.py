@@ -349,7 +349,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(*stopped_lines(stopped), sep="\n", flush=True)
     if (folder := command.folder_of(options)) is not None:
         command.write(folder, "full", as_json(rows, growth, held, stopped))
-    verdicts = [is_short(one.lag, one.steps) for one in (*rows, *stopped)]
+    verdicts = [is_short(row.lag, row.steps) for row in rows] + [is_short(one.lag, one.steps) for one in stopped]
     verdicts += [one.exponent <= MAX_EXPONENT for one in growth]
     verdicts.append(saved_by(held) >= LEAST_SAVED)
     print(f"{verdicts.count(False)} of {len(verdicts)} musts missed")

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from dagrun.llm.anthropic_model import AnthropicModel
     from dagrun.llm.language_model import Form, LanguageModel, Message, Reply, Request, Usage
     from dagrun.llm.openai_model import OpenAIModel
-    from dagrun.model.artifact import Artifact
     from dagrun.model.condition import Condition
     from dagrun.model.critic import Critic, Verdict
     from dagrun.model.effect import Applied, Effect
@@ -101,7 +100,7 @@ if TYPE_CHECKING:
     from dagrun.model.tool import Tool, tool
     from dagrun.model.tool_context import ToolContext
     from dagrun.model.toolbox import Toolbox
-    from dagrun.model.value import Unavailable
+    from dagrun.model.value import Artifact, Unavailable
     from dagrun.model_tools.agent_tool import agent_tool
     from dagrun.model_tools.llm_tool import llm_tool
     from dagrun.planners.ensemble import EnsemblePlanner
@@ -140,7 +139,6 @@ _NAMES = {
     "dagrun.llm.anthropic_model": "AnthropicModel",
     "dagrun.llm.openai_model": "OpenAIModel",
     "dagrun.llm.language_model": "Form LanguageModel Message Reply Request Usage",
-    "dagrun.model.artifact": "Artifact",
     "dagrun.model.planner": "Brief Planner Refusal StepView Trigger",
     "dagrun.model.condition": "Condition",
     "dagrun.model.tool_context": "ToolContext",
@@ -162,7 +160,7 @@ _NAMES = {
     "dagrun.model.secrets.secret": "Secret Secrets env",
     "dagrun.model.tool": "Tool tool",
     "dagrun.model.toolbox": "Toolbox",
-    "dagrun.model.value": "Unavailable",
+    "dagrun.model.value": "Artifact Unavailable",
     "dagrun.model.critic": "Critic Verdict",
     "dagrun.planners.ensemble": "EnsemblePlanner",
     "dagrun.planners.provider_planners": "AnthropicPlanner OpenAIPlanner",

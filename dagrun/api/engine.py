@@ -25,11 +25,10 @@ from dagrun.errors import ContractError, PlanRefused, RunFailed, ValueRefused
 from dagrun.executors.executors import Executors
 from dagrun.graph.budget import Budget
 from dagrun.graph.caps import Cap
-from dagrun.model.event import Event
+from dagrun.model.event import Event, Opening
 from dagrun.model.executor import Executor
 from dagrun.model.journal import Journal
 from dagrun.model.policy import Policy
-from dagrun.model.run_opening import Opening
 from dagrun.model.value import Stored, encode, to_json
 from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.large_plans import MANY, aside, full_collections_put_off, weight_of

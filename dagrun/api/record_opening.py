@@ -13,12 +13,11 @@ import anyio
 from dagrun._version import __version__
 from dagrun.api.checking import must_be, toolbox_of
 from dagrun.checks.checked_plan import CheckedPlan
-from dagrun.checks.tool_contracts import contract_of, differences, in_full
+from dagrun.checks.tool_contracts import contract_of, opening_differences, policy_in_full
 from dagrun.errors import CannotResume
-from dagrun.model.event import Event, RunResumed, RunStarted
+from dagrun.model.event import Event, Opening, RunResumed, RunStarted
 from dagrun.model.journal import Tape
 from dagrun.model.policy import Policy
-from dagrun.model.run_opening import Opening
 from dagrun.model.toolbox import Toolbox
 from dagrun.model.value import Stored, decode, encode
 from dagrun.runtime.run_options import RunOptions
@@ -54,7 +53,7 @@ def opening_of(checked: CheckedPlan, inputs: Stored, descent: Descent, options: 
     toolbox, expires = checked.toolbox, options["expires_after"]
     return Opening(
         plan=checked.plan,
-        policy=in_full(checked.policy),
+        policy=policy_in_full(checked.policy),
         inputs=inputs,
         tools=_contracts(toolbox),
         executors=tuple(sorted(checked.executors)),
@@ -123,7 +122,7 @@ def present_of(
     must_be("policy", options.get("policy"), (Policy, type(None)), "a dagrun.Policy")
     limits, toolbox = options.get("policy") or policy or recorded.policy, toolbox_of(options.get("tools"))
     critics, named = tuple(critic.name for critic in options.get("critics", ())), tuple(sorted(executors))
-    found = tuple(differences(recorded, limits, toolbox, critics, named))
+    found = tuple(opening_differences(recorded, limits, toolbox, critics, named))
     if found and not options.get("allow_differences", False):
         raise CannotResume(f"{refusal}, because not all is as it was; allow_differences=True lets it", found)
     return Present(limits, toolbox, critics, named, found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dagrun.checks.tool_contracts import checked_from, recorded_toolbox
+from dagrun.checks.tool_contracts import check_recorded_plan, recorded_toolbox
 from dagrun.errors import JournalDamaged
 from dagrun.graph.build import build
 from dagrun.graph.fold import fold, state_hash
@@ -13,11 +13,10 @@ from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.longest_paths import Expected
 from dagrun.graph.plan_history import PlanHistory
 from dagrun.model.codec.event_codec import events_of
-from dagrun.model.event import Event, RunEnded, RunStarted
+from dagrun.model.event import Event, Opening, RunEnded, RunStarted
 from dagrun.model.journal import Journal
 from dagrun.model.outcome import State, Status
 from dagrun.model.question import Question
-from dagrun.model.run_opening import Opening
 from dagrun.runtime.result import StepResults
 
 
@@ -103,7 +102,7 @@ def replayed(run_id: str, events: Sequence[Event]) -> Replayed:
     assert first.opening is not None
     opening = first.opening
     try:
-        plan = checked_from(opening, recorded_toolbox(opening), opening.policy)
+        plan = check_recorded_plan(opening, recorded_toolbox(opening), opening.policy)
     except Exception as error:
         raise JournalDamaged(run_id, 1, f"what the run was opened with cannot be run: {error}") from error
     graph = build(plan, opening.inputs, None, Expected(plan)).graph

@@ -11,14 +11,13 @@ from functools import partial
 from dagrun.api.options import ResumeOptions, must_fit
 from dagrun.api.record_opening import Present, held_tape, last_opening, present_of
 from dagrun.checks.checked_plan import CheckedPlan
-from dagrun.checks.tool_contracts import checked_from
+from dagrun.checks.tool_contracts import check_recorded_plan
 from dagrun.errors import CannotResume, JournalDamaged
 from dagrun.model.codec.event_codec import events_of
-from dagrun.model.event import Event, RunEnded, RunResumed, RunStarted
+from dagrun.model.event import Event, Opening, RunEnded, RunResumed, RunStarted
 from dagrun.model.executor import Executor
 from dagrun.model.outcome import Status
 from dagrun.model.policy import Policy
-from dagrun.model.run_opening import Opening
 from dagrun.model.secrets.secret import secrets_from
 from dagrun.model.value import Stored
 from dagrun.runtime.run import Run
@@ -118,4 +117,4 @@ def _first_opening(events: Sequence[Event]) -> Opening:
 def _plan_of(first: Opening, opening: Opening, now: Present, options: ResumeOptions) -> CheckedPlan:
     """Check the plan that the run began with, against what there is now."""
     begun, secrets = replace(opening, plan=first.plan), secrets_from(options.get("secrets"))
-    return checked_from(begun, now.toolbox, now.policy, secrets, options.get("redact"))
+    return check_recorded_plan(begun, now.toolbox, now.policy, secrets, options.get("redact"))

@@ -19,13 +19,12 @@ from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.checks.waves import in_waves
 from dagrun.errors import CannotResume, JournalFailed
 from dagrun.graph.node import Node
-from dagrun.model.artifact import Artifact
 from dagrun.model.codec.event_codec import events_of
 from dagrun.model.executor import Executor
 from dagrun.model.outcome import State, Status
 from dagrun.model.policy import Policy
 from dagrun.model.secrets.secret import secrets_from
-from dagrun.model.value import Stored, Unavailable, decode
+from dagrun.model.value import Artifact, Stored, Unavailable, decode
 from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.record.record import Record
 from dagrun.runtime.run_options import RunOptions, with_defaults

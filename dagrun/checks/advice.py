@@ -7,9 +7,8 @@ from heapq import nsmallest
 from itertools import filterfalse
 from typing import Any
 
-from dagrun.checks.approvals import EVERY_TOOL
 from dagrun.checks.check_context import CheckContext, ToolFacts
-from dagrun.checks.checked_plan import CheckedStep
+from dagrun.checks.checked_plan import EVERY_TOOL, CheckedStep
 from dagrun.checks.findings import MAX_ADVICE, WHOLE_PLAN
 from dagrun.model.effect import Effect
 from dagrun.model.policy import Policy
@@ -18,22 +17,22 @@ from dagrun.model.reference import RESERVED, Template
 _MAX_NAMED = 10
 
 
-def advise(steps: Sequence[CheckedStep], scope: CheckContext) -> None:
+def advise(steps: Sequence[CheckedStep], context: CheckContext) -> None:
     """Look for what a careful reader of the plan would ask about.
 
     Args:
         steps: Those of the plan that have been checked.
-        scope: The plan, its tools and its policy; the advice goes to its findings.
+        context: The plan, its tools and its policy; the advice goes to its findings.
     """
-    _unused_dependencies(steps, scope)
-    _repeated_calls(steps, scope)
-    _open_questions(steps, scope)
-    _limits_of_nothing(steps, scope)
-    _ceilings_that_bind_nothing(steps, scope)
+    _unused_dependencies(steps, context)
+    _repeated_calls(steps, context)
+    _open_questions(steps, context)
+    _limits_of_nothing(steps, context)
+    _ceilings_that_bind_nothing(steps, context)
 
 
-def _unused_dependencies(steps: Sequence[CheckedStep], scope: CheckContext) -> None:
-    findings = scope.findings
+def _unused_dependencies(steps: Sequence[CheckedStep], context: CheckContext) -> None:
+    findings = context.findings
     awaited: set[str] | None = None
     for checked in steps:
         declared = checked.step.depends_on
@@ -42,27 +41,27 @@ def _unused_dependencies(steps: Sequence[CheckedStep], scope: CheckContext) -> N
         if awaited is None:  # in many a plan nobody asks
             # To wait for the effect of a step is a good reason. What only computes or looks leaves nothing but its
             # output.
-            awaited = _awaited(steps, scope)
+            awaited = _awaited(steps, context)
         id_, used = checked.step.id, checked.value_sources
         if all(map(used.__contains__, filterfalse(awaited.__contains__, checked.depends_on))):
             continue  # a dense plan has millions of them, and in most steps nothing to tell
         unused = (
             (number, need)
             for number, need in enumerate(declared)
-            if need not in awaited and need not in used and need in scope.index and need != id_
+            if need not in awaited and need not in used and need in context.index and need != id_
         )
         for number, need in unused:
-            findings.add("DR901", scope.index[id_], f"depends_on[{number}]", step=id_, dependency=need)
+            findings.add("DR901", context.index[id_], f"depends_on[{number}]", step=id_, dependency=need)
             if not findings.wants("DR901"):
                 return
 
 
-def _awaited(steps: Sequence[CheckedStep], scope: CheckContext) -> set[str]:
+def _awaited(steps: Sequence[CheckedStep], context: CheckContext) -> set[str]:
     """The steps for whose effect others may wait: fewer by far, in most plans, than those that have none."""
     awaited = set()
-    if scope.findings.has_errors:  # of what is not in order, nobody knows what it leaves
+    if context.findings.has_errors:  # of what is not in order, nobody knows what it leaves
         right = {checked.step.id for checked in steps}
-        for id_ in scope.index:
+        for id_ in context.index:
             if id_ not in right:
                 awaited.add(id_)
     for checked in steps:
@@ -71,10 +70,10 @@ def _awaited(steps: Sequence[CheckedStep], scope: CheckContext) -> set[str]:
     return awaited
 
 
-def _repeated_calls(steps: Sequence[CheckedStep], scope: CheckContext) -> None:
+def _repeated_calls(steps: Sequence[CheckedStep], context: CheckContext) -> None:
     # By the steps that they use at first: ids are compared much quicker than references.
     pure = Effect.PURE
-    is_right = not scope.findings.has_errors
+    is_right = not context.findings.has_errors
     first: dict[Any, int] = {}
     alike: dict[Any, list[int]] = {}
     for place, checked in enumerate(steps):
@@ -93,8 +92,8 @@ def _repeated_calls(steps: Sequence[CheckedStep], scope: CheckContext) -> None:
         if len(places) > _MAX_NAMED:
             names.append(f"… ({len(places)} in all)")
         checked = steps[places[1]]
-        index = scope.index[checked.step.id]
-        scope.findings.add("DR902", index, steps=", ".join(names), tool=checked.tool.name)
+        index = context.index[checked.step.id]
+        context.findings.add("DR902", index, steps=", ".join(names), tool=checked.tool.name)
 
 
 def _used(args: Template) -> frozenset[str]:
@@ -102,21 +101,21 @@ def _used(args: Template) -> frozenset[str]:
     return args.sources.difference(RESERVED)
 
 
-def _open_questions(steps: Sequence[CheckedStep], scope: CheckContext) -> None:
+def _open_questions(steps: Sequence[CheckedStep], context: CheckContext) -> None:
     """Ask what the policy leaves open: approval, time, and what happens on a failure."""
-    findings, wants = scope.findings, scope.findings.wants
-    impure = {name for name, facts in scope.tools.items() if facts.tool.effect is not Effect.PURE}
-    unasked = {name for name in impure if _asks_nobody(scope.tools[name])}
+    findings, wants = context.findings, context.findings.wants
+    impure = {name for name, facts in context.tools.items() if facts.tool.effect is not Effect.PURE}
+    unasked = {name for name in impure if _asks_nobody(context.tools[name])}
     wants_time = True
     for checked in steps:
         step, name = checked.step, checked.tool.name
         if name in unasked and wants("DR910"):
-            findings.add("DR910", scope.index[step.id], "tool", step=step.id, tool=name)
+            findings.add("DR910", context.index[step.id], "tool", step=step.id, tool=name)
         if wants_time and checked.timeout is None and step.deadline is None:
-            findings.add("DR911", scope.index[step.id], step=step.id, tool=name)
+            findings.add("DR911", context.index[step.id], step=step.id, tool=name)
             wants_time = wants("DR911")
         if name in impure and checked.fallback is None and step.on_failure is None and wants("DR912"):
-            findings.add("DR912", scope.index[step.id], step=step.id, tool=name)
+            findings.add("DR912", context.index[step.id], step=step.id, tool=name)
         if not impure and not wants_time:
             return
 
@@ -126,18 +125,18 @@ def _asks_nobody(facts: ToolFacts) -> bool:
     return not tool.effect.is_free and tool.needs_approval is None and not facts.may_ask
 
 
-def _limits_of_nothing(steps: Sequence[CheckedStep], scope: CheckContext) -> None:
+def _limits_of_nothing(steps: Sequence[CheckedStep], context: CheckContext) -> None:
     """Name rules of the policy that are about nothing: a misspelt one would go unnoticed until it is needed."""
-    limited = list(_limited(scope.policy))
+    limited = list(_limited(context.policy))
     if not limited:
         return
-    pools = {facts.pool for facts in scope.tools.values() if facts.pool is not None}
+    pools = {facts.pool for facts in context.tools.values() if facts.pool is not None}
     pools |= {checked.pool for checked in steps if checked.pool is not None}
-    known = {"tool": set(scope.tools), "pool": pools}
+    known = {"tool": set(context.tools), "pool": pools}
     for place, kind, name in limited:
         if name not in known[kind]:
-            hint = scope.findings.hint(name, known[kind])
-            scope.findings.add("DR913", WHOLE_PLAN, place, kind=kind, name=repr(name), hint=hint)
+            hint = context.findings.hint(name, known[kind])
+            context.findings.add("DR913", WHOLE_PLAN, place, kind=kind, name=repr(name), hint=hint)
 
 
 def _limited(policy: Policy) -> Iterator[tuple[str, str, str]]:
@@ -155,9 +154,9 @@ def _limited(policy: Policy) -> Iterator[tuple[str, str, str]]:
             yield f"policy.approve[{number}].tool", "tool", rule.tool
 
 
-def _ceilings_that_bind_nothing(steps: Sequence[CheckedStep], scope: CheckContext) -> None:
+def _ceilings_that_bind_nothing(steps: Sequence[CheckedStep], context: CheckContext) -> None:
     """Name tools of which nobody knows how much they may use: a ceiling stops the next call, and not this one."""
-    policy = scope.policy
+    policy = context.policy
     if policy.max_tokens is None and policy.max_cost is None:
         return
     called = {tool.name: tool for checked in steps for tool in (checked.tool, checked.fallback) if tool is not None}
@@ -166,7 +165,7 @@ def _ceilings_that_bind_nothing(steps: Sequence[CheckedStep], scope: CheckContex
             continue
         if policy.max_tokens is not None and tool.max_tokens is None:
             facts = {"ceiling": f"{policy.max_tokens} tokens", "field": "max_tokens"}
-            scope.findings.add("DR914", WHOLE_PLAN, "policy.max_tokens", tool=tool.name, **facts)
+            context.findings.add("DR914", WHOLE_PLAN, "policy.max_tokens", tool=tool.name, **facts)
         if policy.max_cost is not None and tool.max_cost is None:
             facts = {"ceiling": f"{policy.max_cost:g} in cost", "field": "max_cost"}
-            scope.findings.add("DR914", WHOLE_PLAN, "policy.max_cost", tool=tool.name, **facts)
+            context.findings.add("DR914", WHOLE_PLAN, "policy.max_cost", tool=tool.name, **facts)

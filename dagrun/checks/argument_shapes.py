@@ -13,8 +13,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from dagrun.checks.plain_json import encode_plain, text_fault
-from dagrun.checks.reference_sources import Sources
+from dagrun.checks.plain_json import compact_json, text_fault
+from dagrun.checks.reference_sources import ReferenceSources
 from dagrun.model.reference import (
     HOLE,
     ID_PATTERN,
@@ -60,7 +60,7 @@ class ArgumentShape:
 
 
 @dataclass(slots=True)
-class Filled:
+class ShapedArguments:
     """The arguments of one step: a form, and for each reference in it the facts of `Known`."""
 
     form: ArgumentShape
@@ -93,7 +93,7 @@ class Filled:
             self.form.right.add((tool, self.types))
 
 
-class Forms:
+class ArgumentShapes:
     """The forms of arguments that one check has met, and the references in them.
 
     Args:
@@ -103,11 +103,11 @@ class Forms:
 
     __slots__ = ("_forms", "_outline")
 
-    def __init__(self, index: Mapping[str, int], sources: Sources) -> None:
+    def __init__(self, index: Mapping[str, int], sources: ReferenceSources) -> None:
         self._forms: dict[Hashable, ArgumentShape] = {}
         self._outline = _Outline(index, sources)
 
-    def of(self, args: dict[str, Any]) -> Filled | None:
+    def of(self, args: dict[str, Any]) -> ShapedArguments | None:
         """Find the form of the arguments of a step.
 
         Returns:
@@ -121,12 +121,12 @@ class Forms:
         except _Strange:
             return None
         if not references:  # hardly comes twice
-            return Filled(ArgumentShape((encode_plain(args).encode(),)))
+            return ShapedArguments(ArgumentShape((compact_json(args).encode(),)))
         form = self._forms.get(key)
         if form is None:
             template, _ = compile_template(args)  # plain JSON, in which every reference can be read: it has no faults
             form = self._forms[key] = ArgumentShape(template.pieces, tuple(hole.place for hole in template.holes))
-        return Filled(form, *zip(*references, strict=True))
+        return ShapedArguments(form, *zip(*references, strict=True))
 
 
 class _Strange(Exception):
@@ -141,13 +141,13 @@ class _Outline:
     There is one for all steps, which keeps the references that were met before, by the text that they are written as.
 
     Args:
-        index: As for `Forms`.
-        sources: As for `Forms`.
+        index: As for `ArgumentShapes`.
+        sources: As for `ArgumentShapes`.
     """
 
     __slots__ = ("_index", "_left", "_references", "_sources", "_texts")
 
-    def __init__(self, index: Mapping[str, int], sources: Sources) -> None:
+    def __init__(self, index: Mapping[str, int], sources: ReferenceSources) -> None:
         self._index = index
         self._sources = sources
         self._texts: dict[str, Known] = {}

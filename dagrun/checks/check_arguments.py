@@ -22,12 +22,12 @@ from dagrun.model.value import Path, describe
 _KEY_TEXT: Final = f'"{KEY}"'.encode()
 
 # A code, the place in the arguments, and the facts of a problem.
-Fault = tuple[str, str, dict[str, object]]
+SecretFault = tuple[str, str, dict[str, object]]
 
 
 def secret_faults(
     step: Step, facts: ToolFacts, template: Template, secrets: Secrets, hint: Callable[[str, Collection[str]], str]
-) -> Iterator[Fault]:
+) -> Iterator[SecretFault]:
     """Everything that is wrong with the secrets that *step* passes to a tool; only few steps have to be looked at.
 
     Args:
@@ -53,12 +53,12 @@ def secret_faults(
             yield code, f"args{path_text((name,))}", told
 
 
-def leak_in(step: Step, scope: CheckContext) -> str:
+def leaked_secret(step: Step, context: CheckContext) -> str:
     """The name of a secret whose value stands in *step* itself; empty if none does."""
-    if not scope.secrets.are_hidden:
+    if not context.secrets.are_hidden:
         return ""
     try:
-        return scope.secrets.found_in(step.model_dump_json(exclude_unset=True, by_alias=True))
+        return context.secrets.found_in(step.model_dump_json(exclude_unset=True, by_alias=True))
     except (ValueError, RecursionError):  # no plain JSON; that was told elsewhere
         return ""
 

@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagrun.checks.approvals import EVERY_TOOL
-from dagrun.checks.argument_shapes import Forms
+from dagrun.checks.argument_shapes import ArgumentShapes
+from dagrun.checks.checked_plan import EVERY_TOOL
 from dagrun.checks.findings import Findings
-from dagrun.checks.reference_sources import Sources
+from dagrun.checks.reference_sources import ReferenceSources
 from dagrun.checks.schema_types import Types, look_up
 from dagrun.model.plan import Plan
 from dagrun.model.policy import Policy
@@ -86,14 +86,14 @@ class CheckContext:
     findings: Findings
     index: Mapping[str, int]
     tools: Mapping[str, ToolFacts]
-    sources: Sources
+    sources: ReferenceSources
     ids: frozenset[str] | None = None
     executors: frozenset[str] = frozenset()
     secrets: Secrets = NO_SECRETS
-    forms: Forms = field(init=False, repr=False, compare=False)
+    forms: ArgumentShapes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "forms", Forms(self.index, self.sources))
+        object.__setattr__(self, "forms", ArgumentShapes(self.index, self.sources))
 
     def knows(self, ids: Collection[str]) -> bool:
         """Whether a step may wait for all of *ids*."""
@@ -112,7 +112,7 @@ class CheckContext:
         return unknown
 
 
-def scope_of(
+def context_of(
     plan: Plan,
     index: Mapping[str, int],
     toolbox: Toolbox,
@@ -123,25 +123,25 @@ def scope_of(
     executors: frozenset[str],
     secrets: Secrets = NO_SECRETS,
 ) -> CheckContext:
-    """The scope of a whole plan, with the place of each id."""
-    sources = Sources(dict(zip(index, plan.steps, strict=False)), dict(toolbox), inputs)
+    """The context of a whole plan, with the place of each id."""
+    sources = ReferenceSources(dict(zip(index, plan.steps, strict=False)), dict(toolbox), inputs)
     # Made in one go, in which no other thread gets a turn: of a million, that takes too long.
     ids = frozenset(index)
-    return CheckContext(policy, findings, index, facts_of(toolbox, policy), sources, ids, executors, secrets)
+    return CheckContext(policy, findings, index, tool_facts(toolbox, policy), sources, ids, executors, secrets)
 
 
-def facts_of(toolbox: Toolbox, policy: Policy) -> dict[str, ToolFacts]:
+def tool_facts(toolbox: Toolbox, policy: Policy) -> dict[str, ToolFacts]:
     """What follows from each tool and a policy."""
     return {name: _facts(tool, toolbox, policy) for name, tool in toolbox.items()}
 
 
-def least(*limits: float | None) -> float | None:
+def lowest_limit(*limits: float | None) -> float | None:
     """The least of those that are given; `None` if none is."""
     return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _facts(tool: AnyTool, toolbox: Toolbox, policy: Policy) -> ToolFacts:
-    timeout = least(tool.timeout, policy.timeout)
+    timeout = lowest_limit(tool.timeout, policy.timeout)
     names = tool.arguments.names
     return ToolFacts(
         tool=tool,

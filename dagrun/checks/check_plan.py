@@ -9,7 +9,7 @@ from typing import Any, Final
 import networkx as nx
 
 from dagrun.checks.advice import advise
-from dagrun.checks.check_context import CheckContext, scope_of
+from dagrun.checks.check_context import CheckContext, context_of
 from dagrun.checks.check_references import check_output
 from dagrun.checks.check_step import check_step
 from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
@@ -102,7 +102,7 @@ def check_cycles(loose: Mapping[str, Collection[str]], index: Mapping[str, int],
     knots = [knot for knot in nx.strongly_connected_components(graph) if len(knot) > 1]
     for knot in sorted(knots, key=lambda knot: min(index[id_] for id_ in knot))[:_MAX_CYCLES]:
         cycle = _walk(knot, loose, index)
-        findings.add("DR106", index[cycle[0]], "depends_on", cycle=name_cycle(cycle))
+        findings.add("DR106", index[cycle[0]], "depends_on", cycle=cycle_text(cycle))
 
 
 def _walk(knot: set[str], dependencies: Mapping[str, Collection[str]], index: Mapping[str, int]) -> list[str]:
@@ -117,7 +117,7 @@ def _walk(knot: set[str], dependencies: Mapping[str, Collection[str]], index: Ma
     return cycle[first:] + cycle[:first]
 
 
-def name_cycle(cycle: list[str]) -> str:
+def cycle_text(cycle: list[str]) -> str:
     """Write a cycle as "a -> b -> a" (a waits for b), the middle of a long one left out."""
     if len(cycle) <= MAX_NAMED:
         return " -> ".join((*cycle, cycle[0]))
@@ -186,10 +186,10 @@ def find_problems(
         return findings.problems(), None
     known = frozenset(executors)
     index = check_ids(plan.steps, findings)
-    scope = scope_of(plan, index, toolbox, policy, findings, inputs=inputs, executors=known, secrets=secrets)
-    steps, after, is_ordered = _check_steps(scope, plan)
-    output = check_output(scope, plan.output) if plan.output is not None else None
-    advise(steps, scope)
+    context = context_of(plan, index, toolbox, policy, findings, inputs=inputs, executors=known, secrets=secrets)
+    steps, after, is_ordered = _check_steps(context, plan)
+    output = check_output(context, plan.output) if plan.output is not None else None
+    advise(steps, context)
     problems = findings.problems()
     if findings.has_errors or (strict and problems):
         return problems, None
@@ -202,7 +202,7 @@ def find_problems(
         output=output,
         advice=problems,
         is_ordered=is_ordered,
-        executors=scope.executors,
+        executors=context.executors,
         secrets=secrets,
     )
 
@@ -213,14 +213,14 @@ def _count_steps(plan: Plan) -> int:
     return len(plan.steps) + sum(len(items) for items in lists if isinstance(items, list))
 
 
-def _check_steps(scope: CheckContext, plan: Plan) -> tuple[list[CheckedStep], list[Sequence[int]], bool]:
+def _check_steps(context: CheckContext, plan: Plan) -> tuple[list[CheckedStep], list[Sequence[int]], bool]:
     """The steps, as far as there is something to run; who waits for each; and whether all stand in such an order."""
     steps: list[CheckedStep] = []
     after: list[Sequence[int]] = [()] * len(plan.steps)
-    index, loose = scope.index, dict[str, tuple[str, ...]]()
+    index, loose = context.index, dict[str, tuple[str, ...]]()
     is_unique = len(index) == len(plan.steps)
     for place, step in enumerate(plan.steps):
-        checked, waits_for = check_step(scope, place, step)
+        checked, waits_for = check_step(context, place, step)
         if not is_unique and index[step.id] != place:
             continue  # of an id that is taken twice, the first counts
         # A step after its dependencies is on no cycle, and neither is what it waits for: so nearly every plan is
@@ -240,5 +240,5 @@ def _check_steps(scope: CheckContext, plan: Plan) -> tuple[list[CheckedStep], li
         if checked is not None:
             steps.append(checked)
     if loose:
-        check_cycles(loose, index, scope.findings)
+        check_cycles(loose, index, context.findings)
     return steps, after, not loose

@@ -26,11 +26,11 @@ class StepReferences:
         items: The list of its for_each, once that is checked.
     """
 
-    __slots__ = ("_findings", "_index", "_scope", "_step", "items", "sources")
+    __slots__ = ("_context", "_findings", "_index", "_step", "items", "sources")
 
-    def __init__(self, scope: CheckContext, index: int, step: Step) -> None:
-        self._scope = scope
-        self._findings = scope.findings
+    def __init__(self, context: CheckContext, index: int, step: Step) -> None:
+        self._context = context
+        self._findings = context.findings
         self._index = index
         self._step = step
         self.sources: dict[str, None] = {}
@@ -51,10 +51,10 @@ class StepReferences:
         if template is None:
             return
         if isinstance(value, list):
-            if len(value) > self._scope.policy.max_fan_out:
-                self._no_list(f"it has {len(value)} elements, the ceiling is {self._scope.policy.max_fan_out}")
+            if len(value) > self._context.policy.max_fan_out:
+                self._no_list(f"it has {len(value)} elements, the ceiling is {self._context.policy.max_fan_out}")
         elif not template.holes or template.holes[0].place or template.holes[0].is_text:
-            name = f'"${{{value}}}"' if isinstance(value, str) and value in self._scope.index else '"${step.path}"'
+            name = f'"${{{value}}}"' if isinstance(value, str) and value in self._context.index else '"${step.path}"'
             self._no_list(f"this is neither; a reference is written {name}")
             return
         for hole in template.holes:
@@ -67,8 +67,8 @@ class StepReferences:
 
     def _must_be_recorded(self, source: str) -> None:
         """Refuse a list that the policy keeps out of the record: its elements are on record."""
-        kept_out = self._scope.policy.unrecorded
-        if kept_out and source in self._scope.index and self._scope.sources.producer(source).tool in kept_out:
+        kept_out = self._context.policy.unrecorded
+        if kept_out and source in self._context.index and self._context.sources.producer(source).tool in kept_out:
             self._findings.add("DR310", self._index, "for_each", step=self._step.id, source=source)
 
     def when(self, condition: Condition) -> None:
@@ -86,10 +86,10 @@ class StepReferences:
         for place, leaf, reference in self._leaves(condition, "success"):
             name = reference.step
             if name == self._step.id:
-                found = self._scope.sources.output(self._step, reference.path)
+                found = self._context.sources.output(self._step, reference.path)
                 if leaf.op != "exists":
                     self._check_part(reference, found, place)
-            elif name in self._scope.index and name not in waits_for:
+            elif name in self._context.index and name not in waits_for:
                 reason = f"success of step {self._step.id} looks at {reference}, which it does not wait for"
                 self._findings.add("DR308", self._index, place, reason=f"{reason}; add {name} to depends_on")
             else:
@@ -126,12 +126,12 @@ class StepReferences:
             is_optional: Whether it may well be that there is no such part.
         """
         name, step = reference.step, self._step
-        if name in self._scope.index and name != step.id:
+        if name in self._context.index and name != step.id:
             self.sources[name] = None
         elif name != "input" and not (name == "item" and field == "args" and step.for_each is not None):
             self._refuse(reference, field + path_text(path))
             return None
-        found = self._scope.sources.look_up(reference, self.items)
+        found = self._context.sources.look_up(reference, self.items)
         if found.missing is None or is_optional:
             return found
         self._check_part(reference, found, field + path_text(path))
@@ -145,7 +145,7 @@ class StepReferences:
         elif name == step.id:
             self._findings.add("DR305", self._index, place, step=step.id, place=place)
         else:
-            hint = self._findings.hint(name, self._scope.index)
+            hint = self._findings.hint(name, self._context.index)
             self._findings.add("DR302", self._index, place, step=step.id, reference=reference, hint=hint)
 
     def _check_part(self, reference: Reference, found: Lookup, place: str) -> None:
@@ -157,49 +157,49 @@ class StepReferences:
             return
         producer = reference.step
         if producer == "item":
-            behind = self._scope.sources.list_behind(self.items)
+            behind = self._context.sources.list_behind(self.items)
             producer = behind.step if behind is not None else ""
-        tool = self._scope.sources.producer(producer).tool if producer in self._scope.index else "the run"
+        tool = self._context.sources.producer(producer).tool if producer in self._context.index else "the run"
         self._findings.add("DR303", self._index, place, tool=tool, field=part_text(found), **facts)
 
     def _no_list(self, reason: str) -> None:
         self._findings.add("DR309", self._index, "for_each", step=self._step.id, reason=reason)
 
 
-def check_output(scope: CheckContext, output: Any) -> Template | None:
+def check_output(context: CheckContext, output: Any) -> Template | None:
     """Check what a plan says that the run answers, and make a template of it."""
     if isinstance(output, str) and "${" not in output:
         try:
             # A bare id or path is a reference: there is nothing else that a plain text could be good for.
             template: Template | None = Template((b"", b""), (Hole(parse_reference(output), ()),))
         except BadReference as error:
-            scope.findings.add("DR301", PLAN_OUTPUT, "output", text=repr(output[:200]), reason=error)
+            context.findings.add("DR301", PLAN_OUTPUT, "output", text=repr(output[:200]), reason=error)
             return None
     else:
-        template = compile_value(output, scope.findings, PLAN_OUTPUT, "output")
+        template = compile_value(output, context.findings, PLAN_OUTPUT, "output")
     for hole in template.holes if template is not None else ():
-        _check_output_reference(scope, hole)
+        _check_output_reference(context, hole)
     return template
 
 
-def _check_output_reference(scope: CheckContext, hole: Hole) -> None:
+def _check_output_reference(context: CheckContext, hole: Hole) -> None:
     reference, place = hole.reference, "output" + path_text(hole.place)
-    name, findings = reference.step, scope.findings
+    name, findings = reference.step, context.findings
     if name == "item":
         reason = f"the plan's output refers to {reference}, which exists only in the arguments of a step with for_each"
         findings.add("DR308", PLAN_OUTPUT, place, reason=reason)
         return
-    if name != "input" and name not in scope.index:
-        findings.add("DR311", PLAN_OUTPUT, place, reference=reference, hint=findings.hint(name, scope.index))
+    if name != "input" and name not in context.index:
+        findings.add("DR311", PLAN_OUTPUT, place, reference=reference, hint=findings.hint(name, context.index))
         return
-    found = scope.sources.look_up(reference)
+    found = context.sources.look_up(reference)
     if found.missing is None:
         return
     hint = _part_hint(findings, found)
     if name == "input":
         findings.add("DR311", PLAN_OUTPUT, place, reference=reference, hint=hint)
         return
-    tool = scope.sources.producer(name).tool
+    tool = context.sources.producer(name).tool
     findings.add("DR312", PLAN_OUTPUT, place, reference=reference, tool=tool, field=part_text(found), hint=hint)
 
 

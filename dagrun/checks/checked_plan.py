@@ -5,15 +5,29 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dagrun.checks.approvals import Ask
 from dagrun.errors import Problem
 from dagrun.model.condition import Condition
 from dagrun.model.plan import Plan, Step
-from dagrun.model.policy import Policy
+from dagrun.model.policy import ApprovalRule, Policy
 from dagrun.model.redaction.redactor import Hook, Redactor
 from dagrun.model.reference import Template
 from dagrun.model.secrets.secret import NO_SECRETS, Secrets
 from dagrun.model.toolbox import AnyTool, Toolbox
+
+EVERY_TOOL = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One reason why a person must agree to a call.
+
+    Attributes:
+        why: In a few words.
+        rule: The rule of the policy, which may look at the arguments; `None` if the call needs a person in any case.
+    """
+
+    why: str
+    rule: ApprovalRule | None = None
 
 
 @dataclass(slots=True)
@@ -127,3 +141,30 @@ def empty_plan(
         executors=frozenset(executors),
         secrets=secrets,
     )
+
+
+def asks_of(step: Step, tool: AnyTool, policy: Policy) -> tuple[Ask, ...]:
+    """Say why a person must agree to a call.
+
+    Args:
+        step: The step.
+        tool: What it calls: its tool, or the fallback.
+        policy: What the run may do by itself.
+
+    Returns:
+        The reasons; none if the call may be made without asking.
+    """
+    found = [Ask(f"{tool.name} needs approval")] if tool.needs_approval else []
+    found += [Ask(rule.why or f"rule {number}", rule) for number, rule in _rules(tool, policy)]
+    for inner in tool.inner_tools:  # the arguments of its calls are not known yet
+        rules = _rules(inner, policy) if not inner.effect.is_free else ()
+        found += [Ask(f"it may call {inner.name}: {rule.why or f'rule {number}'}") for number, rule in rules]
+    confidence, least = step.confidence, policy.min_confidence
+    if confidence is not None and confidence < least and not tool.effect.is_free:
+        found.append(Ask(f"confidence {confidence:g} is below {least:g}"))
+    return tuple(found)
+
+
+def _rules(tool: AnyTool, policy: Policy) -> list[tuple[int, ApprovalRule]]:
+    numbered = enumerate(policy.approve, start=1)
+    return [(number, rule) for number, rule in numbered if rule.tool in (tool.name, EVERY_TOOL)]

@@ -19,7 +19,7 @@ MAX_DIGITS: Final = 1_000
 EMPTY_ARGS: Final = Template((b"{}",))
 
 # The same form that templates have, so that equal arguments give equal text.
-encode_plain = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False).encode
+compact_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False).encode
 
 
 def text_fault(text: str) -> str | None:
@@ -55,7 +55,7 @@ def compile_value(value: Any, findings: Findings, index: int, place: str) -> Tem
             return None
         has_references = scan.has_references
     if not has_references:
-        return Template((encode_plain(value).encode(),))
+        return Template((compact_json(value).encode(),))
     template, faults = compile_template(value)
     for fault in faults:
         findings.add("DR301", index, place + path_text(fault.place), text=repr(fault.text), reason=fault.reason)

@@ -14,7 +14,7 @@ from dagrun.model.value import Path
 _LIST = Lookup(frozenset(("array",)))
 
 
-class Sources:
+class ReferenceSources:
     """Answers what is known, before anything has run, about the value of a reference.
 
     Args:

@@ -15,9 +15,9 @@ from dagrun.checks.schema_types import Schema, types_of
 from dagrun.checks.waves import in_waves
 from dagrun.errors import CannotResume, ContractError, PlanRefused, RecordRefused, ValueRefused, shorten
 from dagrun.model.effect import Effect
+from dagrun.model.event import Opening
 from dagrun.model.policy import Policy
 from dagrun.model.redaction.redactor import Hook
-from dagrun.model.run_opening import Opening
 from dagrun.model.secrets.secret import Secrets
 from dagrun.model.signature import Arguments, Output, explain
 from dagrun.model.tool import ExecutorName, Tool
@@ -40,24 +40,24 @@ def output_differences(was: Schema, now: Schema) -> Iterator[str]:
     """Say how the output of a tool differs: field by field, if it is an object with named fields."""
     if _is_record(was) and _is_record(now):
         yield from _field_differences("output field", was, now)
-    elif bare(was) != bare(now):
+    elif without_texts(was) != without_texts(now):
         yield f"output was {_pair(was, was, now, now)}"
 
 
-def bare(schema: Any) -> Any:
+def without_texts(schema: Any) -> Any:
     """A schema without what is said in it to people."""
     if isinstance(schema, list):
-        return [bare(part) for part in schema]
+        return [without_texts(part) for part in schema]
     if not isinstance(schema, Mapping):
         return schema
     found: dict[str, Any] = {}
     for key, part in schema.items():
         if key in _NAMED and isinstance(part, Mapping):
-            found[key] = {name: bare(inner) for name, inner in part.items()}
+            found[key] = {name: without_texts(inner) for name, inner in part.items()}
         elif key in _VALUES:
             found[key] = part
         elif key not in _WORDS:
-            found[key] = bare(part)
+            found[key] = without_texts(part)
     return found
 
 
@@ -66,7 +66,7 @@ def _is_record(schema: Schema) -> bool:
 
 
 def _field_differences(word: str, was: Schema, now: Schema) -> Iterator[str]:
-    before, after = bare(was), bare(now)
+    before, after = without_texts(was), without_texts(now)
     if before == after:
         return
     lines = [*_by_name(word, before, after), *_required(word, before, after)]
@@ -225,7 +225,7 @@ def recorded_toolbox(opening: Opening) -> Toolbox:
     return Toolbox([recorded_tool(contract) for contract in opening.tools.values()])
 
 
-def in_full(policy: Policy) -> Policy:
+def policy_in_full(policy: Policy) -> Policy:
     """*policy* with all that it leaves to the defaults said: on record, it must not change with them."""
     said = {name: getattr(policy, name) for name in Policy.model_fields}
     retry = policy.retry.model_copy(
@@ -237,7 +237,7 @@ def in_full(policy: Policy) -> Policy:
 # What is different now -----------------------------------------------------------------------------------------------
 
 
-def differences(
+def opening_differences(
     recorded: Opening,
     policy: Policy,
     toolbox: Toolbox,
@@ -304,7 +304,7 @@ def _shown(value: Any) -> str:
 # The plan ------------------------------------------------------------------------------------------------------------
 
 
-def checked_from(
+def check_recorded_plan(
     opening: Opening, toolbox: Toolbox, policy: Policy, secrets: Secrets | None = None, redact: Hook | None = None
 ) -> CheckedPlan:
     """Check the plan that a run was opened with once more.

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from dagrun.checks.approvals import Ask
-from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
+from dagrun.checks.checked_plan import Ask, CheckedPlan, CheckedStep
 from dagrun.errors import Problem
 from dagrun.model.effect import Effect
 from dagrun.model.outcome import TriggerKind
@@ -31,7 +30,7 @@ QUESTIONS: Final[Mapping[str, str]] = {
 _FAILURES: Final = frozenset(TriggerKind) - {TriggerKind.SURPRISE, TriggerKind.GOAL_CHANGED}
 
 
-class Safe(StrEnum):
+class RetrySafety(StrEnum):
     """Which failures of a step may be tried again without asking anybody; of those, transient ones are."""
 
     ANY = "any failure"
@@ -61,7 +60,7 @@ class StepSheet:
     tool: str
     effect: str
     risks: tuple[str, ...]
-    retry: Safe
+    retry: RetrySafety
     max_attempts: int
     fallback: str
     on_failure: str
@@ -159,10 +158,10 @@ def _risks_of(checked: CheckedStep) -> Iterator[str]:
         yield f"pause {step.pause}"
 
 
-def _safe_to_retry(effect: Effect, max_attempts: int) -> Safe:
+def _safe_to_retry(effect: Effect, max_attempts: int) -> RetrySafety:
     if max_attempts == 1:
-        return Safe.NEVER
-    return Safe.ANY if effect.may_repeat else Safe.NOTHING_HAPPENED
+        return RetrySafety.NEVER
+    return RetrySafety.ANY if effect.may_repeat else RetrySafety.NOTHING_HAPPENED
 
 
 def _after_failure(checked: CheckedStep, policy: Policy) -> str:

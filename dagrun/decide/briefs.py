@@ -11,8 +11,8 @@ from dagrun.graph.changes import GOAL
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.model.outcome import ErrorKind, State
 from dagrun.model.planner import Brief, Refusal, StepView, Trigger
-from dagrun.model.redaction.redactor import NOTHING, Redactor, without
-from dagrun.model.value import Stored, Unavailable, decode, readable, to_json
+from dagrun.model.redaction.redactor import DEFAULT_REDACTOR, Redactor, without_secrets
+from dagrun.model.value import Stored, Unavailable, decode, decode_or_reason, to_json
 from dagrun.plans.plan_schemas import with_handles
 
 MAX_KEYS: Final = 50
@@ -31,7 +31,7 @@ def shape_of(stored: Stored) -> Any:
     and keys beyond the first few, are counted. For a value that is no longer available, the reason is given.
     """
     if isinstance(stored, Unavailable):
-        return readable(stored)
+        return decode_or_reason(stored)
     return _shape(decode(stored), 0, [MAX_PARTS])
 
 
@@ -67,10 +67,10 @@ def _shape_of_object(value: dict[str, Any], depth: int, left: list[int]) -> dict
     return {**shown, "(other keys)": others} if others else shown
 
 
-def excerpt_of(stored: Stored, limit: int, redactor: Redactor = NOTHING) -> Any:
+def excerpt_of(stored: Stored, limit: int, redactor: Redactor = DEFAULT_REDACTOR) -> Any:
     """Return a value with fields of secret names hidden; one of more than *limit* bytes as its shape."""
     if isinstance(stored, Unavailable):
-        return readable(stored)
+        return decode_or_reason(stored)
     if len(to_json(stored)) > limit:
         return {"too large to show": shape_of(stored)}
     return redactor.value(decode(stored))
@@ -140,4 +140,4 @@ def _view(stored: Stored, graph: LiveGraph) -> Any:
     policy, redactor = graph.plan.policy, graph.plan.redactor
     if policy.brief == "full":
         return excerpt_of(stored, policy.max_brief_bytes, redactor)
-    return without(redactor.secrets, shape_of(stored))  # keys are shown, and a key may be a secret
+    return without_secrets(redactor.secrets, shape_of(stored))  # keys are shown, and a key may be a secret

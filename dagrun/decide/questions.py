@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pydantic_core import from_json
 
-from dagrun.checks.approvals import Ask
+from dagrun.checks.checked_plan import Ask
 from dagrun.errors import ValueRefused, shorten
 from dagrun.graph.node import Node
 from dagrun.model.condition import Condition, ConditionMismatch, holds
@@ -18,9 +18,9 @@ from dagrun.model.effect import Effect
 from dagrun.model.outcome import Outcome, Recovery, State
 from dagrun.model.policy import Policy
 from dagrun.model.question import Answer, Asked, Question
-from dagrun.model.redaction.redactor import NOTHING, Redactor
+from dagrun.model.redaction.redactor import DEFAULT_REDACTOR, Redactor
 from dagrun.model.reference import Reference
-from dagrun.model.value import decode, describe, dig, encode, store_text
+from dagrun.model.value import decode, describe, encode, store_text, value_at
 
 # A yes to these is valid for every attempt of the same call; to any other question, for that question alone.
 _LASTING: Final = frozenset((Asked.APPROVAL, Asked.PAUSE))
@@ -37,7 +37,7 @@ class Questions:
         redactor: Removes secrets from the texts.
     """
 
-    def __init__(self, run_id: str, policy: Policy, redactor: Redactor = NOTHING) -> None:
+    def __init__(self, run_id: str, policy: Policy, redactor: Redactor = DEFAULT_REDACTOR) -> None:
         self._run_id = run_id
         self._redactor = redactor
         self._policy = policy
@@ -167,7 +167,7 @@ def reasons_to_ask(asks: Iterable[Ask], arguments: bytes) -> list[Ask]:
 
 def _holds(condition: Condition, arguments: Any) -> bool:
     def look_up(reference: Reference) -> Any:
-        return dig(arguments, reference.path)
+        return value_at(arguments, reference.path)
 
     try:
         return holds(condition, look_up)

@@ -19,7 +19,7 @@ from dagrun.graph.released_outputs import as_released, keep_values
 from dagrun.model.event import Event, Spliced
 from dagrun.model.outcome import Attempt
 from dagrun.model.patch import Patch
-from dagrun.model.value import Stored, readable
+from dagrun.model.value import Stored, decode_or_reason
 
 _ORIGINS: Final[dict[str, Origin]] = {"host": "host", "planner": "planner"}
 
@@ -117,7 +117,7 @@ def _node_state(node: Node, seen: Callable[[Stored], Stored]) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "state": str(node.state),
         "missing": node.missing,
-        "value": readable(seen(node.value)),
+        "value": decode_or_reason(seen(node.value)),
         "tolerated": node.is_tolerated,
         "on_fallback": node.on_fallback,
         "reason": node.reason,
@@ -136,7 +136,7 @@ def _node_state(node: Node, seen: Callable[[Stored], Stored]) -> dict[str, Any]:
             "approved": extra.approved,
             "is_passed": extra.is_passed,
             "guards": extra.guards,
-            "given": {name: readable(value) for name, value in extra.given.items()},
+            "given": {name: decode_or_reason(value) for name, value in extra.given.items()},
             "verdicts": [verdict.as_dict() for verdict in extra.verdicts],
             "counts": [extra.forgiven, extra.cleared, extra.asked],
             "held": [extra.held, extra.held_since],
@@ -149,7 +149,7 @@ def _attempt_state(attempt: Attempt, seen: Callable[[Stored], Stored]) -> list[A
     shown: list[Any] = [attempt.number, attempt.tool, attempt.started, attempt.ended]
     if outcome is not None:
         failure = outcome.failure.as_dict() if outcome.failure is not None else None
-        value = readable(seen(outcome.value))
+        value = decode_or_reason(seen(outcome.value))
         shown += [str(outcome.state), value, failure, outcome.tokens, outcome.cost, outcome.surprise]
     if decision is not None:
         shown += [str(decision.recovery), decision.reason, decision.delay]

@@ -26,7 +26,7 @@ from dagrun.model.planner import Trigger
 from dagrun.model.question import Question
 from dagrun.model.reference import Reference, Template
 from dagrun.model.usage import ModelUse
-from dagrun.model.value import Stored, Unavailable, decode, dig, select
+from dagrun.model.value import Stored, Unavailable, decode, select_part, value_at
 
 _WAITING: Final = State.WAITING
 _READY: Final = State.READY
@@ -171,7 +171,7 @@ class LiveGraph:
         """
         value = self._source(reference.step, node)
         try:
-            return select(value, reference.path) if reference.path else value
+            return select_part(value, reference.path) if reference.path else value
         except LookupError as error:
             raise LookupError(f"{reference}: {error}") from None
 
@@ -182,7 +182,7 @@ class LiveGraph:
             LookupError: There is no such part.
         """
         value = own[1] if own is not None and own[0] == reference.step else self._source(reference.step, None)
-        return dig(decode(value), reference.path)
+        return value_at(decode(value), reference.path)
 
     def _source(self, step: str, node: Node | None) -> Stored:
         if step == "input":

@@ -1,1 +1,13 @@
-"""The vocabulary: plans, steps, references, tool contracts, policies, outcomes, events."""
+"""The vocabulary of dagrun: what plans, tools, runs and their records are made of.
+
+Plans come in as pydantic models (`Plan`, `Step`, `Patch`, `Policy`), because they come from outside. What dagrun makes
+itself, such as outcomes, events and questions, are dataclasses. The protocols that plug-ins implement are here, too:
+`Planner`, `Critic`, `Executor`, `Journal`.
+
+Open `plan.py` first, then `tool.py`, `outcome.py` and `event.py`: together they name nearly everything that happens in
+a run. `secrets`, `redaction` and `codec` are packages of their own: how secrets are found in texts, how they are
+replaced, and how events are written to records.
+
+This package knows no other part of dagrun except the errors. It never awaits, reads no clock and no random numbers, and
+changes no run.
+"""

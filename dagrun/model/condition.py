@@ -1,6 +1,7 @@
 """Conditions of steps (`when`, `success`): closed JSON predicates, never expressions.
 
-``{"ref": "clean.rows", "op": ">", "value": 0}``, and ``all``, ``any``, ``not`` of such. Richer rules are critics.
+A condition is a comparison such as ``{"ref": "clean.rows", "op": ">", "value": 0}``, or ``all``, ``any`` or ``not`` of
+conditions. Richer rules are critics.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ _ORDER: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 
 class ConditionMismatch(Exception):
-    """A condition compares things that cannot be compared; the step fails."""
+    """A condition compares values that cannot be compared; the step fails."""
 
 
 class Condition(BaseModel):
     """One predicate: either ``ref``, ``op`` and ``value``, or one of ``all``, ``any``, ``not``.
 
-    ``in`` and ``contains`` look into lists, texts and the keys of objects. ``exists`` takes true or false. Numbers
-    compare with numbers and texts with texts; anything else is a mismatch, which is a failure, not "false".
+    ``in`` and ``contains`` search lists, texts and the keys of objects. ``exists`` takes true or false. Numbers compare
+    with numbers, and texts with texts. Any other comparison is a mismatch: a failure, not "false".
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True)
@@ -56,7 +57,7 @@ class Condition(BaseModel):
         return self
 
     def leaves(self) -> Iterator[Condition]:
-        """Every comparison in it."""
+        """Yield every comparison in the condition."""
         if self.ref is not None:
             yield self
         for part in (*(self.all or ()), *(self.any or ()), *((self.not_,) if self.not_ else ())):
@@ -64,7 +65,7 @@ class Condition(BaseModel):
 
     @property
     def reference(self) -> Reference:
-        """What a comparison looks at.
+        """The value that a comparison looks at.
 
         Raises:
             BadReference: *ref* is not a reference.
@@ -77,7 +78,7 @@ def holds(condition: Condition, look_up: Callable[[Reference], Any]) -> bool:
 
     Args:
         condition: The predicate.
-        look_up: Gives the decoded value of a reference, and raises `LookupError` where there is none.
+        look_up: Returns the decoded value of a reference; raises `LookupError` if there is none.
 
     Raises:
         ConditionMismatch: The types do not fit, or a value is missing.
@@ -94,7 +95,7 @@ def holds(condition: Condition, look_up: Callable[[Reference], Any]) -> bool:
 def _compare(condition: Condition, look_up: Callable[[Reference], Any]) -> bool:
     reference = condition.reference
     try:
-        found = look_up(reference)
+        value = look_up(reference)
     except LookupError as error:
         if condition.op == "exists":
             return condition.value is False
@@ -104,17 +105,17 @@ def _compare(condition: Condition, look_up: Callable[[Reference], Any]) -> bool:
         case "exists":
             return wanted is not False
         case "==":
-            return _equal(found, wanted)
+            return _equal(value, wanted)
         case "!=":
-            return not _equal(found, wanted)
+            return not _equal(value, wanted)
         case "in":
-            return _contains(wanted, found, reference)
+            return _contains(wanted, value, reference)
         case "contains":
-            return _contains(found, wanted, reference)
+            return _contains(value, wanted, reference)
         case "min_length" | "max_length":
-            return _length(condition.op, found, wanted, reference)
+            return _fits_length(condition.op, value, wanted, reference)
         case _:
-            return _ordered(str(condition.op), found, wanted, reference)
+            return _fits_order(str(condition.op), value, wanted, reference)
 
 
 def _equal(left: Any, right: Any) -> bool:
@@ -132,15 +133,15 @@ def _contains(where: Any, what: Any, reference: Reference) -> bool:
     raise ConditionMismatch(f"{reference}: nothing can be looked for in {describe(where)}")
 
 
-def _length(op: str, found: Any, wanted: Any, reference: Reference) -> bool:
-    if not isinstance(found, str | list | dict):
-        raise ConditionMismatch(f"{reference}: {describe(found)} has no length")
+def _fits_length(op: str, value: Any, wanted: Any, reference: Reference) -> bool:
+    if not isinstance(value, str | list | dict):
+        raise ConditionMismatch(f"{reference}: {describe(value)} has no length")
     if not isinstance(wanted, int) or isinstance(wanted, bool):
         raise ConditionMismatch(f"{reference}: {op} needs a whole number, got {describe(wanted)}")
-    return len(found) >= wanted if op == "min_length" else len(found) <= wanted
+    return len(value) >= wanted if op == "min_length" else len(value) <= wanted
 
 
-def _ordered(op: str, left: Any, right: Any, reference: Reference) -> bool:
+def _fits_order(op: str, left: Any, right: Any, reference: Reference) -> bool:
     numbers = all(isinstance(side, int | float) and not isinstance(side, bool) for side in (left, right))
     if not numbers and not (isinstance(left, str) and isinstance(right, str)):
         raise ConditionMismatch(f"{reference}: {describe(left)} {op} {describe(right)} cannot be compared")

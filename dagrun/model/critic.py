@@ -1,4 +1,4 @@
-"""Critics: they look at what a step gave before anything else may use it."""
+"""The `Critic` protocol: critics judge the output of a step before any other step may use it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Result = Literal["pass", "fail", "surprising"]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a critic says of an output.
+    """The judgement of a critic on an output.
 
     Attributes:
-        result: ``pass``, ``fail`` (it must not be used), or ``surprising`` (it may be right, but the plan did not
-            count on it).
-        score: From 0 to 1; `None` if the critic does not count.
-        reason: In a sentence.
-        critic: The name of the critic; filled in by the run, like what follows.
-        tokens: What the models of the critic have used, as far as they have said so.
-        cost: The same in money; `None` if nobody knows.
+        result: ``pass``, ``fail`` (the output must not be used), or ``surprising`` (the output may be right, but the
+            plan did not expect it).
+        score: From 0 to 1; `None` if the critic gives no score.
+        reason: The reason in a sentence.
+        critic: The name of the critic; filled in by the run, like *tokens* and *cost*.
+        tokens: Tokens that the models of the critic have used, as far as they reported them.
+        cost: The cost of these tokens; `None` if it is not known.
     """
 
     result: Result
@@ -43,29 +43,28 @@ class Verdict:
         object.__setattr__(self, "reason", shorten(self.reason, MAX_REASON))
 
     def as_dict(self) -> dict[str, Any]:
-        """The verdict as plain JSON."""
-        said = {"critic": self.critic, "result": self.result, "score": self.score, "reason": self.reason}
-        return {**said, "tokens": self.tokens, "cost": self.cost} if self.tokens else said
+        """Return the verdict as plain JSON."""
+        fields = {"critic": self.critic, "result": self.result, "score": self.score, "reason": self.reason}
+        return {**fields, "tokens": self.tokens, "cost": self.cost} if self.tokens else fields
 
 
 @runtime_checkable
 class Critic(Protocol):
-    """Looks at the outputs of steps. It calls no tool of the plan and changes nothing.
+    """Judges the outputs of steps. It calls no tool of the plan and changes nothing.
 
     Attributes:
-        name: For records and messages.
+        name: The name of the critic, for records and messages.
     """
 
     name: str
 
     def applies_to(self, step: Step) -> bool:
-        """Whether it wants to see the output of *step*; asked once per attempt, so it must be quick."""
+        """Whether the critic judges the output of *step*; asked once per attempt, so it must be quick."""
         ...
 
     async def review(self, step: Step, outcome: Outcome) -> Verdict:
-        """Judge an outcome that has succeeded; ``outcome.output`` is a copy of the output.
+        """Judge a successful outcome; ``outcome.output`` is a copy of the output.
 
-        A critic that raises, or takes longer than the policy's ``critic_timeout``, has not passed the output: the
-        step fails.
+        If the critic raises, or takes longer than the policy's ``critic_timeout``, the step fails.
         """
         ...

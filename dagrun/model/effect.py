@@ -1,4 +1,4 @@
-"""Effects: what a tool does to the world, declared once, and all that follows from it."""
+"""Effects: what a call of a tool does to the world, and what may therefore be done with the call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Effect(StrEnum):
     ``pure``        Nothing: the same arguments give the same answer.
     ``read``        Looks at the world and leaves it as it was.
     ``idempotent``  Changes the world; the same call with the same idempotency key changes it once.
-    ``effectful``   Changes the world each time. A tool that declares nothing is taken for this.
+    ``effectful``   Changes the world each time. A tool that declares no effect counts as effectful.
     ==============  ======================================================================================
     """
 
@@ -25,12 +25,12 @@ class Effect(StrEnum):
 
     @property
     def is_free(self) -> bool:
-        """Whether a call may be repeated, hedged, or dropped while it runs, and nobody would notice."""
+        """Whether a call may be repeated, hedged, or dropped while it runs, without any effect on the world."""
         return self in _FREE
 
     @property
     def may_repeat(self) -> bool:
-        """Whether a call of unknown outcome may be made again (with the same key)."""
+        """Whether a call of unknown outcome may be made again, with the same idempotency key."""
         return self is not Effect.EFFECTFUL
 
 
@@ -39,10 +39,10 @@ _FREE = frozenset((Effect.PURE, Effect.READ))
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What the *reconcile* of a tool gives for a call that has taken effect; `False` says that it has not.
+    """The result of a tool's *reconcile* for a call that has taken effect; for a call that has not, it is `False`.
 
     Attributes:
-        value: What the call has returned, or would have.
+        value: The value that the call has returned, or would have returned.
     """
 
     value: Any = None

@@ -1,4 +1,8 @@
-"""Events: every change of a run, in order. They are the record, the progress bar and the report."""
+"""Events: every change of a run, in order.
+
+The events of a run are its record; the live graph, the progress display and the report are made from them. The first
+event holds the `Opening`: everything that is needed to resume the run.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,10 @@ from dagrun.errors import Problem
 from dagrun.model.critic import Verdict
 from dagrun.model.outcome import Decision, Failure, Outcome, State, Status
 from dagrun.model.patch import Add, Consequence, Drop, Replace, Rewire
+from dagrun.model.plan import Plan
 from dagrun.model.planner import Trigger
+from dagrun.model.policy import Policy
 from dagrun.model.question import Answer, Question
-from dagrun.model.run_opening import Opening
 from dagrun.model.value import Stored
 
 # Marks fields that records of the first release do not have: they are not written while they have their default.
@@ -32,13 +37,53 @@ def later_mapping() -> Any:
 # Slotted and not frozen: the hot path makes two per step, and freezing makes them four times as dear.
 
 
-@dataclass(slots=True)
-class Event:
-    """Something that changed.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """What a run was opened with: everything that must be equal, or known, when the run is resumed.
 
     Attributes:
-        seq: 1 for the first event of the run, then one more each; what changes no state (`Progress`, `Gap`) has the
-            number of the event before it.
+        plan: The plan as it was written; without steps, if the planner had not written it yet.
+        policy: The limits.
+        inputs: The stored value of ``${input}``.
+        tools: The contracts of the tools that the plan may call, by name: see `contract_of`.
+        executors: The names of the executors of the host.
+        critics: The names of the critics.
+        in_waves: Whether every step waits for the whole generation before its own.
+        root: The run whose id is part of the idempotency keys: this run, or the first run that it is a retry of.
+        parent: The run of which this run is a retry; empty if there is none.
+        roots: For steps whose idempotency key is made of another step's id: that id, and the generation.
+        seed: The seed for the jitter of delays; `None` for a random one.
+        labels: Notes of the host about the run, such as its command line. Plain JSON, which dagrun does not read.
+        expires_at: When the record may be deleted, in seconds since 1970; `None` for never.
+        version: The version of dagrun.
+    """
+
+    plan: Plan
+    policy: Policy
+    inputs: Stored
+    tools: Mapping[str, Mapping[str, Any]]
+    executors: tuple[str, ...] = ()
+    critics: tuple[str, ...] = ()
+    in_waves: bool = False
+    root: str = ""
+    parent: str = ""
+    roots: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    seed: int | None = None
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    expires_at: float | None = None
+    version: str = ""
+
+
+# With slots and not frozen: the hot path makes two events per step, and a frozen one takes four times as long to make.
+
+
+@dataclass(slots=True)
+class Event:
+    """A change of a run.
+
+    Attributes:
+        seq: The number of the event, from 1. An event that changes no state (`Progress`, `Gap`) has the number of the
+            event before it.
         at: Seconds since the start of the run.
     """
 
@@ -51,7 +96,7 @@ class RunStarted(Event):
     """The run begins; the first event.
 
     Attributes:
-        opening: What a journal keeps of it: all that is needed to go on with the run. Not shown.
+        opening: Everything that is needed to resume the run, for the journal. Not shown.
     """
 
     run_id: str
@@ -63,13 +108,14 @@ class RunStarted(Event):
 
 @dataclass(slots=True)
 class RunSuspended(Event):
-    """Everything that could be done has been done for now, or somebody wants to go on later; the run can be resumed.
+    """The run is suspended, because nothing can be done before a person answers or because the host interrupted it.
 
-    Steps that were running when it came are as after a crash: what becomes of them is decided when the run goes on.
+    The run can be resumed. Steps that are running at this event are treated as after a crash: the resumed run decides
+    about them.
 
     Attributes:
         status: ``waiting`` (for people), or ``cancelled`` (interrupted).
-        reason: In a sentence.
+        reason: The reason in a sentence.
     """
 
     status: Status
@@ -78,12 +124,12 @@ class RunSuspended(Event):
 
 @dataclass(slots=True)
 class RunResumed(Event):
-    """The run goes on, in another process perhaps. The time in between does not count.
+    """The run is resumed, perhaps in another process. The time since its suspension does not count.
 
     Attributes:
-        wall_time: In seconds since 1970.
-        differences: What is different from what was recorded, a line each, as far as it was allowed to be.
-        opening: The same as in `RunStarted`, if anything is different. Not shown.
+        wall_time: The time in seconds since 1970.
+        differences: The allowed differences from the recorded opening, one line each.
+        opening: The opening of the resumed run, if there are differences. Not shown.
     """
 
     wall_time: float
@@ -93,11 +139,11 @@ class RunResumed(Event):
 
 @dataclass(slots=True)
 class RunReopened(Event):
-    """Steps that had settled are open again: their effect was in doubt, or their output is not in the record.
+    """Settled steps are opened again, because their effect was in doubt or their output is not in the record.
 
     Attributes:
-        steps: Their ids, with what was skipped because of them.
-        reason: In a sentence.
+        steps: The ids of these steps, and of the steps that were skipped because of them.
+        reason: The reason in a sentence.
     """
 
     steps: tuple[str, ...]
@@ -106,7 +152,7 @@ class RunReopened(Event):
 
 @dataclass(slots=True)
 class RunStopping(Event):
-    """The run is being ended early: nothing starts any more, and what runs is told to stop."""
+    """The run is ended early: no step starts any more, and running steps are told to stop."""
 
     status: Status
     reason: str
@@ -123,7 +169,7 @@ class AttemptStarted(Event):
 
 @dataclass(slots=True)
 class AttemptEnded(Event):
-    """A call has ended, and recovery has decided what follows.
+    """A call has ended, and recovery has decided about it.
 
     Attributes:
         state: The state of the step from now on.
@@ -140,17 +186,17 @@ class AttemptEnded(Event):
 
 @dataclass(slots=True)
 class StepSettled(Event):
-    """A step has ended otherwise than by an attempt: skipped, cancelled, or by its elements.
+    """A step has ended, but not by an attempt: it was skipped or cancelled, or its elements have ended.
 
     Attributes:
-        reason: Why, in a sentence.
-        cause: The id of the step that it comes from, or empty.
-        is_tolerated: Whether the author of the plan asked for it (a false ``when``, ``on_failure: skip``).
-        value: What the step gives, if it succeeded.
-        is_default: Whether the value is the default that stands in for the output.
-        errors: For a for_each: the elements that failed, and why.
-        failure: Why, as code can act on it, if the step failed before anything was called.
-        asks_planner: Whether the planner is asked about it, and what depends on the step waits for the answer.
+        reason: The reason in a sentence.
+        cause: The id of the step that caused it, or empty.
+        is_tolerated: Whether the plan asks for it (a false ``when``, ``on_failure: skip``).
+        value: The output of the step, if it succeeded.
+        is_default: Whether *value* is the step's default.
+        errors: For a for_each: the index of each element that failed, and the reason.
+        failure: The failure as data, if the step failed before its tool was called.
+        asks_planner: Whether the planner is asked about it, so that the steps that depend on this one wait.
     """
 
     step: str
@@ -167,7 +213,7 @@ class StepSettled(Event):
 
 @dataclass(slots=True)
 class StepExpanded(Event):
-    """A step with for_each has got its list: a child for each element."""
+    """The list of a step with for_each is known, and the step gets a child for each element."""
 
     step: str
     items: tuple[Stored, ...]
@@ -175,12 +221,12 @@ class StepExpanded(Event):
 
 @dataclass(slots=True)
 class Reviewed(Event):
-    """The critics have looked at what an attempt gave, and recovery has decided what follows.
+    """The critics have judged the output of an attempt, and recovery has decided about it.
 
     Attributes:
         state: The state of the step from now on.
-        verdicts: What each critic said.
-        outcome: How the attempt counts from now on.
+        verdicts: The verdict of each critic.
+        outcome: The outcome of the attempt, after the verdicts.
         decision: What is done about it.
     """
 
@@ -194,19 +240,19 @@ class Reviewed(Event):
 
 @dataclass(slots=True)
 class Spliced(Event):
-    """A patch was applied: all of it, at this instant.
+    """A patch was applied, all of it at this instant.
 
     Attributes:
-        revision: Of the plan, from now on.
+        revision: The revision of the plan from now on.
         origin: ``host`` or ``planner``.
-        reason: Why, in a sentence.
-        edits: Those that were carried out.
-        consequence: What they did.
-        changes_output: Whether the run answers something else from now on.
-        output: That, as it is written.
-        checked: The same as the live graph needs it; `None` if it comes from a record. Not shown.
-        guards: The calls that a person must agree to because of it, each with a sentence that says why: a planner has
-            changed what people look at before them.
+        reason: The reason in a sentence.
+        edits: The edits that were applied.
+        consequence: The changes that they made.
+        changes_output: Whether the patch changes the answer of the run.
+        output: The new answer of the run, as it was written.
+        checked: The checked patch, for the live graph; `None` if the event comes from a record. Not shown.
+        guards: The calls that a person must agree to because of the patch, each with the reason: a planner has changed
+            what people look at before them.
     """
 
     revision: int
@@ -222,7 +268,7 @@ class Spliced(Event):
 
 @dataclass(slots=True)
 class PatchRefused(Event):
-    """A patch was refused; the plan is as it was."""
+    """A patch was refused; the plan is unchanged."""
 
     origin: str
     problems: tuple[Problem, ...]
@@ -230,18 +276,18 @@ class PatchRefused(Event):
 
 @dataclass(slots=True)
 class GoalChanged(Event):
-    """The host wants something else; what has not started waits for a plan for it."""
+    """The host has changed the goal; steps that have not started wait for a plan for the new goal."""
 
     goal: str
 
 
 @dataclass(slots=True)
 class DraftStarted(Event):
-    """There is a goal and no plan: the planner writes one, and its steps come one by one, each as a splice.
+    """The planner starts to write the first plan for a goal; each of its steps arrives as a splice.
 
     Attributes:
-        goal: What the plan is for.
-        is_held: Whether nothing may start before the plan is ended, whatever its effect.
+        goal: The purpose of the plan.
+        is_held: Whether no step may start before the plan has ended, whatever its effect.
     """
 
     goal: str
@@ -253,12 +299,12 @@ class DraftEnded(Event):
     """The planner has ended its first plan.
 
     Attributes:
-        result: ``applied`` (it is valid, and all of it may run), ``refused`` (what has not started waits for a better
-            one), ``denied``, ``failed`` or ``stopped``.
-        reason: In a sentence.
+        result: ``applied`` (the plan is valid, and all of it may run), ``refused`` (steps that have not started wait
+            for a better plan), ``denied``, ``failed`` or ``stopped``.
+        reason: The reason in a sentence.
         calls: How often the planner was called.
-        problems: What is wrong with the plan.
-        more: Whether the planner wants to be asked again once everything in the plan has ended.
+        problems: The problems of the plan.
+        more: Whether the planner wants to be asked again when every step of the plan has ended.
     """
 
     result: str
@@ -270,17 +316,17 @@ class DraftEnded(Event):
 
 @dataclass(slots=True)
 class ReplanRequested(Event):
-    """There is a reason to ask the planner; what depends on its step waits for the answer."""
+    """There is a reason to ask the planner; the steps that depend on the trigger's step wait for the answer."""
 
     trigger: Trigger
 
 
 @dataclass(slots=True)
 class ReplanStarted(Event):
-    """The planner is being asked.
+    """A request to the planner starts.
 
     Attributes:
-        number: 1 for the first request of the run.
+        number: The number of the request in the run, from 1.
         steps: The steps that the reasons come from; an empty id stands for the goal.
     """
 
@@ -290,18 +336,18 @@ class ReplanStarted(Event):
 
 @dataclass(slots=True)
 class ReplanEnded(Event):
-    """A request to the planner is over, and what waited for it goes on or is skipped.
+    """A request to the planner has ended; the steps that waited for it continue or are skipped.
 
     Attributes:
-        number: Of the request; 0 if none was made.
+        number: The number of the request; 0 if none was made.
         result: ``applied``, ``unchanged``, ``refused``, ``denied``, ``failed``, ``stopped``, or ``repaired`` if another
             splice came first.
-        reason: In a sentence.
+        reason: The reason in a sentence.
         steps: The steps that the reasons came from.
         calls: How often the planner was called.
-        fingerprints: Of the failures; see `Trigger`.
-        signature: Of the patch that came of it, whatever its new steps are called; empty if there was none.
-        more: Whether the planner wants to be asked again once everything in the plan has ended.
+        fingerprints: The fingerprints of the failures; see `Trigger`.
+        signature: A hash of the patch, whatever the ids of its new steps; empty if there was no patch.
+        more: Whether the planner wants to be asked again when every step of the plan has ended.
     """
 
     number: int
@@ -316,21 +362,21 @@ class ReplanEnded(Event):
 
 @dataclass(slots=True)
 class QuestionAsked(Event):
-    """A person must answer; if it is about a step, that one is held."""
+    """A person must answer a question; if it is about a step, this step is held."""
 
     question: Question
 
 
 @dataclass(slots=True)
 class QuestionAnswered(Event):
-    """A person has answered, or nobody has in time, or nobody needs to any more.
+    """A question is closed: a person has answered, the default answer counts, or the question has become void.
 
     Attributes:
         question: The id of the question.
         step: The step that it was about, or empty.
-        answer: What counts now; `None` if the question has become void.
-        state: The state of the step from now on; `None` if it was about no step, or changes none.
-        reason: Why, if it was not a person who answered.
+        answer: The answer that counts; `None` if the question has become void.
+        state: The state of the step from now on; `None` if there is no step, or its state does not change.
+        reason: The reason in a sentence, if no person has answered.
     """
 
     question: str
@@ -342,14 +388,14 @@ class QuestionAnswered(Event):
 
 @dataclass(slots=True)
 class StepResumed(Event):
-    """A step that has asked a person in the middle of its work goes on."""
+    """A step that had asked a person in the middle of a call continues."""
 
     step: str
 
 
 @dataclass(slots=True)
 class CeilingNear(Event):
-    """The part of a ceiling that the policy warns at is used up: optional steps are dropped, replanning stops."""
+    """The policy's ``warn_at`` part of a ceiling is used up: optional steps are dropped, and replanning stops."""
 
     ceiling: str
     used: float
@@ -358,7 +404,7 @@ class CeilingNear(Event):
 
 @dataclass(slots=True)
 class Progress(Event):
-    """A tool says how far it is. Changes no state."""
+    """A tool reports its progress. Changes no state."""
 
     step: str
     fraction: float | None
@@ -382,10 +428,10 @@ class Gap(Event):
 
 @dataclass(slots=True)
 class Hedged(Event):
-    """A call takes longer than most calls of its tool: a second one is made beside it.
+    """A call takes longer than most calls of its tool, so a second call is made beside it.
 
     Attributes:
-        step: Its id.
+        step: The id of the step.
         attempt: The number of the attempt whose call is slow.
         after: Seconds that this call has taken so far.
     """
@@ -397,14 +443,15 @@ class Hedged(Event):
 
 @dataclass(slots=True)
 class HedgeEnded(Event):
-    """The second call of an attempt has ended, or is stopped because the first one has.
+    """The second call of an attempt has ended, or is stopped because the first call has ended.
 
     Attributes:
-        step: Its id.
+        step: The id of the step.
         attempt: The number of the attempt.
-        has_won: Whether its result is that of the attempt, which ends next; the first call is stopped.
-        tokens: What the second call has reported.
-        cost: The same in money; `None` if nothing was.
+        has_won: Whether its result is the result of the attempt. If so, the first call is stopped, and the attempt
+            ends next.
+        tokens: Tokens that the second call reported.
+        cost: Cost that the second call reported; `None` if it reported none.
         fault: Why it failed; empty if it did not.
     """
 
@@ -421,7 +468,7 @@ class PlannerAsked(Event):
     """The planner is called.
 
     Attributes:
-        number: 1 for the first call of the run.
+        number: The number of the call in the run, from 1.
     """
 
     number: int
@@ -429,13 +476,13 @@ class PlannerAsked(Event):
 
 @dataclass(slots=True)
 class ModelReserved(Event):
-    """Room is taken for the call of a model that no tool makes: that of a planner, or of a critic.
+    """Usage is reserved for a call of a model by a planner or a critic; calls by tools have no such event.
 
     Attributes:
-        number: 1 for the first of the run.
+        number: The number of the reservation in the run, from 1.
         who: The model.
-        tokens: The most that it can use; `None` if there is no bound.
-        cost: The most that it can cost; `None` if nobody knows.
+        tokens: The most tokens that the call can use; `None` if there is no bound.
+        cost: The most that the call can cost; `None` if it is not known.
     """
 
     number: int
@@ -446,12 +493,12 @@ class ModelReserved(Event):
 
 @dataclass(slots=True)
 class ModelCharged(Event):
-    """Such a call has ended.
+    """A call of a model by a planner or a critic has ended.
 
     Attributes:
-        number: Of the `ModelReserved`.
-        tokens: What it has used; `None` if nobody knows.
-        cost: The same in money.
+        number: The number of its `ModelReserved`.
+        tokens: Tokens that the call has used; `None` if it is not known.
+        cost: The cost of the call; `None` if it is not known.
     """
 
     number: int
@@ -461,14 +508,14 @@ class ModelCharged(Event):
 
 @dataclass(slots=True)
 class PlannerCalled(Event):
-    """One call of the planner has ended.
+    """A call of the planner has ended.
 
     Attributes:
-        number: 1 for the first of the run.
-        seconds: How long it took.
-        tokens: What its models have used, as far as they said so.
-        cost: The same in money; `None` if nobody knows.
-        fault: Why it gave no answer, or empty.
+        number: The number of the call in the run, from 1.
+        seconds: The duration of the call.
+        tokens: Tokens that the planner's models have used, as far as they reported them.
+        cost: The cost of these tokens; `None` if it is not known.
+        fault: Why the planner gave no answer; empty if it answered.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""What plug-ins provide."""
+"""The `Executor` protocol: an executor runs calls of tools; here are its calls, results and errors."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from dagrun.model.tool_context import ToolContext
 
 
 class ResultRefused(Exception):
-    """An executor could not bring the result home; the message says why."""
+    """An executor could not return the result of a call; the message says why."""
 
 
 class StillRunning(Exception):
-    """A call was told to stop, and what runs it could not be stopped within the grace period."""
+    """A call was told to stop, but did not end within the grace period."""
 
 
 class WorkerDied(Exception):
-    """The process that carried a call out ended without an answer."""
+    """The process that ran a call ended without an answer."""
 
 
 class CallFailed(Exception):
-    """A call failed, and its executor knows how: the error was raised elsewhere, or must not travel as it is.
+    """A call failed, and its executor describes how: the exception itself was raised elsewhere, or must be hidden.
 
     Attributes:
-        failure: What becomes of the attempt.
+        failure: The failure of the attempt.
     """
 
     def __init__(self, failure: Failure) -> None:
@@ -42,21 +42,21 @@ class CallFailed(Exception):
 
 @dataclass(slots=True)
 class Encoded:
-    """A result that comes checked and as JSON text already, from another process."""
+    """A result that is checked and encoded as JSON text already, because it comes from another process."""
 
     data: bytes
 
 
 @dataclass(slots=True)
 class ToolCall:
-    """One attempt, on its way to an executor.
+    """One call of a tool, as an executor gets it.
 
     Attributes:
         tool: The tool.
         data: The arguments as JSON text; they have been checked.
-        arguments: The same as keyword arguments, the context included.
-        context: The context of the call.
-        grace: Seconds that the call gets to end when it was told to stop.
+        arguments: The arguments as keyword arguments, including the context.
+        context: Returns the context of the call.
+        grace: Seconds that the call may take to end after it was told to stop.
         output_limit: The most bytes of JSON that it may return.
     """
 
@@ -69,33 +69,33 @@ class ToolCall:
 
 
 class Executor(Protocol):
-    """Carries calls out: in this thread, another one, another process, or wherever it likes.
+    """Runs calls of tools: in this thread, another thread, another process, or elsewhere.
 
-    Those of the host (``dagrun.start(…, executors={"sql": …})``) are named by steps (``executor: sql``). What they
-    raise, return too late, or hang in, is the failure of that one step. They belong to the host: dagrun never closes
-    them, so they may serve many runs; the host closes them when its last run has ended.
+    A host can add executors (``dagrun.start(…, executors={"sql": …})``), which steps name (``executor: sql``).
+    If such an executor raises, hangs or returns too late, only that one step fails. It belongs to the host: dagrun
+    never closes it, so it can serve many runs, and the host closes it when the last run has ended.
     """
 
     def call(self, call: ToolCall) -> Coroutine[Any, Any, object]:
-        """Give the coroutine that makes the call and returns what the tool returned; or an `Encoded`.
+        """Return a coroutine that makes the call, and returns the result of the tool or an `Encoded`.
 
-        The executor vouches for it that what is `Encoded` is of the type that the tool returns.
+        The executor guarantees that an `Encoded` result has the return type of the tool.
 
-        It must end soon after it is cancelled, or raise `StillRunning` when it cannot end what it has begun.
+        The coroutine must end soon after it is cancelled, or raise `StillRunning` if it cannot stop the call.
         """
 
     async def aclose(self) -> None:
-        """Let go of everything; called once, after the last call has ended, by whoever has made the executor."""
+        """Release all resources; called once, after the last call has ended, by the owner of the executor."""
 
 
-def finished(value: object) -> object:
-    """Give *value* back, unless it is a promise that only a loop, or a caller who goes on asking, could make good.
+def plain_result(value: object) -> object:
+    """Return *value*, the result of a plain function; refuse coroutines and generators.
 
     Raises:
-        ValueRefused: It is a coroutine or a generator of either kind; it is closed.
+        ValueRefused: *value* is a coroutine, a generator or an async generator. The first two are closed.
     """
     if inspect.iscoroutine(value):
-        value.close()  # or it would complain, when it is collected, that nobody awaited it
+        value.close()  # else Python warns, when it is collected, that it was never awaited
         raise ValueRefused("a plain function returned a coroutine; make the tool async")
     if inspect.isgenerator(value):
         value.close()

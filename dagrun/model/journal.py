@@ -1,7 +1,8 @@
-"""Journals: where the records of runs are kept, so that a run that was killed can go on, and one that ended be read.
+"""The `Journal` and `Tape` protocols: where the records of runs are stored.
 
-A record is one line of JSON text. What it says is the business of `dagrun.model.codec.event_codec`; a journal keeps
-texts in their order, chained by hashes, and knows who may add to them.
+With its records, a run that was killed can be resumed, and a run that has ended can be read. A record is one line of
+JSON text, which `dagrun.model.codec.event_codec` writes and reads. A journal stores these texts in order, chained by
+hashes, and decides which process may add to them.
 """
 
 from __future__ import annotations
@@ -14,25 +15,25 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from dagrun.errors import JournalError
 
-FORMAT: Final = 1  # of the records; part of each
+FORMAT: Final = 1  # the format of records; each record contains it
 
 
 class Durability(StrEnum):
     """What an acknowledged record survives."""
 
-    MEMORY = "memory"  # nothing: it ends with the process
-    PROCESS = "process"  # the end of the process, by kill -9 too
-    POWER = "power"  # a power cut, if the disk does what it says
+    MEMORY = "memory"  # nothing: it is lost with the process
+    PROCESS = "process"  # the end of the process, also by kill -9
+    POWER = "power"  # a power cut, if the disk really writes what it acknowledges
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A record as a journal keeps it.
+    """A record as a journal stores it.
 
     Attributes:
-        seq: 1 for the first of its run, then one more each.
+        seq: The number of the record in its run, from 1.
         text: JSON, in UTF-8.
-        digest: Of this record and all before it, in hex; see `dagrun.journal.hash_chain`.
+        digest: The hash of this record and all before it, in hex; see `dagrun.journal.hash_chain`.
     """
 
     seq: int
@@ -45,8 +46,8 @@ class Letter:
     """An answer that another process has left for a run.
 
     Attributes:
-        id: By which it is thrown away.
-        text: JSON, in UTF-8; it comes from anybody who may write there.
+        id: The id by which it is discarded.
+        text: JSON, in UTF-8. Anyone with write access may have written it, so it is not trusted.
     """
 
     id: str
@@ -55,12 +56,12 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A run of a journal, and who holds it.
+    """A run in a journal, and the process that holds it.
 
     Attributes:
-        run_id: The run.
-        owner: Who holds it, in words (``process 123 on host``); empty if nobody does.
-        is_held: Whether it could not be opened now: its owner lives, or its lease has not run out.
+        run_id: The id of the run.
+        owner: The owner in words (``process 123 on host``); empty if there is none.
+        is_held: Whether the run cannot be opened now, because its owner lives or its lease has not expired.
     """
 
     run_id: str
@@ -69,15 +70,15 @@ class Held:
 
 
 class Tape(Protocol):
-    """The records of one run, in the hands of the one who may add to them.
+    """The records of one run, opened by the only process that may add to them.
 
     Attributes:
-        run_id: The run.
+        run_id: The id of the run.
         durability: What its acknowledged records survive.
-        lines: The records that were there when it was opened, checked.
-        artifacts: The folder for the files of the run; `None` if the journal keeps none.
-        on_failure: Called on the loop, once, when nothing can be added any more: the disk is full, or somebody else
-            has taken the run over (`OwnerLost`). Set by the run.
+        lines: The records that existed when the tape was opened, checked.
+        artifacts: The folder for the files of the run; `None` if the journal stores no files.
+        on_failure: Called once, on the loop, when no record can be added any more: the disk is full, or another process
+            has taken over the run (`OwnerLost`). Set by the run.
     """
 
     run_id: str
@@ -87,41 +88,41 @@ class Tape(Protocol):
     on_failure: Callable[[JournalError], None]
 
     def append(self, text: bytes) -> int:
-        """Add a record, and give its number. Never waits and never fails: `durable` and `on_failure` tell."""
+        """Add a record, and return its number. Never waits or fails: `durable` and `on_failure` report errors."""
         ...
 
     def flush(self) -> None:
-        """Hand on what was added since the last time: it becomes durable together, all of it or nothing."""
+        """Pass on the records that were added since the last flush; all of them become durable together, or none."""
         ...
 
     async def durable(self, seq: int | None = None) -> None:
-        """Wait until record *seq* is durable; by default, the last one that was added. Flushes first.
+        """Wait until record *seq* is durable; by default, the last record that was added. Flushes first.
 
         Raises:
-            JournalFailed: It could not be written.
-            OwnerLost: Somebody else has taken the run over; nothing of it was written.
+            JournalFailed: The record could not be written.
+            OwnerLost: Another process has taken over the run; nothing was written.
         """
         ...
 
     async def backlog(self) -> list[Letter]:
-        """The answers that lie there now, oldest first; `letters` does not give them again."""
+        """Return the letters that are there now, oldest first; `letters` does not return them again."""
         ...
 
     def letters(self) -> AsyncIterator[Letter]:
-        """The answers that others leave from now on, each once, oldest first; waits for more, for ever."""
+        """Yield the letters that arrive from now on, each once, oldest first; never ends."""
         ...
 
     async def discard(self, letter: str) -> None:
-        """Throw a letter away: what came of it is durable."""
+        """Delete a letter, after its consequences are durable."""
         ...
 
     async def aclose(self) -> None:
-        """Write what is left, and let go of the run. Raises nothing: a failure was told by `on_failure`."""
+        """Write the remaining records, and release the run. Raises nothing: `on_failure` reports a failure."""
         ...
 
 
 class Journal(Protocol):
-    """Keeps the records of runs. One may serve many runs at once; whoever has made it closes it.
+    """Stores the records of runs. One journal may serve many runs at once; its owner closes it.
 
     Attributes:
         durability: What an acknowledged record survives.
@@ -130,81 +131,81 @@ class Journal(Protocol):
     durability: Durability
 
     async def create(self, run_id: str) -> Tape:
-        """Begin the records of a new run.
+        """Create the records of a new run.
 
         Raises:
-            RunExists: There is one of this name.
-            JournalFailed: It cannot be written there; the message says why.
+            RunExists: There is already a run with this id.
+            JournalFailed: The records cannot be written; the message says why.
         """
         ...
 
     async def open(self, run_id: str, *, steal: bool = False) -> Tape:
-        """Take over a run, to go on with it: its former owner cannot add to it any more.
+        """Open the records of a run to resume it; its former owner cannot add to them any more.
 
         Args:
-            run_id: The run.
-            steal: Whether to take it from an owner that still lives.
+            run_id: The id of the run.
+            steal: Whether to take the run from an owner that still lives.
 
         Raises:
-            RunNotFound: There is none of this name.
-            RunHeld: Another process holds it.
-            JournalDamaged: Its records are not what was written.
-            JournalFailed: It cannot be written there.
+            RunNotFound: There is no run with this id.
+            RunHeld: Another process holds the run.
+            JournalDamaged: The records were changed after they were written.
+            JournalFailed: The records cannot be written.
         """
         ...
 
     async def read(self, run_id: str) -> list[Line]:
-        """Give the records of a run, checked; whoever holds it goes on meanwhile.
+        """Return the records of a run, checked. Its owner, if there is one, can continue to write.
 
         Raises:
-            RunNotFound: There is none of this name.
-            JournalDamaged: Its records are not what was written.
+            RunNotFound: There is no run with this id.
+            JournalDamaged: The records were changed after they were written.
         """
         ...
 
     def artifacts(self, run_id: str) -> Path | None:
-        """The folder for the files of a run; `None` if the journal keeps none."""
+        """Return the folder for the files of a run; `None` if the journal stores no files."""
         ...
 
     async def runs(self) -> list[Held]:
-        """The runs that are kept, in the order of their names."""
+        """Return the runs in the journal, in the order of their ids."""
         ...
 
     async def post(self, run_id: str, text: bytes) -> None:
-        """Leave a letter for a run, whoever holds it, if anybody does.
+        """Leave a letter for a run, whether a process holds it or not.
 
         Raises:
-            RunNotFound: There is none of this name.
+            RunNotFound: There is no run with this id.
         """
         ...
 
     async def delete(self, run_id: str) -> None:
-        """Forget a run with all that belongs to it.
+        """Delete a run and all that belongs to it.
 
         Raises:
-            RunNotFound: There is none of this name.
-            RunHeld: Another process holds it.
+            RunNotFound: There is no run with this id.
+            RunHeld: Another process holds the run.
         """
         ...
 
     async def aclose(self) -> None:
-        """Let go of everything; called once, after the last tape was closed."""
+        """Release all resources; called once, after the last tape was closed."""
         ...
 
 
 @runtime_checkable
 class RemembersDurations(Protocol):
-    """A journal that also keeps how long the calls of each tool took, for the runs of later processes.
+    """A journal that also stores how long the calls of each tool took, for the runs of later processes.
 
-    No journal needs to. What it keeps is only good to know: it changes in which order steps start and when a slow call
-    is called slow, never what a run gives; an error of these methods is logged, and the run goes on. Replay needs none
-    of it. A journal is asked once by each engine, which knows it by its identity.
+    This is optional. The durations change in which order steps start, and when a call counts as slow, but never the
+    results of a run. So an error of these methods is logged, and the run continues; a replay does not need them. Each
+    engine asks each journal object once.
     """
 
     async def durations(self) -> dict[str, Any]:
-        """What is kept, as plain JSON that `Durations.from_dict` reads; that of an empty one if nothing is."""
+        """Return the stored durations as plain JSON for `Durations.from_dict`; if there are none, empty ones."""
         ...
 
     async def keep_durations(self, new: dict[str, Any]) -> None:
-        """Add what a run has learned, as `Durations.as_dict` gives it, to what is kept: see `Durations.merge`."""
+        """Add the durations of a run, from `Durations.as_dict`, to the stored ones; see `Durations.merge`."""
         ...

@@ -1,4 +1,4 @@
-"""How attempts end, how steps end, and how runs end."""
+"""States of steps, outcomes of attempts, decisions of recovery, and the status of a run."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dagrun.model.value import Stored, decode
 
 
 class State(StrEnum):
-    """Where a step stands."""
+    """The state of a step."""
 
     WAITING = "waiting"  # for other steps
-    READY = "ready"  # nothing is missing but a free slot, or the end of a back-off
+    READY = "ready"  # waits only for a free slot, or for the end of a back-off
     RUNNING = "running"
     HELD = "held"  # a person must answer
-    BLOCKED = "blocked"  # something that it needs failed, or is being replanned
+    BLOCKED = "blocked"  # a step that it needs has failed, or is being replanned
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     TIMED_OUT = "timed_out"
@@ -24,7 +24,7 @@ class State(StrEnum):
     SKIPPED = "skipped"
     CANCELLED = "cancelled"
     SUPERSEDED = "superseded"  # dropped by a splice
-    ABANDONED = "abandoned"  # would not stop
+    ABANDONED = "abandoned"  # did not stop when it was told to
 
     @property
     def is_settled(self) -> bool:
@@ -47,9 +47,9 @@ SETTLED: Final = frozenset(
 
 
 class ErrorKind(StrEnum):
-    """What sort of failure an attempt ended with."""
+    """The kind of failure that an attempt ended with."""
 
-    TOOL = "tool"  # the tool said so, by ToolError
+    TOOL = "tool"  # the tool raised a ToolError
     EXCEPTION = "exception"  # any other exception
     TIMEOUT = "timeout"
     CONNECTION = "connection"
@@ -62,19 +62,19 @@ class ErrorKind(StrEnum):
     BAD_OUTPUT = "bad_output"
     SUCCESS_CONDITION = "success_condition"
     CONDITION_MISMATCH = "condition_mismatch"
-    FOREIGN_CANCELLATION = "foreign_cancellation"  # a cancellation that nobody asked for
-    STRAY_CANCELLATION = "stray_cancellation"  # the same, left behind by a step that ran before on this task
+    FOREIGN_CANCELLATION = "foreign_cancellation"  # a cancellation that dagrun did not request
+    STRAY_CANCELLATION = "stray_cancellation"  # a cancellation left behind by an earlier step on this task
     INTERRUPTED = "interrupted"  # the process that made the call has ended
     FORBIDDEN_EXCEPTION = "forbidden_exception"  # SystemExit, KeyboardInterrupt, GeneratorExit
     WORKER_DIED = "worker_died"
-    CANCELLED = "cancelled"  # somebody asked for that
+    CANCELLED = "cancelled"  # a requested cancellation
     CEILING = "ceiling"
     ELEMENTS = "elements"  # elements of a for_each failed
     CRITIC = "critic"  # a critic did not pass the output
     DENIED = "denied"  # a person said no
 
 
-# The tool itself has ended well; it was what it gave that was not accepted.
+# Failures of calls in which the tool returned normally, but its output was not accepted.
 _RETURNED: Final = frozenset(
     (ErrorKind.BAD_OUTPUT, ErrorKind.SUCCESS_CONDITION, ErrorKind.CONDITION_MISMATCH, ErrorKind.CRITIC)
 )
@@ -85,13 +85,13 @@ class Failure:
     """Why an attempt did not succeed.
 
     Attributes:
-        kind: The sort of failure.
-        message: In a sentence, at most a few hundred characters, control characters escaped.
+        kind: The kind of failure.
+        message: A sentence of at most a few hundred characters, with control characters escaped.
         error: The class of the exception, if there was one.
-        is_transient: Whether the same call may work later.
-        nothing_happened: Whether the tool vouches that there was no effect.
-        retry_after: Seconds before which another attempt makes no sense.
-        missing_input: The name of an input that somebody would have to give.
+        is_transient: Whether the same call may succeed later.
+        nothing_happened: Whether the tool guarantees that there was no effect.
+        retry_after: Seconds to wait before another attempt makes sense.
+        missing_input: The name of an input that is missing.
     """
 
     kind: ErrorKind
@@ -103,7 +103,7 @@ class Failure:
     missing_input: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """The failure as plain JSON."""
+        """Return the failure as plain JSON."""
         return {
             "kind": str(self.kind),
             "message": self.message,
@@ -120,11 +120,11 @@ class Outcome:
 
     Attributes:
         state: ``succeeded``, ``failed``, ``timed_out``, ``cancelled``, ``superseded``, ``unknown`` or ``abandoned``.
-        value: What it gave, stored; what came too late to be used is kept here, too.
-        failure: Why it did not succeed.
+        value: The stored output; an output that came too late to be used is stored here, too.
+        failure: Why the attempt did not succeed.
         tokens: Tokens that it reported.
-        cost: Cost that it reported; `None` if none was.
-        surprise: Why the result is not what anybody expected, in a sentence; empty if nobody said so.
+        cost: Cost that it reported; `None` if it reported none.
+        surprise: Why the result is unexpected, in a sentence; empty if it is not.
     """
 
     state: State
@@ -136,12 +136,12 @@ class Outcome:
 
     @property
     def output(self) -> Any:
-        """A copy of what it gave."""
+        """A copy of the output."""
         return decode(self.value)
 
     @property
     def has_returned(self) -> bool:
-        """Whether the tool has ended well, whatever came of that: its effect has taken place, then."""
+        """Whether the tool returned normally, so that its effect has taken place, even if its output was refused."""
         return self.state is State.SUCCEEDED or (self.failure is not None and self.failure.kind in _RETURNED)
 
 
@@ -149,14 +149,14 @@ class TriggerKind(StrEnum):
     """Why a plan has to change."""
 
     SUCCESS_CONDITION = "success_condition"  # the output does not meet the step's own condition, or a critic's
-    SURPRISE = "surprise"  # it succeeded, and the result is not what anybody expected
-    FAILED_TWICE = "failed_twice"  # trying again has not helped
-    UNREACHABLE = "unreachable"  # what the step needs cannot be reached any more
-    GOAL_GIVEN = "goal_given"  # the run has a goal, and no plan yet
-    GOAL_CHANGED = "goal_changed"  # the host wants something else now
-    NEXT = "next"  # all that was planned has ended, and the planner wanted to see what comes of it
-    FAILED = "failed"  # any other failure that trying again would not mend
-    UNKNOWN_EFFECT = "unknown_effect"  # it may or may not have taken effect
+    SURPRISE = "surprise"  # the step succeeded, but its result is unexpected
+    FAILED_TWICE = "failed_twice"  # another attempt has not helped
+    UNREACHABLE = "unreachable"  # something that the step needs cannot be reached any more
+    GOAL_GIVEN = "goal_given"  # the run has a goal, but no plan yet
+    GOAL_CHANGED = "goal_changed"  # the host has changed the goal
+    NEXT = "next"  # every step of the plan has ended, and the planner had asked to see the results
+    FAILED = "failed"  # any other failure that another attempt would not mend
+    UNKNOWN_EFFECT = "unknown_effect"  # the step may or may not have taken effect
 
 
 class Recovery(StrEnum):
@@ -165,23 +165,23 @@ class Recovery(StrEnum):
     PROCEED = "proceed"
     RETRY = "retry"
     FALL_BACK = "fall_back"
-    REVIEW = "review"  # critics look at it first
+    REVIEW = "review"  # critics judge the output first
     REPLAN = "replan"  # ask the planner
     ASK = "ask"  # ask a person
-    ESCALATE = "escalate"  # end the run, and hand everything to people
-    DEFAULT = "default"  # the given value stands in for the output
-    SKIP = "skip"  # by order of the step: go on without it
-    GIVE_UP = "give_up"  # nobody said otherwise: what depends on it cannot run
+    ESCALATE = "escalate"  # end the run, and leave the rest to people
+    DEFAULT = "default"  # the step's default takes the place of the output
+    SKIP = "skip"  # the step says so: continue without it
+    GIVE_UP = "give_up"  # no rule says otherwise: the steps that depend on it cannot run
     STOP = "stop"  # end the run
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the recovery table says.
+    """A decision of the recovery table.
 
     Attributes:
         recovery: What to do.
-        reason: Which row said so.
+        reason: The row of the table.
         delay: Seconds to wait before the next attempt.
         trigger: Why the planner is asked, if it is.
     """
@@ -193,19 +193,19 @@ class Decision:
 
 
 PROCEED: Final = Decision(Recovery.PROCEED)
-"""Of nearly every attempt: it has succeeded, and there is nothing more to say."""
+"""The decision about nearly every attempt, because nearly every attempt succeeds."""
 
 
 @dataclass(slots=True)
 class Hedge:
-    """A second call beside that of an attempt which was slow.
+    """The second call of an attempt whose first call was slow.
 
     Attributes:
-        started: Seconds since the start of the run.
-        ended: The same, for its end; `None` while it runs.
-        has_won: Whether its result is that of the attempt.
-        tokens: What it has reported.
-        cost: The same in money; `None` if nothing was.
+        started: Its start, in seconds since the start of the run.
+        ended: Its end, in seconds since the start of the run; `None` while it runs.
+        has_won: Whether its result is the result of the attempt.
+        tokens: Tokens that it reported.
+        cost: Cost that it reported; `None` if it reported none.
         fault: Why it failed; empty if it did not.
     """
 
@@ -219,13 +219,13 @@ class Hedge:
 
 @dataclass(slots=True)
 class Attempt:
-    """One call of one tool, as it went; two, if it was slow and was hedged.
+    """One call of one tool; two calls, if the first was slow and was hedged.
 
     Attributes:
-        number: 1 for the first.
-        tool: The tool called; the fallback, on a fallback attempt.
-        started: Seconds since the start of the run.
-        ended: The same, for its end; `None` while it runs.
+        number: The number of the attempt, from 1.
+        tool: The tool that was called; on a fallback attempt, the fallback.
+        started: Its start, in seconds since the start of the run.
+        ended: Its end, in seconds since the start of the run; `None` while it runs.
         outcome: How it ended; `None` while it runs.
         decision: What was done about it; `None` while it runs.
         hedge: The second call; `None` if there was none.
@@ -241,7 +241,7 @@ class Attempt:
 
     @property
     def duration(self) -> float:
-        """In seconds; 0 while it runs."""
+        """The duration in seconds; 0 while the attempt runs."""
         return 0.0 if self.ended is None else self.ended - self.started
 
 
@@ -251,7 +251,7 @@ class Status(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     OVER_BUDGET = "over_budget"
-    WAITING = "waiting"  # for people, and nobody was there
+    WAITING = "waiting"  # for answers of people, and nobody could answer
     ESCALATED = "escalated"
     UNKNOWN = "unknown"  # an effect is in doubt
     CANCELLED = "cancelled"

@@ -1,4 +1,4 @@
-"""Patches: edits to a plan that is being carried out."""
+"""Patches: edits to the plan of a run, what they change, and ids renamed inside steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CONFIG = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Add(BaseModel):
-    """A step that was not in the plan."""
+    """A step that is added to the plan."""
 
     model_config = _CONFIG
 
@@ -26,7 +26,7 @@ class Add(BaseModel):
 
 
 class Drop(BaseModel):
-    """A step that is not wanted any more; what waits for it must be rewired or dropped too."""
+    """A step that leaves the plan; the steps that wait for it must be rewired or dropped too."""
 
     model_config = _CONFIG
 
@@ -36,7 +36,7 @@ class Drop(BaseModel):
 
 
 class Replace(BaseModel):
-    """Another step takes the place of one; what waited for the old one waits for the new one and gets its output."""
+    """A step that takes the place of another: steps that waited for the old one wait for it, and get its output."""
 
     model_config = _CONFIG
 
@@ -47,7 +47,7 @@ class Replace(BaseModel):
 
 
 class Rewire(BaseModel):
-    """A step that has not started gets other dependencies or arguments, and keeps its id and its tool."""
+    """New dependencies or arguments for a step that has not started; it keeps its id and its tool."""
 
     model_config = _CONFIG
 
@@ -69,8 +69,8 @@ else:
 
 
 def edit_as_dict(edit: Add | Drop | Replace | Rewire) -> dict[str, Any]:
-    """An edit as plain JSON, as it was written."""
-    # Who makes an edit in Python leaves its kind to the class.
+    """Return an edit as plain JSON, with only the fields that were written."""
+    # An edit that was made in Python leaves ``op`` to its class, so it counts as not written.
     return {"op": edit.op} | edit.model_dump(mode="json", by_alias=True, exclude_unset=True, fallback=repr)
 
 
@@ -102,29 +102,30 @@ class Patch(BaseModel):
 
     @property
     def changes_output(self) -> bool:
-        """Whether *output* was given, be it null."""
+        """Whether *output* was given; a null counts as given."""
         return "output" in self.model_fields_set
 
     def as_dict(self) -> dict[str, Any]:
-        """The patch as plain JSON, as it was written; what is no JSON in it is shown as text."""
+        """Return the patch as plain JSON, with only the fields that were written; other objects are shown as text."""
         shown = self.model_dump(mode="json", by_alias=True, exclude_unset=True, fallback=repr)
         return shown | {"edits": [edit_as_dict(edit) for edit in self.edits]}
 
 
 @dataclass(frozen=True, slots=True)
 class Consequence:
-    """What a patch does to the plan, exactly. Ids, in the order of the edits.
+    """The exact changes that a patch makes to the plan: ids of steps, in the order of the edits.
 
     Attributes:
-        added: New steps, substitutes among them.
-        dropped: Steps that leave the plan without a successor.
+        added: New steps, including substitutes.
+        dropped: Steps that leave the plan without a substitute.
         replaced: Steps that leave the plan, each with the id of its substitute.
         rewired: Steps that keep their id and get other dependencies or arguments.
-        cancelled: Those of the dropped and replaced steps that run now, and are told to stop.
-        superseded: Those that have not started, and so end at this instant, elements of for_each included.
-        unblocked: Steps that could not run before and can now, or will when what they wait for has ended.
-        reused: Steps that have succeeded already and whose output new or rewired steps use.
-        fallen: Edits that fall away, because their step has succeeded since the author looked: its id.
+        cancelled: Dropped or replaced steps that are running now, and are told to stop.
+        superseded: Dropped or replaced steps that have not started, and so end at this instant. The elements of a
+            for_each are included.
+        unblocked: Steps that could not run before, and now can run at once or when their dependencies have ended.
+        reused: Steps that have already succeeded, and whose output new or rewired steps use.
+        fallen: Steps whose edits are void, because the step has succeeded since the author looked.
     """
 
     added: tuple[str, ...] = ()
@@ -138,9 +139,9 @@ class Consequence:
     fallen: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """The consequence as plain JSON."""
-        shown: dict[str, Any] = {name: list(getattr(self, name)) for name in self.__slots__ if name != "replaced"}
-        return shown | {"replaced": dict(self.replaced)}
+        """Return the consequence as plain JSON."""
+        fields: dict[str, Any] = {name: list(getattr(self, name)) for name in self.__slots__ if name != "replaced"}
+        return fields | {"replaced": dict(self.replaced)}
 
     def __str__(self) -> str:
         added = [id_ for id_ in self.added if id_ not in self.replaced.values()]
@@ -153,11 +154,11 @@ class Consequence:
         return "; ".join(parts) or "changes nothing"
 
 
-def use_instead(step: Step, use: Mapping[str, str]) -> Step:
-    """Give *step* with other producers: in its arguments, list, conditions and dependencies.
+def rename_in_step(step: Step, use: Mapping[str, str]) -> Step:
+    """Return *step* with other ids of producers in its arguments, list, conditions and dependencies.
 
     Args:
-        step: As it was written.
+        step: The step as it was written.
         use: Old id to new id.
     """
     changed: dict[str, Any] = {
@@ -167,12 +168,12 @@ def use_instead(step: Step, use: Mapping[str, str]) -> Step:
         "when": _in_condition(step.when, use),
         "success": _in_condition(step.success, use),
     }
-    # Only what was written: a field that is set to its default is another one than a field that is left out.
+    # Only fields that were written: a field that is set to its default differs from a field that is left out.
     return step.model_copy(update={name: value for name, value in changed.items() if name in step.model_fields_set})
 
 
 def rename_in_value(value: Any, use: Mapping[str, str]) -> Any:
-    """Give a JSON value of a plan with its references renamed; a value without any comes back as it is."""
+    """Return a JSON value of a plan with its references renamed; a value without references is returned unchanged."""
     match value:
         case str() if "${" in value:
             return HOLE.sub(lambda match: _hole(match, use), value)
@@ -188,7 +189,7 @@ def rename_in_value(value: Any, use: Mapping[str, str]) -> Any:
 
 
 def rename_in_output(output: Any, use: Mapping[str, str]) -> Any:
-    """The same for what a plan answers, where a bare text is a reference too."""
+    """Return the ``output`` of a plan with its references renamed; here a bare text is a reference too."""
     if isinstance(output, str) and "${" not in output:
         return _reference(output, use)
     return rename_in_value(output, use)
@@ -197,7 +198,7 @@ def rename_in_output(output: Any, use: Mapping[str, str]) -> Any:
 def _hole(match: re.Match[str], use: Mapping[str, str]) -> str:
     body = match.group(1)
     if body is None:
-        return match.group()  # the escape for a literal brace
+        return match.group()  # the escape for a literal "${"
     return match.group().replace(body, _reference(body, use), 1)
 
 

@@ -1,4 +1,4 @@
-"""Plans and steps: what a planner, a file or the host program writes."""
+"""Plans and steps, as a planner, a file or the host program writes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dagrun.model.reference import ID_PATTERN
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 if TYPE_CHECKING:
-    Names = Sequence[str]  # what callers may pass; what is kept is a tuple
+    Names = Sequence[str]  # callers may pass any sequence; the model stores a tuple
 else:
     Names = Annotated[tuple[str, ...], Field(strict=False)]
 
@@ -72,7 +72,7 @@ class Step(BaseModel):
 
     @property
     def has_default(self) -> bool:
-        """Whether *default* was given, be it null."""
+        """Whether *default* was given; a null counts as given."""
         return "default" in self.model_fields_set
 
 

@@ -1,4 +1,4 @@
-"""What a planner is told when a plan has to change, and the protocol by which it answers."""
+"""The `Planner` protocol: the brief that a planner gets, and the answers that it may return."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Trigger:
     """One reason to ask the planner.
 
     Attributes:
-        kind: The sort of reason.
-        step: The step that it comes from; empty for a changed goal.
-        reason: In a sentence. A planner sees it only where the policy allows text.
+        kind: The kind of reason.
+        step: The step that the reason comes from; empty for a changed goal.
+        reason: The reason in a sentence. A planner sees it only where the policy allows text.
         error: The class of the exception, if there was one.
-        error_kind: The sort of failure, if there was one.
-        fingerprint: The same for the same failure of the same call, whatever its step is called.
+        error_kind: The kind of failure, if there was one.
+        fingerprint: A hash that is equal for equal failures of equal calls, whatever the id of the step.
     """
 
     kind: TriggerKind
@@ -34,7 +34,7 @@ class Trigger:
     fingerprint: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """The trigger as plain JSON."""
+        """Return the trigger as plain JSON."""
         kind = None if self.error_kind is None else str(self.error_kind)
         return {
             "kind": str(self.kind),
@@ -50,10 +50,10 @@ class StepView:
     """A step as a planner sees it.
 
     Attributes:
-        step: Its definition, as it stands now.
-        state: Where it stands.
-        attempts: How often it was called.
-        is_frozen: Whether it waits for the planner's answer.
+        step: The present definition of the step.
+        state: The state of the step.
+        attempts: How often its tool was called.
+        is_frozen: Whether the step waits for the planner's answer.
     """
 
     step: Step
@@ -64,7 +64,7 @@ class StepView:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A patch that was refused, and why."""
+    """A patch that was refused, with the problems that it has."""
 
     patch: Patch | None
     problems: tuple[Problem, ...]
@@ -72,23 +72,23 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brief:
-    """All that a planner gets to know.
+    """Everything that a planner is told.
 
     Attributes:
-        run_id: Of the run.
-        goal: What the run is for.
-        revision: Of the plan, as it is shown here.
-        triggers: Why the planner is asked: at least one.
-        steps: The plan with its states, by id, in the order of the plan; steps that a splice dropped are left out.
-        results: What has succeeded, by id: the shape of the output, or the output itself, as the policy says.
-        inputs: The inputs of the run, in the same way.
-        output: What the run answers, as the plan names it.
+        run_id: The id of the run.
+        goal: The purpose of the run.
+        revision: The revision of the plan that is shown here.
+        triggers: The reasons why the planner is asked; at least one.
+        steps: The steps of the plan with their states, by id, in plan order; without steps that a splice dropped.
+        results: The outputs of steps that have succeeded, by id: their shape or their content, as the policy says.
+        inputs: The inputs of the run: their shape or their content, as the policy says.
+        output: The answer of the run, as the plan names it.
         tools: Contracts of the tools that a patch may use (see `Tool.describe`).
-        left: What is left of every ceiling that is set, by name.
-        refused: What was refused before, newest last.
-        number: 1 for the first request of the run.
+        left: The rest of every ceiling that is set, by name.
+        refused: The patches that were refused before, newest last.
+        number: The number of the request in the run, from 1.
         past: How each earlier request ended: ``applied``, ``refused``, and so on (see `ReplanEnded`).
-        toolbox: The tools themselves, for planners that check what they write; of them only the allowed ones count.
+        toolbox: The tools themselves, for planners that check their plans; only its allowed tools may be used.
     """
 
     run_id: str
@@ -108,16 +108,16 @@ class Brief:
 
     @property
     def is_first(self) -> bool:
-        """Whether there is no plan yet: what is wanted is the whole of it."""
+        """Whether there is no plan yet, so that a whole plan is wanted."""
         return any(trigger.kind is TriggerKind.GOAL_GIVEN for trigger in self.triggers)
 
     @property
     def is_next(self) -> bool:
-        """Whether everything in the plan has ended, and the planner wanted to see what comes of it."""
+        """Whether every step of the plan has ended, and the planner had asked to see the results."""
         return any(trigger.kind is TriggerKind.NEXT for trigger in self.triggers)
 
     def as_dict(self) -> dict[str, Any]:
-        """The brief as plain JSON, as a model would read it."""
+        """Return the brief as plain JSON, for a model to read."""
         return {
             "goal": self.goal,
             "revision": self.revision,
@@ -142,39 +142,39 @@ class Brief:
         }
 
 
-# A patch; a whole plan, from which the patch is made by difference; nothing, for "leave it as it is".
+# A patch; a whole plan, of which a patch is made by difference; or `None`, to leave the plan as it is.
 Revision: TypeAlias = Patch | Plan | None
 RevisedBy: TypeAlias = "Awaitable[Revision] | AsyncIterator[Add | Drop | Replace | Rewire | Patch]"
 
 
 class Planner(Protocol):
-    """Proposes changes. It never calls a tool, and what it proposes is checked like any plan."""
+    """Proposes changes of the plan. It never calls a tool, and its proposals are checked like any plan."""
 
     def revise(self, brief: Brief) -> RevisedBy:
         """Answer *brief*: an ``async def`` that returns, or an async generator that yields one edit after another.
 
-        A generator may also yield a `Patch`: its edits count like others, and what it says of the whole (output,
-        confidence, reason, more) holds for the whole answer. If ``brief.is_first``, a step may start as soon as its
-        `Add` has been yielded.
+        A generator may also yield a `Patch`. Its edits count like single edits; its other fields (output, confidence,
+        reason, more) hold for the whole answer. If ``brief.is_first``, a step may start as soon as its `Add` has been
+        yielded.
 
         Raises:
-            PlanRefused: What it was about to answer is no plan; the problems go back to it once, in the brief.
-            CannotPlan: It cannot go on, and the run ends, if there is nothing else to do.
-            ModelError: Its model gave no answer; it is asked again later if that may help.
+            PlanRefused: The answer would be no valid plan. The planner is asked once more, with the problems.
+            CannotPlan: The planner cannot answer. If no step is left to run, the run ends.
+            ModelError: The planner's model gave no answer. It is asked again later if that may help.
         """
         ...
 
 
 def must_be_planner(planner: object, name: str) -> None:
-    """Check that *planner* is one, before anything runs.
+    """Check that *planner* is a planner, before anything runs.
 
     Args:
-        planner: What was given as one.
-        name: What it was given as, for the message.
+        planner: The object to check.
+        name: The name of the option, for the message.
 
     Raises:
-        ContractError: It is none.
+        ContractError: *planner* is no planner.
     """
     if isinstance(planner, type) or not callable(getattr(planner, "revise", None)):
-        given = shorten(repr(planner), 100)
-        raise ContractError(f"{name} is an object with a method revise, such as OpenAIPlanner('gpt-5'); got {given}")
+        shown = shorten(repr(planner), 100)
+        raise ContractError(f"{name} is an object with a method revise, such as OpenAIPlanner('gpt-5'); got {shown}")

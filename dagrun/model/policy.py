@@ -1,4 +1,4 @@
-"""Policies: the limits and rules that the host sets for its runs."""
+"""The limits and rules that the host sets for its runs, and the size limits of plans from outside."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ Count = Annotated[int, Field(ge=1)]
 
 DefaultAnswer = Literal["approve", "deny"]
 
-# What the condition of an approval rule refers to: the arguments of the call, and nothing else.
+# The only name that the condition of an approval rule may refer to: the arguments of the call.
 ARGUMENTS: Final = "args"
 
 
 class ApprovalRule(BaseModel):
-    """Calls that a person must agree to, by tool and by exact arguments.
+    """A rule that names calls that a person must agree to, by tool and by exact arguments.
 
     Attributes:
-        tool: The name of the tool; ``*`` for every one.
-        when: Must hold of the arguments, which it refers to as ``args``; `None` for every call.
-        why: Shown to the person.
+        tool: The name of the tool; ``*`` for every tool.
+        when: The condition on the arguments, which it refers to as ``args``; `None` for every call.
+        why: The reason that is shown to the person.
         checklist: Points that must be ticked for a yes.
-        answer_within: Seconds until the default answer counts; `None` for what the policy says.
-        default_answer: That answer; `None` for what the policy says.
+        answer_within: Seconds until the default answer counts; `None` for the value of the policy.
+        default_answer: The default answer; `None` for that of the policy.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -64,27 +64,30 @@ if TYPE_CHECKING:
     Redacted = Sequence[Personal]
 else:
     Rules = Annotated[tuple[ApprovalRule, ...], Field(strict=False)]
-    # From TOML they come as texts.
+    # In a TOML file they are texts.
     Triggers = Annotated[tuple[Annotated[TriggerKind, Field(strict=False)], ...], Field(strict=False)]
     Redacted = Annotated[tuple[Personal, ...], Field(strict=False)]
 
 
 class HedgeRule(BaseModel):
-    """When a slow call gets a second one beside it; the first of both that succeeds counts, and the other is stopped.
+    """When a slow call is hedged: a second call starts beside it, the first success counts, the other call is stopped.
 
-    Only calls of tools that only look (``pure``, ``read``) are hedged, only where the end of the run waits for them, as
-    far as the longest remaining paths tell, and only if there is room for one more call under every limit and ceiling.
-    Each attempt gets one second call at most; plain functions in threads, which cannot be stopped, and steps that
-    critics look at get none.
+    A call is hedged only if all of this holds:
+
+    - Its tool only looks (``pure``, ``read``).
+    - The end of the run waits for it, judged by the longest remaining paths.
+    - There is room for one more call under every limit and ceiling.
+    - It is no plain function in a thread, which could not be stopped, and no critic looks at its step.
+    - Its attempt has not been hedged before.
 
     Attributes:
-        quantile: A call is slow when it has taken longer than this part of the calls of its tool;
-        most_medians: or, sooner than that, this many times the median: where more calls than those are slow, the
-            quantile is that of the slow ones.
-        min_calls: Calls of a tool that must have ended before any of it is called slow; at most 500.
-        tools: These alone; empty for all that only look.
-        max_share: The part of the calls of a tool that may get a second one, the first three aside, in all runs of an
-            engine together: where everything has become slow, twice the calls would make it slower.
+        quantile: A call is slow when it has taken longer than this part of the calls of its tool.
+        most_medians: A call is also slow when it has taken this many times the median. This catches slow calls that
+            are so many that the quantile is itself the time of a slow call.
+        min_calls: Calls of a tool that must have ended before any call of it counts as slow; at most 500.
+        tools: The only tools to hedge; empty for all that only look.
+        max_share: The part of the calls of a tool that may be hedged, in all runs of an engine together; the first
+            three hedges are not counted. When everything has become slow, doubled calls would make it slower.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -101,49 +104,49 @@ class Policy(BaseModel):
 
     Attributes:
         max_running: Steps that run at once.
-        max_running_by_tool: The same for the calls of one tool.
-        max_running_by_pool: The same for the steps of one pool.
-        max_steps: Steps of a run, the elements of ``for_each`` and those of patches counted.
+        max_running_by_tool: Calls of one tool that run at once, by tool.
+        max_running_by_pool: Steps of one pool that run at once, by pool.
+        max_steps: Steps of a run, including the elements of ``for_each`` and the steps of patches.
         max_fan_out: Elements of one ``for_each``.
-        max_seconds: The whole run, to its last attempt.
+        max_seconds: The duration of the whole run, to the end of its last attempt.
         max_attempts: Calls of tools in the whole run.
-        max_calls_by_tool: The same for one tool.
+        max_calls_by_tool: Calls of one tool in the whole run, by tool.
         max_tokens: Tokens of the whole run.
         max_cost: Cost of the whole run, in the currency that tools report.
         max_replans: Requests to the planner that may change the plan.
-        max_planner_calls: Calls of the planner, repairs of refused patches counted.
+        max_planner_calls: Calls of the planner, including repairs of refused patches.
         max_edits: Edits of one patch.
         warn_at: The part of a ceiling at which optional steps are dropped and replanning stops; `None` for never.
-        timeout: An attempt, where neither the step nor the tool says less.
-        grace: What a step that was asked to stop gets before it is abandoned.
+        timeout: The duration of an attempt, unless the step or the tool sets a shorter one.
+        grace: How long a step that was told to stop may take to end, before it is abandoned.
         retry: How often, and when, a step is tried again.
-        hedge: When a slow call gets a second one beside it; `None` for never.
-        replan_on: What the planner is asked about at all.
-        planner_timeout: One call of the planner.
-        critic_timeout: One review of a critic.
-        brief: Whether a planner sees only the shape of results (``structural``), or what they say (``full``).
-        max_brief_bytes: Of one result in a full brief.
-        approve: Calls that a person must agree to, besides those whose tool says so.
-        min_confidence: A step with an effect, and less confidence than this, needs a person; so does a plan or a patch
-            of a planner that is less sure of it than this.
+        hedge: When a slow call gets a second call beside it; `None` for never.
+        replan_on: The reasons for which the planner is asked at all.
+        planner_timeout: The duration of one call of the planner.
+        critic_timeout: The duration of one review of a critic.
+        brief: Whether a planner sees only the shape of results (``structural``), or their content (``full``).
+        max_brief_bytes: Bytes of one result in a full brief.
+        approve: Calls that a person must agree to, in addition to those of tools with ``needs_approval``.
+        min_confidence: A step with an effect and with less confidence than this needs a person; so does a plan or a
+            patch whose planner has less confidence in it.
         stream_safe: Tools that may be called before the planner has ended its plan, in spite of their effects.
-        approve_patches: Whether a person must agree to patches: ``never``, if they bring ``effects``, or ``always``.
-        approve_output: Whether a person must agree before the run hands out its answer.
-        answer_within: Until the default answer counts.
-        default_answer: What counts when nobody has answered in time.
+        approve_patches: When a person must agree to a patch: ``never``, if it brings ``effects``, or ``always``.
+        approve_output: Whether a person must agree before the run returns its answer.
+        answer_within: How long a question stays open before the default answer counts.
+        default_answer: The answer that counts when nobody has answered in time.
         max_pending: Questions that are open at once.
-        last_resort: What follows when a step failed for good and nobody could help: ``skip`` what depends on it, or
-            ``escalate`` the run to people.
-        max_stuck_threads: Threads that would not stop, before plain functions are refused.
+        last_resort: What follows when a step has failed for good and nobody could help: ``skip`` the steps that depend
+            on it, or ``escalate`` the run to people.
+        max_stuck_threads: Threads that did not stop when told to; with more of them, plain functions are refused.
         max_threads: Worker threads for plain functions.
-        max_processes: Worker processes; `None` for one a core.
+        max_processes: Worker processes; `None` for one per core.
         max_process_memory: Bytes of address space of a worker process.
-        redact: The sorts of personal data that are kept out of logs, reports, briefs and messages: ``email``,
-            ``phone``, ``iban``, ``card``. Values that steps get stay as they are.
-        unrecorded: Tools whose outputs no journal gets. When a run goes on without them, those tools that only look are
-            called once more, and what needs an output of another is skipped.
-        release_outputs: Whether texts, lists and objects that steps gave are dropped as soon as no step of the plan may
-            read them any more, unless the run answers with them; journals keep them.
+        redact: The kinds of personal data that are kept out of logs, reports, briefs and messages: ``email``,
+            ``phone``, ``iban``, ``card``. Values that are passed to steps stay as they are.
+        unrecorded: Tools whose outputs are not written to the journal. When the run is resumed, those of them that only
+            look are called again; steps that need the output of another one are skipped.
+        release_outputs: Whether outputs that are texts, lists or objects are dropped from memory as soon as no step of
+            the plan can read them any more, unless they are part of the run's answer. Journals keep them.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -190,15 +193,15 @@ class Policy(BaseModel):
 
 
 class PlanLimits(BaseModel):
-    """Ceilings of size for plans that come from files and planners; a plan that the host builds has none.
+    """Limits of size for plans that come from files and planners; they do not bind a plan that the host builds.
 
-    To raise one, read the plan with other limits: ``read_plan(path, limits=PlanLimits(max_steps=10_000))``.
+    To raise a limit, read the plan with other limits: ``read_plan(path, limits=PlanLimits(max_steps=10_000))``.
 
     Attributes:
-        max_bytes: Of the text, counted before it is parsed.
-        max_steps: Of the plan as written.
-        max_depth: Of nesting.
-        max_dependencies: Of one step.
+        max_bytes: Bytes of the text, counted before it is parsed.
+        max_steps: Steps of the plan as written.
+        max_depth: Levels of nesting.
+        max_dependencies: Dependencies of one step.
         max_edges: Dependencies of all steps together.
     """
 

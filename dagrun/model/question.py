@@ -1,4 +1,4 @@
-"""Questions to people, and their answers."""
+"""Questions that a run asks people, their answers, and answers as JSON letters."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dagrun.errors import ContractError
 from dagrun.model.plan import Names
-from dagrun.model.value import Stored, readable
+from dagrun.model.value import Stored, decode_or_reason
 
 
 class Asked(StrEnum):
-    """What a person is asked for."""
+    """The kind of a question to a person."""
 
     APPROVAL = "approval"  # may this call be made?
-    INPUT = "input"  # a value that nobody else has
-    PERMISSION = "permission"  # the call was refused for want of a right; try again?
-    EFFECT = "effect"  # did this call take effect, or not?
-    PAUSE = "pause"  # the plan stops here until somebody has looked
+    INPUT = "input"  # what is this missing value?
+    PERMISSION = "permission"  # the call was refused because a permission is missing; try again?
+    EFFECT = "effect"  # did this call take effect or not?
+    PAUSE = "pause"  # the plan pauses here; may it continue?
     PATCH = "patch"  # may the plan be changed like this?
-    OUTPUT = "output"  # may the run hand out its answer?
+    OUTPUT = "output"  # may the run return its answer?
 
 
 Choice = Literal["approve", "deny", "escalate"]
@@ -31,24 +31,24 @@ Choice = Literal["approve", "deny", "escalate"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Something that a run needs a person for.
+    """A question that a run asks a person.
 
     Attributes:
-        id: A hash of all that the answer is valid for: run, step, its definition, tool, arguments.
-        kind: What is asked for.
+        id: A hash of everything that the answer is valid for: run, step, its definition, tool, arguments.
+        kind: The kind of the question.
         text: The question, in a sentence.
         step: The step that waits; empty if the question is about the whole run.
-        tool: What would be called.
-        effect: What that does to the world.
-        arguments: The exact arguments as canonical JSON text; `None` where there are none.
+        tool: The tool that would be called.
+        effect: The effect of that tool.
+        arguments: The exact arguments as canonical JSON text; `None` if there are none.
         why: Why a person is asked: ``tool``, ``rule: …``, ``confidence 0.4 is below 0.6``.
         checklist: Points that must be ticked for a yes.
         diff: For a patch: what would change, line by line.
-        name: For an input: the argument that it is for; empty if a tool asks in the middle of its work.
+        name: For an input: the argument that gets the value; empty if a tool asks in the middle of its work.
         schema: For an input: the JSON schema of the value.
         asked_at: Seconds since the start of the run.
         deadline: When the default answer counts, in seconds since the start of the run; `None` for never.
-        default: The answer that counts then.
+        default: The default answer.
     """
 
     id: str
@@ -68,7 +68,7 @@ class Question:
     default: Answer | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """The question as plain JSON."""
+        """Return the question as plain JSON."""
         return {
             "id": self.id,
             "kind": str(self.kind),
@@ -76,7 +76,7 @@ class Question:
             "step": self.step,
             "tool": self.tool,
             "effect": self.effect,
-            "arguments": readable(self.arguments),
+            "arguments": decode_or_reason(self.arguments),
             "why": self.why,
             "checklist": list(self.checklist),
             "diff": list(self.diff),
@@ -90,13 +90,13 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a person says.
+    """The answer of a person to a question.
 
     Attributes:
-        choice: ``approve``, ``deny``, or ``escalate``: end the run and hand everything to people.
+        choice: ``approve``, ``deny``, or ``escalate`` (end the run, and leave the rest to people).
         value: The value that was asked for.
-        by: Who answered, for the record.
-        note: Why, for the record.
+        by: The person who answered, for the record.
+        note: The reason, for the record.
         ticked: The points of the checklist that were ticked.
     """
 
@@ -107,7 +107,7 @@ class Answer:
     ticked: tuple[str, ...] = field(default=())
 
     def as_dict(self) -> dict[str, Any]:
-        """The answer as plain JSON."""
+        """Return the answer as plain JSON."""
         return {
             "choice": self.choice,
             "value": self.value,
@@ -118,10 +118,10 @@ class Answer:
 
 
 def answer_from(answer: Answer | bool) -> Answer:
-    """The answer that *answer* stands for.
+    """Return *answer* as an `Answer`: True approves, False denies.
 
     Raises:
-        ContractError: It is none.
+        ContractError: *answer* is neither a boolean nor an `Answer`.
     """
     if isinstance(answer, bool):
         return Answer("approve" if answer else "deny")
@@ -130,19 +130,18 @@ def answer_from(answer: Answer | bool) -> Answer:
     return answer
 
 
-# Yes or no; an answer; or nothing, for "I will not say".
+# An approver returns yes or no, an answer, or `None` if it does not answer.
 Approver: TypeAlias = Callable[[Question], Awaitable[Answer | bool | None]]
 
 
-# Longer texts say more about a mistake than about the matter.
-_MAX_NOTE = 2_000
+_MAX_NOTE = 2_000  # characters; a longer note is more likely a mistake than a reason
 
 
 class AnswerLetter(BaseModel):
-    """An answer to one question.
+    """An answer to one question, as JSON that another process can leave for the run.
 
     Attributes:
-        question: The id of the question; an answer is valid for nothing else.
+        question: The id of the question; the answer is valid for no other.
         choice: As in `Answer`, like the fields that follow.
     """
 
@@ -157,11 +156,11 @@ class AnswerLetter(BaseModel):
 
     @property
     def answer(self) -> Answer:
-        """What it says."""
+        """The answer that the letter contains."""
         return Answer(self.choice, self.value, self.by, self.note, tuple(self.ticked))
 
     @classmethod
     def of(cls, question: str, answer: Answer) -> AnswerLetter:
-        """The letter that gives *answer* to *question*."""
+        """Return the letter that contains *answer* to the question with the id *question*."""
         facts = {name: getattr(answer, name) for name in ("choice", "value", "by", "note", "ticked")}
         return cls(question=question, **facts)

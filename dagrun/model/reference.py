@@ -1,7 +1,7 @@
-"""References to what other steps gave: their grammar, and templates that are filled when a step starts.
+"""References to the outputs of other steps, and templates that are filled in when a step starts.
 
-The grammar is closed: a step id, then keys and indices on plain JSON. Nothing is ever evaluated, and what a tool
-returned is put in as data and never looked at for references.
+The grammar is closed: a step id, then keys and indices on plain JSON. Nothing is ever evaluated. The output of a tool
+is put in as data, and is never searched for references.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ RESERVED: Final[Mapping[str, str]] = {
 }
 _ID: Final = re.compile(ID_PATTERN)
 _PART: Final = re.compile(r"\.([A-Za-z0-9_-]+)|\[(0|[1-9][0-9]{0,8})\]|\[(\"(?:[^\"\\\x00-\x1f]|\\.)*\")\]")
-HOLE: Final = re.compile(r"\$\$\{|\$\{([^}]*)\}?")  # the escape; or a reference, its inside as group 1
-# `json.dumps` with an option makes an encoder each time, which takes longer than the encoding.
+HOLE: Final = re.compile(r"\$\$\{|\$\{([^}]*)\}?")  # the escape, or a reference with its inside as group 1
+# `json.dumps` with options makes a new encoder at each call, which takes longer than the encoding.
 _dumps: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 MAX_PATH_PARTS: Final = 32
@@ -33,13 +33,13 @@ class BadReference(ValueError):
     """A text is not a reference; the message says why."""
 
 
-@dataclass(slots=True, unsafe_hash=True)  # a check makes one per step at least; never changed all the same
+@dataclass(slots=True, unsafe_hash=True)  # not frozen because a check makes one or more per step; never changed
 class Reference:
     """A part of the output of a step: ``load.rows[0].total``.
 
     Attributes:
         step: The id of the producer; ``input`` for the inputs of the run, ``item`` for the element of a for_each.
-        path: Keys and indices into its output.
+        path: Keys and indices into the output.
     """
 
     step: str
@@ -50,7 +50,7 @@ class Reference:
 
 
 def path_text(path: Path) -> str:
-    """Write a path the way that it is read: ``.rows[0]["a key"]``."""
+    """Write a path in the syntax of references: ``.rows[0]["a key"]``."""
     parts = []
     for part in path:
         if isinstance(part, int):
@@ -64,7 +64,7 @@ def parse_reference(text: str) -> Reference:
     """Read ``load.rows[0].total``, with or without ``${`` and ``}`` around it.
 
     Raises:
-        BadReference: It is not a reference.
+        BadReference: *text* is not a reference.
     """
     body = text[2:-1] if text.startswith("${") and text.endswith("}") else text
     head = _ID.match(body)
@@ -74,7 +74,7 @@ def parse_reference(text: str) -> Reference:
 
 
 def leading_id(text: str) -> str:
-    """The id that a reference without its braces begins with; empty if there is none."""
+    """Return the id at the beginning of a reference without braces; empty if there is none."""
     head = _ID.match(text)
     return head.group() if head is not None else ""
 
@@ -83,7 +83,7 @@ def parse_path(text: str) -> Path:
     """Read a path such as ``rows[0].total``.
 
     Raises:
-        BadReference: It is not a path.
+        BadReference: *text* is not a path.
     """
     return _parse_path(text if text.startswith("[") or not text else f".{text}", 0)
 
@@ -109,14 +109,14 @@ def _unquote(quoted: str) -> str:
         raise BadReference(f"{shorten(quoted, 40)} is not a quoted key") from None
 
 
-@dataclass(slots=True, unsafe_hash=True)  # a check makes one per reference; never changed all the same
+@dataclass(slots=True, unsafe_hash=True)  # not frozen because a check makes one per reference; never changed
 class Hole:
-    """A place in a template where the output of a step goes.
+    """A place in a template where the output of a step is put in.
 
     Attributes:
-        reference: What goes there.
-        place: Keys and indices that lead to it in the template.
-        is_text: Whether it is part of a longer text, rather than a value of its own.
+        reference: The output, or the part of it, that is put in.
+        place: The path of the hole in the template.
+        is_text: Whether the hole is a part of a longer text; else it is a value of its own.
     """
 
     reference: Reference
@@ -124,15 +124,15 @@ class Hole:
     is_text: bool = False
 
 
-@dataclass(slots=True, unsafe_hash=True)  # as above, one per step
+@dataclass(slots=True, unsafe_hash=True)  # not frozen because a check makes one per step; never changed
 class Template:
-    """A JSON value with holes, held as pieces of JSON text: ``pieces[0] hole[0] pieces[1] …``."""
+    """A JSON value with holes, stored as pieces of JSON text: ``pieces[0] hole[0] pieces[1] …``."""
 
     pieces: tuple[bytes, ...]
     holes: tuple[Hole, ...] = ()
 
     def fill(self, look_up: Callable[[Reference], Stored], limit: int = MAX_VALUE_BYTES) -> bytes:
-        """Build the JSON text, with what *look_up* gives in place of each hole.
+        """Build the JSON text, with the value from *look_up* in place of each hole.
 
         Raises:
             ValueRefused: The text would take more than *limit* bytes.
@@ -143,29 +143,29 @@ class Template:
         size = 0
         for hole, piece in zip(self.holes, self.pieces[1:], strict=True):
             value = look_up(hole.reference)
-            as_json = value if type(value) is bytes else to_json(value)  # spares most a call
+            as_json = value if type(value) is bytes else to_json(value)  # saves a call for most values
             data = _as_text(value, as_json) if hole.is_text else as_json
             size += len(data) + len(piece)
-            if size > limit:  # checked on the way: doubling references would fill the memory first
+            if size > limit:  # checked in the loop: references that double their text would fill the memory first
                 raise ValueRefused(f"the arguments take over {limit} bytes of JSON; pass an Artifact for large data")
             parts += (data, piece)
         return b"".join(parts)
 
     @property
     def sources(self) -> frozenset[str]:
-        """The ids of the steps whose output is put in."""
+        """The ids of the steps whose outputs are put in."""
         return frozenset(hole.reference.step for hole in self.holes)
 
 
 def _as_text(value: Stored, as_json: bytes) -> bytes:
-    """The inside of a JSON string that shows *value*: texts as they are, the rest as compact JSON."""
+    """Return the inside of a JSON string that shows *value*: a text as it is, any other value as compact JSON."""
     quoted = as_json if isinstance(value, str) else _dumps(as_json.decode()).encode()
     return quoted[1:-1]
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceFault:
-    """A text in a template that looks like a reference and is not one."""
+    """A text in a template that looks like a reference, but is not one."""
 
     place: Path
     text: str
@@ -176,10 +176,10 @@ def compile_template(value: Any) -> tuple[Template, list[ReferenceFault]]:
     """Turn a JSON value of a plan into a template.
 
     Args:
-        value: Plain JSON, at most as deep as a plan may be; that is checked before.
+        value: Plain JSON, at most as deep as a plan may be. The caller has checked that.
 
     Returns:
-        The template, and every malformed reference in it (then the template is not to be used).
+        The template, and every malformed reference in it. If there is one, the template must not be used.
     """
     writer = _Writer()
     writer.value(value, ())
@@ -187,7 +187,7 @@ def compile_template(value: Any) -> tuple[Template, list[ReferenceFault]]:
 
 
 def quote_template(text: str) -> str:
-    """Write *text* so that a plan takes it literally: ``${`` becomes ``$${``."""
+    """Escape *text* so that a plan takes it literally: ``${`` becomes ``$${``."""
     return text.replace("${", "$${")
 
 
@@ -281,7 +281,7 @@ class _Writer:
 
 
 def _split(text: str) -> Iterator[tuple[str, str | None]]:
-    """Cut *text* into pairs of a literal part and nothing, or nothing and a reference."""
+    """Cut *text* into pairs: a literal part and `None`, or an empty text and a reference."""
     at = 0
     for match in HOLE.finditer(text):
         yield text[at : match.start()], None

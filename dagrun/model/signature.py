@@ -1,4 +1,4 @@
-"""From the signature of a function to the contract of a tool: argument schema, output schema, both enforced."""
+"""Read the contract of a tool from the signature of its function: argument and output schemas."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Arguments:
     """The arguments that a tool takes.
 
     Attributes:
-        schema: A closed JSON Schema object.
+        schema: The JSON Schema of a closed object.
         validator: Turns JSON text into keyword arguments.
-        names: Every accepted name, aliases too, and the parameter that it stands for.
+        names: The parameter that each accepted name stands for; aliases are names too.
         required: The parameters without a default.
         context: The parameter that gets the `ToolContext`, if any.
-        secrets: The parameters that get secrets of the host: plans fill them with handles.
+        secrets: The parameters that get secrets of the host; plans fill them with handles.
     """
 
     schema: Mapping[str, Any]
@@ -54,7 +54,7 @@ class Arguments:
         return self.validator.validate_json(data)  # type: ignore[no-any-return]
 
     def property_schema(self, name: str) -> Mapping[str, Any]:
-        """The JSON Schema of one argument, by any of its names."""
+        """Return the JSON Schema of one argument, by any of its names."""
         wanted = self.names[name]
         properties: Mapping[str, Any] = self.schema.get("properties", {})
         return next((s for key, s in properties.items() if self.names.get(key) == wanted), {})
@@ -62,11 +62,11 @@ class Arguments:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a tool returns.
+    """The output that a tool returns.
 
     Attributes:
-        schema: The JSON Schema of the stored value; empty if anything goes.
-        encode: Checks a returned value against the declared type and stores it, or raises `ValueRefused`.
+        schema: The JSON Schema of the stored value; empty if any value is allowed.
+        encode: Checks a returned value against the declared type and encodes it, or raises `ValueRefused`.
     """
 
     schema: Mapping[str, Any]
@@ -77,8 +77,8 @@ def arguments_of(function: Callable[..., Any]) -> Arguments:
     """Read the argument contract of *function* from its signature and docstring.
 
     Raises:
-        ContractError: A parameter that a plan could not fill: positional-only, ``*args``, ``**kwargs``, or of a type
-            without a JSON form; or one with a secret in the middle of it.
+        ContractError: A plan could not fill one of the parameters: it is positional-only, ``*args``, ``**kwargs``, of a
+            type without a JSON form, or of a type with a secret inside.
     """
     name = function.__name__
     hints, texts = _hints(function), _argument_texts(inspect.getdoc(function) or "")
@@ -104,7 +104,7 @@ def arguments_of(function: Callable[..., Any]) -> Arguments:
         if parameter.default is parameter.empty:
             required.add(parameter.name)
     adapter = _adapter(_shape(f"{name}_arguments", fields), f"{name}: its arguments")
-    # A plug-in of pydantic may wrap the validator; the methods are the same.
+    # A plug-in of pydantic may wrap the validator, but keeps its methods.
     validator = typing.cast(SchemaValidator, adapter.validator)
     schema = {key: value for key, value in adapter.json_schema().items() if key != "title"}
     if _holds_secret(schema):
@@ -115,7 +115,7 @@ def arguments_of(function: Callable[..., Any]) -> Arguments:
 
 
 def _is_secret(hint: Any) -> bool:
-    """Whether a parameter takes a secret: a `SecretStr`, or none."""
+    """Whether a parameter takes a secret: `SecretStr`, or `SecretStr | None`."""
     origin = typing.get_origin(hint)
     if origin is Annotated:
         return _is_secret(typing.get_args(hint)[0])
@@ -124,21 +124,21 @@ def _is_secret(hint: Any) -> bool:
 
 
 def _handle_of(hint: Any, tool: str, parameter: str) -> Any:
-    """The type of what a plan passes there."""
+    """Return the type of the handle that a plan passes in place of a secret."""
     inner: Any = hint
     metadata: tuple[Any, ...] = ()
     if typing.get_origin(hint) is Annotated:
         inner, metadata = hint.__origin__, hint.__metadata__
-    made: Any = Handle if inner is SecretStr else Handle | None
+    handle: Any = Handle if inner is SecretStr else Handle | None
     for part in metadata:
         if not isinstance(part, FieldInfo | str) or bool(getattr(part, "metadata", None)):
             raise ContractError(f"{tool}: {parameter} is a secret, which takes no limits and no validators")
-        made = Annotated[made, part]
-    return made
+        handle = Annotated[handle, part]
+    return handle
 
 
 def _holds_secret(schema: Any) -> bool:
-    """Whether a `SecretStr` is left in a schema: as part of a list, a model, a union with texts."""
+    """Whether a schema has a `SecretStr` inside: in a list, a model, or a union with texts."""
     if isinstance(schema, list):
         return any(map(_holds_secret, schema))
     if not isinstance(schema, dict):
@@ -149,9 +149,9 @@ def _holds_secret(schema: Any) -> bool:
 
 
 def _shape(name: str, fields: dict[str, Any]) -> Any:
-    """A TypedDict, not a model: it validates straight into keyword arguments, and leaves out what was left out."""
+    """Make a TypedDict, not a model: it validates into keyword arguments, and adds none that the plan left out."""
     config = ConfigDict(extra="forbid", strict=True, validate_by_name=True, validate_by_alias=True)
-    make: Any = TypedDict  # made at run time, which type checkers do not follow
+    make: Any = TypedDict  # called at run time, which type checkers do not support
     shape = make(name, fields)
     shape.__pydantic_config__ = config
     return shape
@@ -161,7 +161,7 @@ def output_of(function: Callable[..., Any]) -> Output:
     """Read the output contract of *function* from its return type.
 
     Raises:
-        ContractError: A return type without a JSON form.
+        ContractError: The return type has no JSON form.
     """
     hint = _hints(function).get("return", Any)
     if hint in (Any, object, typing.NoReturn, typing.Never):
@@ -201,8 +201,8 @@ def _field(hint: Any, parameter: inspect.Parameter, text: str | None) -> Any:
 
 
 def _aliases(hint: Any) -> list[str]:
-    found = [m.validation_alias or m.alias for m in getattr(hint, "__metadata__", ()) if isinstance(m, FieldInfo)]
-    return [alias for alias in found if isinstance(alias, str)]
+    aliases = [m.validation_alias or m.alias for m in getattr(hint, "__metadata__", ()) if isinstance(m, FieldInfo)]
+    return [alias for alias in aliases if isinstance(alias, str)]
 
 
 def _is_json(value: object) -> bool:
@@ -233,13 +233,13 @@ def _scalar_encoder(kind: type) -> Callable[[object, int], Stored]:
 
 
 def _adapter_encoder(adapter: TypeAdapter[Any], *, is_plain: bool) -> Callable[[object, int], Stored]:
-    # The methods of the adapter are layers around these two, and this runs at every step.
+    # The methods of the adapter only wrap these two, and this runs at every step.
     validate, dump = adapter.validator.validate_python, adapter.serializer.to_python
 
     def encode_checked(value: object, limit: int = MAX_VALUE_BYTES) -> Stored:
         try:
             checked = validate(value, strict=True)
-            # What is made of JSON's own types already need not be copied into them.
+            # A value made of JSON types already need not be copied into JSON types.
             return encode(checked if is_plain else dump(checked, mode="json"), limit)
         except ValidationError as error:
             raise ValueRefused(f"does not return what it declares: {explain(error)}") from error
@@ -248,13 +248,13 @@ def _adapter_encoder(adapter: TypeAdapter[Any], *, is_plain: bool) -> Callable[[
 
 
 def explain(error: ValidationError, limit: int = 5) -> str:
-    """Say what is wrong, without the values themselves: they may hold a secret, or 55 MB."""
+    """Say what is wrong, without the values themselves: they may hold a secret, or be 55 MB long."""
     faults = error.errors(include_url=False, include_input=False)
     lines = []
     for fault in faults[:limit]:
         place = ".".join(str(part) for part in fault["loc"])
         message = fault["msg"]
-        if fault["type"] == "union_tag_invalid":  # its message shows the tag, which is a value
+        if fault["type"] == "union_tag_invalid":  # the message of pydantic shows the tag, which is a value
             message = "{discriminator} should be one of {expected_tags}".format_map(fault["ctx"])
         lines.append(shorten(f"{place}: {message}" if place else message))
     return "; ".join(lines) + (f"; and {len(faults) - limit} more" if len(faults) > limit else "")
@@ -273,7 +273,7 @@ def _is_plain(hint: Any) -> bool:
 
 
 def _argument_texts(docstring: str) -> dict[str, str]:
-    """Find the descriptions of parameters in the ``Args:`` section of a docstring in Google's style."""
+    """Return the description of each parameter in the ``Args:`` section of a docstring in Google's style."""
     section = re.search(r"^(?:Args|Arguments|Parameters):\s*\n((?:[ \t]+.*\n?|\s*\n)+)", docstring, re.MULTILINE)
     if section is None:
         return {}
@@ -289,27 +289,24 @@ def _argument_texts(docstring: str) -> dict[str, str]:
 
 
 def summary_of(function: Callable[..., Any]) -> str:
-    """The docstring of *function* up to its first section, on one line."""
+    """Return the docstring of *function* up to its first section, on one line."""
     doc = inspect.getdoc(function) or ""
     head = re.split(r"\n\s*(?:Args|Arguments|Parameters|Returns|Raises|Yields|Example|Examples|Attributes):", doc)[0]
     return " ".join(head.split())
 
 
-__all__ = ["Arguments", "Output", "arguments_of", "explain", "output_of", "summary_of"]
-
-
 def refuse_async(function: object, what: str) -> None:
-    """Refuse what is no plain function: where it is called, nothing would await its answer.
+    """Refuse an async function where a plain one is needed, because nothing would await its result.
 
     Args:
-        function: What the host gave.
-        what: What it is for, to begin the message with.
+        function: The function of the host.
+        what: The use of the function, to begin the message with.
 
     Raises:
-        ContractError: It is async, or cannot be called.
+        ContractError: *function* is async, or cannot be called.
     """
     if not callable(function):
         raise ContractError(f"{what} must be a function, got {type(function).__name__}")
-    # Of an object with `__call__`, it is that method which may be async.
+    # If it is an object, its `__call__` method may be async.
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
         raise ContractError(f"{what} must be a plain function, not an async one")

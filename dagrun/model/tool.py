@@ -22,27 +22,27 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # no slots: it carries the name and docstring of its function
 class Tool(Generic[P, R]):
-    """A function that plans may call, with its contract. Made by `tool`; still callable as the function it is.
+    """A function that plans may call, with its contract; made by `tool`, and still callable as a function.
 
     Attributes:
-        name: What plans call it.
+        name: The name of the tool in plans.
         function: The function itself.
         effect: What a call does to the world.
-        effect_declared: Whether somebody said so, or it was taken for effectful.
+        effect_declared: Whether *effect* was declared; if not, the tool counts as effectful.
         arguments: The argument contract, from the signature.
         output: The output contract, from the return type.
         description: The docstring up to its first section.
-        timeout: Seconds for an attempt, unless the step says less; or none.
+        timeout: Seconds for an attempt, unless the step sets a shorter time; or none.
         executor: ``coroutine``, ``thread`` or ``process``.
-        pool: The pool whose limit counts its calls.
-        needs_approval: Whether a person must agree to each call; `None` if nobody has said.
-        fallback: The name of a tool that takes the same arguments, tried when this one has failed.
+        pool: The pool whose limit counts the calls of the tool.
+        needs_approval: Whether a person must agree to each call; `None` if that was not declared.
+        fallback: The name of a tool with the same arguments, which is tried when this one has failed.
         reconcile: Finds out by idempotency key whether a call of unknown outcome took place.
         max_tokens: The most tokens that a call can use; `None` if there is no bound.
         max_cost: The most that a call can cost; `None` if there is no bound.
-        output_limit: The most bytes of JSON that it may return.
-        version: Part of its identity in records.
-        stream_safe: Whether it may start before the planner has ended the plan, in spite of its effect.
+        output_limit: The most bytes of JSON that a call may return.
+        version: A part of the tool's identity in records.
+        stream_safe: Whether it may be called before the planner has ended the plan, in spite of its effect.
         inner_tools: The tools that a call of it may call by itself, as an agent does.
     """
 
@@ -81,7 +81,7 @@ class Tool(Generic[P, R]):
         return f"{self.function.__module__}:{self.function.__qualname__}"
 
     def describe(self) -> Mapping[str, Any]:
-        """The contract as plain JSON, for planners and people."""
+        """Return the contract as plain JSON, for planners and people."""
         return {
             "name": self.name,
             "description": self.description,
@@ -116,9 +116,9 @@ def tool(
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a tool of a typed function, async or plain.
 
-    Its parameters and docstring become the argument schema, its return type the output schema; both are enforced. A
-    parameter annotated `ToolContext` gets the context of the call. A plain function runs in a worker thread. The
-    options are the attributes of `Tool`; the most important is *effect*.
+    The parameters and the docstring become the argument schema, the return type becomes the output schema; both are
+    enforced. A parameter annotated `ToolContext` gets the context of the call. A plain function runs in a worker
+    thread. The options are the attributes of `Tool`; the most important one is *effect*.
 
     Example:
         >>> @tool(effect="pure")
@@ -128,7 +128,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         ('add', 'pure')
 
     Raises:
-        ContractError: The function or an option cannot be used for a tool.
+        ContractError: The function cannot be a tool, or an option is invalid.
     """
     if function is None:
         return lambda actual: make_tool(actual, **options)
@@ -143,10 +143,10 @@ def make_tool(
     executor: str | None = None,
     **options: Any,
 ) -> Tool[..., Any]:
-    """The work of `tool`; see there."""
+    """Make a tool of *function*, with the options of `tool`."""
     if isinstance(function, Tool):
         raise ContractError(f"{function.name} is a tool already")
-    if not hasattr(function, "__qualname__"):  # a class instance with __call__, a partial
+    if not hasattr(function, "__qualname__"):  # an instance of a class with __call__, or a partial
         raise ContractError(f"a tool is made of a function, got {type(function).__name__}")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ContractError(f"{function.__name__} is a generator; a tool returns one value")

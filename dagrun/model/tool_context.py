@@ -1,4 +1,4 @@
-"""What a tool may ask of the run that calls it."""
+"""`ToolContext`: what a tool may ask of the run that calls it."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagrun.errors import ContractError, StepCancelled, ToolError, shorten
-from dagrun.model.artifact import ArtifactStore
 from dagrun.model.question import Answer
+from dagrun.model.value import ArtifactStore
 
 Report = Callable[[str, Mapping[str, Any]], None]
-# A question, the JSON schema of its answer, and what it is about.
+# Called with a question, the JSON schema of its answer, and JSON that is shown with it.
 AskPerson = Callable[[str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
 
 
 @dataclass(slots=True, kw_only=True)
 class ToolContext:
-    """Handed to every tool that has a parameter of this type; never filled in by a plan.
+    """The context of one call, passed to every tool that has a parameter of this type; a plan cannot fill it in.
 
     Attributes:
-        run_id: The run.
+        run_id: The id of the run.
         step: The id of the step.
-        attempt: 1 for the first.
-        idempotency_key: The same for every attempt of the step; hand it on to the service that is called.
-        deadline: When the attempt must be over, on the clock of the run (`seconds_left` is handier); or none.
-        logger: Carries the run and the step in its records.
-        artifacts: Keeps files that are too large to travel as JSON.
+        attempt: The number of the attempt, from 1.
+        idempotency_key: The same key for every attempt of the step; pass it to the service that the tool calls.
+        deadline: When the attempt must have ended, on the clock of the run (see also `seconds_left`); or none.
+        logger: A logger whose records name the run and the step.
+        artifacts: Stores files that are too large for JSON.
     """
 
     run_id: str
@@ -51,14 +51,14 @@ class ToolContext:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the step was asked to stop; a plain function should look now and then."""
+        """Whether the step was told to stop; a plain function should look at this now and then."""
         return self.stop.is_set()
 
     def check_cancelled(self) -> None:
-        """End a plain function in the middle, if its step was asked to stop.
+        """End a plain function in the middle if its step was told to stop.
 
         Raises:
-            StepCancelled: The step was asked to stop.
+            StepCancelled: The step was told to stop.
         """
         if self.stop.is_set():
             raise StepCancelled(f"step {self.step} was asked to stop")
@@ -67,40 +67,42 @@ class ToolContext:
         """Tell observers how far the step is.
 
         Args:
-            fraction: From 0 to 1, or `None` if that cannot be said; anything else is taken for that.
-            message: What is going on, in a few words.
+            fraction: From 0 to 1, or `None` if it is not known; any other value counts as `None`.
+            message: What the tool is doing, in a few words.
         """
-        # A wrong figure is no reason to fail, and no JSON reader should meet a NaN.
+        # A wrong figure is no reason to fail, and NaN must not get into JSON.
         known = isinstance(fraction, int | float) and 0 <= fraction <= 1
         self.report("progress", {"fraction": fraction if known else None, "message": message})
 
     def report_usage(self, *, tokens: int = 0, cost: float | None = None) -> None:
-        """Add to what this attempt has used.
+        """Add to the usage of this attempt.
 
         Args:
             tokens: Tokens of a model, input and output together; at least 0.
-            cost: In the currency of the policy; `None` if it is not known.
+            cost: The cost, in the currency of the policy; `None` if it is not known.
 
         Raises:
-            ValueError: A negative or non-finite figure.
+            ValueError: A figure is negative or not finite.
         """
-        # A report of -5 or NaN must not win room under a ceiling.
+        # A report of -5 or NaN must not make room under a ceiling.
         if not 0 <= tokens < float("inf") or (cost is not None and not 0 <= cost < float("inf")):
             raise ValueError(f"usage must be finite and not negative, got {tokens} tokens and a cost of {cost}")
         self.report("usage", {"tokens": math.ceil(tokens), "cost": cost})
 
     def surprise(self, reason: str) -> None:
-        """Say that the result is right, but not what anybody expected: ten times the rows, say.
+        """Report that the result is right but unexpected, for example ten times as many rows.
 
-        The step succeeds, and a planner may be asked whether the plan still fits before anything uses the result.
+        The step succeeds. A planner may be asked whether the plan still fits, before any step uses the result.
 
         Args:
-            reason: Why, in a sentence.
+            reason: Why the result is unexpected, in a sentence.
         """
         self.report("surprise", {"reason": reason})
 
     def ask(self, text: str, *, schema: Mapping[str, Any] | None = None, about: Any = None) -> Coroutine[Any, Any, Any]:
-        """Ask a person; await it for the answer. Meanwhile the step is held: it takes no place, and no time counts.
+        """Ask a person; await the returned coroutine for the answer.
+
+        Meanwhile the step is held: it does not count as running, and its time limits pause.
 
         Args:
             text: The question, in a sentence.
@@ -108,13 +110,13 @@ class ToolContext:
             about: Plain JSON that is shown with the question.
 
         Returns:
-            The value that the person gave.
+            A coroutine that returns the value that the person gave.
 
         Raises:
             ToolError: Nobody answered, or a person said no.
-            ContractError: The tool is a plain function or runs in a process of its own: only async tools can ask.
+            ContractError: The tool is a plain function or runs in a worker process: only async tools can ask.
         """
-        # At once: a plain function cannot await, and would never hear of it.
+        # Checked before the coroutine is made: a plain function cannot await it, and would never see the error.
         if self.ask_person is None:
             raise ContractError(f"step {self.step} cannot ask anybody: only async tools that run as coroutines can")
         return _ask(self.ask_person, text, schema, about)

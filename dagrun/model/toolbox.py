@@ -14,34 +14,34 @@ from dagrun.errors import ContractError, UnknownTool
 from dagrun.model.tool import Tool, make_tool
 
 AnyTool: TypeAlias = Tool[..., Any]
-# As strings: a toolbox can be made of toolboxes.
+# As a string, because a toolbox can be made of toolboxes.
 Source: TypeAlias = "AnyTool | Callable[..., Any] | ModuleType | str | Toolbox"
-# Any: a type checker takes `TOOLS = [load, clean]`, two tools of different types, for a list of objects.
+# `Any`, because type checkers infer `list[object]` for `TOOLS = [load, clean]`, two tools of different types.
 Tools: TypeAlias = "Toolbox | Source | Iterable[Any]"
 
 ENTRY_POINTS = "dagrun.tools"
 
 
 class Toolbox(Mapping[str, AnyTool]):
-    """An immutable set of tools with different names.
+    """An immutable mapping from names to tools.
 
     Args:
-        sources: Tools; typed functions (taken for effectful); modules, for every tool in them; ``"module"`` or
-            ``"module:name"``; other toolboxes; or a list of such.
+        sources: Tools; typed functions (which count as effectful); modules, for every tool in them; ``"module"`` or
+            ``"module:name"``; other toolboxes; or lists of all these.
         allow: The names that a plan may call; `None` for all.
 
     Raises:
-        ContractError: Two tools share a name, a source holds no tool, or *allow* names one that is not there.
+        ContractError: Two tools share a name, a source holds no tool, or *allow* names a tool that is missing.
     """
 
     def __init__(self, *sources: Source | Iterable[Any], allow: Iterable[str] | None = None) -> None:
-        # networkx takes half a second to load: here, while a program is set up, rather than in its first run.
+        # networkx takes half a second to load: load it here, while a program is set up, and not in its first run.
         importlib.import_module("networkx")
         tools: dict[str, AnyTool] = {}
-        for found in _flatten(sources):
-            known = tools.setdefault(found.name, found)
-            if known is not found and _contract(known) != _contract(found):
-                raise ContractError(f"two tools are called {found.name}: {known.import_name} and {found.import_name}")
+        for new in _flatten(sources):
+            known = tools.setdefault(new.name, new)
+            if known is not new and _identity(known) != _identity(new):
+                raise ContractError(f"two tools are called {new.name}: {known.import_name} and {new.import_name}")
         self._tools: Mapping[str, AnyTool] = MappingProxyType(tools)
         self.allowed = frozenset(tools if allow is None else allow)
         if missing := self.allowed - tools.keys():
@@ -52,11 +52,11 @@ class Toolbox(Mapping[str, AnyTool]):
         """Load the tools of installed packages, from the entry point group ``dagrun.tools``.
 
         Args:
-            names: Entry points to load; none for all of them.
-            allow: As for the class.
+            names: Entry points to load; if empty, all of them.
+            allow: The names that a plan may call; `None` for all.
 
         Raises:
-            ContractError: A name that no installed package offers.
+            ContractError: No installed package offers one of *names*.
         """
         points = {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
         if missing := set(names) - points.keys():
@@ -65,10 +65,10 @@ class Toolbox(Mapping[str, AnyTool]):
         return cls(*(points[name].load() for name in names or sorted(points)), allow=allow)
 
     def __getitem__(self, name: str) -> AnyTool:
-        """Give the tool called *name*.
+        """Return the tool called *name*.
 
         Raises:
-            UnknownTool: There is none.
+            UnknownTool: There is no such tool.
         """
         try:
             return self._tools[name]
@@ -89,14 +89,14 @@ class Toolbox(Mapping[str, AnyTool]):
 
 
 def hint(name: str, known: Iterable[str]) -> str:
-    """A "did you mean" for *name*, or nothing."""
-    # Names of 10,000 characters are not misspellings, and comparing them takes for ever.
+    """Return a "did you mean" for *name*, or an empty text."""
+    # A name of 10,000 characters is no misspelling, and comparing it takes too long.
     close = difflib.get_close_matches(name[:64], list(known), n=1) if len(name) <= 64 else []
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def _contract(tool: AnyTool) -> tuple[object, ...]:
-    """What tells tools of one name apart: the function, and every option; the schemas follow from the function."""
+def _identity(tool: AnyTool) -> tuple[object, ...]:
+    """Return what two equal tools have in common: the function and every option. Schemas follow from the function."""
     names = (field.name for field in dataclasses.fields(tool))
     return tuple(getattr(tool, name) for name in names if name not in ("arguments", "output"))
 
@@ -109,7 +109,7 @@ def _flatten(sources: Iterable[Any]) -> Iterator[AnyTool]:
             case Toolbox():
                 yield from source.values()
             case str():
-                yield from _flatten((load(source),))
+                yield from _flatten((import_target(source),))
             case ModuleType():
                 yield from _module_tools(source)
             case list() | tuple() | set() | frozenset():
@@ -130,7 +130,7 @@ def _module_tools(module: ModuleType) -> Iterator[AnyTool]:
     yield from tools
 
 
-def load(target: str) -> Any:
+def import_target(target: str) -> Any:
     """Import ``"module"`` or ``"module:name"``.
 
     Raises:
@@ -138,13 +138,14 @@ def load(target: str) -> Any:
     """
     module_name, _, attribute = target.partition(":")
     try:
-        found: Any = importlib.import_module(module_name)
+        target_object: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise ContractError(f"cannot import {module_name!r}: {error}") from error
     for part in attribute.split(".") if attribute else ():
         try:
-            found = getattr(found, part)
+            target_object = getattr(target_object, part)
         except AttributeError:
-            names = [n for n in vars(found) if not n.startswith("_")] if hasattr(found, "__dict__") else []
+            has_names = hasattr(target_object, "__dict__")
+            names = [n for n in vars(target_object) if not n.startswith("_")] if has_names else []
             raise ContractError(f"{module_name} has no {attribute}{hint(part, names)}") from None
-    return found
+    return target_object

@@ -1,4 +1,4 @@
-"""Metering: calls of models are charged to the run in which they are made, before they are made."""
+"""Metering: each call of a model is charged to its run before it is made."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Final, Protocol
 
 
 class Charge(Protocol):
-    """Room that was reserved for one call of a model."""
+    """A reservation for one call of a model."""
 
     def settle(self, tokens: int | None, cost: float | None) -> None:
-        """Say what the call has used; `None` where nobody knows. Called once, however the call has ended."""
+        """Report what the call has used, `None` for unknown. Called once, however the call has ended."""
         ...
 
 
@@ -19,21 +19,21 @@ class Meter(Protocol):
     """Charges the calls of models to a run."""
 
     def reserve(self, who: str, tokens: int | None, cost: float | None) -> Charge:
-        """Take room for a call at its worst.
+        """Reserve the worst case of a call.
 
         Args:
-            who: What is called, for messages.
-            tokens: The most that it can use, input and output together; `None` if there is no bound.
-            cost: The most that it can cost; `None` if nobody knows.
+            who: The model that is called, for messages.
+            tokens: The most tokens that the call can use, input and output together; `None` if there is no bound.
+            cost: The most that the call can cost; `None` if it is not known.
 
         Raises:
-            OverCeiling: There is no room; the call must not be made.
+            OverCeiling: A ceiling leaves no room; the call must not be made.
         """
         ...
 
 
-class _Nothing:
-    """Charges nobody: a model that is called outside of a run."""
+class _NoMeter:
+    """Charges nothing, because the model is called outside of a run."""
 
     def reserve(self, who: str, tokens: int | None, cost: float | None) -> Charge:
         return self
@@ -42,20 +42,20 @@ class _Nothing:
         pass
 
 
-UNMETERED: Final[Meter] = _Nothing()
+UNMETERED: Final[Meter] = _NoMeter()
 
-# Set by the run around each call of a planner or a critic, and by the tools that call models.
+# Set by the run around each call of a planner or a critic, and by tools that call models.
 METER: ContextVar[Meter] = ContextVar("dagrun meter", default=UNMETERED)
 
 
 @dataclass(slots=True)
 class ModelUse:
-    """What models have used.
+    """The total usage of models.
 
     Attributes:
-        tokens: As far as anybody has said so.
-        known_cost: In whatever currency prices are in; without that of *unpriced* tokens.
-        unpriced: Tokens of which nobody knows what they cost.
+        tokens: Tokens that were reported.
+        known_cost: The cost of these tokens except the *unpriced* ones, in the currency of the prices.
+        unpriced: Tokens whose cost is not known.
     """
 
     tokens: int = 0
@@ -64,11 +64,11 @@ class ModelUse:
 
     @property
     def cost(self) -> float | None:
-        """All of it; `None` if nobody knows a part of it."""
+        """The whole cost; `None` if a part of it is not known."""
         return None if self.unpriced else self.known_cost
 
     def add(self, tokens: int, cost: float | None) -> None:
-        """Add one call; its cost is `None` if nobody knows it."""
+        """Add one call; *cost* is `None` if it is not known."""
         self.tokens += tokens
         if cost is None:
             self.unpriced += tokens

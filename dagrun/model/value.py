@@ -1,18 +1,21 @@
-"""Values that travel between steps: encoded once at the producer, decoded per consumer.
+"""Values that are passed between steps: encoded once at the producer, decoded for each consumer.
 
-A stored value is a JSON scalar as it is, or the canonical JSON text of an object or a list as ``bytes``. No tool
-ever gets hold of an object that the plan, the record or another step holds.
+A stored value is a JSON scalar as it is, or the canonical JSON text of an object or a list as ``bytes``. So no tool
+ever gets an object that the plan, the record or another step holds. Data that is too large or too binary for JSON is
+an `Artifact`.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, Protocol, TypeAlias
 
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_jsonable_python
 
 from dagrun.errors import ValueRefused, shorten
@@ -20,36 +23,36 @@ from dagrun.errors import ValueRefused, shorten
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """Stands for a value that cannot be had again: it is not in the record of a run, or was released.
+    """Stands for a value that is gone: it is not in the record of the run, or was released from memory.
 
     Attributes:
-        reason: Why, in a sentence: the policy keeps it out, say.
+        reason: Why, in a sentence; for example, the policy does not allow it in the record.
     """
 
     reason: str
 
 
 RELEASED: Final = Unavailable("nobody needed it any more, and the policy lets go of such outputs")
-"""Stands for what was dropped while the run went on; see `Policy.release_outputs`."""
+"""Stands for an output that was released during the run; see `Policy.release_outputs`."""
 
 Stored: TypeAlias = bool | int | float | str | bytes | Unavailable | None
 Path: TypeAlias = tuple[str | int, ...]
 
 MAX_VALUE_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 64
-# Beyond this many bits Python refuses to print an integer (4,300 digits), and other JSON readers long before.
+# Python refuses to print an integer of more than 4,300 digits, some 14,000 bits; other JSON readers stop earlier.
 MAX_INT_BITS: Final = 4096
 
 _ADVICE: Final = "; return an Artifact for large data"
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, Unavailable):  # pydantic would make an object of it
+def _to_plain(value: object) -> object:
+    if isinstance(value, Unavailable):  # pydantic would turn it into an object
         raise ValueRefused(_missing(value))
     if isinstance(value, bytes | bytearray | memoryview):
         raise ValueRefused("bytes are not a JSON value; return text, or an Artifact")
     kind = type(value).__name__
-    if isinstance(value, Iterator):  # it may never end, and pydantic would follow it until the memory is full
+    if isinstance(value, Iterator):  # it may never end, and pydantic would read it until the memory is full
         raise ValueRefused(f"a {kind} is not a JSON value; return a list")
     try:
         return to_jsonable_python(value, inf_nan_mode="constants")
@@ -57,28 +60,28 @@ def _plain(value: object) -> object:
         raise ValueRefused(f"a {kind} is not a JSON value; return plain data, or an Artifact") from error
 
 
-_encoder: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+_encoder: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_to_plain)
 
 
-def _one_shot() -> Callable[[object], str]:
-    """`_encoder.encode` without making the encoder in C at every call, which takes longer than a small value."""
+def _make_encode() -> Callable[[object], str]:
+    """Return `_encoder.encode` with one C encoder for all calls: making one takes longer than a small value."""
     make: Any = getattr(json.encoder, "c_make_encoder", None)
-    if make is None:  # another interpreter
+    if make is None:  # an interpreter other than CPython
         return _encoder.encode
-    # No record of what holds what: `measure` has walked the value before, and refuses what holds itself.
+    # Without the check for circles: `check_size` has walked the value before, and refuses circles.
     text_of: Any = json.encoder.encode_basestring
-    pieces: Any = make(None, _plain, text_of, None, ":", ",", False, False, False)
+    pieces: Any = make(None, _to_plain, text_of, None, ":", ",", False, False, False)
     return lambda value: "".join(pieces(value, 0))
 
 
-_encode_small: Final = _one_shot()
+_encode_text: Final = _make_encode()
 
 
 def encode_plain(value: object) -> str:
-    """The JSON text of any plain data, whatever its size.
+    """Return the JSON text of plain data of any size.
 
     Raises:
-        ValueRefused: It is not JSON.
+        ValueRefused: *value* is not JSON.
     """
     try:
         return _encoder.encode(value)
@@ -89,14 +92,14 @@ def encode_plain(value: object) -> str:
 
 
 def encode(value: object, limit: int = MAX_VALUE_BYTES) -> Stored:
-    """Turn what a tool returned into a stored value.
+    """Turn the result of a tool into a stored value.
 
     Args:
-        value: Anything that JSON can say; dates, dataclasses and pydantic models are turned into JSON.
+        value: Any value that JSON can represent; dates, dataclasses and pydantic models are turned into JSON.
         limit: The most bytes of JSON that the value may take.
 
     Raises:
-        ValueRefused: The value is not JSON, holds NaN or a lone surrogate, is too deep, or too large.
+        ValueRefused: The value is not JSON, holds NaN or a lone surrogate, is too deep, or is too large.
     """
     kind = type(value)
     if value is None or kind is bool:
@@ -123,9 +126,9 @@ def _checked_text(text: str, limit: int) -> str:
 
 
 def _encode_container(value: object, limit: int) -> Stored:
-    measure(value, limit)
+    check_size(value, limit)
     try:
-        data = _utf8(_encode_small(value))
+        data = _utf8(_encode_text(value))
     except RecursionError:
         raise ValueRefused(f"the value is nested deeper than {MAX_DEPTH} levels or holds itself") from None
     except (TypeError, ValueError) as error:
@@ -135,16 +138,16 @@ def _encode_container(value: object, limit: int) -> Stored:
     if len(data) > limit:
         raise ValueRefused(f"{len(data)} bytes of JSON are over the ceiling of {limit}{_ADVICE}")
     if data[0] not in b'{["':
-        return encode(json.loads(data), limit)  # an enum or a subclass of int, say: a scalar after all
+        return encode(json.loads(data), limit)  # a scalar after all, for example an enum or a subclass of int
     if data[0] == 0x22:
         return str(json.loads(data))
     return data
 
 
-def measure(value: object, limit: int, max_depth: int = MAX_DEPTH) -> None:
-    """Refuse *value* as soon as it surely exceeds *limit* bytes of JSON or *max_depth* levels.
+def check_size(value: object, limit: int, max_depth: int = MAX_DEPTH) -> None:
+    """Refuse *value* as soon as it certainly exceeds *limit* bytes of JSON or *max_depth* levels.
 
-    Walks no further than the limit, so an endless or gigantic structure costs a bounded time.
+    The walk ends at the limit, so an endless or gigantic structure costs a bounded time.
     """
     size = 0
     level: Iterable[Any] = (value,)
@@ -157,10 +160,10 @@ def measure(value: object, limit: int, max_depth: int = MAX_DEPTH) -> None:
                 continue
             if kind in _NO_LENGTH:
                 continue
-            size += _BYTES[kind] * len(item) if kind in _BYTES else _least_size(item)
-            if size > limit:  # before what it holds is gathered
+            size += _BYTES[kind] * len(item) if kind in _BYTES else _min_size(item)
+            if size > limit:  # before its elements are collected
                 break
-            below += item.values() if kind is dict else item if kind is list else _inside(item)
+            below += item.values() if kind is dict else item if kind is list else _elements(item)
         if size > limit:
             raise ValueRefused(f"the value takes over {limit} bytes of JSON{_ADVICE}")
         if not below:
@@ -170,13 +173,13 @@ def measure(value: object, limit: int, max_depth: int = MAX_DEPTH) -> None:
 
 
 _LISTS: Final = (list, tuple, set, frozenset)
-# JSON's own types are looked up: to ask whether something is a `Mapping` takes longer than all the rest.
+# JSON types are found in a table: asking whether an object is a `Mapping` takes longer than the rest together.
 _NO_LENGTH: Final = frozenset((int, float, bool, type(None)))
-_BYTES: Final[Mapping[type, int]] = {list: 2, dict: 4}  # of JSON, at least, for each element
+_BYTES: Final[Mapping[type, int]] = {list: 2, dict: 4}  # the least bytes of JSON for each element
 
 
-def _least_size(item: object) -> int:
-    """Bytes of JSON that *item* takes at least, what it holds not counted."""
+def _min_size(item: object) -> int:
+    """Return the least bytes of JSON that *item* takes, without its elements."""
     if isinstance(item, str):
         return len(item)
     if isinstance(item, Mapping):
@@ -184,8 +187,8 @@ def _least_size(item: object) -> int:
     return 2 * len(item) if isinstance(item, _LISTS) else 0
 
 
-def _inside(item: object) -> Iterable[object]:
-    """What *item* holds: as much as it says, as what comes from a tool may be an endless iterator in disguise."""
+def _elements(item: object) -> Iterable[object]:
+    """Return the elements of *item*, no more than its length: an object from a tool may iterate endlessly."""
     if isinstance(item, Mapping):
         return islice(item.values(), len(item))
     return islice(item, len(item)) if isinstance(item, _LISTS) else ()
@@ -199,10 +202,10 @@ def _utf8(text: str) -> bytes:
 
 
 def store_text(data: bytes, limit: int = MAX_VALUE_BYTES) -> Stored:
-    """Store a value that comes as JSON text from somewhere else.
+    """Turn JSON text from outside into a stored value.
 
     Raises:
-        ValueRefused: The text is over *limit* bytes, or not JSON.
+        ValueRefused: The text is longer than *limit* bytes, or is not JSON.
     """
     if len(data) > limit:
         raise ValueRefused(f"{len(data)} bytes of JSON are over the ceiling of {limit}{_ADVICE}")
@@ -213,10 +216,10 @@ def store_text(data: bytes, limit: int = MAX_VALUE_BYTES) -> Stored:
 
 
 def decode(stored: Stored) -> Any:
-    """Give a consumer its own copy of a stored value.
+    """Return a new copy of a stored value, for one consumer.
 
     Raises:
-        ValueRefused: It is not there any more; see `Unavailable`.
+        ValueRefused: The value is gone; see `Unavailable`.
     """
     if type(stored) is bytes:
         return from_json(stored)
@@ -231,24 +234,24 @@ def _missing(stored: Unavailable) -> str:
     return f"the value is not in the record of the run: {shorten(stored.reason)}"
 
 
-def readable(stored: Stored) -> Any:
-    """Give a stored value to whoever looks at it; of one that is not there any more, why."""
+def decode_or_reason(stored: Stored) -> Any:
+    """Return a copy of a stored value, for display; if the value is gone, an object with the reason."""
     return {"unavailable": stored.reason} if type(stored) is Unavailable else decode(stored)
 
 
 def to_json(stored: Stored) -> bytes:
-    """Give the JSON text of a stored value, without decoding it.
+    """Return the JSON text of a stored value, without decoding it.
 
     Raises:
-        ValueRefused: It is not there any more; see `Unavailable`.
+        ValueRefused: The value is gone; see `Unavailable`.
     """
     if type(stored) is bytes:
         return stored
     return _encoder.encode(stored).encode()
 
 
-def join(items: list[Stored], limit: int = MAX_VALUE_BYTES) -> Stored:
-    """Put stored values into one stored list, without decoding them.
+def join_stored(items: list[Stored], limit: int = MAX_VALUE_BYTES) -> Stored:
+    """Join stored values into one stored list, without decoding them.
 
     Raises:
         ValueRefused: The list would take more than *limit* bytes.
@@ -259,23 +262,23 @@ def join(items: list[Stored], limit: int = MAX_VALUE_BYTES) -> Stored:
     return data
 
 
-def select(stored: Stored, path: Path) -> Stored:
-    """Follow *path*, keys and indices on plain JSON, into a stored value.
+def select_part(stored: Stored, path: Path) -> Stored:
+    """Return the part of a stored value at *path*, keys and indices on plain JSON, as a stored value.
 
     Raises:
-        LookupError: There is nothing at that path; the message names the part that fails.
+        LookupError: There is no value at that path; the message names the part of the path that fails.
     """
     if not path:
         return stored
-    found = dig(decode(stored), path)
-    return found if type(found) in _SCALARS else _encoder.encode(found).encode()
+    value = value_at(decode(stored), path)
+    return value if type(value) in _SCALARS else _encoder.encode(value).encode()
 
 
-def dig(value: Any, path: Path) -> Any:
-    """Follow *path* into a decoded value.
+def value_at(value: Any, path: Path) -> Any:
+    """Return the part of a decoded value at *path*.
 
     Raises:
-        LookupError: There is nothing at that path; the message names the part that fails.
+        LookupError: There is no value at that path; the message names the part of the path that fails.
     """
     for part in path:
         if type(part) is int:
@@ -295,7 +298,7 @@ _SCALARS: Final = frozenset((type(None), bool, int, float, str))
 
 
 def describe(value: object) -> str:
-    """Name the kind of a JSON value in words, without showing what it says."""
+    """Name the kind of a JSON value in words, without showing its content."""
     match value:
         case None:
             return "null"
@@ -311,3 +314,38 @@ def describe(value: object) -> str:
             return f"an object of {len(value)} fields"
         case _:
             return f"a {type(value).__name__}"
+
+
+# Artifacts ------------------------------------------------------------------------------------------------------------
+
+
+class Artifact(BaseModel):
+    """A read-only file in the folder of the run, named by its hash: for data too large or too binary for JSON.
+
+    Attributes:
+        sha256: The hash of its bytes, in hex.
+        media_type: For example ``text/csv``.
+        name: A file name for people; it is never used to find the file.
+        size: In bytes.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    media_type: Annotated[str, Field(max_length=200)] = "application/octet-stream"
+    name: Annotated[str, Field(max_length=200)] = ""
+    size: Annotated[int, Field(ge=0)] = 0
+
+
+class ArtifactStore(Protocol):
+    """Stores the artifacts of a run."""
+
+    def save(self, data: bytes | str | pathlib.Path, *, media_type: str = ..., name: str = ...) -> Artifact:
+        """Store *data* (bytes, text as UTF-8, or the file at a path), and return its artifact."""
+
+    def path(self, artifact: Artifact) -> pathlib.Path:
+        """Return the path of the file of *artifact*.
+
+        Raises:
+            FileNotFoundError: The run has no such artifact.
+        """

@@ -9,12 +9,12 @@ from typing import Any
 from dagrun.errors import PlanRefused, Problem
 from dagrun.model.policy import PlanLimits
 from dagrun.plans.json_reader import parse_json
-from dagrun.plans.json_stream import Scanner
+from dagrun.plans.json_stream import JsonScanner
 from dagrun.plans.plan_fields import wrong_type
-from dagrun.plans.read_plan import depth_of, in_order
+from dagrun.plans.read_plan import max_plan_depth, sorted_problems
 
 
-def weigh(text: str, limits: PlanLimits, before: int = 0) -> int:
+def count_bytes(text: str, limits: PlanLimits, before: int = 0) -> int:
     """Count the bytes of a text, before anything else is done with what may be 59 MB.
 
     Args:
@@ -39,8 +39,12 @@ def weigh(text: str, limits: PlanLimits, before: int = 0) -> int:
     return size
 
 
-def parse_found(
-    text: str, scanner: Scanner, limits: PlanLimits, known: Iterable[Problem] = (), what: str = "an object with steps"
+def parse_object(
+    text: str,
+    scanner: JsonScanner,
+    limits: PlanLimits,
+    known: Iterable[Problem] = (),
+    what: str = "an object with steps",
 ) -> tuple[Any, list[Problem]]:
     """Parse the object that *scanner* has found.
 
@@ -62,13 +66,13 @@ def parse_found(
         raise PlanRefused([wrong_type("", what, text)])
     if end < 0:
         reason = f"its object, the one at character {start + 1}, is never closed"
-        raise PlanRefused(in_order([Problem("DR421", "", {"reason": reason}), *known]))
+        raise PlanRefused(sorted_problems([Problem("DR421", "", {"reason": reason}), *known]))
     # Blanks in place of what stands before it, so that lines and columns are those of the text.
     before = re.sub(r"[^\n]", " ", text[:start])
     try:
-        tree = parse_json(before + text[start:end], depth_of(limits))
+        tree = parse_json(before + text[start:end], max_plan_depth(limits))
     except PlanRefused as refusal:
-        raise PlanRefused(in_order([*refusal.problems, *known])) from None
+        raise PlanRefused(sorted_problems([*refusal.problems, *known])) from None
     if not scanner.is_repeated:
         return tree, []
     return tree, [Problem("DR009", "", {"expected": what, "found": "two of them"})]

@@ -29,7 +29,7 @@ from dagrun.model.policy import PlanLimits
 from dagrun.model.signature import Arguments
 from dagrun.model.toolbox import Toolbox, hint
 from dagrun.plans.call_syntax import CallArguments, CallHead, CallSyntaxError, read_arguments, read_head
-from dagrun.plans.json_reader import MAX_READ_DEPTH, broken
+from dagrun.plans.json_reader import MAX_READ_DEPTH, syntax_problem
 
 _NUMBERED: Final = re.compile(r"[ \t]*[0-9]{1,6}\.[ \t]*\S")
 _THOUGHT: Final = re.compile(r"[ \t]*Thought:[ \t]*(.*)", re.DOTALL)
@@ -195,7 +195,7 @@ class CompilerText:
         return Problem("DR112", "", {"step": step, "reason": "arguments without names are read with the tools at hand"})
 
     def _fault(self, reason: str, column: int) -> None:
-        self.problems.append(replace(broken("plan text", self._line, column, reason), path=self._place("")))
+        self.problems.append(replace(syntax_problem("plan text", self._line, column, reason), path=self._place("")))
 
     def _place(self, field: str) -> str:
         return f"steps[{self._count}]" + (f".{field}" if field else "")

@@ -55,7 +55,7 @@ class Box:
     parents: tuple[int, ...]
 
 
-def nodes_of(plan: Plan, states: Mapping[str, State] | None = None) -> list[Box]:
+def boxes_of(plan: Plan, states: Mapping[str, State] | None = None) -> list[Box]:
     """Give the steps of *plan*, which need not have been checked, in its order.
 
     Args:
@@ -141,7 +141,7 @@ def draw_tree(plan: Plan, states: Mapping[str, State] | None = None) -> str:
         plan: The plan; it need not have been checked.
         states: How its steps stand; marked by a symbol.
     """
-    return "\n".join(_Tree(nodes_of(plan, states)).lines()) + "\n"
+    return "\n".join(_Tree(boxes_of(plan, states)).lines()) + "\n"
 
 
 def draw_mermaid(plan: Plan, states: Mapping[str, State] | None = None) -> str:
@@ -151,7 +151,7 @@ def draw_mermaid(plan: Plan, states: Mapping[str, State] | None = None) -> str:
         plan: The plan; it need not have been checked.
         states: How its steps stand; marked by a symbol, and by a class of that name.
     """
-    nodes = nodes_of(plan, states)
+    nodes = boxes_of(plan, states)
     edges = sum(len(node.parents) for node in nodes)
     if edges > MAX_MERMAID_EDGES:
         return _table(nodes, edges)
@@ -172,7 +172,7 @@ def draw_dot(plan: Plan, states: Mapping[str, State] | None = None) -> str:
         plan: The plan; it need not have been checked.
         states: How its steps stand; marked by a symbol, a colour, and a class of that name.
     """
-    nodes = nodes_of(plan, states)
+    nodes = boxes_of(plan, states)
     lines = ["digraph plan {", "  node [shape=box, style=filled, fillcolor=white];"]
     for number, node in enumerate(nodes):
         looks = f", class={_dot_text(node.state)}, fillcolor={_dot_text(_COLOURS[node.state])}" if node.state else ""

@@ -25,7 +25,7 @@ class BadNumber:
         self.text = text if len(text) <= 40 else f"a number of {len(text)} characters"
 
 
-class Repeated(dict[str, Any]):
+class RepeatedKeys(dict[str, Any]):
     """An object in which a key stood twice."""
 
     def __init__(self, pairs: Iterable[tuple[str, Any]]) -> None:
@@ -37,7 +37,7 @@ class Repeated(dict[str, Any]):
 def make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Make an object of its fields; where a key stands twice, nobody could say which one counts."""
     made = dict(pairs)
-    return made if len(made) == len(pairs) else Repeated(pairs)
+    return made if len(made) == len(pairs) else RepeatedKeys(pairs)
 
 
 def make_int(text: str) -> int | BadNumber:
@@ -51,13 +51,13 @@ def make_float(text: str) -> float | BadNumber:
     return number if math.isfinite(number) and len(text) <= MAX_DIGITS else BadNumber(text)
 
 
-class Clean(dict[str, Any]):
+class CleanObject(dict[str, Any]):
     """The outermost object of a text that holds no mark, and no character that no plan may hold."""
 
     __slots__ = ()
 
 
-class Maker:
+class MarkingHooks:
     """Makes the parts of a parsed text, and keeps in mind whether any of them is a mark.
 
     Attributes:
@@ -95,14 +95,14 @@ class Maker:
         return BadNumber(text)
 
 
-def too_deep(limit: int) -> PlanRefused:
+def depth_refusal(limit: int) -> PlanRefused:
     """The refusal of a text that is nested deeper than *limit*."""
     return PlanRefused([Problem("DR006", "", {"limit": str(limit)})])
 
 
 def take_out_marks(tree: Any) -> list[Problem]:
     """Find every mark in a parsed plan, and put harmless values there, so that the rest can be checked too."""
-    if type(tree) is Clean:
+    if type(tree) is CleanObject:
         return []
     problems: list[Problem] = []
     _visit(tree, (), problems)
@@ -111,7 +111,7 @@ def take_out_marks(tree: Any) -> list[Problem]:
 
 def _visit(tree: Any, path: Path, problems: list[Problem]) -> None:
     if isinstance(tree, dict):
-        if isinstance(tree, Repeated):
+        if isinstance(tree, RepeatedKeys):
             problems += (_problem("DR007", path, key=repr(shorten(key))) for key in tree.repeated)
         has_plain_keys = _are_plain_texts(tree)
         for key, value in tree.items():
@@ -166,16 +166,17 @@ def parse_json(text: str, max_depth: int) -> Any:
     """Parse *text*.
 
     Returns:
-        Plain JSON, with a `Repeated` for each object in which a key stands twice, and a `BadNumber` for each number
-        that no plan may hold. An object in which there is none of that, and no text that no plan may hold, is `Clean`.
+        Plain JSON, with a `RepeatedKeys` for each object in which a key stands twice, and a `BadNumber` for each number
+        that no plan may hold. An object in which there is none of that, and no text that no plan may hold, is a
+        `CleanObject`.
 
     Raises:
         PlanRefused: The text is not JSON, or nested deeper than *max_depth*.
     """
     # Before parsing: Python's parser fails on depth in a way of its own, at a depth that depends on the caller's.
     if _is_deeper(text, max_depth):
-        raise too_deep(max_depth)
-    maker = Maker()
+        raise depth_refusal(max_depth)
+    maker = MarkingHooks()
     try:
         tree = json.loads(
             text,
@@ -185,13 +186,13 @@ def parse_json(text: str, max_depth: int) -> Any:
             parse_constant=maker.constant,
         )
     except json.JSONDecodeError as error:
-        raise PlanRefused([broken("JSON", error.lineno, error.colno, _reason(error.msg))]) from None
+        raise PlanRefused([syntax_problem("JSON", error.lineno, error.colno, _reason(error.msg))]) from None
     if type(tree) is dict and not maker.has_marked and "\\u" not in text and text_fault(text) is None:
-        return Clean(tree)  # what is in its texts stands in *text* itself, or behind a backslash and a "u"
+        return CleanObject(tree)  # what is in its texts stands in *text* itself, or behind a backslash and a "u"
     return tree
 
 
-def broken(syntax: str, line: int, column: int, reason: str) -> Problem:
+def syntax_problem(syntax: str, line: int, column: int, reason: str) -> Problem:
     """The problem of a text that is not what it should be."""
     return Problem("DR003", "", {"syntax": syntax, "line": str(line), "column": str(column), "reason": reason})
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from dagrun.plans.json_reader import too_deep
+from dagrun.plans.json_reader import depth_refusal
 
 _NOT_SPACE: Final = re.compile(r"[^ \t\r\n]")
 _IN_TEXT: Final = re.compile(r'["\\]')
@@ -47,10 +47,10 @@ class Field:
     text: str
 
 
-Found: TypeAlias = Element | Field
+ClosedPart: TypeAlias = Element | Field
 
 
-class Scanner:
+class JsonScanner:
     """Finds an object in a stream of text, and in it a list.
 
     What stands before the object is passed over: prose, a fence, a byte order mark, other objects. Only an object
@@ -79,7 +79,7 @@ class Scanner:
         self._key = key
         self._seen = 0  # characters, up to the present delta
         self._advance: _Advance = self._pass_prose
-        self._found: list[Found] = []
+        self._found: list[ClosedPart] = []
         self._is_done = False  # the object has closed, and what follows is passed over
         self._brace = 0  # where a brace stands that may be its first
         self._open: list[str] = []  # the closing brackets that are owed
@@ -101,7 +101,7 @@ class Scanner:
         """Whether the object that is looked for has begun, and one of the wanted keys was seen."""
         return not self._wanted.isdisjoint(self.keys)
 
-    def feed(self, text: str) -> list[Found]:
+    def feed(self, text: str) -> list[ClosedPart]:
         """Take in the next piece of the text.
 
         Returns:
@@ -200,7 +200,7 @@ class Scanner:
         depth = len(self._open)
         if depth > self._max_depth:
             if not self._is_done:
-                raise too_deep(self._max_depth)
+                raise depth_refusal(self._max_depth)
             self._advance = self._pass_rest
         if depth == _IN_LIST and sign == "[" and self._name == self._key and not self._is_done:
             self._is_list, self._index, self.before = True, 0, frozenset(self.keys)

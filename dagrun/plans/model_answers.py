@@ -14,12 +14,12 @@ from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import PlanLimits
 from dagrun.model.toolbox import Toolbox
-from dagrun.plans.answer_object import parse_found, weigh
+from dagrun.plans.answer_object import count_bytes, parse_object
 from dagrun.plans.compiler_dialect import find_call
 from dagrun.plans.json_reader import take_out_marks
-from dagrun.plans.json_stream import Scanner
+from dagrun.plans.json_stream import JsonScanner
 from dagrun.plans.plan_fields import faults_of, missing_field, wrong_type
-from dagrun.plans.read_plan import depth_of, drop_surplus, make_plan, parse_plan, take_refusal
+from dagrun.plans.read_plan import drop_nulls_in_args, make_plan, max_plan_depth, parse_plan, take_refusal
 
 AnyEdit = Add | Drop | Replace | Rewire
 AnyModel = TypeVar("AnyModel", bound=BaseModel)
@@ -53,14 +53,14 @@ def read_answer(text: str, toolbox: Toolbox | None, limits: PlanLimits | None = 
         CannotPlan: It is a refusal.
     """
     limits = PlanLimits() if limits is None else limits
-    weigh(text, limits)
-    scanner = Scanner(depth_of(limits), _KEYS)
+    count_bytes(text, limits)
+    scanner = JsonScanner(max_plan_depth(limits), _KEYS)
     scanner.feed(text)
     call = find_call(text)
     if call >= 0 and "edits" not in scanner.keys and not 0 <= scanner.start < call:
         tree, problems = parse_plan(text, "compiler", toolbox, limits)
         return _plan(tree, toolbox, limits, problems)
-    tree, problems = parse_found(text, scanner, limits, what=_WHAT)
+    tree, problems = parse_object(text, scanner, limits, what=_WHAT)
     edits, steps = tree.get("edits"), tree.get("steps")
     if edits and steps:
         raise _no_patch("it has both edits and steps; give one of them")
@@ -138,7 +138,7 @@ def _edit(edit: Any, place: str, toolbox: Toolbox | None, limits: PlanLimits) ->
         edit["step"], found = read_step(edit["step"], f"{place}.step", toolbox, limits)
         problems += found
     if op == "rewire" and toolbox is not None and isinstance(edit.get("args"), dict):
-        edit["args"] = drop_surplus(edit["args"], toolbox)
+        edit["args"] = drop_nulls_in_args(edit["args"], toolbox)
     made, found = _validated(_EDITS[op], edit, place)
     return made, [*problems, *found]
 
@@ -177,7 +177,7 @@ _KEYS_next_step: Final = ("step", "stop")
 _WHAT_next_step: Final = "an object with step or stop"
 
 
-class Next(BaseModel):
+class NextStepAnswer(BaseModel):
     """One step, or the end.
 
     Attributes:
@@ -199,7 +199,7 @@ class Next(BaseModel):
     confidence: float | None = Checked(default=None, ge=0, le=1)
 
 
-def read_next(text: str, toolbox: Toolbox | None, limits: PlanLimits | None = None) -> Next:
+def read_next_step(text: str, toolbox: Toolbox | None, limits: PlanLimits | None = None) -> NextStepAnswer:
     """Read what a planner has answered that goes step by step; the form is `next_step_schema`.
 
     Args:
@@ -214,10 +214,10 @@ def read_next(text: str, toolbox: Toolbox | None, limits: PlanLimits | None = No
         PlanRefused: It is no such answer; the error holds every problem.
     """
     limits = PlanLimits() if limits is None else limits
-    weigh(text, limits)
-    scanner = Scanner(depth_of(limits), _KEYS_next_step)
+    count_bytes(text, limits)
+    scanner = JsonScanner(max_plan_depth(limits), _KEYS_next_step)
     scanner.feed(text)
-    tree, problems = parse_found(text, scanner, limits, what=_WHAT_next_step)
+    tree, problems = parse_object(text, scanner, limits, what=_WHAT_next_step)
     problems += take_out_marks(tree)
     if tree.get("thought", "") is None:
         del tree["thought"]
@@ -226,9 +226,9 @@ def read_next(text: str, toolbox: Toolbox | None, limits: PlanLimits | None = No
         tree["step"], found = read_step(tree["step"], "step", toolbox, limits)
         problems += found
     try:
-        made = Next.model_validate(tree)
+        made = NextStepAnswer.model_validate(tree)
     except ValidationError as error:
-        raise PlanRefused([*problems, *faults_of(error, tree, Next)]) from None
+        raise PlanRefused([*problems, *faults_of(error, tree, NextStepAnswer)]) from None
     if problems:
         raise PlanRefused(problems)
     return made

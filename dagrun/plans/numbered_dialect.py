@@ -1,7 +1,7 @@
 """The dialect of step_number, action and parameters, normalised into our own.
 
 Numbers become ids. Its plans name no data flow; two rules of the dialect fill in what a tool needs, and so they need
-the toolbox: see `bind`.
+the toolbox: see `fill_in_arguments`.
 """
 
 from __future__ import annotations
@@ -107,11 +107,11 @@ def _normalise(step: Mapping[str, Any], toolbox: Toolbox | None) -> dict[str, An
         "expected_output": step.get("expected_output", ""),
     }
     if toolbox is not None and step["action"] in toolbox:
-        bind(made, toolbox[step["action"]].arguments)
+        fill_in_arguments(made, toolbox[step["action"]].arguments)
     return made
 
 
-def bind(step: dict[str, Any], arguments: Arguments) -> None:
+def fill_in_arguments(step: dict[str, Any], arguments: Arguments) -> None:
     """Fill in the arguments that a plan of this dialect leaves to be understood.
 
     A required ``data`` is the output of the step's one dependency, or ``{"step_<n>_output": …}`` of several. An

@@ -32,7 +32,7 @@ _UNIONS: Final[Mapping[str, str]] = {
 }
 
 
-def validate(tree: Any) -> tuple[Plan | None, list[Problem]]:
+def validate_plan(tree: Any) -> tuple[Plan | None, list[Problem]]:
     """Make a plan of parsed JSON in our own dialect.
 
     Returns:

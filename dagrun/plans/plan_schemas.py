@@ -110,7 +110,7 @@ def patch_schema(toolbox: Toolbox) -> dict[str, Any]:
 
 
 def next_step_schema(toolbox: Toolbox) -> dict[str, Any]:
-    """The JSON Schema of one step, or of the end, for planners that think step by step; see `read_next`."""
+    """The JSON Schema of one step, or of the end, for planners that think step by step; see `read_next_step`."""
     steps = [_step(toolbox[name], _arguments(toolbox[name])) for name in sorted(toolbox.allowed)]
     properties = {
         "thought": {"type": "string"},

@@ -12,12 +12,12 @@ from dagrun.errors import PlanRefused, Problem
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import PlanLimits
 from dagrun.model.toolbox import Toolbox
-from dagrun.plans.answer_object import parse_found, weigh
+from dagrun.plans.answer_object import count_bytes, parse_object
 from dagrun.plans.compiler_dialect import CompilerText, find_call
 from dagrun.plans.json_reader import parse_json
-from dagrun.plans.json_stream import Element, Found, Scanner
+from dagrun.plans.json_stream import ClosedPart, Element, JsonScanner
 from dagrun.plans.numbered_dialect import is_numbered
-from dagrun.plans.read_plan import depth_of, in_order, make_plan, parse_plan
+from dagrun.plans.read_plan import make_plan, max_plan_depth, parse_plan, sorted_problems
 
 Dialect = Literal["json", "compiler", "auto"]
 
@@ -56,7 +56,7 @@ class PlanReader:
         self._given: list[Step] = []
         self._problems: list[Problem] = []
         self._refusal: PlanRefused | None = None
-        self._objects = Scanner(depth_of(self._limits))
+        self._objects = JsonScanner(max_plan_depth(self._limits))
         self._numbered: bool | None = None
         self._refuses = False  # the answer has said so, so its steps are not for use
         self._lines = CompilerText(toolbox, self._limits)
@@ -86,7 +86,7 @@ class PlanReader:
         if self._refusal is not None:
             raise PlanRefused(self._refusal.problems)
         try:
-            self._bytes = weigh(text, self._limits, self._bytes)
+            self._bytes = count_bytes(text, self._limits, self._bytes)
             self._text.write(text)
             return self._take(text)
         except PlanRefused as refusal:
@@ -109,10 +109,10 @@ class PlanReader:
         if self._dialect == "compiler":
             tree, problems = parse_plan(text.removeprefix("\ufeff"), "compiler", self._toolbox, self._limits)
         else:
-            tree, problems = parse_found(text, self._objects, self._limits, self.problems)
+            tree, problems = parse_object(text, self._objects, self._limits, self.problems)
         plan, found = make_plan(tree, self._toolbox, self._limits, may_refuse=not problems)
         if problems or found or plan is None:
-            raise PlanRefused(in_order((*problems, *found)))
+            raise PlanRefused(sorted_problems((*problems, *found)))
         if tuple(self._given) != tuple(plan.steps)[: len(self._given)] or self._is_behind(plan):
             reason = "these are not the steps that were given out while the answer came in"
             raise PlanRefused([Problem("DR012", "steps", {"reason": reason, "found": f"{len(plan.steps)} steps"})])
@@ -157,7 +157,7 @@ class PlanReader:
             self._line.clear()
             self._head = ""
 
-    def _take_found(self, found: list[Found]) -> list[Step]:
+    def _take_found(self, found: list[ClosedPart]) -> list[Step]:
         steps = []
         for part in found:
             if not isinstance(part, Element):
@@ -172,7 +172,7 @@ class PlanReader:
         """Read one step exactly as it is read in the whole."""
         self._check_count(element.index + 1)
         try:
-            tree = parse_json(element.text, depth_of(self._limits))
+            tree = parse_json(element.text, max_plan_depth(self._limits))
         except PlanRefused as refusal:
             self._keep(element.index, refusal.problems)
             return None

@@ -17,7 +17,7 @@ from dagrun.model.toolbox import AnyTool, Toolbox
 from dagrun.plans.compiler_dialect import CompilerText, is_compiler_text
 from dagrun.plans.json_reader import MAX_READ_DEPTH, parse_json, take_out_marks
 from dagrun.plans.numbered_dialect import from_numbered, is_numbered
-from dagrun.plans.plan_fields import validate, wrong_type
+from dagrun.plans.plan_fields import validate_plan, wrong_type
 from dagrun.plans.yaml_reader import parse_yaml
 
 
@@ -34,7 +34,7 @@ def drop_nulls(tree: dict[str, Any], toolbox: Toolbox) -> None:
             step["args"] = {key: args[key] for key in args if args[key] is not None or not _is_surplus(key, arguments)}
 
 
-def drop_surplus(args: dict[str, Any], toolbox: Toolbox) -> dict[str, Any]:
+def drop_nulls_in_args(args: dict[str, Any], toolbox: Toolbox) -> dict[str, Any]:
     """The same for arguments of which nobody says what tool they are for.
 
     A null is left out if every tool that takes exactly these arguments would leave it out: who must give all of them
@@ -103,7 +103,7 @@ def read_plan(
     plan, found = make_plan(tree, toolbox, limits)
     problems += found
     if problems or plan is None:
-        raise PlanRefused(in_order(problems))
+        raise PlanRefused(sorted_problems(problems))
     return plan
 
 
@@ -120,7 +120,7 @@ def parse_plan(
     """
     if syntax is None:
         syntax = "compiler" if is_compiler_text(text) else "json"
-    max_depth = depth_of(limits)
+    max_depth = max_plan_depth(limits)
     match syntax:
         case "yaml":
             return parse_yaml(text, max_depth)
@@ -166,7 +166,7 @@ def make_plan(
             return None, [*problems, *found]
     elif toolbox is not None:
         drop_nulls(tree, toolbox)
-    plan, found = validate(tree)
+    plan, found = validate_plan(tree)
     return plan, [*problems, *found]
 
 
@@ -186,12 +186,12 @@ def take_refusal(tree: dict[str, Any], *, raises: bool) -> list[Problem]:
     return [Problem("DR014", "refusal", {"reason": found.strip()})]
 
 
-def depth_of(limits: PlanLimits) -> int:
+def max_plan_depth(limits: PlanLimits) -> int:
     """How deep a plan may be nested."""
     return min(limits.max_depth, MAX_READ_DEPTH)
 
 
-def in_order(problems: Iterable[Problem]) -> list[Problem]:
+def sorted_problems(problems: Iterable[Problem]) -> list[Problem]:
     """Problems in the order of the plan."""
     return sorted(problems, key=_place)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import yaml
 
 from dagrun.errors import PlanRefused, Problem, shorten
-from dagrun.plans.json_reader import broken, make_float, make_int, make_object, too_deep
+from dagrun.plans.json_reader import depth_refusal, make_float, make_int, make_object, syntax_problem
 
 # The C parser is ten times as fast, which is the difference between 0.1 and 2 seconds for a plan of a megabyte.
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -38,11 +38,13 @@ def parse_yaml(text: str, max_depth: int) -> tuple[Any, list[Problem]]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
-        raise PlanRefused([broken("YAML", line, column, shorten(error.problem or error.context or "?"))]) from None
+        raise PlanRefused(
+            [syntax_problem("YAML", line, column, shorten(error.problem or error.context or "?"))]
+        ) from None
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
         column = error.position - before.rfind("\n")
-        raise PlanRefused([broken("YAML", before.count("\n") + 1, column, str(error.reason))]) from None
+        raise PlanRefused([syntax_problem("YAML", before.count("\n") + 1, column, str(error.reason))]) from None
     return composer.root, composer.problems
 
 
@@ -96,7 +98,7 @@ class _Composer:
 
     def _open(self, event: Any, *, is_object: bool) -> None:
         if len(self._stack) >= self._max_depth:
-            raise too_deep(self._max_depth)
+            raise depth_refusal(self._max_depth)
         if self._stack and self._stack[-1].is_object and self._stack[-1].key is None:
             self._refuse(event, "a key that is no text")
             raise PlanRefused(self.problems)

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from dagrun.model.artifact import Artifact
+from dagrun.model.value import Artifact
 
 _CHUNK = 1 << 20
 

@@ -11,12 +11,11 @@ from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.longest_paths import remaining_paths, topological_order
 from dagrun.graph.node import Node
 from dagrun.graph.plan_history import PlanHistory
-from dagrun.model.artifact import ArtifactStore
 from dagrun.model.critic import Verdict
 from dagrun.model.outcome import Attempt, Failure, Recovery, State, Status
 from dagrun.model.redaction.redactor import Redactor
 from dagrun.model.usage import ModelUse
-from dagrun.model.value import RELEASED, Stored, decode, readable
+from dagrun.model.value import RELEASED, ArtifactStore, Stored, decode, decode_or_reason
 
 # Each value in it is at most 1 MiB, but a plan can name as many of them as it likes.
 MAX_OUTPUT_BYTES: Final = 256 << 20
@@ -35,8 +34,8 @@ def answer_of(graph: LiveGraph) -> Any:
             return None
     sinks = graph.sinks()
     if len(sinks) == 1:
-        return readable(sinks[0].value)
-    return {node.id: readable(node.value) for node in sinks if node.state is State.SUCCEEDED}
+        return decode_or_reason(sinks[0].value)
+    return {node.id: decode_or_reason(node.value) for node in sinks if node.state is State.SUCCEEDED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +344,7 @@ def _as_dict(result: StepResult, shown: Redactor) -> dict[str, Any]:
         "failure": result.failure.as_dict() if result.failure else None,
         "is_default": result.is_default,
         "errors": [{"index": index, "reason": reason} for index, reason in result.errors],
-        "output": shown.value(readable(result.stored)),
+        "output": shown.value(decode_or_reason(result.stored)),
         "verdicts": [verdict.as_dict() for verdict in result.verdicts],
         "is_gone": result.is_gone,
         "substitute": result.substitute,

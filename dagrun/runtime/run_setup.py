@@ -16,9 +16,9 @@ from dagrun.graph.budget import Budget
 from dagrun.graph.build import Built, build
 from dagrun.graph.caps import Cap
 from dagrun.graph.longest_paths import Expected
+from dagrun.model.event import Opening
 from dagrun.model.executor import Executor
 from dagrun.model.journal import Tape
-from dagrun.model.run_opening import Opening
 from dagrun.model.value import Stored
 from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.large_plans import MANY, aside

@@ -10,9 +10,9 @@ from pydantic import SecretStr
 from typing_extensions import TypedDict
 
 import dagrun
-from dagrun.checks.check_context import CheckContext, ToolFacts, scope_of
+from dagrun.checks.check_context import CheckContext, ToolFacts, context_of
 from dagrun.checks.findings import Findings
-from dagrun.checks.reference_sources import Sources
+from dagrun.checks.reference_sources import ReferenceSources
 from dagrun.errors import PlanRefused
 from dagrun.model.policy import Policy
 
@@ -50,19 +50,19 @@ def faults_of(plan: dagrun.Plan, *tools: Any, **options: Any) -> list[tuple[str,
 def test_arguments_of_one_form_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred steps of one form cost as many look-ups as one."""
 
-    types_of, output = ToolFacts.types_of, Sources.output
+    types_of, output = ToolFacts.types_of, ReferenceSources.output
     seen: list[str] = []
 
     def noted_types(self: ToolFacts, *place: str | int) -> Any:
         seen.append("types")
         return types_of(self, *place)
 
-    def noted_output(self: Sources, *what: Any) -> Any:
+    def noted_output(self: ReferenceSources, *what: Any) -> Any:
         seen.append("output")
         return output(self, *what)
 
     monkeypatch.setattr(ToolFacts, "types_of", noted_types)
-    monkeypatch.setattr(Sources, "output", noted_output)
+    monkeypatch.setattr(ReferenceSources, "output", noted_output)
 
     def count(steps: int) -> tuple[int, int]:
         seen.clear()
@@ -237,7 +237,7 @@ def test_the_forms_live_as_long_as_a_check() -> None:
     toolbox = dagrun.Toolbox(make, weigh)
     index = {step.id: place for place, step in enumerate(plan.steps)}
     first, second = (
-        scope_of(plan, index, toolbox, Policy(), Findings(), inputs=None, executors=frozenset()) for _ in "ab"
+        context_of(plan, index, toolbox, Policy(), Findings(), inputs=None, executors=frozenset()) for _ in "ab"
     )
 
     def found(scope: CheckContext) -> bool:

@@ -18,10 +18,10 @@ from checking import TOOLBOX
 from dagrun.checks.check_plan import find_problems
 from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
 from dagrun.checks.tool_contracts import (
-    checked_from,
+    check_recorded_plan,
     contract_of,
-    differences,
-    in_full,
+    opening_differences,
+    policy_in_full,
     recorded_tool,
     recorded_toolbox,
 )
@@ -29,11 +29,10 @@ from dagrun.checks.waves import in_waves
 from dagrun.errors import CannotResume, ContractError, RecordRefused
 from dagrun.graph.patches.check_patch import Splicer
 from dagrun.model.codec.event_codec import decode, encode
-from dagrun.model.event import RunStarted
+from dagrun.model.event import Opening, RunStarted
 from dagrun.model.patch import Add, Patch
 from dagrun.model.plan import Plan, RetryRule, Step
 from dagrun.model.policy import ApprovalRule, Policy
-from dagrun.model.run_opening import Opening
 from dagrun.model.tool import make_tool
 from dagrun.model.toolbox import AnyTool, Toolbox
 from dagrun.model.value import Unavailable, store_text
@@ -340,7 +339,7 @@ def test_a_changed_tool_is_told_in_a_line_each(tool: AnyTool, lines: list[str]) 
     """Who resumes a run decides by these lines; other words for the same call are none."""
     recorded = opening_of(Toolbox([FULL]))
 
-    assert differences(recorded, Policy(), Toolbox([tool])) == [f"tool double: {line}" for line in lines]
+    assert opening_differences(recorded, Policy(), Toolbox([tool])) == [f"tool double: {line}" for line in lines]
 
 
 def _titled(title: str, description: str = "") -> str:
@@ -355,7 +354,7 @@ def test_an_argument_may_be_called_like_a_word_of_schemas() -> None:
     """What a schema says to people is left out of the comparison; an argument of that name is not."""
     was, now = (make_tool(function, name="note", effect="read") for function in (_titled, _titled_otherwise))
 
-    assert differences(opening_of(Toolbox([was])), Policy(), Toolbox([now])) == [
+    assert opening_differences(opening_of(Toolbox([was])), Policy(), Toolbox([now])) == [
         "tool note: argument title was string, is integer",
         "tool note: argument description was string, is integer",
     ]
@@ -369,7 +368,7 @@ def test_a_field_of_an_output_is_told_by_its_name() -> None:
     del contract["output"]["properties"]["note"]
     contract["output"]["$defs"]["Row"]["properties"]["total"] = {"type": "integer"}
 
-    found = differences(replace(recorded, tools={"load": contract}), Policy(), TOOLBOX)
+    found = opening_differences(replace(recorded, tools={"load": contract}), Policy(), TOOLBOX)
 
     assert found[:2] == [
         "tool load: output field count was string, is integer",
@@ -382,16 +381,18 @@ def test_a_tool_that_is_missing_or_not_allowed_is_told() -> None:
     """More tools than there were are no difference: no step on record calls them."""
     recorded = opening_of(Toolbox([TOOLBOX["add"], TOOLBOX["count"]]))
 
-    assert differences(recorded, Policy(), TOOLBOX) == []
-    assert differences(recorded, Policy(), Toolbox([TOOLBOX["add"]])) == ["tool count is not there any more"]
-    assert differences(recorded, Policy(), Toolbox(TOOLBOX, allow=["count"])) == ["tool add is not allowed any more"]
+    assert opening_differences(recorded, Policy(), TOOLBOX) == []
+    assert opening_differences(recorded, Policy(), Toolbox([TOOLBOX["add"]])) == ["tool count is not there any more"]
+    assert opening_differences(recorded, Policy(), Toolbox(TOOLBOX, allow=["count"])) == [
+        "tool add is not allowed any more"
+    ]
 
 
 RULE: Final = ApprovalRule(tool="pay")
 POLICY_DIFFERENCES: Final[dict[str, tuple[Policy, Policy, list[str]]]] = {
     "none": (Policy(max_cost=5.0), Policy(max_cost=5), []),
     "said or by default": (Policy(max_replans=3, retry=RetryRule(max_attempts=2)), Policy(), []),
-    "in full": (in_full(Policy(max_cost=1)), Policy(max_cost=1), []),
+    "in full": (policy_in_full(Policy(max_cost=1)), Policy(max_cost=1), []),
     "a ceiling": (Policy(max_cost=5.0), Policy(), ["max_cost was 5.0, is none"]),
     "a word": (Policy(), Policy(brief="full"), ["brief was structural, is full"]),
     "a part": (Policy(), Policy(retry=RetryRule(max_attempts=5)), ["retry.max_attempts was 2, is 5"]),
@@ -409,12 +410,12 @@ def test_a_changed_policy_is_told_in_a_line_each(was: Policy, now: Policy, lines
     """What counts is what a policy means, not what of it was said."""
     recorded = opening_of(Toolbox(), policy=was)
 
-    assert differences(recorded, now, Toolbox()) == [f"policy: {line}" for line in lines]
+    assert opening_differences(recorded, now, Toolbox()) == [f"policy: {line}" for line in lines]
 
 
 def test_a_rule_that_is_gone_is_told() -> None:
     """A run must not lose an approval by being resumed."""
-    found = differences(opening_of(Toolbox(), policy=Policy(approve=[RULE])), Policy(), Toolbox())
+    found = opening_differences(opening_of(Toolbox(), policy=Policy(approve=[RULE])), Policy(), Toolbox())
 
     assert len(found) == 1
     assert found[0].startswith('policy: approve was [{"tool":"pay",')
@@ -424,8 +425,8 @@ def test_critics_and_executors_are_told() -> None:
     """A critic in addition would judge what none has judged before; an executor in addition does nothing."""
     recorded = opening_of(Toolbox(), critics=("rules", "rubric"), executors=("ray",))
 
-    assert differences(recorded, Policy(), Toolbox(), ["rubric", "rules"], ["ray", "dask"]) == []
-    assert differences(recorded, Policy(), Toolbox(), ["rules", "taste"], []) == [
+    assert opening_differences(recorded, Policy(), Toolbox(), ["rubric", "rules"], ["ray", "dask"]) == []
+    assert opening_differences(recorded, Policy(), Toolbox(), ["rules", "taste"], []) == [
         "critic rubric is not there any more",
         "critic taste was not there",
         "executor ray is not there any more",
@@ -435,7 +436,7 @@ def test_critics_and_executors_are_told() -> None:
 def test_a_policy_in_full_says_all_and_means_the_same() -> None:
     """On record, nothing may depend on the defaults of the release that reads it."""
     policy = Policy(max_running=2, approve=[RULE])
-    full = in_full(policy)
+    full = policy_in_full(policy)
 
     assert full == policy
     assert full.model_fields_set == set(Policy.model_fields)
@@ -460,8 +461,8 @@ def test_the_plan_of_a_record_is_checked_with_all_that_it_was_opened_with() -> N
     opening = opening_of(TOOLBOX, Plan(steps=STEPS), inputs=b'{"path":"a.csv"}', executors=("ray",))
     toolbox = recorded_toolbox(opening)
 
-    checked = checked_from(opening, toolbox, opening.policy)
-    waves = checked_from(replace(opening, in_waves=True), toolbox, opening.policy)
+    checked = check_recorded_plan(opening, toolbox, opening.policy)
+    waves = check_recorded_plan(replace(opening, in_waves=True), toolbox, opening.policy)
 
     assert list(checked.steps) == ["load", "count", "add", "last"]
     assert checked.steps["load"].executor == "ray"
@@ -475,7 +476,7 @@ def test_a_record_without_steps_gives_a_plan_without_steps() -> None:
     """The planner had still to write it."""
     opening = opening_of(TOOLBOX, Plan(steps=(), goal="count"), executors=("ray",))
 
-    checked = checked_from(opening, TOOLBOX, Policy(max_running=2))
+    checked = check_recorded_plan(opening, TOOLBOX, Policy(max_running=2))
 
     assert (checked.plan, list(checked.steps), list(checked.executors)) == (opening.plan, [], ["ray"])
     assert checked.policy == Policy(max_running=2)
@@ -486,7 +487,7 @@ def test_a_plan_that_does_not_pass_any_more_cannot_be_resumed() -> None:
     opening = opening_of(TOOLBOX, Plan(steps=STEPS), inputs=b"{}", executors=("ray",))
 
     with pytest.raises(CannotResume) as caught:
-        checked_from(opening, Toolbox([TOOLBOX["load"], TOOLBOX["load_copy"], TOOLBOX["add"]]), Policy())
+        check_recorded_plan(opening, Toolbox([TOOLBOX["load"], TOOLBOX["load_copy"], TOOLBOX["add"]]), Policy())
 
     assert [line.partition(" ")[0] for line in caught.value.differences] == ["DR306", "DR201"]
     assert "step count calls 'count', which is not a known tool" in str(caught.value)
@@ -497,4 +498,4 @@ def test_inputs_that_are_not_in_the_record_are_missed() -> None:
     opening = replace(opening_of(TOOLBOX, Plan(steps=STEPS)), inputs=Unavailable("they hold a secret"))
 
     with pytest.raises(CannotResume, match="they hold a secret"):
-        checked_from(opening, TOOLBOX, Policy())
+        check_recorded_plan(opening, TOOLBOX, Policy())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from checking import TOOLBOX, find
-from dagrun.checks.worksheet import QUESTIONS, Safe, StepSheet, Worksheet, worksheet_of
+from dagrun.checks.worksheet import QUESTIONS, RetrySafety, StepSheet, Worksheet, worksheet_of
 from dagrun.cli.terminal.worksheet_text import worksheet_lines
 from dagrun.model.outcome import TriggerKind
 from dagrun.model.policy import ApprovalRule, Policy
@@ -82,16 +82,16 @@ def test_what_is_of_high_risk_says_why(step: dict[str, Any], policy: dict[str, A
 @pytest.mark.parametrize(
     ("step", "retry"),
     [
-        (ADD, Safe.ANY),
-        (LOAD, Safe.ANY),
-        (PAY, Safe.ANY),
-        (SEND, Safe.NOTHING_HAPPENED),
-        (SEND | {"retry": {"max_attempts": 1}}, Safe.NEVER),
-        (LOAD | {"retry": {"max_attempts": 1}}, Safe.NEVER),
-        (SEND | {"retry": {"max_attempts": 5}}, Safe.NOTHING_HAPPENED),
+        (ADD, RetrySafety.ANY),
+        (LOAD, RetrySafety.ANY),
+        (PAY, RetrySafety.ANY),
+        (SEND, RetrySafety.NOTHING_HAPPENED),
+        (SEND | {"retry": {"max_attempts": 1}}, RetrySafety.NEVER),
+        (LOAD | {"retry": {"max_attempts": 1}}, RetrySafety.NEVER),
+        (SEND | {"retry": {"max_attempts": 5}}, RetrySafety.NOTHING_HAPPENED),
     ],
 )
-def test_what_is_safe_to_retry_goes_by_effect_and_rule(step: dict[str, Any], retry: Safe) -> None:
+def test_what_is_safe_to_retry_goes_by_effect_and_rule(step: dict[str, Any], retry: RetrySafety) -> None:
     """The same rows as in the recovery table: what cannot be repeated is not, unless nothing happened for sure."""
     assert one(step).retry is retry
 
@@ -99,7 +99,7 @@ def test_what_is_safe_to_retry_goes_by_effect_and_rule(step: dict[str, Any], ret
 def test_the_rule_of_the_policy_counts_where_the_step_has_none() -> None:
     """A step without a retry rule takes that of the run."""
     assert one(LOAD).max_attempts == 2
-    assert one(LOAD, retry={"max_attempts": 1}).retry is Safe.NEVER
+    assert one(LOAD, retry={"max_attempts": 1}).retry is RetrySafety.NEVER
     assert one(LOAD | {"retry": {"max_attempts": 3}}, retry={"max_attempts": 1}).max_attempts == 3
 
 

@@ -28,6 +28,7 @@ from dagrun.model.event import (
     AttemptStarted,
     Event,
     ModelCharged,
+    Opening,
     RunStarted,
     Spliced,
     StepExpanded,
@@ -38,7 +39,6 @@ from dagrun.model.patch import Add, Consequence
 from dagrun.model.plan import Plan, RetryRule, Step
 from dagrun.model.policy import HedgeRule, Policy
 from dagrun.model.question import Answer
-from dagrun.model.run_opening import Opening
 from dagrun.model.value import Stored, Unavailable, to_json
 from dagrun.model.value import decode as decode_value
 from dagrun.model.value import encode as store

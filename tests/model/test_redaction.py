@@ -22,8 +22,8 @@ from dagrun.llm.openai_model import OpenAIModel
 from dagrun.model.codec.event_codec import decode, encode
 from dagrun.model.event import AttemptEnded, Event, Progress
 from dagrun.model.outcome import State
-from dagrun.model.redaction.logs import CleanLogger
-from dagrun.model.redaction.redactor import UNSHOWN, Redactor, redact_record, written
+from dagrun.model.redaction.logs import RedactingLogger
+from dagrun.model.redaction.redactor import UNSHOWN, Redactor, redacted_record, without_secret_values
 from dagrun.model.secrets.secret import Secrets
 from dagrun.model.value import Unavailable
 from dagrun.model_tools.llm_tool import llm_tool
@@ -77,7 +77,9 @@ class Sinks:
             "events": json.dumps(shown, ensure_ascii=False),
             "event texts": json.dumps([as_dict(e, with_values=False) for e in self._events], ensure_ascii=False),
             "record": "\n".join(
-                written(event, self._secrets).decode() for event in self._events if not isinstance(event, Progress)
+                redacted_record(event, self._secrets).decode()
+                for event in self._events
+                if not isinstance(event, Progress)
             ),
             "result": json.dumps(result.as_dict(), ensure_ascii=False),
             "log": stream.getvalue(),
@@ -217,8 +219,8 @@ async def test_without_secrets_a_record_is_what_the_codec_says() -> None:
     await dagrun.run(Plan(steps=tuple(leaks("exact")[:3])), tools=TOOLS, on_event=events.append)
 
     kept = [event for event in events if not isinstance(event, Progress)]
-    assert [written(event, Secrets()) for event in kept] == [encode(event) for event in kept]
-    assert all(redact_record(event, Secrets()) is event for event in kept)
+    assert [redacted_record(event, Secrets()) for event in kept] == [encode(event) for event in kept]
+    assert all(without_secret_values(event, Secrets()) is event for event in kept)
 
 
 # Forms ---------------------------------------------------------------------------------------------------------------
@@ -325,7 +327,7 @@ async def test_a_hook_that_fails_hides_the_whole_text(broken: Any) -> None:
 def test_the_logger_behind_decides_what_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Also when its level changes in the middle of a run."""
     behind = logging.getLogger("dagrun.tool")
-    logger = CleanLogger(behind, Redactor(Secrets(SECRETS)))
+    logger = RedactingLogger(behind, Redactor(Secrets(SECRETS)))
     with caplog.at_level(logging.ERROR, "dagrun.tool"):
         logger.warning("one %s", VALUE)
     with caplog.at_level(logging.INFO, "dagrun.tool"):
@@ -336,7 +338,7 @@ def test_the_logger_behind_decides_what_is_logged(caplog: pytest.LogCaptureFixtu
 
 def test_an_exception_without_secrets_stays_an_exception(caplog: pytest.LogCaptureFixture) -> None:
     """Handlers that group errors want it."""
-    logger = CleanLogger(logging.getLogger("dagrun.tool"), Redactor(Secrets(SECRETS)))
+    logger = RedactingLogger(logging.getLogger("dagrun.tool"), Redactor(Secrets(SECRETS)))
     for text in ("harmless", VALUE):
         try:
             raise ValueError(text)
@@ -348,7 +350,7 @@ def test_an_exception_without_secrets_stays_an_exception(caplog: pytest.LogCaptu
 
 
 def test_a_record_of_100_mb_is_cut_before_it_is_looked_at(caplog: pytest.LogCaptureFixture) -> None:
-    logger = CleanLogger(logging.getLogger("dagrun.tool"), Redactor(Secrets(SECRETS)))
+    logger = RedactingLogger(logging.getLogger("dagrun.tool"), Redactor(Secrets(SECRETS)))
     logger.warning("%s", "x" * 10_000_000)
 
     assert len(caplog.records[0].getMessage()) < 200_000
@@ -361,7 +363,7 @@ def test_extra_fields_of_a_record_are_cleaned(caplog: pytest.LogCaptureFixture) 
         def __repr__(self) -> str:
             return f"Header({VALUE})"
 
-    logger = CleanLogger(logging.getLogger("dagrun.tool"), Redactor(Secrets(SECRETS)))
+    logger = RedactingLogger(logging.getLogger("dagrun.tool"), Redactor(Secrets(SECRETS)))
     logger.warning("sent", extra={"header": {"x": [VALUE]}, "made": Header()})
 
     assert traces_in(str(vars(caplog.records[0]))) == []

@@ -10,7 +10,7 @@ import dagrun
 from dagrun import Plan, Policy, Step
 from dagrun.model.codec.event_codec import encode
 from dagrun.model.event import Event
-from dagrun.model.redaction.redactor import HIDDEN, NOTHING
+from dagrun.model.redaction.redactor import DEFAULT_REDACTOR, HIDDEN
 from dagrun.model.secrets.patterns import Personal, is_secret_name, without_personal, without_tokens
 
 pytestmark = pytest.mark.anyio
@@ -83,13 +83,13 @@ def test_plain_words_stay(text: str) -> None:
 @pytest.mark.parametrize("name", ["X-Api-Key", "secretKey", "access_key", "sessionid", "sid", "AUTH_TOKEN", "cookies"])
 def test_names_of_fields_that_are_hidden(name: str) -> None:
     assert is_secret_name(name)
-    assert NOTHING.value({"a": [{name: {"deep": 1}}]}) == {"a": [{name: HIDDEN}]}
+    assert DEFAULT_REDACTOR.value({"a": [{name: {"deep": 1}}]}) == {"a": [{name: HIDDEN}]}
 
 
 @pytest.mark.parametrize("name", ["key", "keys", "primary_key", "tokens", "author", "residence", "side", "passenger"])
 def test_names_of_fields_that_are_shown(name: str) -> None:
     """A "key" is mostly that of a row; "tokens" are what a model has used."""
-    assert NOTHING.value({name: 1}) == {name: 1}
+    assert DEFAULT_REDACTOR.value({name: 1}) == {name: 1}
 
 
 # Personal data -------------------------------------------------------------------------------------------------------

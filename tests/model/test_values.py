@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagrun.errors import ValueRefused
-from dagrun.model.value import decode, encode, join, select, store_text, to_json
+from dagrun.model.value import decode, encode, join_stored, select_part, store_text, to_json
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
@@ -37,7 +37,7 @@ def test_what_goes_in_comes_out_equal_and_is_another_object(value: Any) -> None:
 @given(st.lists(JSON, max_size=5))
 def test_joining_stored_values_is_storing_the_list(values: list[Any]) -> None:
     """The output of a for_each is put together without decoding."""
-    assert decode(join([encode(value) for value in values])) == values
+    assert decode(join_stored([encode(value) for value in values])) == values
 
 
 @given(JSON)
@@ -164,7 +164,7 @@ def test_a_gigantic_structure_is_refused_without_walking_all_of_it() -> None:
 def test_a_path_gives_the_part_that_it_names(path: tuple[str | int, ...], found: object) -> None:
     """Keys and indices on plain JSON."""
     stored = encode({"rows": [{"a b": 1}, {"a b": 2}], "none": None})
-    got = select(stored, path)
+    got = select_part(stored, path)
     assert got == found or (isinstance(got, bytes) and isinstance(found, bytes) and got.startswith(found))
 
 
@@ -172,7 +172,7 @@ def test_a_path_gives_the_part_that_it_names(path: tuple[str | int, ...], found:
 def test_a_path_to_nothing_is_a_lookup_error(path: tuple[str | int, ...]) -> None:
     """Never an attribute, never a negative index, never a guess (S32)."""
     with pytest.raises(LookupError):
-        select(encode({"rows": [{"a b": 1}, {"a b": 2}]}), path)
+        select_part(encode({"rows": [{"a b": 1}, {"a b": 2}]}), path)
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"NaN", b"[1,]", b"1 2", b"\xff", b"x" * 2000])

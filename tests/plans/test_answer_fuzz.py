@@ -13,7 +13,7 @@ from checking import TOOLBOX
 from dagrun.errors import PlanRefused
 from dagrun.model.patch import Patch
 from dagrun.model.plan import Plan
-from dagrun.plans.model_answers import Next, read_answer, read_next
+from dagrun.plans.model_answers import NextStepAnswer, read_answer, read_next_step
 from judged_answers import LIMITS, MUTANTS, broken_rules, end_of, make_reader, read
 from model_answers import FORMS, random_answer
 
@@ -25,13 +25,13 @@ def play(seeds: Iterable[int]) -> Counter[str]:
         answer = random_answer(seed)
         assert broken_rules(answer, random.Random(seed)) == [], f"seed {seed}: {answer.text[:500]!a}"
         patch = end_of(partial(read_answer, answer.text, TOOLBOX, LIMITS))
-        step = end_of(partial(read_next, answer.text, TOOLBOX, LIMITS))
+        step = end_of(partial(read_next_step, answer.text, TOOLBOX, LIMITS))
         assert isinstance(patch, Patch | Plan | tuple | str)
-        assert isinstance(step, Next | tuple)
+        assert isinstance(step, NextStepAnswer | tuple)
         if answer.is_whole and answer.form == "patch":
             assert isinstance(patch, Patch), patch
         if answer.is_whole and answer.form == "next":
-            assert isinstance(step, Next), step
+            assert isinstance(step, NextStepAnswer), step
         counts[type(read(make_reader, [answer.text]).end).__name__] += 1
         counts[type(patch).__name__] += 1
         counts[answer.form] += 1
@@ -73,7 +73,7 @@ def test_59_megabytes_are_refused_by_bytes_and_not_kept() -> None:
         reader = make_reader()
         with pytest.raises(PlanRefused, match="more than 60000 bytes"):
             reader.feed(huge)
-        for ask in (read_answer, read_next):
+        for ask in (read_answer, read_next_step):
             with pytest.raises(PlanRefused, match="more than 60000 bytes"):
                 ask(huge, TOOLBOX, LIMITS)
         peak = tracemalloc.get_traced_memory()[1]

@@ -12,7 +12,7 @@ from dagrun.errors import CannotPlan, PlanRefused
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import PlanLimits
-from dagrun.plans.model_answers import Next, read_answer, read_next
+from dagrun.plans.model_answers import NextStepAnswer, read_answer, read_next_step
 from dagrun.plans.read_plan import read_plan
 
 ADD = {"id": "n", "tool": "add", "args": {"a": 1, "b": None}}
@@ -216,11 +216,11 @@ def test_a_refusal_is_raised(text: str) -> None:
 def test_the_next_step_is_read_like_a_step_of_a_plan() -> None:
     """With the nulls dropped, and prose around it passed over."""
     tree = {"thought": "x", "step": ADD, "stop": None, "output": None, "reason": None, "confidence": 0.5}
-    made = read_next(f"Well:\n```json\n{json.dumps(tree)}\n```", TOOLBOX)
+    made = read_next_step(f"Well:\n```json\n{json.dumps(tree)}\n```", TOOLBOX)
 
-    assert made == Next(thought="x", step=STEP, confidence=0.5)
+    assert made == NextStepAnswer(thought="x", step=STEP, confidence=0.5)
     assert made.step == read_plan(json.dumps({"steps": [ADD]}), toolbox=TOOLBOX).steps[0]
-    assert read_next('{"thought": null, "stop": "goal_met", "output": "n"}', TOOLBOX) == Next(
+    assert read_next_step('{"thought": null, "stop": "goal_met", "output": "n"}', TOOLBOX) == NextStepAnswer(
         stop="goal_met", output="n"
     )
 
@@ -241,6 +241,6 @@ def test_the_next_step_is_read_like_a_step_of_a_plan() -> None:
 def test_what_is_no_next_step_is_refused(tree: Any, places_: list[str]) -> None:
     """Exactly one of a step and a reason to stop, and nothing else."""
     with pytest.raises(PlanRefused) as caught:
-        read_next(json.dumps(tree), TOOLBOX)
+        read_next_step(json.dumps(tree), TOOLBOX)
 
     assert places(caught.value.problems) == places_

@@ -8,26 +8,26 @@ from typing import Any
 import pytest
 
 from dagrun.errors import PlanRefused
-from dagrun.plans.json_stream import Element, Field, Found, Scanner
+from dagrun.plans.json_stream import ClosedPart, Element, Field, JsonScanner
 
 PLAN = json.dumps({"goal": 'a "{[', "steps": [{"id": "a", "args": {"x": [{"y": "}\\"}]}}, {"id": "b"}], "output": 1.5})
 ELEMENTS = ['{"id": "a", "args": {"x": [{"y": "}\\\\"}]}}', '{"id": "b"}']
 
 
-def feed(scanner: Scanner, text: str, size: int) -> list[Found]:
+def feed(scanner: JsonScanner, text: str, size: int) -> list[ClosedPart]:
     """Feed *text* in pieces of *size* characters."""
     return [found for at in range(0, len(text), size) for found in scanner.feed(text[at : at + size])]
 
 
 def elements(text: str, size: int = 1_000_000) -> list[str]:
     """The texts of the elements in *text*."""
-    return [found.text for found in feed(Scanner(32), text, size) if isinstance(found, Element)]
+    return [found.text for found in feed(JsonScanner(32), text, size) if isinstance(found, Element)]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 def test_closed_elements_and_fields_come_in_order_each_once(size: int) -> None:
     """Whatever the pieces are, and whatever quotes, escapes and brackets stand in the texts."""
-    scanner = Scanner(32)
+    scanner = JsonScanner(32)
 
     assert feed(scanner, PLAN, size) == [
         Field("goal", '"a \\"{["'),
@@ -41,7 +41,7 @@ def test_closed_elements_and_fields_come_in_order_each_once(size: int) -> None:
 
 def test_an_element_comes_with_its_closing_brace_and_not_before() -> None:
     """A step must start as soon as it is whole, whatever its author does next; and half of one must not."""
-    scanner = Scanner(32)
+    scanner = JsonScanner(32)
     ends = [at for at, sign in enumerate(PLAN) for found in scanner.feed(sign) if isinstance(found, Element)]
 
     assert ends == [PLAN.index(text) + len(text) - 1 for text in ELEMENTS]
@@ -59,7 +59,7 @@ def test_an_element_comes_with_its_closing_brace_and_not_before() -> None:
 @pytest.mark.parametrize("size", [1, 5, 1000])
 def test_what_stands_around_the_object_is_passed_over(before: str, size: int) -> None:
     """Models write prose and fences whatever they are told; braces in prose are no plan."""
-    scanner = Scanner(32)
+    scanner = JsonScanner(32)
     text = before + PLAN + "\n```\nThat is {all}."
     found = [part.text for part in feed(scanner, text, size) if isinstance(part, Element)]
 
@@ -98,14 +98,14 @@ def test_of_a_list_that_stands_twice_only_the_first_counts() -> None:
 
 def test_indices_count_what_is_no_object_too() -> None:
     """Problems name steps by index."""
-    found = Scanner(32).feed('{"steps": [3, [1, 2], {"a": [1, 2]}, "x,y", {}]}')
+    found = JsonScanner(32).feed('{"steps": [3, [1, 2], {"a": [1, 2]}, "x,y", {}]}')
 
     assert [(part.index, part.text) for part in found if isinstance(part, Element)] == [(2, '{"a": [1, 2]}'), (4, "{}")]
 
 
 def test_nothing_comes_after_brackets_that_do_not_match() -> None:
     """What follows cannot be understood, and must not run by accident."""
-    scanner = Scanner(32)
+    scanner = JsonScanner(32)
 
     assert elements('{"steps": [{"id": "a"}}, {"id": "b"}]}') == ['{"id": "a"}']
     assert elements('{"steps": [{"id": "a"}, {"x": [1}}, {"id": "b"}]}') == ['{"id": "a"}']
@@ -119,13 +119,13 @@ def test_depth_is_bounded_at_once() -> None:
 
     assert len(elements(flat)) == 1
     with pytest.raises(PlanRefused, match="deeper than 5 levels"):
-        Scanner(5).feed('{"steps": [{"x": [[[')
-    assert Scanner(5).feed('{"steps": [{"x": [[') == []
+        JsonScanner(5).feed('{"steps": [{"x": [[[')
+    assert JsonScanner(5).feed('{"steps": [{"x": [[') == []
 
 
 def test_objects_before_the_one_that_is_meant_leave_nothing_behind() -> None:
     """Their keys are not its keys."""
-    scanner = Scanner(32)
+    scanner = JsonScanner(32)
     found = feed(scanner, '{"goal": 1, "x": 2} ' + PLAN, 3)
 
     assert scanner.keys == {"goal", "steps", "output"}
@@ -144,7 +144,7 @@ def test_depth_behind_the_object_says_nothing() -> None:
 @pytest.mark.parametrize("second", ['{"steps": [{"id": "z"}]}', '{"a": 1, "refusal": null}'])
 def test_a_second_object_is_noticed(second: str) -> None:
     """Two plans are none: nobody could say which one is meant."""
-    scanner = Scanner(32)
+    scanner = JsonScanner(32)
     found = feed(scanner, f"{PLAN} or else {second}", 3)
 
     assert [part.text for part in found if isinstance(part, Element)] == ELEMENTS
@@ -152,7 +152,7 @@ def test_a_second_object_is_noticed(second: str) -> None:
     assert scanner.end == len(PLAN)
 
 
-class Counted(Scanner):
+class Counted(JsonScanner):
     """Counts the characters that it looks at, and those that it copies."""
 
     def __init__(self, *args: Any) -> None:
@@ -193,7 +193,7 @@ class Rereading(Counted):
         super().__init__(*args)
         self._all = ""
 
-    def feed(self, text: str) -> list[Found]:
+    def feed(self, text: str) -> list[ClosedPart]:
         """Feed the whole to a new scanner."""
         self._all += text
         fresh = Counted(32)

@@ -14,7 +14,7 @@ from checking import TOOLBOX, TOOLS, errors, refusal
 from dagrun.checks.check_plan import check_plan
 from dagrun.errors import PlanRefused
 from dagrun.model.toolbox import Toolbox
-from dagrun.plans.model_answers import read_answer, read_next
+from dagrun.plans.model_answers import read_answer, read_next_step
 from dagrun.plans.plan_schemas import next_step_schema, patch_schema, plan_schema, toolset_schema
 from dagrun.plans.read_plan import read_plan
 
@@ -313,7 +313,7 @@ def test_the_schema_of_the_next_step_accepts_what_can_be_read(fields: dict[str, 
     value = following(**fields)
 
     assert accepts(NEXT, value)
-    assert read_next(json.dumps(value), TOOLBOX).stop == fields.get("stop")
+    assert read_next_step(json.dumps(value), TOOLBOX).stop == fields.get("stop")
     assert not accepts(NEXT, {**value, "stop": "bored"})
     assert not accepts(NEXT, {**value, "more": 1})
 

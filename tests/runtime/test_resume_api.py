@@ -23,8 +23,7 @@ from dagrun.errors import (
 )
 from dagrun.journal.memory import MemoryTape
 from dagrun.model.codec.event_codec import decode
-from dagrun.model.event import AttemptStarted, RunEnded, RunResumed, RunStarted, RunSuspended, StepSettled
-from dagrun.model.run_opening import Opening
+from dagrun.model.event import AttemptStarted, Opening, RunEnded, RunResumed, RunStarted, RunSuspended, StepSettled
 from dagrun.model.tool import make_tool
 from dagrun.model.toolbox import AnyTool
 from judges import Judge

@@ -27,7 +27,7 @@ from dagrun.model.critic import Critic
 from dagrun.model.outcome import State, Status
 from dagrun.model.planner import Planner
 from dagrun.model.secrets.secret import NO_SECRETS, Secrets
-from dagrun.model.value import readable
+from dagrun.model.value import decode_or_reason
 from dagrun.observe.summary import summarise, warnings_of
 from dagrun.runtime.result import RunResult
 
@@ -180,4 +180,4 @@ def _partial(result: RunResult) -> dict[str, Any]:
     steps = result.plan.steps
     good = [id_ for id_ in steps if result.steps[id_].state is State.SUCCEEDED]
     used = {need for id_ in good for need in result.dependencies(id_)}
-    return {id_: readable(result.steps[id_].stored) for id_ in good if id_ not in used}
+    return {id_: decode_or_reason(result.steps[id_].stored) for id_ in good if id_ not in used}

@@ -15,7 +15,7 @@ from dagrun.errors import ContractError, shorten
 from dagrun.llm.language_model import LanguageModel
 from dagrun.model.critic import Critic
 from dagrun.model.planner import Planner
-from dagrun.model.toolbox import hint, load
+from dagrun.model.toolbox import hint, import_target
 
 
 def load_planner(target: str | None) -> Planner | None:
@@ -44,7 +44,7 @@ def _load(option: str, target: str, method: str) -> Any:
         raise BadInput(f"{option} {shorten(target, 100)}: name what is in the module, too: MODULE:NAME")
     try:
         with redirect_stdout(sys.stderr):  # a module may print while it is imported
-            found = load(target)
+            found = import_target(target)
             if isinstance(found, type) or not hasattr(found, method):
                 found = found()
     except ContractError as error:

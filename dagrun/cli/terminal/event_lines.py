@@ -15,8 +15,8 @@ from dagrun.model.outcome import Decision, Failure, Outcome
 from dagrun.model.patch import Add, Consequence, Drop, Replace, Rewire, edit_as_dict
 from dagrun.model.planner import Trigger
 from dagrun.model.question import Answer, Question
-from dagrun.model.redaction.redactor import NOTHING, Redactor
-from dagrun.model.value import Unavailable, decode, readable
+from dagrun.model.redaction.redactor import DEFAULT_REDACTOR, Redactor
+from dagrun.model.value import Unavailable, decode, decode_or_reason
 
 
 def as_dict(event: Event, *, with_values: bool = True) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def _plain(value: Any, *, with_values: bool) -> Any:
         case Outcome():
             failure = value.failure.as_dict() if value.failure else None
             shown = {"state": str(value.state), "failure": failure, "tokens": value.tokens, "cost": value.cost}
-            return shown | ({"value": readable(value.value)} if with_values else {})
+            return shown | ({"value": decode_or_reason(value.value)} if with_values else {})
         case Failure():
             return value.as_dict()
         case Decision():
@@ -52,7 +52,7 @@ def _plain(value: Any, *, with_values: bool) -> Any:
         case Add() | Drop() | Replace() | Rewire():
             return edit_as_dict(value)
         case Unavailable():
-            return readable(value)
+            return decode_or_reason(value)
         case bytes():
             return decode(value) if with_values else f"<{len(value)} bytes>"
         case tuple():
@@ -76,7 +76,7 @@ class EventLines:
         buffer: Events that may wait to be written.
     """
 
-    def __init__(self, data: Data, redactor: Redactor = NOTHING, buffer: int = BUFFER) -> None:
+    def __init__(self, data: Data, redactor: Redactor = DEFAULT_REDACTOR, buffer: int = BUFFER) -> None:
         self._data = data
         self._redactor = redactor
         self._waiting: queue.Queue[Event | None] = queue.Queue(buffer)

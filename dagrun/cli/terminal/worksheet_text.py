@@ -6,12 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
 from typing import Final
 
-from dagrun.checks.worksheet import QUESTIONS, Safe, StepSheet, Worksheet
+from dagrun.checks.worksheet import QUESTIONS, RetrySafety, StepSheet, Worksheet
 from dagrun.cli.terminal.text import bounded, columns
 from dagrun.errors import visible
 
 _HEAD: Final = ("step", "risk", "safe to retry", "fallback", "failed for good")
-_RETRY: Final = {Safe.ANY: "any failure", Safe.NOTHING_HAPPENED: "if nothing happened", Safe.NEVER: "never by itself"}
+_RETRY: Final = {
+    RetrySafety.ANY: "any failure",
+    RetrySafety.NOTHING_HAPPENED: "if nothing happened",
+    RetrySafety.NEVER: "never by itself",
+}
 _MAX_STEPS: Final = 100
 _MAX_NAMES: Final = 10
 _MIN_WIDTH: Final = 20

@@ -7,13 +7,13 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, Final, Literal
 
-from dagrun.checks.check_context import CheckContext, ToolFacts, facts_of
-from dagrun.checks.check_plan import name_cycle
+from dagrun.checks.check_context import CheckContext, ToolFacts, tool_facts
+from dagrun.checks.check_plan import cycle_text
 from dagrun.checks.check_references import check_output
 from dagrun.checks.check_step import check_step
 from dagrun.checks.checked_plan import CheckedStep
 from dagrun.checks.findings import WHOLE_PLAN, Findings
-from dagrun.checks.reference_sources import Sources
+from dagrun.checks.reference_sources import ReferenceSources
 from dagrun.errors import Problem
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
@@ -26,7 +26,7 @@ from dagrun.graph.patches.overlay import Definitions, KnownIds, is_over, waiting
 from dagrun.graph.patches.released_sources import check_answer, check_sources
 from dagrun.graph.plan_history import PlanHistory
 from dagrun.model.outcome import State
-from dagrun.model.patch import Consequence, Patch, rename_in_output, use_instead
+from dagrun.model.patch import Consequence, Patch, rename_in_output, rename_in_step
 from dagrun.model.plan import Step
 from dagrun.model.reference import Template
 from dagrun.model.value import decode
@@ -50,7 +50,7 @@ class Splicer:
     @cached_property
     def facts(self) -> dict[str, ToolFacts]:
         """The facts of each tool."""
-        return facts_of(self.graph.plan.toolbox, self.graph.plan.policy)
+        return tool_facts(self.graph.plan.toolbox, self.graph.plan.policy)
 
     @cached_property
     def inputs(self) -> dict[str, Any]:
@@ -167,13 +167,13 @@ class _Trial:
         edits = self.edits
         for id_, (place, edit) in edits.rewired.items():
             # In one go: the names that the edit itself uses count more than those of substitutes.
-            step = use_instead(self.graph.nodes[id_].plan.step, {**edits.substitutes, **edits.use_of(edit)})
+            step = rename_in_step(self.graph.nodes[id_].plan.step, {**edits.substitutes, **edits.use_of(edit)})
             self._changed[id_] = (place, edits.rewrite(step, edit))
         for cause, node in self._dependents():
             if node.id in self._changed:
                 continue
             place = edits.new[edits.substitutes[cause]][0] if cause in edits.substitutes else edits.dropped[cause]
-            step = use_instead(node.plan.step, edits.substitutes)
+            step = rename_in_step(node.plan.step, edits.substitutes)
             self._changed[node.id] = (self.places.behind(place, f" -> {node.id}"), step)
 
     def _dependents(self) -> Iterator[tuple[str, Node]]:
@@ -193,7 +193,7 @@ class _Trial:
         index = KnownIds(nodes, frozenset(self.edits.leaving), own_steps)  # without elements: no step can name one
         own = {id_: step for id_, (_, step) in {**new, **self._changed}.items()}
         definitions = Definitions(nodes, index, own)
-        sources = Sources(definitions, dict(self.graph.plan.toolbox), self.splicer.inputs)
+        sources = ReferenceSources(definitions, dict(self.graph.plan.toolbox), self.splicer.inputs)
         plan = self.graph.plan
         return CheckContext(
             plan.policy, self.findings, index, self.splicer.facts, sources, None, plan.executors, plan.secrets
@@ -274,7 +274,7 @@ class _Trial:
         try:
             labels.place(needs, [id_ for id_ in self.edits.new if id_ in needs])
         except Cycle as cycle:
-            self.findings.add("DR106", WHOLE_PLAN, "edits", cycle=name_cycle(cycle.steps))
+            self.findings.add("DR106", WHOLE_PLAN, "edits", cycle=cycle_text(cycle.steps))
         return labels.changed
 
     def _is_open(self, id_: str) -> bool:

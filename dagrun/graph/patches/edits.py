@@ -11,7 +11,7 @@ from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.patches import rules
 from dagrun.model.outcome import State
-from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire, rename_in_value, use_instead
+from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire, rename_in_step, rename_in_value
 from dagrun.model.plan import Step
 
 AnyEdit = Add | Drop | Replace | Rewire
@@ -85,7 +85,7 @@ class Edits:
         for place, edit in zip(count(0, STRIDE), patch.edits, strict=False):
             self._take(place, edit)
         if self.instead:
-            self.new = {id_: (place, use_instead(step, self.instead)) for id_, (place, step) in self.new.items()}
+            self.new = {id_: (place, rename_in_step(step, self.instead)) for id_, (place, step) in self.new.items()}
             self.carried_out = [self._as_carried_out(edit) for edit in self.carried_out]
 
     @property

@@ -22,7 +22,7 @@ from dagrun.errors import shorten
 from dagrun.graph.live_graph import PAUSE, LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.outcome import State
-from dagrun.model.patch import use_instead
+from dagrun.model.patch import rename_in_step
 
 
 @dataclass(slots=True)
@@ -158,7 +158,7 @@ def _lost(after: PlanAfter, id_: str, checked: CheckedStep, old: Node) -> Iterat
     for need in sorted(earlier.difference(gate.id for gate in gates)):
         if graph.nodes[need].state is not State.SUCCEEDED and (need not in later or _is_other(after, need)):
             yield f"{need} was to end before {old.id}"
-    if step.when is not None and checked.step.when != use_instead(step, after.substitutes).when:
+    if step.when is not None and checked.step.when != rename_in_step(step, after.substitutes).when:
         yield f"{old.id} had another condition"
 
 
@@ -169,7 +169,7 @@ def _is_unsure(confidence: float | None, least: float) -> bool:
 def _is_other(after: PlanAfter, id_: str) -> bool:
     """Whether a step that stays is defined otherwise, apart from the names of what it uses."""
     old = after.graph.nodes[id_].plan.step
-    return id_ in after.steps and after.steps[id_].step != use_instead(old, after.substitutes)
+    return id_ in after.steps and after.steps[id_].step != rename_in_step(old, after.substitutes)
 
 
 def _has_passed(graph: LiveGraph, gate: Node) -> bool:

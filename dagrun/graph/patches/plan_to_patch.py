@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.outcome import State
-from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire, rename_in_output, use_instead
+from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire, rename_in_output, rename_in_step
 from dagrun.model.plan import Plan
 
 MAX_ID = 48
@@ -47,10 +47,10 @@ def patch_of(graph: LiveGraph, plan: Plan, base: int | None = None, known: Colle
     for step in plan.steps:
         if step.id in kept:
             node = present[step.id]
-            if not node.has_started and not node.state.is_settled and use_instead(step, again) != step:
+            if not node.has_started and not node.state.is_settled and rename_in_step(step, again) != step:
                 edits.append(Rewire(id=step.id, use=again))
             continue
-        new = use_instead(step, names).model_copy(update={"id": names[step.id]})
+        new = rename_in_step(step, names).model_copy(update={"id": names[step.id]})
         is_open = step.id in present and step.id not in done
         edits.append(Replace(id=step.id, step=new) if is_open else Add(step=new))
     wanted = {step.id for step in plan.steps}

@@ -7,8 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from dagrun.checks.approvals import asks_of
-from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
+from dagrun.checks.checked_plan import CheckedPlan, CheckedStep, asks_of
 from dagrun.checks.findings import WHOLE_PLAN, Findings
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node

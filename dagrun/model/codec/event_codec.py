@@ -1,9 +1,9 @@
-"""The codec: the one way from an event to the text of a record, and back.
+"""The codec of records: an event as one line of JSON, and back.
 
-A record is one line of JSON, in UTF-8: ``{"v":1,"event":"StepExpanded","seq":7,"at":0.5,"step":"load","items":[1,2]}``.
-After the format and the name of the event come its fields, all of them, in their order. Every event is recorded, but
-`Progress` and `Gap`. Text that comes in is data and nothing else: no name in it is ever looked up anywhere but in the
-closed list of events.
+A record looks like this: ``{"v":1,"event":"StepExpanded","seq":7,"at":0.5,"step":"load","items":[1,2]}``, in UTF-8. It
+contains the format, the name of the event, and all fields of the event in their order. Every event except `Progress`
+and `Gap` is recorded. The text of a record is not trusted: the name of the event is looked up in the closed list of
+events, and no other name in the text is looked up anywhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any, Final
 from pydantic_core import to_json
 
 from dagrun.errors import ContractError, JournalDamaged, RecordRefused, RunNotFound, UnknownFormat, shorten
-from dagrun.model import event as call_event
 from dagrun.model import event as events
 from dagrun.model.codec.json_text import scan_whole, write_number
 from dagrun.model.codec.type_codecs import Fields
@@ -28,14 +27,14 @@ from dagrun.model.value import Stored, Unavailable
 _NOT_RECORDED: Final = frozenset((Event, events.Progress, events.Gap))
 RECORDED: Final = {
     kind.__name__: kind
-    for kind in (*vars(events).values(), *vars(call_event).values())
+    for kind in vars(events).values()
     if isinstance(kind, type) and issubclass(kind, Event) and kind not in _NOT_RECORDED
 }
 
 _START: Final = f'{{"v":{FORMAT},"event":"'
 _SUCCEEDED: Final = State.SUCCEEDED
-# What follows the value of an attempt that has gone as it should, by far the most there are.
-_WELL: Final = (
+# The rest of the record after the value, for an attempt that has simply succeeded, as nearly all attempts do.
+_SUCCESS_TAIL: Final = (
     b',"failure":null,"tokens":0,"cost":null,"surprise":""},'
     b'"decision":{"recovery":"proceed","reason":"","delay":0.0,"trigger":null}}'
 )
@@ -44,21 +43,21 @@ _WELL: Final = (
 @cache
 def _fields(name: str) -> Fields:
     kind = RECORDED[name]
-    return Fields(kind, ("checked",) if kind is events.Spliced else ())  # that follows from the rest
+    return Fields(kind, ("checked",) if kind is events.Spliced else ())  # `checked` follows from the other fields
 
 
 def encode(event: Event) -> bytes:
-    """Give the text of the record of *event*.
+    """Return the text of the record of *event*.
 
     Raises:
-        ContractError: It is none of those that are recorded.
-        ValueRefused: It holds what no JSON can say: NaN, say.
+        ContractError: The event is of a type that is not recorded.
+        ValueRefused: The event holds a value that is not JSON, for example NaN.
     """
-    write = _QUICK.get(type(event))
-    return _whole(event) if write is None else write(event)
+    write = _FAST_ENCODERS.get(type(event))
+    return _encode_fields(event) if write is None else write(event)
 
 
-def _whole(event: Event) -> bytes:
+def _encode_fields(event: Event) -> bytes:
     name = type(event).__name__
     if name not in RECORDED:
         raise ContractError(f"{name} is not recorded")
@@ -66,11 +65,11 @@ def _whole(event: Event) -> bytes:
 
 
 def decode(text: bytes) -> Event:
-    """Give the event that a record tells of.
+    """Return the event of a record.
 
     Raises:
-        UnknownFormat: A later release has written it.
-        RecordRefused: It is not what `encode` gives.
+        UnknownFormat: A later release of dagrun has written the record.
+        RecordRefused: The text is not a record as `encode` writes it.
     """
     try:
         line = text.decode()
@@ -80,7 +79,7 @@ def decode(text: bytes) -> Event:
         raise RecordRefused("a record is one line")
     name = line[len(_START) : line.find('"', len(_START))]
     if name not in RECORDED or not line.startswith(_START):
-        raise _strange(line)
+        raise _refusal(line)
     event, end = _fields(name).read(line, len(_START) + len(name) + 2)
     if end != len(line):
         raise RecordRefused(f"there is more after the end of the record: {shorten(line[end:], 40)!r}")
@@ -88,12 +87,12 @@ def decode(text: bytes) -> Event:
     return event
 
 
-def _strange(line: str) -> RecordRefused:
-    """Say what is wrong with a text that does not even begin like a record."""
-    found = scan_whole(line)
-    if not isinstance(found, dict) or "v" not in found:
+def _refusal(line: str) -> RecordRefused:
+    """Return the error for a text that does not begin like a record."""
+    value = scan_whole(line)
+    if not isinstance(value, dict) or "v" not in value:
         return RecordRefused("not a record of a run")
-    version, name = found["v"], found.get("event")
+    version, name = value["v"], value.get("event")
     if type(version) is not int or version < 1:
         return RecordRefused("expected the number of a format", "v")
     if version != FORMAT:
@@ -103,11 +102,11 @@ def _strange(line: str) -> RecordRefused:
     return RecordRefused(f"{shorten(str(name), 60)!r} is no event that is recorded", "event")
 
 
-# Two of these are written for every step, so they have a way of their own; it gives what `Fields` would. In the range
-# that is asked for, pydantic writes a float as `repr` does, in a third of the time.
+# `AttemptStarted` and `AttemptEnded` are written for every step, so they have fast encoders, with the same result as
+# `Fields`. In the range that is checked for, pydantic writes a float as `repr` does, in a third of the time.
 
 
-def _started(event: AttemptStarted) -> bytes:
+def _encode_start(event: AttemptStarted) -> bytes:
     at = event.at
     when = to_json(at) if 1e-4 <= at < 1e15 else write_number(at)
     return (
@@ -116,7 +115,7 @@ def _started(event: AttemptStarted) -> bytes:
     ).encode("utf-8", "backslashreplace")
 
 
-def _ended(event: AttemptEnded) -> bytes:
+def _encode_end(event: AttemptEnded) -> bytes:
     outcome = event.outcome
     value = outcome.value
     if (
@@ -129,7 +128,7 @@ def _ended(event: AttemptEnded) -> bytes:
         or outcome.failure is not None
         or type(value) is Unavailable
     ):
-        return _whole(event)
+        return _encode_fields(event)
     at = event.at
     when = to_json(at) if 1e-4 <= at < 1e15 else write_number(at)
     head = (
@@ -137,7 +136,7 @@ def _ended(event: AttemptEnded) -> bytes:
         f'"step":{quote(event.step)},"attempt":{event.attempt},"state":"succeeded",'
         f'"outcome":{{"state":"succeeded","value":{"" if type(value) is bytes else _scalar(value)}'
     ).encode("utf-8", "backslashreplace")
-    return b"%b%b%b" % (head, value, _WELL) if type(value) is bytes else head + _WELL
+    return b"%b%b%b" % (head, value, _SUCCESS_TAIL) if type(value) is bytes else head + _SUCCESS_TAIL
 
 
 def _scalar(value: Stored) -> str:
@@ -149,17 +148,20 @@ def _scalar(value: Stored) -> str:
     return "null" if value is None else "true" if value else "false"
 
 
-_QUICK: Final[dict[type[Event], Callable[[Any], bytes]]] = {AttemptStarted: _started, AttemptEnded: _ended}
+_FAST_ENCODERS: Final[dict[type[Event], Callable[[Any], bytes]]] = {
+    AttemptStarted: _encode_start,
+    AttemptEnded: _encode_end,
+}
 
 
 def events_of(run_id: str, lines: Sequence[Line]) -> list[Event]:
-    """Give the events that the records of a run tell of.
+    """Return the events of the records of a run.
 
     Raises:
-        RunNotFound: There are none: the run was killed before the first.
-        JournalDamaged: A record is of no known format, or says what no run says.
+        RunNotFound: There are no records, because the run was killed before it wrote the first.
+        JournalDamaged: A record has an unknown format, or is not possible in a run.
     """
-    found: list[Event] = []
+    decoded: list[Event] = []
     for line in lines:
         try:
             event = decode(line.text)
@@ -167,9 +169,9 @@ def events_of(run_id: str, lines: Sequence[Line]) -> list[Event]:
             raise JournalDamaged(run_id, line.seq, str(error)) from error
         if event.seq != line.seq:
             raise JournalDamaged(run_id, line.seq, f"it says that it is record {event.seq}")
-        found.append(event)
-    if not found:
+        decoded.append(event)
+    if not decoded:
         raise RunNotFound(f"run {run_id} was killed before its first record was written; start it anew")
-    if not isinstance(found[0], RunStarted) or found[0].opening is None:
+    if not isinstance(decoded[0], RunStarted) or decoded[0].opening is None:
         raise JournalDamaged(run_id, 1, "the first record does not say what the run was opened with")
-    return found
+    return decoded

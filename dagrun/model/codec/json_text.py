@@ -1,6 +1,6 @@
-"""JSON text, piece by piece: one value written in UTF-8, and one value read at a place in a text.
+"""Write one JSON value as UTF-8, and read one JSON value at a position in a text.
 
-What is read here comes from outside: whatever is not JSON, not of the wanted type, or too deep is refused.
+Text that is read here comes from outside: it is refused if it is not JSON, not of the wanted type, or too deep.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, Final, NoReturn, TypeAlias, cast
 from dagrun.errors import RecordRefused, ValueRefused, shorten
 from dagrun.model.value import Stored, describe, encode_plain
 
-Found: TypeAlias = tuple[Any, int]
-"""What was read, and where the text goes on."""
+ReadResult: TypeAlias = tuple[Any, int]
+"""The value that was read, and the position after it."""
 
 # Reading -------------------------------------------------------------------------------------------------------------
 
@@ -29,7 +29,7 @@ def _refuse_constant(name: str) -> NoReturn:
 _scan_once: Final = make_scanner(cast(Any, json.JSONDecoder(parse_constant=_refuse_constant)))
 
 
-def scan(text: str, at: int) -> Found:
+def scan(text: str, at: int) -> ReadResult:
     """Read any JSON value."""
     try:
         return _scan_once(text, at)
@@ -44,7 +44,7 @@ def scan(text: str, at: int) -> Found:
 
 
 def scan_whole(text: str) -> Any:
-    """Read a text that is to be one JSON value and nothing else."""
+    """Read a text that must be one JSON value and nothing else."""
     value, end = scan(text, 0)
     if end != len(text):
         raise RecordRefused("not JSON")
@@ -52,7 +52,7 @@ def scan_whole(text: str) -> Any:
 
 
 def expect(text: str, at: int, mark: str) -> int:
-    """Go past *mark*, which must stand at *at*."""
+    """Return the position after *mark*, which must be at *at*."""
     if not text.startswith(mark, at):
         wanted = "an object" if mark == "{" else "a list" if mark == "[" else mark
         raise RecordRefused(f"expected {wanted}, got {rest(text, at)}")
@@ -60,14 +60,14 @@ def expect(text: str, at: int, mark: str) -> int:
 
 
 def rest(text: str, at: int) -> str:
-    """What stands at a place in a text, for messages."""
+    """Return the beginning of the text at a position, for messages."""
     return repr(shorten(text[at : at + 20])) if at < len(text) else "the end of the text"
 
 
-def reader(is_fit: Callable[[Any], bool], wanted: str) -> Callable[[str, int], Found]:
-    """A reader of values for which *is_fit* holds; *wanted* names them for messages."""
+def reader(is_fit: Callable[[Any], bool], wanted: str) -> Callable[[str, int], ReadResult]:
+    """Return a function that reads a value for which *is_fit* holds; *wanted* names such values in messages."""
 
-    def read(text: str, at: int) -> Found:
+    def read(text: str, at: int) -> ReadResult:
         value, end = scan(text, at)
         if not is_fit(value):
             raise RecordRefused(f"expected {wanted}, got {describe(value)}")
@@ -76,7 +76,7 @@ def reader(is_fit: Callable[[Any], bool], wanted: str) -> Callable[[str, int], F
     return read
 
 
-def read_stored(text: str, at: int) -> Found:
+def read_stored(text: str, at: int) -> ReadResult:
     """Read a stored value: the text of an object or a list stays as it is."""
     value, end = scan(text, at)
     return (text[at:end].encode() if type(value) in (dict, list) else value), end
@@ -86,35 +86,35 @@ def read_stored(text: str, at: int) -> Found:
 
 
 def write_text(value: str) -> bytes:
-    """A text, in quotes."""
-    # Half a character, which UTF-8 does not know, is written as the escape that JSON has for it.
+    """Return a text as JSON, in quotes."""
+    # A lone surrogate cannot be encoded in UTF-8, so it is written as a JSON escape.
     return encode_basestring(value).encode("utf-8", "backslashreplace")
 
 
 def write_number(value: Any) -> bytes:
-    """A number as it is; one of a type of its own, that a tool has reported, as the plain one that it stands for."""
+    """Return a number as JSON; a number of a special type, which a tool may report, becomes a plain one."""
     try:
         return b"%d" % operator.index(value)
     except TypeError:
         number = float(value)
     if math.isnan(number):
         raise ValueRefused("a record cannot hold NaN")
-    # JSON has no word for infinity, but any number of digits.
+    # JSON has no infinity, but a number that is too large for a float reads as infinity.
     return float.__repr__(number).encode() if math.isfinite(number) else b"1e999" if number > 0 else b"-1e999"
 
 
 def write_whole(value: Any) -> bytes:
-    """A whole number; of half a token, which a tool may report, the next one."""
+    """Return a whole number as JSON; a fraction, such as half a token that a tool reports, is rounded up."""
     return write_number(value if hasattr(value, "__index__") else math.ceil(value))
 
 
 def write_bool(value: Any) -> bytes:
-    """True or false."""
+    """Return true or false as JSON."""
     return b"true" if value else b"false"
 
 
 def write_stored(value: Stored) -> bytes:
-    """The JSON text of a stored value; that of an object or a list is there already."""
+    """Return the JSON text of a stored value; an object or a list is stored as JSON text already."""
     match value:
         case bytes():
             return value
@@ -131,5 +131,5 @@ def write_stored(value: Stored) -> bytes:
 
 
 def write_json(value: Any) -> bytes:
-    """Any plain data."""
+    """Return any plain data as JSON."""
     return encode_plain(value).encode("utf-8", "backslashreplace")

@@ -1,9 +1,9 @@
-"""Forms: how what belongs to a record is written as JSON text, and read back from it as the very same.
+"""Codecs made from type hints: how the values in a record are written as JSON text, and read back unchanged.
 
-They follow from the type hints of the vocabulary, and are made once for each type. Reading goes through the text from
-left to right and expects what writing gives: the fields of an object in their order, all of them and no others. So the
-text of a stored value can be taken out as it stands. A field that came after the first release is not written while it
-has its default, so that older records can be read (`dagrun.model.event.later`).
+A codec is made once for each type. It reads the text from left to right, and expects exactly what it would write: all
+fields of an object, in their order, and no others. So the text of a stored value is copied without decoding it. A field
+that was added after the first release is not written while it has its default, so that older records can be read
+(`dagrun.model.event.later`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pydantic_core import PydanticSerializationError
 
 from dagrun.errors import ContractError, RecordRefused, shorten
 from dagrun.model.codec.json_text import (
-    Found,
+    ReadResult,
     expect,
     read_stored,
     reader,
@@ -38,9 +38,9 @@ from dagrun.model.patch import Add, Drop, Edit, Replace, Rewire, edit_as_dict
 from dagrun.model.signature import explain
 from dagrun.model.value import Stored, Unavailable
 
-ELSEWHERE: Final = "unavailable"  # the field that stands in the place of a value that is not in the record
-_ELSEWHERE_KEY: Final = f'"{ELSEWHERE}":'
-_HALF: Final = "\\ud"  # how the escape of half a character begins
+UNAVAILABLE: Final = "unavailable"  # the field in place of a value that is not in the record
+_UNAVAILABLE_KEY: Final = f'"{UNAVAILABLE}":'
+_SURROGATE: Final = "\\ud"  # the beginning of the escape of a surrogate
 _EDITS: Final = frozenset((Add, Drop, Replace, Rewire))
 
 
@@ -49,18 +49,18 @@ class TypeCodec:
     """How values of one type are written and read.
 
     Attributes:
-        write: Gives JSON text in UTF-8.
-        read: Takes a text and a place in it; gives the value that stands there, and the place behind it. Raises
+        write: Returns the JSON text of a value, in UTF-8.
+        read: Takes a text and a position in it; returns the value at this position, and the position after it. Raises
             `RecordRefused`.
     """
 
     write: Callable[[Any], bytes]
-    read: Callable[[str, int], Found]
+    read: Callable[[str, int], ReadResult]
 
 
 @cache
-def form_of(hint: Any) -> TypeCodec:
-    """The form of the values that a type hint stands for."""
+def codec_of(hint: Any) -> TypeCodec:
+    """Return the codec for the type that *hint* stands for."""
     if hint == Stored:
         return _STORED
     if hint in _LEAVES:
@@ -69,11 +69,11 @@ def form_of(hint: Any) -> TypeCodec:
     if origin in (types.UnionType, typing.Union):
         return _EDIT if _EDITS.issuperset(inside) else _optional(inside)
     if origin is tuple:
-        return _list_of(form_of(inside[0])) if inside[-1] is Ellipsis else _row_of([form_of(part) for part in inside])
+        return _list_of(codec_of(inside[0])) if inside[-1] is Ellipsis else _row_of([codec_of(part) for part in inside])
     if origin is Literal:
         return _one_of({word: word for word in inside})
     if origin is not None and issubclass(origin, Mapping):
-        return _mapping_of(form_of(inside[1]))
+        return _mapping_of(codec_of(inside[1]))
     if issubclass(hint, StrEnum):
         return _one_of({str(member): member for member in hint})
     if issubclass(hint, BaseModel):
@@ -88,11 +88,11 @@ def _default_of(field: Field[Any]) -> Any:
 
 
 class Fields:
-    """The fields of a class of ours, as they stand in an object.
+    """Writes and reads the fields of a dataclass as the fields of a JSON object.
 
     Args:
-        kind: A dataclass.
-        left_out: Fields that are not recorded; they come back as `None`.
+        kind: The dataclass.
+        left_out: Fields that are not recorded; they are `None` when they are read.
     """
 
     def __init__(self, kind: type[Any], left_out: tuple[str, ...] = ()) -> None:
@@ -101,45 +101,46 @@ class Fields:
         self.kind = kind
         self.names = names
         self._left_out = dict.fromkeys(left_out)
-        self._forms = [(name, f'"{name}":', form_of(hints[name])) for name in names]
+        self._codecs = [(name, f'"{name}":', codec_of(hints[name])) for name in names]
         fields = kind.__dataclass_fields__
         self._later = {name: _default_of(fields[name]) for name in names if fields[name].metadata.get(LATER)}
         self._is_checked = hasattr(kind, "__post_init__")
-        assert sum(form is _STORED for _, _, form in self._forms) <= 1, f"{kind}: which of them would be unavailable?"
+        # With two stored values, `unavailable` would not say which one it stands for.
+        assert sum(codec is _STORED for _, _, codec in self._codecs) <= 1, kind
 
     def write(self, value: Any) -> bytes:
-        """The fields of *value*, without the braces around them."""
+        """Return the fields of *value* as JSON, without the braces around them."""
         parts, later = [], self._later
-        for name, key, form in self._forms:
-            found = getattr(value, name)
-            if later and name in later and found == later[name]:
+        for name, key, codec in self._codecs:
+            part = getattr(value, name)
+            if later and name in later and part == later[name]:
                 continue
-            if form is _STORED and type(found) is Unavailable:
-                parts.append(_ELSEWHERE_KEY.encode() + write_text(found.reason))
+            if codec is _STORED and type(part) is Unavailable:
+                parts.append(_UNAVAILABLE_KEY.encode() + write_text(part.reason))
             else:
-                parts.append(key.encode() + form.write(found))
+                parts.append(key.encode() + codec.write(part))
         return b",".join(parts)
 
-    def read_object(self, text: str, at: int) -> Found:
-        """Read an object, with the braces around it."""
+    def read_object(self, text: str, at: int) -> ReadResult:
+        """Read an object, including both braces."""
         return self.read(text, expect(text, at, "{"))
 
-    def read(self, text: str, at: int) -> Found:
-        """Read the fields of an object, and the brace behind them."""
+    def read(self, text: str, at: int) -> ReadResult:
+        """Read the fields of an object, and the closing brace."""
         start, values = at, dict(self._left_out)
-        for number, (name, key, form) in enumerate(self._forms):
+        for number, (name, key, codec) in enumerate(self._codecs):
             if name in self._later and not text.startswith(key, at + 1):
                 values[name] = self._later[name]
                 continue
             if number:
                 at = self._expect(text, at, ",", start)
-            if form is _STORED and text.startswith(_ELSEWHERE_KEY, at):
-                reason, at = _LEAVES[str].read(text, at + len(_ELSEWHERE_KEY))
+            if codec is _STORED and text.startswith(_UNAVAILABLE_KEY, at):
+                reason, at = _LEAVES[str].read(text, at + len(_UNAVAILABLE_KEY))
                 values[name] = Unavailable(reason)
                 continue
             at = self._expect(text, at, key, start)
             try:
-                values[name], at = form.read(text, at)
+                values[name], at = codec.read(text, at)
             except RecordRefused as error:
                 raise RecordRefused(error.reason, f"{name}.{error.place}".rstrip(".")) from None
             if name in self._later and values[name] == self._later[name]:
@@ -148,7 +149,7 @@ class Fields:
 
     def _expect(self, text: str, at: int, mark: str, start: int) -> int:
         if not text.startswith(mark, at):
-            self._misfit(text, start)
+            self._refuse(text, start)
         return at + len(mark)
 
     def _make(self, values: dict[str, Any]) -> Any:
@@ -158,15 +159,15 @@ class Fields:
             made = self.kind(**values)
         except ContractError as error:
             raise RecordRefused(shorten(str(error))) from None
-        for name, value in values.items():  # a text that was shortened once must not be shortened again
+        for name, value in values.items():  # a text that was shortened before must not be shortened again
             object.__setattr__(made, name, value)
         return made
 
-    def _misfit(self, text: str, start: int) -> NoReturn:
-        """Say what is wrong with the fields of an object."""
-        found, _ = scan("{" + text[start:], 0)
-        stored = next((name for name, _, form in self._forms if form is _STORED), "")
-        names = [stored if stored and name == ELSEWHERE else name for name in found]
+    def _refuse(self, text: str, start: int) -> NoReturn:
+        """Raise the error that says what is wrong with the fields of an object."""
+        fields, _ = scan("{" + text[start:], 0)
+        stored = next((name for name, _, codec in self._codecs if codec is _STORED), "")
+        names = [stored if stored and name == UNAVAILABLE else name for name in fields]
         if missing := [name for name in self.names if name not in names and name not in self._later]:
             raise RecordRefused(f"the field {missing[0]} is missing")
         if extra := [name for name in names if name not in self.names]:
@@ -174,22 +175,22 @@ class Fields:
         raise RecordRefused(f"its fields are not just these, in this order: {', '.join(self.names)}")
 
 
-# Forms ---------------------------------------------------------------------------------------------------------------
+# Codecs --------------------------------------------------------------------------------------------------------------
 
 
 def _optional(inside: tuple[Any, ...]) -> TypeCodec:
     kinds = [kind for kind in inside if kind is not type(None)]
     assert len(kinds) == 1, inside
-    form = form_of(kinds[0])
+    codec = codec_of(kinds[0])
 
-    def read(text: str, at: int) -> Found:
-        return (None, at + 4) if text.startswith("null", at) else form.read(text, at)
+    def read(text: str, at: int) -> ReadResult:
+        return (None, at + 4) if text.startswith("null", at) else codec.read(text, at)
 
-    return TypeCodec(lambda value: b"null" if value is None else form.write(value), read)
+    return TypeCodec(lambda value: b"null" if value is None else codec.write(value), read)
 
 
 def _one_of(words: Mapping[str, Any]) -> TypeCodec:
-    def read(text: str, at: int) -> Found:
+    def read(text: str, at: int) -> ReadResult:
         word, end = _LEAVES[str].read(text, at)
         if word not in words:
             raise RecordRefused(f"{shorten(word, 60)!r} is none of {', '.join(words)}")
@@ -198,60 +199,60 @@ def _one_of(words: Mapping[str, Any]) -> TypeCodec:
     return TypeCodec(lambda value: write_text(str(value)), read)
 
 
-def _list_of(form: TypeCodec) -> TypeCodec:
-    def read(text: str, at: int) -> Found:
+def _list_of(codec: TypeCodec) -> TypeCodec:
+    def read(text: str, at: int) -> ReadResult:
         at = expect(text, at, "[")
-        found: list[Any] = []
+        values: list[Any] = []
         while not text.startswith("]", at):
-            at = expect(text, at, ",") if found else at
-            value, at = form.read(text, at)
-            found.append(value)
-        return tuple(found), at + 1
+            at = expect(text, at, ",") if values else at
+            value, at = codec.read(text, at)
+            values.append(value)
+        return tuple(values), at + 1
 
-    return TypeCodec(lambda values: b"[" + b",".join([form.write(value) for value in values]) + b"]", read)
+    return TypeCodec(lambda values: b"[" + b",".join([codec.write(value) for value in values]) + b"]", read)
 
 
-def _row_of(forms: list[TypeCodec]) -> TypeCodec:
-    """A tuple of so many values, each of a type of its own."""
+def _row_of(codecs: list[TypeCodec]) -> TypeCodec:
+    """Return the codec of a tuple of fixed length, in which each element has its own type."""
 
-    def read(text: str, at: int) -> Found:
-        found = []
-        for number, form in enumerate(forms):
-            value, at = form.read(text, expect(text, at, "," if number else "["))
-            found.append(value)
-        return tuple(found), expect(text, at, "]")
+    def read(text: str, at: int) -> ReadResult:
+        values = []
+        for number, codec in enumerate(codecs):
+            value, at = codec.read(text, expect(text, at, "," if number else "["))
+            values.append(value)
+        return tuple(values), expect(text, at, "]")
 
     def write(values: Any) -> bytes:
-        return b"[" + b",".join([form.write(value) for form, value in zip(forms, values, strict=True)]) + b"]"
+        return b"[" + b",".join([codec.write(value) for codec, value in zip(codecs, values, strict=True)]) + b"]"
 
     return TypeCodec(write, read)
 
 
-def _mapping_of(form: TypeCodec) -> TypeCodec:
-    def read(text: str, at: int) -> Found:
+def _mapping_of(codec: TypeCodec) -> TypeCodec:
+    def read(text: str, at: int) -> ReadResult:
         at = expect(text, at, "{")
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         while not text.startswith("}", at):
-            key, at = _LEAVES[str].read(text, expect(text, at, ",") if found else at)
-            if key in found:
+            key, at = _LEAVES[str].read(text, expect(text, at, ",") if values else at)
+            if key in values:
                 raise RecordRefused(f"the key {shorten(key, 60)!r} stands twice in one object")
-            found[key], at = form.read(text, expect(text, at, ":"))
-        return found, at + 1
+            values[key], at = codec.read(text, expect(text, at, ":"))
+        return values, at + 1
 
     def write(values: Mapping[str, Any]) -> bytes:
-        return b"{" + b",".join([write_text(key) + b":" + form.write(value) for key, value in values.items()]) + b"}"
+        return b"{" + b",".join([write_text(key) + b":" + codec.write(value) for key, value in values.items()]) + b"}"
 
     return TypeCodec(write, read)
 
 
 def _validated(write: Callable[[Any], bytes], adapter: Callable[[], TypeAdapter[Any]]) -> TypeCodec:
-    """What pydantic checks."""
+    """Return a codec whose values are checked by pydantic."""
 
-    def read(text: str, at: int) -> Found:
+    def read(text: str, at: int) -> ReadResult:
         value, end = scan(text, at)
         piece = text[at:end]
         try:
-            if _HALF in piece:  # half a character, which pydantic's own reader of JSON does not know
+            if _SURROGATE in piece:  # pydantic's own JSON parser refuses a lone surrogate
                 return adapter().validate_python(value), end
             return adapter().validate_json(piece), end
         except ValidationError as error:
@@ -261,13 +262,13 @@ def _validated(write: Callable[[Any], bytes], adapter: Callable[[], TypeAdapter[
 
 
 def _model(kind: type[BaseModel]) -> TypeCodec:
-    # What was not said stays unsaid: it makes a difference to a plan.
+    # Without fields that were not set: whether a field was set makes a difference to a plan.
     how: Final = {"by_alias": True, "exclude_unset": True, "fallback": repr}
 
     def write(value: Any) -> bytes:
         try:
             text: bytes = value.__pydantic_serializer__.to_json(value, **how)
-        except PydanticSerializationError:  # half a character, which UTF-8 does not know
+        except PydanticSerializationError:  # a lone surrogate, which cannot be encoded in UTF-8
             text = write_json(value.model_dump(mode="json", **how))
         return text
 

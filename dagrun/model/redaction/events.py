@@ -1,4 +1,4 @@
-"""Events as everybody may see them: their texts are cleaned before they change anything. Values of steps stay."""
+"""Redact the texts of events, before the events change the run; values of steps stay as they are."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from dagrun.model.outcome import Outcome
 from dagrun.model.redaction.redactor import Redactor
 
 
-def _attempt_ended(event: AttemptEnded | Reviewed, redactor: Redactor) -> None:
+def _clean_attempt(event: AttemptEnded | Reviewed, redactor: Redactor) -> None:
     outcome = event.outcome
     if outcome.failure is not None or outcome.surprise:
-        _outcome(outcome, redactor)
+        _clean_outcome(outcome, redactor)
         reason = redactor.text(event.decision.reason)
         if reason != event.decision.reason:
             event.decision = replace(event.decision, reason=reason)
 
 
-def _outcome(outcome: Outcome, redactor: Redactor) -> None:
+def _clean_outcome(outcome: Outcome, redactor: Redactor) -> None:
     if outcome.failure is not None:
         outcome.failure = redactor.failure(outcome.failure)
     outcome.surprise = redactor.text(outcome.surprise)
 
 
-def _reviewed(event: Reviewed, redactor: Redactor) -> None:
-    _attempt_ended(event, redactor)
+def _clean_review(event: Reviewed, redactor: Redactor) -> None:
+    _clean_attempt(event, redactor)
     event.verdicts = tuple(replace(verdict, reason=redactor.text(verdict.reason)) for verdict in event.verdicts)
 
 
-def _settled(event: StepSettled, redactor: Redactor) -> None:
+def _clean_settled(event: StepSettled, redactor: Redactor) -> None:
     event.reason = redactor.text(event.reason)
     if event.failure is not None:
         event.failure = redactor.failure(event.failure)
@@ -40,67 +40,68 @@ def _settled(event: StepSettled, redactor: Redactor) -> None:
         event.errors = tuple((index, redactor.text(text)) for index, text in event.errors)
 
 
-def _problems(event: events.PatchRefused, redactor: Redactor) -> None:
+def _clean_problems(event: events.PatchRefused, redactor: Redactor) -> None:
     event.problems = tuple(redactor.problem(problem) for problem in event.problems)
 
 
-def _draft_ended(event: events.DraftEnded, redactor: Redactor) -> None:
+def _clean_draft(event: events.DraftEnded, redactor: Redactor) -> None:
     event.reason = redactor.text(event.reason)
     event.problems = tuple(redactor.problem(problem) for problem in event.problems)
 
 
-def _requested(event: events.ReplanRequested, redactor: Redactor) -> None:
+def _clean_trigger(event: events.ReplanRequested, redactor: Redactor) -> None:
     trigger = event.trigger
     event.trigger = replace(trigger, reason=redactor.text(trigger.reason), error=redactor.text(trigger.error))
 
 
-def _answered(event: events.QuestionAnswered, redactor: Redactor) -> None:
+def _clean_answer(event: events.QuestionAnswered, redactor: Redactor) -> None:
     event.reason = redactor.text(event.reason)
     if event.answer is not None and event.answer.note:
         event.answer = replace(event.answer, note=redactor.text(event.answer.note))
 
 
-def _reason(event: Any, redactor: Redactor) -> None:
+def _clean_reason(event: Any, redactor: Redactor) -> None:
     event.reason = redactor.text(event.reason)
 
 
-def _called(event: PlannerCalled | HedgeEnded, redactor: Redactor) -> None:
+def _clean_fault(event: PlannerCalled | HedgeEnded, redactor: Redactor) -> None:
     event.fault = redactor.text(event.fault)
 
 
-def _progress(event: events.Progress, redactor: Redactor) -> None:
+def _clean_message(event: events.Progress, redactor: Redactor) -> None:
     event.message = redactor.text(event.message)
 
 
-def _resumed(event: events.RunResumed, redactor: Redactor) -> None:
+def _clean_differences(event: events.RunResumed, redactor: Redactor) -> None:
     event.differences = tuple(map(redactor.text, event.differences))
 
 
-def _goal(event: Any, redactor: Redactor) -> None:
-    event.goal = redactor.secrets.replaced_in(event.goal)  # it says what is wanted; all else in it is meant
+def _clean_goal(event: Any, redactor: Redactor) -> None:
+    # Registered secrets only: tokens and personal data in a goal are there on purpose.
+    event.goal = redactor.secrets.replaced_in(event.goal)
 
 
-# What is not here has no texts but names. Questions are cleaned where they are made: they are known by themselves.
-# What takes out of the texts of an event what may not be shown; the other events have none.
+# For each type of event, a function that redacts its texts in place. Events that are missing here have no texts but
+# names; questions are redacted where they are made, in `dagrun.decide.questions`.
 CLEANERS: Final[Mapping[type[Event], Callable[[Any, Redactor], None]]] = {
-    AttemptEnded: _attempt_ended,
-    Reviewed: _reviewed,
-    StepSettled: _settled,
-    events.RunStarted: _goal,
-    events.RunSuspended: _reason,
-    events.RunResumed: _resumed,
-    events.RunReopened: _reason,
-    events.RunStopping: _reason,
-    events.RunEnded: _reason,
-    events.Spliced: _reason,
-    events.PatchRefused: _problems,
-    events.GoalChanged: _goal,
-    events.DraftStarted: _goal,
-    events.DraftEnded: _draft_ended,
-    PlannerCalled: _called,
-    HedgeEnded: _called,
-    events.ReplanRequested: _requested,
-    events.ReplanEnded: _reason,
-    events.QuestionAnswered: _answered,
-    events.Progress: _progress,
+    AttemptEnded: _clean_attempt,
+    Reviewed: _clean_review,
+    StepSettled: _clean_settled,
+    events.RunStarted: _clean_goal,
+    events.RunSuspended: _clean_reason,
+    events.RunResumed: _clean_differences,
+    events.RunReopened: _clean_reason,
+    events.RunStopping: _clean_reason,
+    events.RunEnded: _clean_reason,
+    events.Spliced: _clean_reason,
+    events.PatchRefused: _clean_problems,
+    events.GoalChanged: _clean_goal,
+    events.DraftStarted: _clean_goal,
+    events.DraftEnded: _clean_draft,
+    PlannerCalled: _clean_fault,
+    HedgeEnded: _clean_fault,
+    events.ReplanRequested: _clean_trigger,
+    events.ReplanEnded: _clean_reason,
+    events.QuestionAnswered: _clean_answer,
+    events.Progress: _clean_message,
 }

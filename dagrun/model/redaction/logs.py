@@ -1,4 +1,4 @@
-"""Log records of tools, without what must not be seen: cleaned before any filter or handler gets hold of them."""
+"""Redact the log records of tools, before any filter or handler sees them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dagrun.model.redaction.redactor import Redactor
 
 MAX_TEXT: Final = 100_000
 
-_OWN: Final = frozenset(vars(logging.makeLogRecord({})))  # what every record has; all else was given as extra
+_STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({})))  # the other fields of a record are `extra`
 _FORMATTER: Final = logging.Formatter()
 
 
-class CleanLogger(logging.Logger):
-    """Hands records on to another logger, whose level, filters and handlers hold.
+class RedactingLogger(logging.Logger):
+    """Redacts records and passes them to another logger, whose level, filters and handlers apply.
 
     Args:
-        behind: That logger.
-        redactor: Cleans the records.
+        behind: The other logger.
+        redactor: Redacts the records.
     """
 
     def __init__(self, behind: logging.Logger, redactor: Redactor) -> None:
@@ -27,47 +27,47 @@ class CleanLogger(logging.Logger):
         self._redactor = redactor
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802  (logging's own name)
-        """Whether the logger behind it wants records of *level*."""
+        """Whether the other logger accepts records of *level*."""
         return self._behind.isEnabledFor(level)
 
     def getEffectiveLevel(self) -> int:  # noqa: N802
-        """The level of the logger behind it."""
+        """Return the level of the other logger."""
         return self._behind.getEffectiveLevel()
 
     def handle(self, record: logging.LogRecord) -> None:
-        """Clean *record*, and hand it on."""
-        self._behind.handle(cleaned(record, self._redactor))
+        """Redact *record*, and pass it on."""
+        self._behind.handle(clean_record(record, self._redactor))
 
 
-def cleaned(record: logging.LogRecord, redactor: Redactor) -> logging.LogRecord:
-    """Clean *record*: message, traceback and extra fields. An exception that must not be seen is text from then on."""
+def clean_record(record: logging.LogRecord, redactor: Redactor) -> logging.LogRecord:
+    """Redact message, traceback and extra fields of *record*. An exception with secrets is replaced by its text."""
     try:
         message = record.getMessage()
-    except Exception as error:  # noqa: BLE001  (a wrong format string is no reason to fail, nor to show its arguments)
+    except Exception as error:  # noqa: BLE001  (a wrong format string must neither fail nor show its arguments)
         message = f"{record.msg!r} cannot be formatted: {type(error).__name__}"
     record.msg, record.args = redactor.text(_cut(message)), None
     if record.exc_info:
         trace = _cut(_FORMATTER.formatException(record.exc_info))
         shown = redactor.text(trace)
-        if shown != trace:  # handlers would show the exception itself
+        if shown != trace:  # else handlers would show the exception itself
             record.exc_text, record.exc_info = shown, None
     if record.stack_info:
         record.stack_info = redactor.text(record.stack_info)
-    for name in vars(record).keys() - _OWN:
+    for name in vars(record).keys() - _STANDARD_FIELDS:
         vars(record)[name] = _clean(vars(record)[name], redactor)
     return record
 
 
 def _cut(text: str) -> str:
-    """Cut what nobody reads: to look for secrets in 100 MB takes seconds, and the loop waits."""
+    """Cut a text that is too long to read: searching 100 MB for secrets takes seconds, and the loop waits."""
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… ({len(text)} characters)"
 
 
 def _clean(value: Any, redactor: Redactor) -> Any:
-    """A field that a tool has added: plain data stays data, anything else becomes its text."""
+    """Redact a field that a tool has added: plain data stays data, any other object becomes text."""
     if isinstance(value, str | dict | list | tuple | int | float | None):
         return redactor.value(value)
     try:
         return redactor.text(repr(value))
-    except Exception:  # noqa: BLE001  (its own method raises that)
+    except Exception:  # noqa: BLE001  (the `__repr__` of the object may raise anything)
         return f"a {type(value).__name__}"

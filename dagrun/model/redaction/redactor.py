@@ -1,10 +1,14 @@
-"""What is kept out of texts: registered secrets; and tokens, keys and personal data where people or models look.
+"""Keep registered secrets, tokens and personal data out of texts and records.
 
-Two rules. The *values* of registered secrets are replaced in whatever leaves the run: events, the record, results as
-reports, briefs, log records, questions. What only looks like a secret, is personal, or has a name that says it is
-secret, is replaced in what is shown, and never in a value that a step gets: that would change what the run computes.
+There are two rules:
 
-Not found is what is split (by a line break, a character that nobody sees), reversed, compressed or encrypted.
+1. The *values* of registered secrets are replaced in everything that leaves the run: events, the record, reports of
+   results, briefs, log records, questions.
+2. Texts that look like tokens, personal data, and values whose name says that they are secret are replaced wherever
+   people or models read them. They are never replaced in a value that is passed to a step, because that would change
+   what the run computes.
+
+A secret is not found if it is split (by a line break or an invisible character), reversed, compressed or encrypted.
 """
 
 from __future__ import annotations
@@ -30,18 +34,20 @@ Hook: TypeAlias = Callable[[str], str]
 HIDDEN: Final = "(hidden: its name says that it is secret)"
 UNSHOWN: Final = "[hidden: redact failed]"
 
-# Of texts that are short enough to come again, like the reason for which a thousand steps are stopped.
-_KNOWN: Final = 64
-_SHORT: Final = 300
+# How many short texts without secrets are remembered. A short text is often redacted again, for example the reason why
+# a thousand steps are stopped.
+_MAX_REMEMBERED: Final = 64
+_MAX_LENGTH: Final = 300
 
 
 class Redactor:
-    """Takes secrets and personal data out of what one run shows.
+    """Replaces secrets and personal data in everything that one run shows.
 
     Args:
-        secrets: Those of the host.
-        personal: The sorts of personal data that are replaced, too.
-        hook: Host code that has the last word on each text. If it raises, or gives no text, the whole text is hidden.
+        secrets: The secrets of the host.
+        personal: The kinds of personal data that are replaced.
+        hook: A function of the host, called last with each text. If it raises or returns no text, the whole text is
+            hidden.
     """
 
     __slots__ = ("_clean", "_hook", "_personal", "secrets")
@@ -52,36 +58,36 @@ class Redactor:
         self.secrets = secrets
         self._personal = tuple(personal)
         self._hook = hook
-        self._clean: set[str] = set()  # texts in which there is nothing to replace
+        self._clean: set[str] = set()  # texts with nothing to replace
 
     def text(self, text: str) -> str:
-        """*text* as it may be shown."""
-        if len(text) < MIN_LENGTH and self._hook is None:  # of the keys and values in data, most
+        """Return *text* as it may be shown."""
+        if len(text) < MIN_LENGTH and self._hook is None:  # most keys and values of data are that short
             return text
         if self._hook is None:
-            return text if text in self._clean else self._found(text)
+            return text if text in self._clean else self._replace_and_remember(text)
         shown = self._replaced(text)
         try:
-            said: object = self._hook(shown)
-        except Exception:  # noqa: BLE001  (whatever went wrong, what it was about must not be shown)
+            result: object = self._hook(shown)
+        except Exception:  # noqa: BLE001  (whatever went wrong, the text must not be shown)
             return UNSHOWN
-        return said if isinstance(said, str) else UNSHOWN
+        return result if isinstance(result, str) else UNSHOWN
 
     def _replaced(self, text: str) -> str:
         shown = without_tokens(self.secrets.replaced_in(text))
         return without_personal(shown, self._personal) if self._personal else shown
 
-    def _found(self, text: str) -> str:
-        """*text* as it may be shown; it is looked at, and kept in mind if there is nothing in it."""
+    def _replace_and_remember(self, text: str) -> str:
+        """Return *text* as it may be shown, and remember a short text with nothing to replace."""
         shown = self._replaced(text)
-        if len(text) <= _SHORT and shown == text:
-            if len(self._clean) >= _KNOWN:
+        if len(text) <= _MAX_LENGTH and shown == text:
+            if len(self._clean) >= _MAX_REMEMBERED:
                 self._clean.clear()
             self._clean.add(text)
         return shown
 
     def value(self, value: Any) -> Any:
-        """A JSON value as it may be shown: no texts that may not, and nothing under a name that says it is secret."""
+        """Return a JSON value as it may be shown: its texts are redacted, and fields with a secret name are hidden."""
         match value:
             case str():
                 return self.text(value)
@@ -100,14 +106,14 @@ class Redactor:
                 return value
 
     def stored(self, value: Stored) -> Stored:
-        """A stored value for people who decide about it: no secrets; all else as it is, for they must see it."""
+        """Return a stored value without registered secrets; the rest stays, for the people who decide about it."""
         if not self.secrets.are_hidden or not self.secrets.found_in(to_json(value).decode()):
             return value
-        made = store(without(self.secrets, decode(value)))
-        return made if type(value) is not bytes else to_json(made)
+        redacted = store(without_secrets(self.secrets, decode(value)))
+        return redacted if type(value) is not bytes else to_json(redacted)
 
     def failure(self, failure: Failure) -> Failure:
-        """*failure* with texts that may be shown."""
+        """Return *failure* with redacted texts."""
         missing = failure.missing_input
         texts = self.text(failure.message), self.text(failure.error), missing and self.text(missing)
         if texts == (failure.message, failure.error, missing):
@@ -115,49 +121,50 @@ class Redactor:
         return replace(failure, message=texts[0], error=texts[1], missing_input=texts[2])
 
     def problem(self, problem: Problem) -> Problem:
-        """*problem* with facts that may be shown."""
+        """Return *problem* with redacted facts."""
         return replace(problem, facts={name: self.text(fact) for name, fact in problem.facts.items()})
 
 
-NOTHING: Final = Redactor()
+DEFAULT_REDACTOR: Final = Redactor()
 
-# That of the run in which the running code is a tool, a planner or a critic: what it tells a model is cleaned.
-REDACTOR: ContextVar[Redactor] = ContextVar("dagrun redactor", default=NOTHING)
+# The redactor of the current run, set around tools, planners and critics: the texts that they send to models are
+# redacted.
+REDACTOR: ContextVar[Redactor] = ContextVar("dagrun redactor", default=DEFAULT_REDACTOR)
 
 
-def without(secrets: Secrets, value: Any) -> Any:
-    """A JSON value without registered secrets."""
+def without_secrets(secrets: Secrets, value: Any) -> Any:
+    """Return a JSON value in which every registered secret is replaced."""
     match value:
         case str():
             return secrets.replaced_in(value)
         case dict():
-            return {secrets.replaced_in(key): without(secrets, part) for key, part in value.items()}
+            return {secrets.replaced_in(key): without_secrets(secrets, part) for key, part in value.items()}
         case list():
-            return [without(secrets, part) for part in value]
+            return [without_secrets(secrets, part) for part in value]
         case int() if not isinstance(value, bool) and secrets.found_in(str(value)):
             return secrets.replaced_in(str(value))
         case _:
             return value
 
 
-def written(event: Event, secrets: Secrets) -> bytes:
-    """The text of the record of *event*, without registered secrets.
+def redacted_record(event: Event, secrets: Secrets) -> bytes:
+    """Return the text of the record of *event*, without registered secrets.
 
-    A value of a step that holds one is not in the record at all: `Unavailable` stands in its place.
+    A value of a step that holds a secret is left out of the record as a whole: `Unavailable` stands in its place.
 
     Raises:
         ContractError: See `dagrun.model.codec.event_codec.encode`.
-        ValueRefused: The same.
+        ValueRefused: See there, too.
     """
     data = encode(event)
     if not secrets.found_in(data.decode()):
         return data
-    left = without(secrets, from_json(encode(redact_record(event, secrets))))
-    return encode_plain(left).encode("utf-8", "backslashreplace")
+    redacted = without_secrets(secrets, from_json(encode(without_secret_values(event, secrets))))
+    return encode_plain(redacted).encode("utf-8", "backslashreplace")
 
 
-def redact_record(event: Event, secrets: Secrets) -> Event:
-    """*event* with `Unavailable` in place of a value of a step in which a registered secret stands."""
+def without_secret_values(event: Event, secrets: Secrets) -> Event:
+    """Return *event* with `Unavailable` in place of a value that contains a registered secret."""
     match event:
         case AttemptEnded() | Reviewed() if name := _name_in(event.outcome.value, secrets):
             return replace(event, outcome=replace(event.outcome, value=Unavailable(_reason(name))))

@@ -1,7 +1,7 @@
-"""What is worth hiding by its looks alone: tokens of well-known services, keys, and personal data.
+"""Find tokens of well-known services, keys and personal data by patterns.
 
-No pattern here comes from a user, and each costs a time that is linear in the text: what may be long begins where a
-word begins, and has no second way to be read.
+No pattern here comes from a user. Each takes a time that is linear in the length of the text: a part that may be long
+begins at the beginning of a word, and can match in one way only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 Personal = Literal["email", "phone", "iban", "card"]
 
-# By the name of a field alone: what a value looks like says too little. A bare "key" is mostly no secret.
+# The names of fields that hold secrets, whatever the value looks like. "key" alone is mostly no secret.
 _NAMES: Final = (
     r"pass(?:word|phrase|wd|code)|(?:^|[_-])pass$|pwd|secret|token(?!s)"
     r"|(?:api|access|account|encryption|master|private|secret|service|shared|signing|ssh)[_-]?key"
@@ -21,7 +21,7 @@ _NAMES: Final = (
 )
 _SECRET_NAME: Final = re.compile(_NAMES, re.IGNORECASE)
 
-# What stands in every text that holds such a token, which is quick to find out; and the token itself.
+# Pairs: a part of every such token, which is quick to search for, and the pattern of the token.
 _TOKENS: Final = tuple(
     (mark, re.compile(rf"(?<![A-Za-z0-9_-]){pattern}"))
     for mark, pattern in (
@@ -54,7 +54,7 @@ _SCHEME: Final = re.compile(
     r"(?<![A-Za-z0-9])((?:bearer|basic|digest|token)[ \t]{1,4})(?=[^\s]{0,64}[0-9=])[A-Za-z0-9._~+/-]{8,8192}={0,2}",
     re.IGNORECASE,
 )
-# name=value and "name": "value". A colon stands in sentences too, so what follows it must look like no word.
+# name=value and "name": "value". A colon also occurs in sentences, so a value after it must contain a digit.
 _PAIR: Final = re.compile(
     r"(?<![A-Za-z0-9_-])([A-Za-z0-9_-]{1,64})([\"']?[ \t]{0,2}=[ \t]{0,2}[\"']?|[\"'][ \t]{0,2}:[ \t]{0,2}[\"']"
     r"|[ \t]{0,2}:[ \t]{0,2}(?=[^\s\"',;&]{0,64}[0-9]))((?:(?:bearer|basic|digest)[ \t]{1,4})?[^\s\"',;&]{4,4096})",
@@ -79,7 +79,7 @@ _SCHEME_MARKS: Final = ("bearer", "basic", "digest", "token")
 _EMAIL: Final = re.compile(
     r"(?<![A-Za-z0-9._%+-])[A-Za-z0-9._%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}(?![A-Za-z0-9-])"
 )
-_HINT: Final = re.compile(r"@|\d[\d ()/.A-Z-]{5}")  # without it there is nothing of the four
+_HINT: Final = re.compile(r"@|\d[\d ()/.A-Z-]{5}")  # a text without a match holds none of the four kinds
 _PHONE: Final = re.compile(
     r"(?<![\w.,+])(?:\+|00|\(?0)[1-9(][\d ()/.-]{5,20}\d(?!\w)|(?<![\w.,+-])\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}(?!\w)"
 )
@@ -93,7 +93,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def without_tokens(text: str) -> str:
-    """*text* with ``[token]`` in place of what looks like a token, a password in an address, or a private key."""
+    """Return *text* with ``[token]`` in place of tokens, passwords in addresses, and private keys."""
     for mark, pattern in _TOKENS:
         if mark in text:
             text = pattern.sub("[token]", text)
@@ -115,15 +115,15 @@ def _without_value(pair: re.Match[str]) -> str:
 
 
 def without_personal(text: str, kinds: tuple[Personal, ...]) -> str:
-    """*text* with ``[email]`` and so on in place of personal data of these kinds."""
+    """Return *text* with ``[email]`` and so on in place of personal data of these kinds."""
     for kind in kinds if _HINT.search(text) is not None else ():
-        pattern, is_meant = _PERSONAL[kind]
-        text = pattern.sub(partial(_hide, kind, is_meant), text)
+        pattern, is_valid = _PERSONAL[kind]
+        text = pattern.sub(partial(_hide, kind, is_valid), text)
     return text
 
 
-def _hide(kind: str, is_meant: Callable[[str], bool], found: re.Match[str]) -> str:
-    return f"[{kind}]" if is_meant(found.group()) else found.group()
+def _hide(kind: str, is_valid: Callable[[str], bool], match: re.Match[str]) -> str:
+    return f"[{kind}]" if is_valid(match.group()) else match.group()
 
 
 def _digits(text: str) -> list[int]:
@@ -135,13 +135,13 @@ def _is_phone(text: str) -> bool:
 
 
 def _is_card(text: str) -> bool:
-    """By Luhn's sum."""
+    """Whether the number passes the Luhn check."""
     digits = _digits(text)[::-1]
     return sum(digits[::2]) % 10 == -sum(sum(divmod(2 * digit, 10)) for digit in digits[1::2]) % 10
 
 
 def _is_iban(text: str) -> bool:
-    """By the check digits of ISO 7064."""
+    """Whether the check digits of ISO 7064 are right."""
     plain = text.replace(" ", "")
     return int("".join(str(int(char, 36)) for char in plain[4:] + plain[:4])) % 97 == 1
 

@@ -1,7 +1,7 @@
-"""Secrets of the host: registered by name, named in plans by handles, handed to tools, and stored nowhere.
+"""Secrets of the host: registered by name, named by handles in plans, passed to tools, never stored.
 
-A plan says ``{"$secret": "api"}`` where a tool has a parameter of type `pydantic.SecretStr`. The value takes the place
-of the handle inside the attempt; neither the plan nor the record ever holds it.
+A plan says ``{"$secret": "api"}`` where a tool has a parameter of type `pydantic.SecretStr`. Inside the attempt, the
+value takes the place of the handle; neither the plan nor the record ever holds it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, SecretStr
 from pydantic_core import CoreSchema, core_schema
 
 from dagrun.errors import ContractError, shorten
-from dagrun.model.secrets.encodings import Disguises
+from dagrun.model.secrets.encodings import SecretFinder
 from dagrun.model.value import describe
 
 KEY: Final = "$secret"
@@ -27,10 +27,10 @@ MAX_LENGTH: Final = 16_384
 _VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 _NAME: Final = re.compile(NAME_PATTERN, re.ASCII)
 _MIN_DIFFERENT: Final = 3
-_MIN_DIGITS: Final = 12  # fewer are a date, an amount, a number of an order
+_MIN_DIGITS: Final = 12  # a shorter number may be a date, an amount or an order number
 _HANDLE_TEXT: Final = "A handle: the name of a secret. Never a secret itself, nor a reference."
 
-# They stand in every other text, which nobody could read any more.
+# Values that are refused as secrets: these words are in so many texts that the texts would become unreadable.
 _WORDS: Final = frozenset(
     (
         "boolean",
@@ -50,11 +50,11 @@ _WORDS: Final = frozenset(
 
 
 class Handle:
-    """What stands in the arguments of a plan in place of a secret: ``{"$secret": "api"}``, as a dict."""
+    """The type of a handle, which a plan has in place of a secret: a dict ``{"$secret": "api"}``."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """A closed object with one field."""
+        """Return the schema of a closed object with one field."""
         name = core_schema.str_schema(pattern=f"^{NAME_PATTERN}$", strict=True)
         return core_schema.typed_dict_schema(
             {KEY: core_schema.typed_dict_field(name, required=True)}, extra_behavior="forbid", strict=True
@@ -62,15 +62,15 @@ class Handle:
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """The same for planners."""
+        """Return the JSON Schema of a handle, for planners."""
         return handle_schema()
 
 
 def handle_schema(names: Iterable[str] = ()) -> dict[str, Any]:
-    """The JSON Schema of a handle.
+    """Return the JSON Schema of a handle.
 
     Args:
-        names: Those that it may say; none for any name.
+        names: The names that it may contain; if empty, any name.
     """
     known = sorted(names)
     which = {"enum": known} if known else {"pattern": f"^{NAME_PATTERN}$"}
@@ -84,26 +84,26 @@ def handle_schema(names: Iterable[str] = ()) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class FromEnvironment:
-    """A secret that stands in an environment variable."""
+    """A secret that is read from an environment variable."""
 
     variable: str
 
 
 def env(variable: str) -> FromEnvironment:
-    """A secret that stands in an environment variable; it is read when the run is started.
+    """Read a secret from an environment variable when the run is started.
 
     Args:
-        variable: Its name.
+        variable: The name of the environment variable.
     """
     return FromEnvironment(variable)
 
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A secret, and who may have it.
+    """A secret, and the tools that may get it.
 
     Attributes:
-        value: The text; or where it stands, see `env`.
+        value: The text, or the environment variable that it is read from; see `env`.
         tools: The names of the tools that may get it; `None` for all that the run allows.
     """
 
@@ -115,21 +115,21 @@ AnySecret: TypeAlias = str | SecretStr | FromEnvironment | Secret
 
 
 class Secrets(Mapping[str, frozenset[str] | None]):
-    """The secrets of a host, by name. As a mapping, it tells of each name which tools may have it: `None` for all.
+    """The secrets of a host; as a mapping: from each name to the tools that may get the secret, `None` for all.
 
-    The values come out in one way only, by `reveal`. They are in no `repr`, and nothing of it can be pickled.
+    The only way to get a value is `reveal`. The values are in no `repr`, and the object cannot be pickled.
 
     Args:
-        given: By name.
+        given: The secrets by name.
 
     Attributes:
-        are_unknown: Whether handles of any name pass a check: the plan comes from a record, and nothing is run.
+        are_unknown: Whether handles of any name pass a check, because the plan comes from a record and nothing is run.
 
     Raises:
-        ContractError: A name or a value that cannot be used, or an environment variable that is not set.
+        ContractError: A name or a value is invalid, or an environment variable is not set.
     """
 
-    __slots__ = ("_disguises", "_tools", "_values", "are_unknown")
+    __slots__ = ("_finder", "_tools", "_values", "are_unknown")
 
     def __init__(self, given: Mapping[str, AnySecret] | None = None) -> None:
         if not isinstance(given, Mapping | None):
@@ -140,27 +140,27 @@ class Secrets(Mapping[str, frozenset[str] | None]):
         for name, secret in (given or {}).items():
             self._register(name, secret if isinstance(secret, Secret) else Secret(secret))
         values = {name: value.get_secret_value() for name, value in self._values.items()}
-        self._disguises = Disguises(values) if values else None
+        self._finder = SecretFinder(values) if values else None
 
     @classmethod
     def named(cls, names: Iterable[str]) -> Secrets:
-        """Names without values: enough to check a plan, and no more.
+        """Make secrets with names, but without values: enough to check a plan.
 
         Raises:
-            ContractError: A name that is none.
+            ContractError: A name is invalid.
         """
-        made = cls()
+        secrets = cls()
         for name in names:
             _check_name(name)
-            made._tools[name] = None
-        return made
+            secrets._tools[name] = None
+        return secrets
 
     @classmethod
     def unknown(cls) -> Secrets:
-        """None at all, for plans that were checked before, with secrets that are not here."""
-        made = cls()
-        made.are_unknown = True
-        return made
+        """Make the secrets for a plan that was checked before, with secrets that are not available here."""
+        secrets = cls()
+        secrets.are_unknown = True
+        return secrets
 
     def _register(self, name: str, secret: Secret) -> None:
         _check_name(name)
@@ -178,19 +178,19 @@ class Secrets(Mapping[str, frozenset[str] | None]):
         return [name for name in self._tools if name not in self._values]
 
     def may_have(self, tool: str, name: str) -> bool:
-        """Whether a tool may get the secret of a name, if there is one."""
+        """Whether there is a secret called *name* that *tool* may get."""
         tools = self._tools.get(name)
         return name in self._tools and (tools is None or tool in tools)
 
     def names_for(self, tool: str) -> list[str]:
-        """The names of those that a tool may get."""
+        """Return the names of the secrets that a tool may get."""
         return [name for name in self._tools if self.may_have(tool, name)]
 
     def reveal(self, tool: str, name: str) -> SecretStr:
-        """The value, for a call of *tool*.
+        """Return the value of a secret for a call of *tool*.
 
         Raises:
-            LookupError: There is none, or the tool may not have it.
+            LookupError: There is no such secret, or the tool may not get it.
         """
         if name not in self._values:
             raise LookupError(f"the host has registered no secret {shorten(name, 64)}")
@@ -200,16 +200,16 @@ class Secrets(Mapping[str, frozenset[str] | None]):
 
     @property
     def are_hidden(self) -> bool:
-        """Whether there is any value to look for."""
-        return self._disguises is not None
+        """Whether there are values to hide."""
+        return self._finder is not None
 
     def found_in(self, text: str) -> str:
-        """The name of a secret whose value stands in *text*, in any form that is known; empty if none does."""
-        return "" if self._disguises is None else self._disguises.find(text)
+        """Return the name of a secret whose value is in *text*, in any known encoding; empty if there is none."""
+        return "" if self._finder is None else self._finder.find(text)
 
     def replaced_in(self, text: str) -> str:
-        """*text* with ``[secret:name]`` in place of every value."""
-        return text if self._disguises is None else self._disguises.replace(text)
+        """Return *text* with ``[secret:name]`` in place of every value."""
+        return text if self._finder is None else self._finder.replace(text)
 
     def __getitem__(self, name: str) -> frozenset[str] | None:
         return self._tools[name]
@@ -220,7 +220,7 @@ class Secrets(Mapping[str, frozenset[str] | None]):
     def __len__(self) -> int:
         return len(self._tools)
 
-    # By identity: nobody is to find out a value by comparing.
+    # By identity, so that a value cannot be found out by comparing.
     def __eq__(self, other: object) -> bool:
         return self is other
 
@@ -235,10 +235,10 @@ class Secrets(Mapping[str, frozenset[str] | None]):
 
 
 def secrets_from(given: Secrets | Mapping[str, AnySecret] | None) -> Secrets:
-    """The secrets that *given* stand for.
+    """Return *given* as `Secrets`.
 
     Raises:
-        ContractError: They cannot be used.
+        ContractError: A name or a value is invalid.
     """
     if isinstance(given, Secrets):
         return given
@@ -258,18 +258,18 @@ def _value_of(name: str, value: object) -> SecretStr:
         case str():
             return SecretStr(value)
         case FromEnvironment():
-            if (found := os.environ.get(value.variable)) is None:
-                # What looks like no name of a variable may be the secret itself: a shell has put it there.
+            if (text := os.environ.get(value.variable)) is None:
+                # If it does not look like the name of a variable, it may be the secret itself, put in by a shell.
                 which = value.variable if _VARIABLE.fullmatch(value.variable) else "that it names"
                 raise ContractError(f"secret {name}: the environment variable {which} is not set")
-            return SecretStr(found)
+            return SecretStr(text)
         case _:
             wanted = "a text, a SecretStr, a Secret, or env(…)"
             raise ContractError(f"secret {name}: it must be {wanted}; got {type(value).__name__}")
 
 
 def _fault_of(value: str) -> str:
-    """Why *value* cannot be kept out of texts: it would be found everywhere, or nowhere. It is not shown."""
+    """Say why *value* cannot be hidden, without showing it: it would be found in too many texts, or in none."""
     if len(value) < MIN_LENGTH:
         return f"its value has {len(value)} characters; what is shorter than {MIN_LENGTH} stands in too many texts"
     if len(value) > MAX_LENGTH:

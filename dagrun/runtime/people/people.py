@@ -13,7 +13,7 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint_if_cancelled
 
-from dagrun.checks.approvals import Ask
+from dagrun.checks.checked_plan import Ask
 from dagrun.decide.questions import Questions, fault_of, kept, may_help, reasons_to_ask, refuse_batch
 from dagrun.decide.recovery import surely_nothing_happened
 from dagrun.decide.run_status import NO_APPROVER

@@ -35,7 +35,7 @@ from dagrun.model.plan import RetryRule
 from dagrun.model.planner import Trigger
 from dagrun.model.question import Answer, Question
 from dagrun.model.redaction.events import CLEANERS
-from dagrun.model.value import Stored, encode, join
+from dagrun.model.value import Stored, encode, join_stored
 from dagrun.runtime.record.observers import Observer
 from dagrun.runtime.record.portions import FinalTally, Skips
 from dagrun.runtime.upcalls import Upcalls
@@ -499,7 +499,7 @@ class Record(EventLog):
 
     def _join_values(self, parent: Node, children: list[Node], errors: tuple[tuple[int, str], ...]) -> None:
         try:
-            value = join([child.value if child.state is _SUCCEEDED else None for child in children])
+            value = join_stored([child.value if child.state is _SUCCEEDED else None for child in children])
         except ValueRefused as error:
             self.fail_unstarted(parent, Failure(ErrorKind.BAD_OUTPUT, str(error)))
             return

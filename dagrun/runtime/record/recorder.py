@@ -16,7 +16,7 @@ from dagrun.model.codec.event_codec import encode
 from dagrun.model.event import AttemptEnded, Event, QuestionAnswered, QuestionAsked, Reviewed, StepSettled
 from dagrun.model.journal import Tape
 from dagrun.model.outcome import Status
-from dagrun.model.redaction.redactor import written
+from dagrun.model.redaction.redactor import redacted_record
 from dagrun.model.secrets.secret import NO_SECRETS, Secrets
 from dagrun.model.value import Stored, Unavailable
 from dagrun.runtime.record.record import Record
@@ -86,7 +86,7 @@ class Recorder:
         self._up = up
         self.flush: Callable[[], None] = tape.flush
         self._append = tape.append
-        self._text_of = partial(written, secrets=secrets) if secrets.are_hidden else encode
+        self._text_of = partial(redacted_record, secrets=secrets) if secrets.are_hidden else encode
 
     def keep(self, event: Event) -> None:
         """Write *event* down; its number is that of its record."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dagrun.checks.check_context import least
+from dagrun.checks.check_context import lowest_limit
 from dagrun.decide.questions import reasons_before_call
 from dagrun.decide.run_status import NO_APPROVER
 from dagrun.errors import ValueRefused
 from dagrun.graph.node import Node
 from dagrun.model.outcome import ErrorKind, Failure, State
-from dagrun.model.value import join, to_json
+from dagrun.model.value import join_stored, to_json
 from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.steps.attempt import Attempts
 
@@ -92,7 +92,9 @@ class Starting:
         items = self.attempts.elements(node)
         if not isinstance(items, Failure):
             refused = self._too_many(len(items))
-            leak = self._graph.plan.secrets.found_in(to_json(join(items)).decode()) if self._people.can_wait else ""
+            leak = (
+                self._graph.plan.secrets.found_in(to_json(join_stored(items)).decode()) if self._people.can_wait else ""
+            )
             if refused is None and not leak:
                 self._record.expand(node, items)
                 return
@@ -133,6 +135,6 @@ class Starting:
         return begun + held + self._record.zero + deadline - self._now()
 
     def seconds_for(self, node: Node) -> float | None:
-        """Seconds that the next attempt may take: the least that step, tool and policy say; `None` for no limit."""
+        """Seconds that the next attempt may take: the least limit of step, tool and policy, or `None`."""
         fallback = node.tool.timeout if node.tool is not node.plan.tool else None
-        return least(node.plan.timeout, fallback, self.seconds_left(node))
+        return lowest_limit(node.plan.timeout, fallback, self.seconds_left(node))

@@ -17,18 +17,17 @@ from pydantic_core import from_json
 from dagrun.decide.classify import classify
 from dagrun.errors import JournalError, ToolError, ValueRefused, shorten
 from dagrun.graph.node import Node
-from dagrun.model.artifact import ArtifactStore
 from dagrun.model.condition import Condition, ConditionMismatch, holds
 from dagrun.model.executor import Encoded, Executor, StillRunning, ToolCall
 from dagrun.model.outcome import ErrorKind, Failure, Outcome, State
 from dagrun.model.question import Answer
-from dagrun.model.redaction.logs import CleanLogger
+from dagrun.model.redaction.logs import RedactingLogger
 from dagrun.model.reference import Reference
 from dagrun.model.secrets.secret import KEY
 from dagrun.model.signature import explain
 from dagrun.model.tool_context import ToolContext
 from dagrun.model.toolbox import AnyTool
-from dagrun.model.value import Stored, decode, describe, encode, store_text, to_json
+from dagrun.model.value import ArtifactStore, Stored, decode, describe, encode, store_text, to_json
 from dagrun.runtime.backend import is_being_cancelled, is_cancellation
 from dagrun.runtime.coroutine_driver import Suspended
 from dagrun.runtime.run_parts import RunParts
@@ -72,7 +71,7 @@ class Attempts:
         self._artifacts = artifacts
         self._root = root
         self._ask_person = ask_person
-        self._log: CleanLogger | None = None
+        self._log: RedactingLogger | None = None
         up.key_of = self.key_of
 
     def prepare(self, slot: Slot) -> Failure | None:
@@ -266,7 +265,7 @@ class Attempts:
                 self._on_progress(slot.node, facts["fraction"], shorten(str(facts["message"])))
 
         if self._log is None:  # most tools ask for no context
-            self._log = CleanLogger(_LOG, self._graph.plan.redactor)
+            self._log = RedactingLogger(_LOG, self._graph.plan.redactor)
         return ToolContext(
             run_id=self._run_id,
             step=node.id,

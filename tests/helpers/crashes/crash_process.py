@@ -22,7 +22,7 @@ from dagrun.model.event import Event, QuestionAsked
 from dagrun.model.outcome import Status
 from dagrun.model.patch import Add, Drop, Patch, Replace
 from dagrun.model.question import AnswerLetter, Question
-from dagrun.model.value import readable
+from dagrun.model.value import decode_or_reason
 from dagrun.runtime.run import Run
 
 MOST_RECORDS: Final = 2_000  # no run needs half of them: one that makes more would go on for ever
@@ -233,7 +233,7 @@ class Process:
             graph = run._assembly.parts.graph
             self.world.acked.append(("result", (len(self.journal.texts), str(result.status))))
             self._mark("end")
-        steps = {id_: (str(step.state), readable(step.stored)) for id_, step in result.steps.items()}
+        steps = {id_: (str(step.state), decode_or_reason(step.stored)) for id_, step in result.steps.items()}
         return Ended(list(self.journal.texts), state_hash(graph), result.status, steps, graph)
 
     def suspended(self) -> Instant:

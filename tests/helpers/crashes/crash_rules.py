@@ -11,7 +11,7 @@ from crash_process import RUN, Ended, Instant
 from crash_world import FREE, MOST_TOKENS, ONCE, TOOLS, World
 from dagrun.api.replaying import replayed
 from dagrun.checks.checked_plan import CheckedPlan
-from dagrun.checks.tool_contracts import checked_from, recorded_toolbox
+from dagrun.checks.tool_contracts import check_recorded_plan, recorded_toolbox
 from dagrun.graph.build import make_frontier
 from dagrun.graph.fold import fold, state_hash
 from dagrun.graph.live_graph import LiveGraph
@@ -21,6 +21,7 @@ from dagrun.model.event import (
     AttemptStarted,
     Event,
     GoalChanged,
+    Opening,
     PlannerAsked,
     QuestionAnswered,
     ReplanStarted,
@@ -34,7 +35,6 @@ from dagrun.model.event import (
     StepSettled,
 )
 from dagrun.model.outcome import State, Status
-from dagrun.model.run_opening import Opening
 
 _EVENTS: Final[dict[bytes, Event]] = {}
 
@@ -168,7 +168,7 @@ def _plans(opening: Opening, text: bytes) -> tuple[CheckedPlan, CheckedPlan]:
     if text not in _PLANS:
         _PLANS.clear()
         toolboxes = (TOOLS, recorded_toolbox(opening))
-        one, other = (checked_from(opening, toolbox, opening.policy) for toolbox in toolboxes)
+        one, other = (check_recorded_plan(opening, toolbox, opening.policy) for toolbox in toolboxes)
         _PLANS[text] = one, other
     return _PLANS[text]
 

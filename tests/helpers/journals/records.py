@@ -8,7 +8,16 @@ from dagrun.errors import Problem
 from dagrun.model import event as events
 from dagrun.model.condition import Condition
 from dagrun.model.critic import Verdict
-from dagrun.model.event import Event, Hedged, HedgeEnded, ModelCharged, ModelReserved, PlannerAsked, PlannerCalled
+from dagrun.model.event import (
+    Event,
+    Hedged,
+    HedgeEnded,
+    ModelCharged,
+    ModelReserved,
+    Opening,
+    PlannerAsked,
+    PlannerCalled,
+)
 from dagrun.model.outcome import (
     Decision,
     ErrorKind,
@@ -24,7 +33,6 @@ from dagrun.model.plan import Plan, RetryRule, Step
 from dagrun.model.planner import Trigger
 from dagrun.model.policy import ApprovalRule, Policy
 from dagrun.model.question import Answer, Asked, Question
-from dagrun.model.run_opening import Opening
 from dagrun.model.value import Unavailable
 
 FAILURE: Final = Failure(

@@ -13,7 +13,7 @@ from checking import TOOLBOX
 from dagrun.errors import CannotPlan, PlanRefused
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import PlanLimits
-from dagrun.plans.json_stream import Element, Found, Scanner
+from dagrun.plans.json_stream import ClosedPart, Element, JsonScanner
 from dagrun.plans.plan_stream import PlanReader
 from dagrun.plans.read_plan import read_plan
 from model_answers import Answer, pieces
@@ -129,7 +129,7 @@ def _objects(text: str) -> list[tuple[str, dict[str, Any]]] | None:
 # Readers with a bug each ----------------------------------------------------------------------------------------------
 
 
-def with_scanner(kind: type[Scanner]) -> MakeReader:
+def with_scanner(kind: type[JsonScanner]) -> MakeReader:
     """Make readers with another scanner."""
 
     def make() -> PlanReader:
@@ -140,7 +140,7 @@ def with_scanner(kind: type[Scanner]) -> MakeReader:
     return make
 
 
-class AtNextKey(Scanner):
+class AtNextKey(JsonScanner):
     """Takes a step for whole when another key of it begins, as readers of partial JSON do."""
 
     def _separate(self, sign: str, text: str, here: int) -> None:
@@ -160,10 +160,10 @@ class AtNextKey(Scanner):
         return super()._end_cut(text, here) if self._cut_from >= 0 else "null"
 
 
-class Impatient(Scanner):
+class Impatient(JsonScanner):
     """Closes what is open at the end of each piece, and takes what parses: half a number is a number."""
 
-    def feed(self, text: str) -> list[Found]:
+    def feed(self, text: str) -> list[ClosedPart]:
         """Feed *text*, and add what would be whole if it ended here."""
         found = super().feed(text)
         if self._is_list and len(self._open) > 2 and self._pieces:
@@ -177,7 +177,7 @@ class Impatient(Scanner):
         return found
 
 
-class NoEscapes(Scanner):
+class NoEscapes(JsonScanner):
     """Does not know that a quote may be escaped."""
 
     def _pass_escaped(self, text: str, at: int) -> int:
@@ -185,10 +185,10 @@ class NoEscapes(Scanner):
         return at
 
 
-class Forgetful(Scanner):
+class Forgetful(JsonScanner):
     """Begins every piece outside of texts."""
 
-    def feed(self, text: str) -> list[Found]:
+    def feed(self, text: str) -> list[ClosedPart]:
         """Feed *text*."""
         if self._advance == self._pass_text:
             self._advance = self._pass_body

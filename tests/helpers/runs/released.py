@@ -13,7 +13,7 @@ from typing import Any, Final
 from dagrun.errors import Problem
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.model.event import Event, PatchRefused
-from dagrun.model.value import RELEASED, readable
+from dagrun.model.value import RELEASED, decode_or_reason
 from dagrun.runtime.result import answer_of
 from fuzz import run_case
 from histories import trace_of
@@ -126,5 +126,7 @@ def _answers(plain: LiveGraph, releasing: LiveGraph) -> Iterator[str]:
         yield f"what the run answers was released: {lost}"
     for id_, node in plain.nodes.items():
         other = releasing.nodes.get(id_)
-        if other is None or (other.value is not RELEASED and readable(other.value) != readable(node.value)):
+        if other is None or (
+            other.value is not RELEASED and decode_or_reason(other.value) != decode_or_reason(node.value)
+        ):
             yield f"{id_} gave {node.value!r}, and when outputs are released it is {other}"

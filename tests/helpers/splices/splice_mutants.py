@@ -36,7 +36,7 @@ from dagrun.runtime.steps.workers import Workers
 
 # As they are; while a mutant is in place, its name leads to the mutant.
 _is_editable = patch_rules.is_editable
-_use_instead = rename.use_instead
+_rename_in_step = rename.rename_in_step
 _define, _hand_over, _take_out = splicing._define, splicing._hand_over, splicing._take_out
 
 # Checking a patch -----------------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ class KnowsNoTime(Splicer):
 
 def old_inputs(step: Step, use: Mapping[str, str]) -> Step:
     """Waits for the new step and takes its input from the old one."""
-    changed = _use_instead(step, use)
+    changed = _rename_in_step(step, use)
     return changed.model_copy(update={"args": step.args}) if "args" in step.model_fields_set else changed
 
 
@@ -276,7 +276,7 @@ SPLICE_MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "a refused patch leaves a trace": {Labels: LabelsInPlace},
     "dependents of a dropped step are lost": {patch._Trial: LeavesBehind},
     "an edit that comes too late is carried out": {Splicer: KnowsNoTime},
-    "dependents of a replaced step keep the old input": {rename.use_instead: old_inputs},
+    "dependents of a replaced step keep the old input": {rename.rename_in_step: old_inputs},
     "a rewired step is in the queue twice": {Frontier: LeavesInTheQueue},
     "a rewired step on its way to a worker starts twice": {Workers: ForgetsWhatIsOnTheWay},
     "the first limit that a patch brings is ignored": {Frontier: IgnoresTheFirstLimit},
