@@ -1,11 +1,11 @@
-"""What is said about each problem of a plan or a patch, by its code."""
+"""The sentence for each problem of a plan or a patch, by the code of the problem."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 SENTENCES: Mapping[str, str] = {
-    # Reading: the bytes, before there is a plan.
+    # Reading: the text of a plan, before there is a plan.
     "DR001": "cannot read {file}: {reason}",
     "DR002": "{file} is not text: {reason}",
     "DR003": "broken {syntax} at line {line}, column {column}: {reason}",
@@ -20,7 +20,7 @@ SENTENCES: Mapping[str, str] = {
     "DR012": "{reason}, got {found}",
     "DR013": "the text holds {reason}, which cannot be stored",
     "DR014": "its author refuses to plan: {reason}",
-    # Structure: steps and what they wait for.
+    # Structure: steps and their dependencies.
     "DR101": "{id} is not a step id: use 1 to 48 of the letters A-Z, a-z, digits, '_' and '-'",
     "DR102": "the id {id} is taken by {first}",
     "DR103": "the id {id} differs from {other} in nothing but upper and lower case",
@@ -63,7 +63,7 @@ SENTENCES: Mapping[str, str] = {
     "DR310": "step {step} goes through the output of {source}, which the policy keeps out of the record of the run",
     "DR311": "the plan's output refers to {reference}, which is not in the plan{hint}",
     "DR312": "the plan's output refers to {reference}, but the output of {tool} has no {field}{hint}",
-    # Patches: edits of a plan that is being carried out.
+    # Patches: edits of a plan that is running.
     "DR401": "{id} is not in the plan{hint}",
     "DR402": "the id {id} was used in this run before; an id is never used twice, so choose another",
     "DR403": "step {step} has {state}, and what is done cannot be changed",
@@ -89,7 +89,7 @@ SENTENCES: Mapping[str, str] = {
     "DR423": "step {step} reads what {dependency} gave, which was released; add a step that makes it again",
     "DR424": "the run would answer with what {step} gave, which was released; give the patch another output, or add a "
     "step that makes it again",
-    # Advice: the plan runs, but look.
+    # Advice: the plan runs all the same.
     "DR901": "step {step} depends on {dependency} but uses nothing of it",
     "DR902": "steps {steps} make the same call of {tool}; one would do",
     "DR910": "step {step} calls {tool}, which changes the outside world, and nobody said whether it needs approval",

@@ -1,4 +1,4 @@
-"""Checking plans, whatever they and their tools are given as."""
+"""The public `check`, and the checked plan that a run begins with, from whatever the host passes."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ def check(
     executors: Collection[str] = (),
     secrets: AnySecrets | None = None,
 ) -> CheckedPlan:
-    """Check a plan; what comes back may be run any number of times.
+    """Check a plan. The checked plan may be run any number of times.
 
     Args:
         plan: A plan; or its text as JSON; or the path of a JSON or YAML file.
-        tools: A `Toolbox`; or what one is made of: functions, tools, modules.
+        tools: A `Toolbox`; or functions, tools and modules to make one of.
         policy: The limits of the run.
-        inputs: What ``${input…}`` refers to, if it is known yet.
-        strict: Whether advice is a reason to refuse the plan.
-        executors: The names of the host's executors that steps may name; those that `start` gets, say.
-        secrets: Those of the host, by name; or `Secrets`. A run of the checked plan has them.
+        inputs: The values of ``${input…}``, if they are known yet.
+        strict: Whether the plan is refused for advice, too.
+        executors: The names of the executors of the host that steps may name, such as those passed to `start`.
+        secrets: The secrets of the host, by name. A run of the checked plan has them.
 
     Raises:
         PlanRefused: The plan has problems; all of them are in the error.
-        ContractError: The tools cannot be used; or something is not of the type that it should be.
+        ContractError: The tools cannot be used, or an argument has a wrong type.
     """
     if isinstance(plan, CheckedPlan):
         if tools is not None or policy is not None or strict or executors:
@@ -58,10 +58,10 @@ def check(
     if isinstance(executors, str):
         raise ContractError(f"executors is a list of names, or the executors by name, got {executors!r}")
     toolbox = toolbox_of(tools)
-    read = plan if isinstance(plan, Plan) else read_plan(plan, toolbox=toolbox)
+    written = plan if isinstance(plan, Plan) else read_plan(plan, toolbox=toolbox)
     known = secrets_from(secrets)
     return check_plan(
-        read, toolbox, policy or Policy(), inputs=inputs, strict=strict, executors=executors, secrets=known
+        written, toolbox, policy or Policy(), inputs=inputs, strict=strict, executors=executors, secrets=known
     )
 
 
@@ -119,10 +119,10 @@ def _first_plan(
 
 
 def toolbox_of(tools: Tools | None) -> Toolbox:
-    """Give the toolbox that *tools* stand for.
+    """Return *tools* as a toolbox.
 
     Raises:
-        ContractError: They are none.
+        ContractError: They are no tools.
     """
     if isinstance(tools, Toolbox):
         return tools
@@ -136,7 +136,13 @@ def toolbox_of(tools: Tools | None) -> Toolbox:
 
 
 def must_be(name: str, value: object, types: tuple[type, ...], wanted: str) -> None:
-    """Refuse an option of the wrong type.
+    """Refuse an option of a wrong type.
+
+    Args:
+        name: The name of the option.
+        value: Its value.
+        types: The types that it may have.
+        wanted: These types in words, for the error.
 
     Raises:
         ContractError: *value* is of none of *types*.

@@ -1,4 +1,4 @@
-"""Engines: what many runs share, and how a run is opened and closed."""
+"""`Engine`: what many runs share; and how a run is put together, opened and closed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 from dagrun.api.checking import AnyPlan, check, first_plan
 from dagrun.api.learned_durations import Memory
 from dagrun.api.options import ResumeOptions, RetryOptions, lists_options, run_options
-from dagrun.api.record_opening import Descent, held_tape, opening_of
+from dagrun.api.record_opening import Descent, held_tape, new_tape, opening_of
 from dagrun.api.resuming import taken_up
 from dagrun.api.retrying import TakenOver, failed_part
 from dagrun.checks.checked_plan import CheckedPlan
@@ -39,32 +39,32 @@ from dagrun.runtime.run_options import Inputs, RunOptions
 from dagrun.runtime.run_setup import CallSettings, OpenRecord, RunSetup, SharedByRuns, build_large
 from dagrun.runtime.steps.endings import learns
 
-# The engines that the running code is a tool of: the one that called it, and those around that one.
+# The engines around the running code: the one that called it as a tool, the one that called that one, and so on.
 _ENGINES: ContextVar[frozenset[Engine]] = ContextVar("dagrun engines", default=frozenset())
 
 _NOTHING: Final = nullcontext()
 
 
 class Engine:
-    """What many runs share: worker threads and processes, and, if asked, one limit on running steps.
+    """Worker threads and processes that many runs share, and, if asked for, one limit on running steps.
 
     Use it with ``async with``, for the life of a service.
 
     Args:
-        max_running: Steps that run at once in all runs together; `None` for no limit. A tool cannot start another
-            run in an engine that has this limit and runs the tool: each could wait for a place that the other holds.
+        max_running: Steps that run at once in all runs together; `None` for no limit. If there is a limit, a tool
+            cannot start another run in the engine that runs the tool: each could wait for a place that the other holds.
         policy: The limits of each run, and the sizes of the shared pools.
-        budget: Ceilings on what all runs together may use.
-        executors: As for `dagrun.start`, for every run; a run may bring more of its own.
-        durations: What is known of how long calls take; a new one by default.
+        budget: Ceilings on the use of all runs together; `None` for none.
+        executors: Executors by name for every run, as in `dagrun.api.RunOptions`; a run may bring more.
+        durations: Known durations of calls; `None` for none yet.
 
     Attributes:
         policy: The limits of each run.
-        durations: How long the calls of each tool took, in all runs together. A run adds to it if it needs it: if
-            something limits what runs at once, or slow calls are hedged. With it, a step without an estimate counts as
-            the median of its tool when the longest remaining path is started first; that is looked up when the run
-            begins, so that what it learns is for the runs after it, and does not change the order in itself. A journal
-            that is a `RemembersDurations` keeps it from one process to the next.
+        durations: The durations of the calls of each tool, in all runs together. A run uses and extends them only if
+            a limit on running steps makes the order matter, or slow calls are hedged. A step without an estimate then
+            counts with the median of its tool, when the longest remaining path is started first. The medians are read
+            when a run begins; durations that it adds count in later runs, and do not change its own order. A journal
+            that is a `RemembersDurations` keeps them from one process to the next.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class Engine:
                 yield running
 
     def _teacher(self, journal: Journal | None, plan: CheckedPlan) -> Journal | None:
-        """The journal, if a run of *plan* has any use for how long calls took."""
+        """Return the journal, if a run of *plan* uses durations of calls."""
         return journal if journal is not None and learns(plan.policy, self._shared.cap) else None
 
     def _must_be_open(self) -> None:
@@ -218,7 +218,7 @@ class Engine:
             raise ContractError("the engine is not open; use it with 'async with'")
 
     def _context(self) -> Context:
-        """The context variables for a new run; refused to a tool that would make this engine wait for itself."""
+        """Return the context variables of a new run; refuse a tool that would make this engine wait for itself."""
         if self._shared.cap is not None and self in _ENGINES.get():
             raise ContractError(
                 "a tool cannot start a run in the engine that it runs in, because max_running could make the two wait "
@@ -230,7 +230,7 @@ class Engine:
 
 
 def _to_check(plan: AnyPlan | None) -> int:
-    """How many steps have still to be checked, or so many as take as long."""
+    """Return how many steps must be checked, or a number that takes as long."""
     return 0 if isinstance(plan, CheckedPlan) else weight_of(plan)
 
 
@@ -245,7 +245,7 @@ def _stored(inputs: Inputs) -> Stored:
 
 @asynccontextmanager
 async def _unhurried(opened: AbstractAsyncContextManager[Run], steps: int) -> AsyncIterator[Run]:
-    """A run of so many steps, with full collections put off."""
+    """Open a run of so many steps, and put off full garbage collections for as long as it is open."""
     with full_collections_put_off(steps):
         async with opened as running:
             yield running
@@ -264,7 +264,7 @@ def _recorded(
 
 @asynccontextmanager
 async def _open_record(run_id: str, journal: Journal, opening: Opening) -> AsyncIterator[OpenRecord]:
-    async with held_tape(partial(journal.create, run_id)) as tape:
+    async with held_tape(partial(new_tape, journal, run_id)) as tape:
         yield OpenRecord(tape, opening)
 
 
@@ -272,7 +272,7 @@ async def _open_record(run_id: str, journal: Journal, opening: Opening) -> Async
 async def _carried_out(
     running: Run, begin: Callable[[TaskGroup], Awaitable[None]], on_event: Callable[[Event], object] | None
 ) -> AsyncIterator[None]:
-    """Begin *running* in a task group of its own, and wait for its end after the body."""
+    """Begin a run in a task group of its own, and wait for its end after the body."""
     failure: BaseException | None = None
     try:
         async with anyio.create_task_group() as tasks:
@@ -287,12 +287,12 @@ async def _carried_out(
                 running.interrupt(f"the code around the run ended with {type(error).__name__}")
                 raise
     except BaseExceptionGroup as group:
-        # The task group wraps what the body raised; callers expect their own exception back. Compared by count,
-        # not identity: trio hands out a copy of an exception that is itself a group. And by type: a fault of our
-        # own cancels the body, which is then not what went wrong.
+        # The task group wraps the exception of the body, but callers expect their own exception. The two are compared
+        # by count and type. Not by identity: trio passes on a copy of an exception that is itself a group. By type,
+        # because a fault of our own also cancels the body, and is then the exception to raise.
         if failure is not None and len(group.exceptions) == 1 and type(group.exceptions[0]) is type(failure):
             raise failure from None
         raise
     finally:
         running.close()
-        del failure  # its traceback leads back to this frame
+        del failure  # its traceback refers to this frame: a circle

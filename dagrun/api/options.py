@@ -1,4 +1,4 @@
-"""The options of the public functions: which there are for each, shown in its signature, and refused if misspelt."""
+"""The options of each public function: shown in its signature, and refused if they are misspelt."""
 
 from __future__ import annotations
 

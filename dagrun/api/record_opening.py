@@ -14,9 +14,9 @@ from dagrun._version import __version__
 from dagrun.api.checking import must_be, toolbox_of
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.checks.tool_contracts import contract_of, opening_differences, policy_in_full
-from dagrun.errors import CannotResume
+from dagrun.errors import CannotResume, JournalDamaged, RunExists, RunHeld, RunNotFound
 from dagrun.model.event import Event, Opening, RunResumed, RunStarted
-from dagrun.model.journal import Tape
+from dagrun.model.journal import Journal, Tape
 from dagrun.model.policy import Policy
 from dagrun.model.toolbox import Toolbox
 from dagrun.model.value import Stored, decode, encode
@@ -71,8 +71,8 @@ def opening_of(checked: CheckedPlan, inputs: Stored, descent: Descent, options: 
 
 def last_opening(events: Sequence[Event]) -> Opening:
     """Return the opening that holds at the end of a record: a resumed run may have been opened differently."""
-    found = [event.opening for event in events if isinstance(event, RunStarted | RunResumed) and event.opening]
-    return found[-1]
+    openings = [event.opening for event in events if isinstance(event, RunStarted | RunResumed) and event.opening]
+    return openings[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +122,10 @@ def present_of(
     must_be("policy", options.get("policy"), (Policy, type(None)), "a dagrun.Policy")
     limits, toolbox = options.get("policy") or policy or recorded.policy, toolbox_of(options.get("tools"))
     critics, named = tuple(critic.name for critic in options.get("critics", ())), tuple(sorted(executors))
-    found = tuple(opening_differences(recorded, limits, toolbox, critics, named))
-    if found and not options.get("allow_differences", False):
-        raise CannotResume(f"{refusal}, because not all is as it was; allow_differences=True lets it", found)
-    return Present(limits, toolbox, critics, named, found)
+    lines = tuple(opening_differences(recorded, limits, toolbox, critics, named))
+    if lines and not options.get("allow_differences", False):
+        raise CannotResume(f"{refusal}, because not all is as it was; allow_differences=True lets it", lines)
+    return Present(limits, toolbox, critics, named, lines)
 
 
 def _contracts(toolbox: Toolbox) -> dict[str, dict[str, Any]]:
@@ -177,3 +177,30 @@ async def _alone(work: Callable[[], Awaitable[None]]) -> None:
             raise failure
     finally:
         del failure  # its traceback leads back to this frame
+
+
+async def new_tape(journal: Journal, run_id: str) -> Tape:
+    """Create the record of a new run.
+
+    A process that was killed, or a host that was cancelled, may have left a record without any event: nothing of that
+    run has happened, and nobody could resume it. Such a record is taken over, so that its name is not lost.
+
+    Raises:
+        RunExists: There is a run of this name.
+        JournalFailed: The record cannot be written.
+    """
+    try:
+        return await journal.create(run_id)
+    except RunExists:
+        try:
+            if await journal.read(run_id):
+                raise
+            tape = await journal.open(run_id)
+        except (RunHeld, RunNotFound, JournalDamaged):
+            tape = None
+        if tape is None:
+            raise
+        if tape.lines:  # its owner has begun meanwhile, and has ended
+            await tape.aclose()
+            raise
+        return tape

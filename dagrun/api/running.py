@@ -1,4 +1,4 @@
-"""The functions that run a plan."""
+"""The public functions that run a plan: `start`, `run`, `run_sync`, `draft`, `resume`, `retry`."""
 
 from __future__ import annotations
 
@@ -91,12 +91,12 @@ async def run(plan: AnyPlan | None = None, **options: Unpack[SoloOptions]) -> Ru
 def run_sync(plan: AnyPlan | None = None, *, backend: str = "asyncio", **options: Unpack[SoloOptions]) -> RunResult:
     """Run a plan to its end from code that is not async. The options are those of `start`.
 
-    Works inside a running loop too, as in a notebook, which it blocks meanwhile: the run then has a loop and a thread
-    of its own.
+    It also works inside a running loop, as in a notebook: the run then has a thread and a loop of its own, and the
+    calling loop is blocked until the run ends.
 
     Args:
         plan: As for `start`.
-        backend: The event loop: ``asyncio``, with the loop of uvloop if that is installed, or ``trio``.
+        backend: The event loop: ``asyncio`` (that of uvloop, if it is installed), or ``trio``.
         options: As for `start`.
 
     Raises:
@@ -112,19 +112,19 @@ def run_sync(plan: AnyPlan | None = None, *, backend: str = "asyncio", **options
 
 
 def _run_in_thread(main: Callable[[], Awaitable[RunResult]], backend: str) -> RunResult:
-    """Run *main* on a loop in a thread of its own, with our context variables; an interrupt here cancels it there."""
+    """Run *main* on a loop in another thread, with our context variables; an interrupt here cancels it there."""
     ours = copy_context()
     stops: list[Callable[[], None]] = []
 
     async def inside() -> RunResult:
         theirs = copy_context()
         for variable, value in ours.items():
-            if variable not in theirs:  # it says there which library runs the loop, say
+            if variable not in theirs:  # sniffio, for example, must name the library of that loop
                 variable.set(value)
         with anyio.CancelScope() as scope:
             stops.append(partial(call_soon, current_token(), scope.cancel))
             return await main()
-        raise InterruptedError("the run was interrupted")  # nobody waits for it any more
+        raise InterruptedError("the run was interrupted")  # the waiting thread raises its own exception
 
     with ThreadPoolExecutor(max_workers=1) as thread:
         running = thread.submit(lambda: anyio.run(inside, backend=backend, backend_options=loop_options(backend)))

@@ -106,7 +106,7 @@ def make_brief(
         },
         results={node.id: _view(node.value, graph) for node in nodes if node.state is State.SUCCEEDED},
         inputs=_view(graph.inputs, graph),
-        output=graph.revisions[-1].output if graph.revisions else graph.plan.plan.output,
+        output=graph.written_output,
         tools=tuple(toolbox[name].describe() for name in toolbox if name in toolbox.allowed),
         left=dict(left),
         refused=tuple(refused),

@@ -102,14 +102,12 @@ def steps_after(graph: LiveGraph, checked: CheckedPatch) -> tuple[Step, ...]:
     return (*(checked.steps.get(node.id, node.plan).step for node in stay), *new)
 
 
-def unagreed_calls(graph: LiveGraph, checked: CheckedPatch, origin: str) -> Mapping[str, str]:
-    """Return the calls that a person must agree to because of a patch that no person has agreed to.
+def unagreed_calls(graph: LiveGraph, checked: CheckedPatch) -> Mapping[str, str]:
+    """Return the calls that a person must agree to because of a planner's patch that no person has agreed to.
 
     Returns:
         Each step with a sentence that says why.
     """
-    if origin != "planner":
-        return {}
     why = why_agree(graph.plan.policy, None, has_effects=True, proposed="patch")
     return {**dict.fromkeys(checked.effects, why), **checked.guards}
 
@@ -156,7 +154,7 @@ def diff_of(graph: LiveGraph, checked: CheckedPatch) -> tuple[str, ...]:
             lines.append(f"- {_line(before[id_])}")
         lines.append(f"+ {_line(new.step)}")
     if checked.changes_output:
-        written = graph.revisions[-1].output if graph.revisions else graph.plan.plan.output
+        written = graph.written_output
         lines += [f"- output: {written}", f"+ output: {checked.written_output}"]
     lines += [f"! {id_} runs, and would be stopped" for id_ in checked.consequence.cancelled]
     return tuple(lines)

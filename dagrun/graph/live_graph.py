@@ -286,6 +286,11 @@ class LiveGraph:
         """The number of the current revision; 0 for the plan that the run began with."""
         return len(self.revisions)
 
+    @property
+    def written_output(self) -> Any:
+        """The answer of the run as it is written now; `None` for the outputs of the sinks."""
+        return self.revisions[-1].output if self.revisions else self.plan.plan.output
+
     @cached_property
     def labels(self) -> dict[str, float]:
         """The order labels of all steps of the plan; see `order_labels.py`."""

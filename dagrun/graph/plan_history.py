@@ -113,11 +113,6 @@ class PlanHistory:
         return self.revisions[-1].goal if self.revisions else self._first.goal
 
     @property
-    def output(self) -> Any:
-        """What the run answers now, as it is written."""
-        return self.revisions[-1].output if self.revisions else self._first.output
-
-    @property
     def current(self) -> Plan:
         """The current plan."""
         return self.at(self.revision)

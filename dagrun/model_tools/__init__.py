@@ -7,5 +7,5 @@ make the tools. An agent consists of its loop (`agent_loop.py`), its calls (`age
 
 Open `llm_tool.py` first. This is a floor beside `dagrun.api` and `dagrun.testing`, not an executor: an agent calls its
 tools inside one step, and only their plain functions need an executor, that of threads. A tool of this package never
-changes the plan, and its inner calls are not steps: the policy of the run counts and limits their usage alone.
+changes the plan, and its inner calls are not steps: the policy of the run counts and limits the call of the tool.
 """

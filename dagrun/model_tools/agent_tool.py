@@ -47,11 +47,11 @@ def agent_tool(
     ends with an answer, or with a failure: when the model says that the task cannot be done, when a ceiling is reached,
     when it repeats a call that has just failed, or when two turns in a row are unusable.
 
-    The tools belong to the agent: the policy of the run counts the calls of the agent itself. A tool that needs approval
-    asks a person each time. If a rule of the policy asks about a call of one of the tools, a person is asked about the
-    whole call of the agent, because its inner calls are not known yet; and the agent counts in the pools of its tools.
-    The timeouts of the tools hold; their retries and fallbacks do not, because the model decides what to do after a
-    failure.
+    The tools belong to the agent: the policy of the run counts the calls of the agent itself. A tool that needs
+    approval asks a person each time. If a rule of the policy asks about a call of one of the tools, a person is asked
+    about the whole call of the agent, because its inner calls are not known yet; and the agent counts in the pools of
+    its tools. The timeouts of the tools hold; their retries and fallbacks do not, because the model decides what to do
+    after a failure.
 
     *max_tokens* and *max_cost* limit one call of the agent, with the usage of its tools as far as they declare or
     report it.

@@ -123,7 +123,8 @@ _FEW: Final = 8
 def splice(graph: LiveGraph, event: Spliced) -> None:
     """A patch is applied: all of it, at this instant."""
     patch: CheckedPatch = event.checked
-    look_again_after_splice(graph, patch.steps, patch.leaving, changes_output=patch.changes_output)
+    if graph.releasing is not None:
+        look_again_after_splice(graph, patch.steps, patch.leaving, changes_output=patch.changes_output)
     changing = [graph.nodes[id_] for id_ in (*patch.steps, *patch.leaving) if id_ in graph.nodes]
     graph.frontier.withdraw([node for node in changing if node.state is State.READY])  # `reassess` may push them again
     won = list(_edges_won(graph, patch))
@@ -170,7 +171,7 @@ def change_goal(graph: LiveGraph, event: GoalChanged) -> None:
     """The goal has changed: let no step start that was never called."""
     graph.goal = event.goal
     freeze(graph)
-    last = graph.revisions[-1].output if graph.revisions else graph.plan.plan.output
+    last = graph.written_output
     number = graph.revision + 1
     reason = "the goal was changed"
     graph.revisions.append(

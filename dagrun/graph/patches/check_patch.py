@@ -20,11 +20,17 @@ from dagrun.graph.node import Node
 from dagrun.graph.order_labels import Cycle, Labels
 from dagrun.graph.patches import rules
 from dagrun.graph.patches.apply_patch import CheckedPatch
-from dagrun.graph.patches.edits import Edits, Places
+from dagrun.graph.patches.edits import (
+    Definitions,
+    Edits,
+    KnownIds,
+    Places,
+    check_released_answer,
+    check_released_sources,
+    is_over,
+    waiting_after,
+)
 from dagrun.graph.patches.guards import PlanAfter, guards_lost
-from dagrun.graph.patches.overlay import Definitions, KnownIds, is_over, waiting_after
-from dagrun.graph.patches.released_sources import check_answer, check_sources
-from dagrun.graph.plan_history import PlanHistory
 from dagrun.model.outcome import State
 from dagrun.model.patch import Consequence, Patch, rename_in_output, rename_in_step
 from dagrun.model.plan import Step
@@ -85,7 +91,6 @@ class Splicer:
 
     def unchanged(self) -> CheckedPatch:
         """Return the patch that changes nothing."""
-        output = PlanHistory(self.graph.plan.plan, self.graph.revisions).output
         return CheckedPatch(
             edits=(),
             steps={},
@@ -94,7 +99,7 @@ class Splicer:
             labels={},
             changes_output=False,
             output=self.graph.output,
-            written_output=output,
+            written_output=self.graph.written_output,
             consequence=Consequence(),
         )
 
@@ -137,7 +142,7 @@ class _Trial:
         labels = self._place()
         output = self._check_output(scope)
         after = PlanAfter(self.graph, steps, self.edits.substitutes, frozenset(self.edits.leaving), self.edits.elements)
-        check_answer(self.graph, self.edits, steps, self._answer(output), self.findings)
+        check_released_answer(self.graph, self.edits, steps, self._answer(output), self.findings)
         rules.check_ceilings(self.graph, self.edits.new, self.findings)
         if self.findings.has_errors:
             return None
@@ -238,7 +243,7 @@ class _Trial:
         if old is not None:
             checked = rules.behind_its_wave(checked, old, self.edits.substitutes, self.edits.dropped)
             self._needs[step.id] = checked.depends_on
-        check_sources(self.graph, checked, place, self.findings)
+        check_released_sources(self.graph, checked, place, self.findings)
         self._check_dependencies(checked, place, frozenset(old.depends_on) if old is not None else frozenset())
         return checked
 
@@ -283,16 +288,13 @@ class _Trial:
 
     # The whole --------------------------------------------------------------------------------------------
 
-    def _old_output(self) -> Any:
-        return PlanHistory(self.graph.plan.plan, self.graph.revisions).output
-
     def _written_output(self) -> Any:
         if self.patch.changes_output:
             return rename_in_output(self.patch.output, self.edits.instead)
-        return rename_in_output(self._old_output(), self.edits.substitutes)
+        return rename_in_output(self.graph.written_output, self.edits.substitutes)
 
     def _changes_output(self) -> bool:
-        return self.patch.changes_output or self._written_output() != self._old_output()
+        return self.patch.changes_output or self._written_output() != self.graph.written_output
 
     def _check_output(self, scope: CheckContext) -> Template | None:
         if not self.patch.changes_output:

@@ -1,18 +1,24 @@
-"""Sort the edits of a patch by kind; ignore those that come too late, and report those that are impossible."""
+"""The edits of a patch, sorted by kind, and the plan as it would be with them.
+
+Edits that come too late are ignored, and impossible ones are reported. The graph itself is not changed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any, Final
 
-from dagrun.checks.findings import Findings
+from dagrun.checks.checked_plan import CheckedStep
+from dagrun.checks.findings import WHOLE_PLAN, Findings
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.patches import rules
 from dagrun.model.outcome import State
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire, rename_in_step, rename_in_value
 from dagrun.model.plan import Step
+from dagrun.model.reference import Template
+from dagrun.model.value import RELEASED
 
 AnyEdit = Add | Drop | Replace | Rewire
 
@@ -196,3 +202,154 @@ class _Present(Collection[str]):
 
     def __len__(self) -> int:
         return len(self._nodes)
+
+
+# The plan with the patch -------------------------------------------------------------------------------------
+
+
+def is_over(node: Node) -> bool:
+    """Whether a step can no longer be on a cycle: it has succeeded, or has left the plan.
+
+    A step that was skipped still stands between others of the plan, and the plan must stay valid as a whole. An element
+    of a for_each is no step of the plan: any settled one counts.
+    """
+    if node.parent is not None:
+        return node.state.is_settled
+    return node.state is State.SUCCEEDED or node.is_gone
+
+
+def waiting_after(
+    graph: LiveGraph, needs: Mapping[str, Iterable[str]], leaving: frozenset[str]
+) -> Callable[[str], Iterator[str]]:
+    """Return a function for the successors of a step with the patch applied, as far as they may be on a cycle.
+
+    Args:
+        graph: The graph without the patch.
+        needs: The dependencies of each step that is added or changed.
+        leaving: The ids that leave the plan.
+    """
+    added: dict[str, list[str]] = {}
+    for id_, before in needs.items():
+        for need in before:
+            added.setdefault(need, []).append(id_)
+
+    def after(id_: str) -> Iterator[str]:
+        yield from added.get(id_, ())
+        node = graph.nodes.get(id_)
+        if node is None or id_ in leaving:
+            return
+        for next_ in node.successors:
+            if next_.id not in needs and next_.id not in leaving and not is_over(next_):
+                yield next_.id
+        parent = node.parent  # which waits for its elements
+        if parent is not None and parent.id not in leaving and not parent.state.is_settled:
+            yield parent.id
+
+    return after
+
+
+class KnownIds(Mapping[str, int]):
+    """The ids that a step may wait for with the patch applied. Their values, the places in a plan, are not used."""
+
+    def __init__(self, nodes: Mapping[str, Node], leaving: frozenset[str], new: Mapping[str, object]) -> None:
+        self._nodes = nodes
+        self._leaving = leaving
+        self._new = new
+
+    def __getitem__(self, id_: str) -> int:
+        if id_ in self:
+            return 0
+        raise KeyError(id_)
+
+    def __contains__(self, id_: object) -> bool:
+        if id_ in self._new:
+            return True
+        node = self._nodes.get(id_) if isinstance(id_, str) else None
+        return node is not None and node.parent is None and not node.is_gone and id_ not in self._leaving
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (id_ for id_ in self._nodes if id_ in self)
+        yield from self._new
+
+    def __len__(self) -> int:
+        return len(self._nodes) + len(self._new)
+
+
+class Definitions(Mapping[str, Step]):
+    """The definitions of the steps of `KnownIds`, with the patch applied."""
+
+    def __init__(self, nodes: Mapping[str, Node], index: Mapping[str, int], own: Mapping[str, Step]) -> None:
+        self._index = index
+        self._nodes = nodes
+        self._own = own
+
+    def __getitem__(self, id_: str) -> Step:
+        if id_ not in self._index:
+            raise KeyError(id_)
+        return self._own[id_] if id_ in self._own else self._nodes[id_].plan.step
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._index)
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+
+# Released outputs --------------------------------------------------------------------------------------------
+
+
+def check_released_sources(graph: LiveGraph, checked: CheckedStep, place: int, findings: Findings) -> None:
+    """Refuse a step that reads a released output."""
+    for id_ in sorted(checked.value_sources):
+        node = graph.nodes.get(id_)
+        if node is not None and node.value is RELEASED:
+            findings.add("DR423", place, "", step=checked.step.id, dependency=id_)
+
+
+def check_released_answer(
+    graph: LiveGraph, edits: Edits, steps: Mapping[str, CheckedStep], output: Template | None, findings: Findings
+) -> None:
+    """Refuse a patch after which the run would answer with a released output.
+
+    Args:
+        graph: The graph without the patch.
+        edits: The edits of the patch.
+        steps: The steps that are added or changed, by id.
+        output: The answer with the patch; `None` for the outputs of the sinks.
+        findings: Collects the problems.
+    """
+    if not graph.plan.policy.release_outputs:
+        return
+    if output is not None:
+        sources: Iterable[str] = sorted(output.sources)
+    elif graph.output is not None:
+        sources = [node.id for node in graph.planned()]
+    else:
+        sources = _left_by(graph, edits, steps)
+    gone = [graph.nodes[id_] for id_ in sources if id_ in graph.nodes and graph.nodes[id_].value is RELEASED]
+    if gone and output is None:
+        needed = frozenset(need for checked in steps.values() for need in _waits(checked))
+        gone = [node for node in gone if not _has_successor(graph, node, edits, steps, needed)]
+    for node in gone:
+        findings.add("DR424", WHOLE_PLAN, "output", step=node.id)
+
+
+def _left_by(graph: LiveGraph, edits: Edits, steps: Collection[str]) -> Iterable[str]:
+    """Return the ids of the old dependencies of all steps that leave or change."""
+    nodes = (graph.nodes.get(id_) for id_ in (*edits.leaving, *steps))
+    return dict.fromkeys(need for node in nodes if node is not None for need in node.plan.depends_on)
+
+
+def _waits(checked: CheckedStep) -> Iterator[str]:
+    """Yield the ids that a step waits for, without the barrier of a wave."""
+    return (need for need in checked.depends_on if need not in checked.gates)
+
+
+def _has_successor(
+    graph: LiveGraph, node: Node, edits: Edits, steps: Mapping[str, CheckedStep], needed: Collection[str]
+) -> bool:
+    """Whether a step will wait for *node* with the patch applied: then the run does not answer with *node*."""
+    if node.id in needed or node.is_gone or node.parent is not None:
+        return True
+    stay = (after for after in node.successors if after.id not in steps and not edits.is_leaving(after))
+    return any(not after.is_gone and node.id not in after.plan.gates for after in stay)

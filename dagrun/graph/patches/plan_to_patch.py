@@ -56,7 +56,7 @@ def patch_of(graph: LiveGraph, plan: Plan, base: int | None = None, known: Colle
     wanted = {step.id for step in plan.steps}
     edits += [Drop(id=id_) for id_ in present if id_ not in wanted and id_ not in done]
     output = rename_in_output(plan.output, names)
-    written = graph.revisions[-1].output if graph.revisions else graph.plan.plan.output
+    written = graph.written_output
     if _is_same(output, written):
         return Patch(edits=tuple(edits), base=base, reason="a new plan", confidence=plan.confidence)
     return Patch(edits=tuple(edits), base=base, reason="a new plan", confidence=plan.confidence, output=output)

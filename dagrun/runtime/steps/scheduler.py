@@ -264,7 +264,8 @@ class Scheduler:
             reason: Why, in a sentence.
             is_agreed: Whether a person has seen the patch, and agreed to it.
         """
-        self._record.splice(checked, origin, reason, {} if is_agreed else unagreed_calls(self._graph, checked, origin))
+        guards = unagreed_calls(self._graph, checked) if origin == "planner" and not is_agreed else {}
+        self._record.splice(checked, origin, reason, guards)
         why = f"revision {self._graph.revision} of the plan does without it"
         for id_ in checked.consequence.cancelled:
             slot = self._running.get(id_)

@@ -11,8 +11,10 @@ from typing import Any
 
 import dagrun_tools
 from dagrun import Event, Planner, Policy, RunResult, Toolbox, check
-from dagrun.cli.jobs.execute import Job, execute, scheduled
+from dagrun.cli.jobs.execute import execute
+from dagrun.cli.jobs.job import Job, Reporting
 from dagrun.cli.records.output_folder import RunFolder, run_folder
+from dagrun.cli.setup.plans import scheduled
 from dagrun.cli.setup.settings import Mode
 from dagrun_tools.demo.server import serving
 from dagrun_tools.demo.tools import in_constant_dollars, mortgage_rates_on_file
@@ -72,15 +74,8 @@ def carry_out(
             _save(result, folder)
             results.append(result)
 
-        job = Job(
-            plan=scheduled(checked, mode),
-            inputs=inputs,
-            artifacts=folder.artifacts,
-            planner=planner,
-            on_event=on_event,
-            on_result=deliver,
-        )
-        return DemoRun(execute(job), results[0])
+        job = Job(plan=scheduled(checked, mode), inputs=inputs, artifacts=folder.artifacts, planner=planner)
+        return DemoRun(execute(job, Reporting(on_result=deliver, on_event=on_event)), results[0])
 
 
 def files_in(folder: Path) -> list[str]:
