@@ -12,6 +12,7 @@ from dagrun.graph.live_graph import LiveGraph
 from dagrun.model.outcome import ErrorKind, State
 from dagrun.model.planner import Brief, Refusal, StepView, Trigger
 from dagrun.model.redaction.redactor import DEFAULT_REDACTOR, Redactor, without_secrets
+from dagrun.model.reference import Reference
 from dagrun.model.value import Stored, Unavailable, decode, decode_or_reason, to_json
 from dagrun.plans.plan_schemas import with_handles
 
@@ -45,11 +46,20 @@ def known_keys(graph: LiveGraph) -> set[str]:
     keys: set[str] = set()
     for tool in graph.plan.toolbox.values():
         keys.update(_properties(tool.output.schema))
-    templates = [template for node in graph.planned() for template in (node.plan.args, node.plan.items)]
-    for template in (*templates, graph.output):
-        for hole in template.holes if template is not None else ():
-            keys.update(part for part in hole.reference.path if isinstance(part, str))
+    for reference in _references(graph):
+        keys.update(part for part in reference.path if isinstance(part, str))
     return keys
+
+
+def _references(graph: LiveGraph) -> Iterator[Reference]:
+    """Yield every reference of the plan as it stands."""
+    plans = [node.plan for node in graph.planned()]
+    templates = [template for plan in plans for template in (plan.args, plan.items)]
+    for template in (*templates, graph.output):
+        yield from (hole.reference for hole in (template.holes if template is not None else ()))
+    for plan in plans:
+        for condition in (plan.step.when, plan.step.success):
+            yield from (leaf.reference for leaf in (condition.leaves() if condition is not None else ()))
 
 
 def _properties(schema: Any) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import ChainMap
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
@@ -44,7 +45,7 @@ class Executors:
     def __init__(self, host: Mapping[str, Executor] | None = None) -> None:
         self._host: dict[str, Executor] = {}
         self._host = self.named(host)
-        self._made: dict[tuple[int | None, ...], Mapping[str, Executor]] = {}
+        self._made: dict[tuple[int | None, ...], BuiltInExecutors] = {}
 
     def named(self, more: Mapping[str, Executor] | None) -> dict[str, Executor]:
         """Return the executors of the host, and *more* that belong to one run.
@@ -71,8 +72,8 @@ class Executors:
         policy = plan.policy
         key = (policy.max_threads, policy.max_stuck_threads, policy.max_processes, policy.max_process_memory)
         if key not in self._made:
-            self._made[key] = make_executors(policy)
-        return {**self._made[key], **named} if named else self._made[key]
+            self._made[key] = BuiltInExecutors(policy)
+        return ChainMap(dict(named), self._made[key]) if named else self._made[key]
 
     async def aclose(self) -> None:
         """Close the built-in executors; those of the host belong to the host, and may be in use elsewhere."""
@@ -82,17 +83,26 @@ class Executors:
                 await executor.aclose()
 
 
-def make_executors(policy: Policy) -> Mapping[str, Executor]:
-    """Make the built-in executors, by name. None of them starts a thread or a process before its first call.
+class BuiltInExecutors(dict[str, Executor]):
+    """The built-in executors by name, each made when the first step needs it.
 
     Args:
         policy: Limits the threads, the processes, and the memory of a process.
     """
-    return {
-        "coroutine": CoroutineExecutor(),
-        "thread": ThreadExecutor(max_threads=policy.max_threads, max_stuck=policy.max_stuck_threads),
-        "process": ProcessExecutor(max_processes=policy.max_processes, max_memory=policy.max_process_memory),
-    }
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__(coroutine=CoroutineExecutor())
+        self._policy = policy
+
+    def __missing__(self, name: str) -> Executor:
+        policy = self._policy
+        if name == "thread":
+            self[name] = ThreadExecutor(max_threads=policy.max_threads, max_stuck=policy.max_stuck_threads)
+        elif name == "process":
+            self[name] = ProcessExecutor(max_processes=policy.max_processes, max_memory=policy.max_process_memory)
+        else:
+            raise KeyError(name)
+        return self[name]
 
 
 def _check(name: object, executor: object) -> None:

@@ -124,8 +124,8 @@ class Policy(BaseModel):
         replan_on: The reasons for which the planner is asked at all.
         planner_timeout: The duration of one call of the planner.
         critic_timeout: The duration of one review of a critic.
-        brief: Whether a planner sees only the shape of results (``structural``: types, sizes, and the keys that an output
-            schema of a tool or a reference of the plan names), or their content (``full``).
+        brief: Whether a planner sees only the shape of results (``structural``: types, sizes, and the keys that the
+            output schema of a tool or a reference of the plan names), or their content (``full``).
         max_brief_bytes: Bytes of one result in a full brief.
         approve: Calls that a person must agree to, in addition to those of tools with ``needs_approval``.
         min_confidence: A step with an effect and with less confidence than this needs a person; so does a plan or a

@@ -100,7 +100,8 @@ async def test_instructions_in_outputs_and_inputs_do_not_reach_the_planner() -> 
     pick = scripted("pick", ORDER, ToolError(ORDER))
     each = Step(id="each", tool="pick", for_each=[1, 2])
 
-    uses = Step(id="uses", tool="pick", args={"rows": "${load.rows}", "n": "${load.n}"}, depends_on=["each"])
+    fits = Condition(all=[Condition(ref="load.rows", op="exists"), Condition(ref="load.n", op="exists")])
+    uses = Step(id="uses", tool="pick", when=fits, depends_on=["each"])
 
     brief = await _brief(Step(id="load", tool="load"), each, uses, tools=(load, pick), inputs={"note": ORDER})
 

@@ -12,7 +12,7 @@ import pytest
 
 from calls import Reported, make_call
 from dagrun.errors import StepCancelled, ValueRefused
-from dagrun.executors.executors import make_executors
+from dagrun.executors.executors import BuiltInExecutors
 from dagrun.executors.threads import ThreadExecutor
 from dagrun.model.executor import CallFailed, StillRunning
 from dagrun.model.outcome import ErrorKind
@@ -363,13 +363,16 @@ async def test_context_works_in_the_thread() -> None:
 async def test_executors_start_nothing_before_their_first_call() -> None:
     """A run of coroutines must not pay for threads and processes that it does not use."""
     threads = threading.active_count()
-    executors = make_executors(Policy())
-    assert sorted(executors) == ["coroutine", "process", "thread"]
+    executors = BuiltInExecutors(Policy())
 
     async def add(a: int, b: int) -> int:
         return a + b
 
     assert await executors["coroutine"].call(make_call(make_tool(add), {"a": 1, "b": 2})) == 3
-    assert threading.active_count() == threads
+    assert (threading.active_count(), sorted(executors)) == (threads, ["coroutine"])
+    assert executors["thread"] is executors["thread"]
+    assert sorted(executors[name] is not None for name in ("coroutine", "process", "thread")) == [True] * 3
+    with pytest.raises(KeyError):
+        executors["gpu"]
     for executor in executors.values():
         await executor.aclose()
