@@ -1,10 +1,9 @@
-"""Advice: what is not wrong, but worth a look. A strict check takes it for errors."""
+"""Advice: remarks on a plan that are no errors. A strict check refuses them like errors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import nsmallest
-from itertools import filterfalse
 from typing import Any
 
 from dagrun.checks.check_context import CheckContext, ToolFacts
@@ -17,72 +16,61 @@ _MAX_NAMED = 10
 
 
 def advise(steps: Sequence[CheckedStep], context: CheckContext) -> None:
-    """Look for what a careful reader of the plan would ask about.
+    """Look for everything that a careful reader of the plan would ask about.
 
     Args:
-        steps: Those of the plan that have been checked.
-        context: The plan, its tools and its policy; the advice goes to its findings.
+        steps: The steps of the plan that have been checked.
+        context: The plan, its tools and its policy; the advice is added to its findings.
     """
-    _unused_dependencies(steps, context)
-    _repeated_calls(steps, context)
-    _open_questions(steps, context)
-    _ceilings_that_bind_nothing(steps, context)
+    _advise_on_dependencies(steps, context)
+    _advise_on_repeated_calls(steps, context)
+    _advise_on_open_questions(steps, context)
+    _advise_on_unbounded_tools(steps, context)
 
 
-def _unused_dependencies(steps: Sequence[CheckedStep], context: CheckContext) -> None:
-    findings = context.findings
-    awaited: set[str] | None = None
+def _advise_on_dependencies(steps: Sequence[CheckedStep], context: CheckContext) -> None:
+    """Name declared dependencies on steps whose output is not used and that have no effect to wait for."""
+    findings, index = context.findings, context.index
+    with_effects = _steps_with_effects(steps, context)
     for checked in steps:
-        declared = checked.step.depends_on
-        if not declared or checked.value_sources.issuperset(declared):
+        declared, used = checked.step.depends_on, checked.value_sources
+        if not declared or used.issuperset(declared):
             continue
-        if awaited is None:  # in many a plan nobody asks
-            # To wait for the effect of a step is a good reason. What only computes or looks leaves nothing but its
-            # output.
-            awaited = _awaited(steps, context)
-        id_, used = checked.step.id, checked.value_sources
-        if all(map(used.__contains__, filterfalse(awaited.__contains__, checked.depends_on))):
-            continue  # a dense plan has millions of them, and in most steps nothing to tell
-        unused = (
-            (number, need)
-            for number, need in enumerate(declared)
-            if need not in awaited and need not in used and need in context.index and need != id_
-        )
-        for number, need in unused:
-            findings.add("DR901", context.index[id_], f"depends_on[{number}]", step=id_, dependency=need)
-            if not findings.wants("DR901"):
+        id_ = checked.step.id
+        for number, need in enumerate(declared):
+            if need in used or need in with_effects or need == id_ or need not in index:
+                continue
+            findings.add("DR901", index[id_], f"depends_on[{number}]", step=id_, dependency=need)
+            if not findings.has_room_for("DR901"):
                 return
 
 
-def _awaited(steps: Sequence[CheckedStep], context: CheckContext) -> set[str]:
-    """The steps for whose effect others may wait: fewer by far, in most plans, than those that have none."""
-    awaited = set()
-    if context.findings.has_errors:  # of what is not in order, nobody knows what it leaves
-        right = {checked.step.id for checked in steps}
-        for id_ in context.index:
-            if id_ not in right:
-                awaited.add(id_)
-    for checked in steps:
-        if not checked.tool.effect.is_free:
-            awaited.add(checked.step.id)
-    return awaited
+def _steps_with_effects(steps: Sequence[CheckedStep], context: CheckContext) -> set[str]:
+    """Return the ids of the steps that may have an effect, so that there is a reason to wait for them."""
+    effectful_tools = {name for name, facts in context.tools.items() if not facts.tool.effect.is_free}
+    with_effects = {checked.step.id for checked in steps if checked.tool.name in effectful_tools}
+    if context.findings.has_errors:  # the effects of steps that could not be checked are not known
+        with_effects |= context.index.keys() - {checked.step.id for checked in steps}
+    return with_effects
 
 
-def _repeated_calls(steps: Sequence[CheckedStep], context: CheckContext) -> None:
-    # By the steps that they use at first: ids are compared much quicker than references.
-    pure = Effect.PURE
-    is_right = not context.findings.has_errors
+def _advise_on_repeated_calls(steps: Sequence[CheckedStep], context: CheckContext) -> None:
+    """Name calls of a pure tool with equal arguments."""
+    # Two passes: most steps differ in the ids of the steps that they use, which are compared much faster than
+    # references.
+    pure, has_errors = Effect.PURE, context.findings.has_errors
     first: dict[Any, int] = {}
-    alike: dict[Any, list[int]] = {}
+    candidates: dict[Any, list[int]] = {}
     for place, checked in enumerate(steps):
         if checked.tool.effect is pure and checked.items is None and checked.step.when is None:
-            # Where nothing is wrong, these are what the arguments refer to, and what the condition on the output does.
-            used = checked.value_sources if is_right and checked.success is None else _used(checked.args)
+            # The value sources also contain those of the condition on the output, and lack those with a fault.
+            is_exact = not has_errors and checked.success is None
+            used = checked.value_sources if is_exact else _sources_of(checked.args)
             key = (checked.tool.name, checked.args.pieces, used)
             if (before := first.setdefault(key, place)) != place:
-                alike.setdefault(key, [before]).append(place)
+                candidates.setdefault(key, [before]).append(place)
     calls: dict[Any, list[int]] = {}
-    for key, places in alike.items():
+    for key, places in candidates.items():
         for place in places:
             calls.setdefault((key, steps[place].args.holes), []).append(place)
     for places in nsmallest(MAX_ADVICE + 1, (places for places in calls.values() if len(places) > 1)):
@@ -94,37 +82,38 @@ def _repeated_calls(steps: Sequence[CheckedStep], context: CheckContext) -> None
         context.findings.add("DR902", index, steps=", ".join(names), tool=checked.tool.name)
 
 
-def _used(args: Template) -> frozenset[str]:
-    """The ids of the steps that arguments refer to, right or wrong."""
+def _sources_of(args: Template) -> frozenset[str]:
+    """Return the ids of the steps that arguments refer to, including unknown ids."""
     return args.sources.difference(RESERVED)
 
 
-def _open_questions(steps: Sequence[CheckedStep], context: CheckContext) -> None:
-    """Ask what the policy leaves open: approval, time, and what happens on a failure."""
-    findings, wants = context.findings, context.findings.wants
+def _advise_on_open_questions(steps: Sequence[CheckedStep], context: CheckContext) -> None:
+    """Name the questions that the policy leaves open: approval, time, and what follows a failure."""
+    findings, has_room = context.findings, context.findings.has_room_for
     impure = {name for name, facts in context.tools.items() if facts.tool.effect is not Effect.PURE}
-    unasked = {name for name in impure if _asks_nobody(context.tools[name])}
-    wants_time = True
+    unapproved = {name for name in impure if _is_approval_open(context.tools[name])}
+    has_room_for_time = True
     for checked in steps:
         step, name = checked.step, checked.tool.name
-        if name in unasked and wants("DR910"):
+        if name in unapproved and has_room("DR910"):
             findings.add("DR910", context.index[step.id], "tool", step=step.id, tool=name)
-        if wants_time and checked.timeout is None and step.deadline is None:
+        if has_room_for_time and checked.timeout is None and step.deadline is None:
             findings.add("DR911", context.index[step.id], step=step.id, tool=name)
-            wants_time = wants("DR911")
-        if name in impure and checked.fallback is None and step.on_failure is None and wants("DR912"):
+            has_room_for_time = has_room("DR911")
+        if name in impure and checked.fallback is None and step.on_failure is None and has_room("DR912"):
             findings.add("DR912", context.index[step.id], step=step.id, tool=name)
-        if not impure and not wants_time:
+        if not impure and not has_room_for_time:
             return
 
 
-def _asks_nobody(facts: ToolFacts) -> bool:
+def _is_approval_open(facts: ToolFacts) -> bool:
+    """Whether neither the tool nor the policy says if a person must agree to calls of a tool with effects."""
     tool = facts.tool
     return not tool.effect.is_free and tool.needs_approval is None and not facts.may_ask
 
 
-def _ceilings_that_bind_nothing(steps: Sequence[CheckedStep], context: CheckContext) -> None:
-    """Name tools of which nobody knows how much they may use: a ceiling stops the next call, and not this one."""
+def _advise_on_unbounded_tools(steps: Sequence[CheckedStep], context: CheckContext) -> None:
+    """Name tools whose usage has no bound: a ceiling cannot stop such a call, only the next one."""
     policy = context.policy
     if policy.max_tokens is None and policy.max_cost is None:
         return

@@ -1,4 +1,4 @@
-"""The arguments of a step against what its tool takes: names, and the values as far as they are known."""
+"""Check the arguments of a step against the contract of its tool: names, known values, and secrets."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from dagrun.model.value import Path, describe
 
 _KEY_TEXT: Final = f'"{KEY}"'.encode()
 
-# A code, the place in the arguments, and the facts of a problem.
+# The code of a problem, its place in the arguments, and its facts.
 SecretFault = tuple[str, str, dict[str, object]]
 
 
 def secret_faults(
     step: Step, facts: ToolFacts, template: Template, secrets: Secrets, hint: Callable[[str, Collection[str]], str]
 ) -> Iterator[SecretFault]:
-    """Everything that is wrong with the secrets that *step* passes to a tool; only few steps have to be looked at.
+    """Yield every fault of the secrets that *step* passes to a tool.
 
     Args:
         step: The step.
-        facts: Of the tool.
-        template: Of the arguments.
-        secrets: Those of the host.
-        hint: Finds the name that one may have meant.
+        facts: The facts about the tool.
+        template: The template of the arguments.
+        secrets: The secrets of the host.
+        hint: Returns a "did you mean" for an unknown name.
     """
     contract = facts.tool.arguments
     if not contract.secrets and not any(_KEY_TEXT in piece for piece in template.pieces):
-        return
+        return  # as in nearly every step
     if secrets.are_unknown:
         return
     for name, value in step.args.items():
@@ -47,48 +47,48 @@ def secret_faults(
             for path in _handles_in(value, (name,)):
                 yield "DR212", f"args{path_text(path)}", {"argument": path_text(path).removeprefix(".")}
         elif (fault := _handle_fault(name, value, facts, secrets)) is not None:
-            code, told = fault
+            code, problem_facts = fault
             if code == "DR210":
-                told["hint"] = hint(value[KEY], tuple(secrets))
-            yield code, f"args{path_text((name,))}", told
+                problem_facts["hint"] = hint(value[KEY], tuple(secrets))
+            yield code, f"args{path_text((name,))}", problem_facts
 
 
 def leaked_secret(step: Step, context: CheckContext) -> str:
-    """The name of a secret whose value stands in *step* itself; empty if none does."""
+    """Return the name of a secret whose value is written in *step* itself; empty if there is none."""
     if not context.secrets.are_hidden:
         return ""
     try:
         return context.secrets.found_in(step.model_dump_json(exclude_unset=True, by_alias=True))
-    except (ValueError, RecursionError):  # no plain JSON; that was told elsewhere
+    except (ValueError, RecursionError):  # the step is not plain JSON, which another check reports
         return ""
 
 
 def _handle_fault(name: str, value: Any, facts: ToolFacts, secrets: Secrets) -> tuple[str, dict[str, object]] | None:
-    """What is wrong with what stands in place of a secret: the code and the facts."""
+    """Return the fault of the value in place of a secret, as a code and facts; `None` if it has none."""
     if value is None and "null" in (facts.types_of(name) or ()):
         return None
     handle = value.get(KEY) if isinstance(value, Mapping) and value.keys() == {KEY} else None
     if not isinstance(handle, str) or "${" in handle:
-        return "DR209", {"argument": name, "found": _found(value)}
+        return "DR209", {"argument": name, "found": _kind_of(value)}
     if handle not in secrets:
-        return "DR210", {"secret": _shown(handle, secrets)}
+        return "DR210", {"secret": _show_name(handle, secrets)}
     return None if secrets.may_have(facts.tool.name, handle) else ("DR211", {"secret": handle})
 
 
-def _found(value: Any) -> str:
+def _kind_of(value: Any) -> str:
     is_reference = "${" in value if isinstance(value, str) else isinstance(value, Mapping) and "$step" in value
     return "a reference" if is_reference else "an object" if isinstance(value, Mapping) else describe(value)
 
 
-def _shown(handle: str, secrets: Secrets) -> str:
-    """A name that nobody knows; or its length, if somebody may have written the secret itself."""
+def _show_name(handle: str, secrets: Secrets) -> str:
+    """Return an unknown name; or only its length, if the name may be the secret itself."""
     if secrets.found_in(handle) or without_tokens(handle) != handle or len(handle) > 64:
         return f"whose name has {len(handle)} characters"
     return handle
 
 
 def _handles_in(value: Any, path: Path) -> Iterator[Path]:
-    """The places of handles in an argument that is no secret; it is plain JSON and not nested too deeply."""
+    """Yield the places of handles in an argument that is no secret; *value* is plain JSON, not nested too deep."""
     if isinstance(value, Mapping):
         if KEY in value:
             yield path
@@ -105,7 +105,7 @@ _NAME_FAULTS = ("missing", "extra_forbidden")
 
 @dataclass(slots=True)
 class ArgumentCheck:
-    """A tool that is to be called with the arguments of a step: the tool of the step, or its fallback."""
+    """Checks the arguments of a step against the contract of a tool: that of the step, or its fallback."""
 
     findings: Findings
     index: int
@@ -115,7 +115,7 @@ class ArgumentCheck:
 
     @property
     def contract(self) -> Arguments:
-        """What the tool takes."""
+        """The argument contract of the tool."""
         return self.facts.tool.arguments
 
     def check(self, template: Template, lookups: Iterable[tuple[Hole, Lookup | None]]) -> None:
@@ -126,7 +126,7 @@ class ArgumentCheck:
             self.check_literal(template)
 
     def check_literal(self, template: Template) -> None:
-        """Check arguments without references: what they are now is what the tool will get."""
+        """Check arguments without references: the tool will get exactly these values."""
         if not self.step.args and not self.contract.required:
             return
         self._check_secrets(template)
@@ -140,20 +140,20 @@ class ArgumentCheck:
             self.add("DR205", "args", argument="arguments", reason=reason, found=describe(self.step.args))
 
     def check_with_references(self, template: Template, lookups: Iterable[tuple[Hole, Lookup | None]]) -> None:
-        """Check arguments as far as they are known: what a reference will give fits nowhere or anywhere."""
+        """Check arguments as far as they are known: the values of references are known by their types only."""
         self._check_names()
         self._check_secrets(template)
-        for hole, found in lookups:
-            if found is not None and self.contract.names.get(str(hole.place[0])) not in self.contract.secrets:
-                self._check_type(hole, found)
+        for hole, lookup in lookups:
+            if lookup is not None and self.contract.names.get(str(hole.place[0])) not in self.contract.secrets:
+                self._check_type(hole, lookup)
         holes = template.holes
         if len(holes) == len(self.step.args) and all(len(hole.place) == 1 and not hole.is_text for hole in holes):
-            return  # nothing but references: there is no value to look at
+            return  # every argument is a reference, so no value is known
         try:
             self.contract.parse(template.fill(lambda _: None, limit=sys.maxsize))
         except ValidationError as error:
             self._report(error, tuple(hole.place for hole in holes))
-        except Exception:  # noqa: BLE001  (the null in place of a reference may be too much for a validator)
+        except Exception:  # noqa: BLE001  (a validator of the host may fail on the null in place of a reference)
             return
 
     def add(self, code: str, place: str, /, **facts: object) -> None:
@@ -168,37 +168,36 @@ class ArgumentCheck:
         for name in args:
             parameter = names.get(name)
             if parameter is None:
-                self._unknown(name)
+                self._report_unknown(name)
             elif parameter in first:
                 reason = f"it is the same argument as {first[parameter]}, given twice"
                 self.add("DR205", f"args{path_text((name,))}", argument=name, reason=reason, found=describe(args[name]))
             else:
                 first[parameter] = name
-        for name in self.contract.schema.get("properties", ()):  # the names that planners are shown
+        for name in self.contract.schema.get("properties", ()):  # the names that planners see
             parameter = names.get(name, name)
             if parameter in self.contract.required and parameter not in first:
                 self.add("DR203", "args", argument=name, type=words(self.facts.types_of(name)))
 
     def _check_secrets(self, template: Template) -> None:
-        found = secret_faults(self.step, self.facts, template, self.secrets, self.findings.hint)
-        for code, place, facts in found:
+        for code, place, facts in secret_faults(self.step, self.facts, template, self.secrets, self.findings.hint):
             self.add(code, place, **facts)
 
-    def _unknown(self, name: str) -> None:
+    def _report_unknown(self, name: str) -> None:
         place = f"args{path_text((name,))}"
         if name == self.contract.context:
             self.add("DR206", place, argument=name)
         else:
             self.add("DR204", place, argument=name, hint=self.findings.hint(name, tuple(self.contract.names)))
 
-    def _check_type(self, hole: Hole, found: Lookup) -> None:
-        """Check that what a reference gives can be of a type that stands at its place."""
+    def _check_type(self, hole: Hole, lookup: Lookup) -> None:
+        """Check that the value of a reference can have a type that the argument takes."""
         top = str(hole.place[0])
         if top not in self.contract.names:
             return
         expected = self.facts.types_of(*hole.place)
-        given = _TEXT if hole.is_text else found.types
-        if not are_disjoint(expected, given):
+        possible = _TEXT if hole.is_text else lookup.types
+        if not are_disjoint(expected, possible):
             return
         argument = path_text(hole.place).removeprefix(".")
         if hole.is_text:
@@ -207,17 +206,17 @@ class ArgumentCheck:
             return
         facts = {"reference": hole.reference, "producer": hole.reference.step, "argument": argument}
         place = f"args{path_text(hole.place)}"
-        self.add("DR304", place, expected=words(expected), found=words(found.types), **facts)
+        self.add("DR304", place, expected=words(expected), found=words(lookup.types), **facts)
 
     def _report(self, error: ValidationError, holes: tuple[Path, ...]) -> None:
-        """Add what pydantic found, less what the references are to blame for; the values are never shown."""
+        """Add the problems that pydantic found, except those that references may cause; values are never shown."""
         reasons: dict[Path, dict[str, None]] = {}
         for fault in error.errors(include_url=False, include_input=False, include_context=False):
             spot = self._spot(fault["loc"], fault["type"])
             if fault["type"] in _NAME_FAULTS and len(fault["loc"]) == 1:
-                continue  # the names have been checked, in better words
+                continue  # `_check_names` has reported it, in better words
             if fault["loc"] and self.contract.names.get(str(fault["loc"][0])) in self.contract.secrets:
-                continue  # so have the secrets
+                continue  # `_check_secrets` has reported it
             if not spot.is_open(holes):
                 reasons.setdefault(spot.place, {})[_reason(fault["msg"])] = None
         for place, texts in reasons.items():
@@ -226,38 +225,44 @@ class ArgumentCheck:
             self.add("DR205", f"args{path_text(place)}", argument=argument, reason=reason, found=found)
 
     def _spot(self, location: tuple[int | str, ...], kind: str) -> _Spot:
-        """Find the place in the arguments that pydantic means: its locations name branches of unions, too."""
+        """Find the place in the arguments for a location of pydantic, which also names branches of unions."""
         parts = location[:-1] if kind == "missing" else location
         spot = _Spot((), [], is_certain=kind in _NAME_FAULTS)
         value: Any = self.step.args
         for number, part in enumerate(parts):
-            key = self._given_name(part) if number == 0 else part
+            key = self._written_name(part) if number == 0 else part
             if _has(value, key):
                 value, spot.place = value[key], (*spot.place, key)
             else:
                 spot.choices.append(spot.place)
         return spot
 
-    def _given_name(self, part: str | int) -> str | int:
-        """The name that the plan used for what pydantic calls *part*."""
+    def _written_name(self, part: str | int) -> str | int:
+        """Return the name that the plan uses for the argument that pydantic calls *part*."""
         parameter = self.contract.names.get(str(part))
         return next((name for name in self.step.args if self.contract.names.get(name) == parameter), part)
 
 
 @dataclass(slots=True)
 class _Spot:
-    """Where an error is: its place, and the places on the way where it is of one branch of a union only."""
+    """The place of an error of pydantic.
+
+    Attributes:
+        place: The place in the arguments.
+        choices: The places on the way where the error concerns only one branch of a union.
+        is_certain: Whether the error stands whatever the values of references are.
+    """
 
     place: Path
     choices: list[Path]
     is_certain: bool
 
     def is_open(self, holes: tuple[Path, ...]) -> bool:
-        """Whether a reference can be to blame."""
+        """Whether the error may disappear when the values of references are known."""
         if any(hole[: len(choice)] == choice for choice in self.choices for hole in holes):
-            return True  # another branch may fit, once the value is known
+            return True  # another branch of the union may fit
         if self.is_certain:
-            return False  # names are known, whatever the values will be
+            return False
         return any(self.place[: len(hole)] == hole or hole[: len(self.place)] == self.place for hole in holes)
 
 

@@ -1,9 +1,9 @@
-"""What every part of a check needs to know about the plan and its tools."""
+"""The plan, its tools and its policy, as every part of a check sees them."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,18 +22,18 @@ from dagrun.model.value import Path
 
 @dataclass(slots=True)
 class ToolFacts:
-    """What follows from a tool and a policy for every step alike, worked out once.
+    """Everything that follows from a tool and a policy for all steps alike, worked out once.
 
     Attributes:
         tool: The tool.
         is_allowed: Whether this run may call it.
         executor: Where it runs.
         pool: The pool whose limit counts it.
-        timeout: Seconds for an attempt: the least that tool and policy say; or none.
-        has_aliases: Whether an argument of it goes by two names.
-        may_ask: Whether a person may have to agree to a call of it.
-        argument_types: The types that places in its arguments take, as far as they were asked for.
-        import_fault: Why a worker process could not import it; empty if it can, `None` if nobody has looked.
+        timeout: Seconds for an attempt: the shorter time of tool and policy; or none.
+        has_aliases: Whether one of its arguments has two names.
+        may_ask: Whether a call of it may need a person.
+        argument_types: The JSON types that places in its arguments take, as far as they were looked up.
+        import_fault: Why a worker process cannot import it; empty if it can, `None` if that was not looked up.
     """
 
     tool: AnyTool
@@ -47,10 +47,10 @@ class ToolFacts:
     import_fault: str | None = None
 
     def types_of(self, *place: str | int) -> Types | None:
-        """The JSON types that an argument takes, by any of its names, or a part of one; `None` for any.
+        """Return the JSON types that an argument or a part of it takes; `None` for any.
 
         Args:
-            place: The name, and the keys and indices that lead to the part.
+            place: Any name of the argument, and the keys and indices of the part.
         """
         if place not in self.argument_types:
             arguments = self.tool.arguments
@@ -59,7 +59,7 @@ class ToolFacts:
         return self.argument_types[place]
 
     def why_no_process(self) -> str:
-        """Why a worker process could not import the tool; empty if it can."""
+        """Say why a worker process cannot import the tool; empty if it can."""
         if self.import_fault is None:
             self.import_fault = _import_fault(self.tool)
         return self.import_fault
@@ -67,19 +67,18 @@ class ToolFacts:
 
 @dataclass(frozen=True, slots=True)
 class CheckContext:
-    """The steps under check, their surroundings, and what was found.
+    """The steps under check, their tools and policy, and the problems found so far.
 
     Attributes:
-        policy: What they are checked against.
-        findings: Where the problems go.
+        policy: The policy that the steps are checked against.
+        findings: Collects the problems.
         index: The place of each id that a step may wait for.
-        tools: What is known of each tool, by name.
-        sources: What stands behind references.
-        ids: The same ids as a set, which large sets compare with quickly; `None` where few are asked for.
-        executors: The names of the executors of the host that they may name.
-        secrets: Those of the host.
-        forms: The forms of arguments that were met. A check has its own: what it finds holds for its steps, its tools
-            and its secrets alone.
+        tools: The facts about each tool, by name.
+        sources: The steps and inputs that references refer to.
+        executors: The names of the host's executors, which steps may name.
+        secrets: The secrets of the host.
+        shapes: The shapes of arguments that this check has seen. Each check has its own, because its results hold only
+            for its steps, tools and secrets.
     """
 
     policy: Policy
@@ -87,29 +86,12 @@ class CheckContext:
     index: Mapping[str, int]
     tools: Mapping[str, ToolFacts]
     sources: ReferenceSources
-    ids: frozenset[str] | None = None
     executors: frozenset[str] = frozenset()
     secrets: Secrets = NO_SECRETS
-    forms: ArgumentShapes = field(init=False, repr=False, compare=False)
+    shapes: ArgumentShapes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "forms", ArgumentShapes(self.index, self.sources))
-
-    def knows(self, ids: Collection[str]) -> bool:
-        """Whether a step may wait for all of *ids*."""
-        if self.ids is not None:
-            return self.ids.issuperset(ids)
-        return all(map(self.index.__contains__, ids))
-
-    def unknown(self, ids: set[str]) -> set[str]:
-        """Those of *ids* that no step may wait for: of millions, at the speed of sets."""
-        if self.ids is not None:
-            return ids - self.ids
-        unknown = set()
-        for id_ in ids:
-            if id_ not in self.index:
-                unknown.add(id_)
-        return unknown
+        object.__setattr__(self, "shapes", ArgumentShapes(self.index, self.sources))
 
 
 def context_of(
@@ -123,20 +105,19 @@ def context_of(
     executors: frozenset[str],
     secrets: Secrets = NO_SECRETS,
 ) -> CheckContext:
-    """The context of a whole plan, with the place of each id."""
-    sources = ReferenceSources(dict(zip(index, plan.steps, strict=False)), dict(toolbox), inputs)
-    # Made in one go, in which no other thread gets a turn: of a million, that takes too long.
-    ids = frozenset(index)
-    return CheckContext(policy, findings, index, tool_facts(toolbox, policy), sources, ids, executors, secrets)
+    """Return the context for the check of a whole plan; *index* has the place of each id."""
+    steps = {id_: plan.steps[place] for id_, place in index.items()}
+    sources = ReferenceSources(steps, dict(toolbox), inputs)
+    return CheckContext(policy, findings, index, tool_facts(toolbox, policy), sources, executors, secrets)
 
 
 def tool_facts(toolbox: Toolbox, policy: Policy) -> dict[str, ToolFacts]:
-    """What follows from each tool and a policy."""
+    """Return the facts about each tool, by name."""
     return {name: _facts(tool, toolbox, policy) for name, tool in toolbox.items()}
 
 
 def lowest_limit(*limits: float | None) -> float | None:
-    """The least of those that are given; `None` if none is."""
+    """Return the lowest of the limits that are set; `None` if none is."""
     return min((limit for limit in limits if limit is not None), default=None)
 
 
@@ -161,11 +142,11 @@ def _import_fault(tool: AnyTool) -> str:
         return "it is defined in the program itself; move it to a module"
     if "<" in name:
         return f"{name} is defined inside a function; move it to the top of its module"
-    found: Any = sys.modules.get(module)
-    if found is None:
-        return ""  # nothing is imported only to check a plan
+    target: Any = sys.modules.get(module)
+    if target is None:
+        return ""  # a check imports nothing
     for part in name.split("."):
-        found = getattr(found, part, None)
-    if found is tool or found is function or getattr(found, "function", None) is function:
+        target = getattr(target, part, None)
+    if target is tool or target is function or getattr(target, "function", None) is function:
         return ""
     return f"{tool.import_name} is something else"

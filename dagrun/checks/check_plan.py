@@ -1,9 +1,9 @@
-"""The checker: a plan in, and either a plan that may run or everything that is wrong with it, at once."""
+"""Check a plan: return a plan that may run, or report all of its problems at once."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import networkx as nx
@@ -22,108 +22,15 @@ from dagrun.model.reference import ID_PATTERN, RESERVED
 from dagrun.model.secrets.secret import NO_SECRETS, Secrets
 from dagrun.model.toolbox import Toolbox
 
-# ASCII only: Cyrillic look-alikes and other forms of the same letter never get in.
+# ASCII only, so that Cyrillic look-alikes and other forms of the same letter are refused.
 _ID: Final = re.compile(ID_PATTERN, re.ASCII)
-_IDS: Final = re.compile(f"(?:{ID_PATTERN}\n)*+{ID_PATTERN}", re.ASCII)
 
-
-def check_ids(steps: Sequence[Step], findings: Findings) -> dict[str, int]:
-    """Check the ids of *steps*.
-
-    Returns:
-        The place of each id, of its first use if it was taken twice.
-    """
-    index = _index_of(steps)
-    return index if index is not None else _look_closely(steps, findings)
-
-
-def _index_of(steps: Sequence[Step]) -> dict[str, int] | None:
-    """The place of each id; `None` if there is anything wrong with any, as hardly ever is."""
-    index: dict[str, int] = {}
-    has_capitals = False
-    ids = [step.id for step in steps]
-    text = "\n".join(ids)
-    if text.count("\n") != max(0, len(ids) - 1) or (ids and _IDS.fullmatch(text) is None):
-        return None
-    has_capitals = text.lower() != text
-    index.update(zip(ids, range(len(ids)), strict=True))
-    # Files and people do not always tell `Load` from `load`.
-    known: Container[str] = index
-    count = len(index)
-    if has_capitals:
-        known = folded = {id_.lower() for id_ in index}
-        count = len(folded)
-    return index if count == len(steps) and not any(id_ in known for id_ in RESERVED) else None
-
-
-def _look_closely(steps: Sequence[Step], findings: Findings) -> dict[str, int]:
-    index: dict[str, int] = {}
-    folded: dict[str, str] = {}
-    for number, step in enumerate(steps):
-        id_ = step.id
-        if not _ID.fullmatch(id_):  # never `match` with "$", which lets a line break through
-            findings.add("DR101", number, "id", id=repr(id_[:200]))
-        elif id_ in RESERVED:
-            findings.add("DR110", number, "id", id=id_, meaning=RESERVED[id_])
-        if id_ in index:
-            findings.add("DR102", number, "id", id=id_, first=f"steps[{index[id_]}]")
-            continue
-        index[id_] = number
-        if folded.setdefault(id_.lower(), id_) != id_:
-            findings.add("DR103", number, "id", id=id_, other=folded[id_.lower()])
-    return index
-
-
-# Dependencies of steps that stand before what they wait for. A graph of more takes seconds and gigabytes to build;
-# a plan that is written in an order in which it can run needs none.
+# The most dependencies in which a cycle is looked for. They are those of steps that are written before a step that they
+# wait for; a plan whose steps are written in an order in which they can run has none. A graph of more dependencies
+# takes seconds and gigabytes to build.
 MAX_LOOSE_EDGES: Final = 1_000_000
 MAX_NAMED: Final = 10
 _MAX_CYCLES: Final = 100
-
-
-def check_cycles(loose: Mapping[str, Collection[str]], index: Mapping[str, int], findings: Findings) -> None:
-    """Look for steps that wait for each other.
-
-    Args:
-        loose: The steps that may be on one, with those that each waits for. The others stand after all that they wait
-            for, and so does all of that.
-        index: The place of each step in the plan.
-        findings: Where the problems go.
-    """
-    count = sum(map(len, loose.values()))
-    if count > MAX_LOOSE_EDGES:
-        findings.add("DR114", WHOLE_PLAN, "steps", count=f"{count:,}", limit=f"{MAX_LOOSE_EDGES:,}")
-        return
-    graph: nx.DiGraph[str] = nx.DiGraph()
-    graph.add_nodes_from(loose)
-    graph.add_edges_from((need, id_) for id_, needs in loose.items() for need in needs if need in loose)
-    if nx.is_directed_acyclic_graph(graph):
-        return
-    # Never `find_cycle`: on a dense graph without a cycle it takes for ever, and most of this one may be such.
-    knots = [knot for knot in nx.strongly_connected_components(graph) if len(knot) > 1]
-    for knot in sorted(knots, key=lambda knot: min(index[id_] for id_ in knot))[:_MAX_CYCLES]:
-        cycle = _walk(knot, loose, index)
-        findings.add("DR106", index[cycle[0]], "depends_on", cycle=cycle_text(cycle))
-
-
-def _walk(knot: set[str], dependencies: Mapping[str, Collection[str]], index: Mapping[str, int]) -> list[str]:
-    """One cycle in steps that can all reach each other, beginning with its first in the plan."""
-    at = min(knot, key=index.__getitem__)
-    passed: dict[str, int] = {}
-    while at not in passed:
-        passed[at] = len(passed)
-        at = next(need for need in dependencies[at] if need in knot)
-    cycle = list(passed)[passed[at] :]
-    first = min(range(len(cycle)), key=lambda place: index[cycle[place]])
-    return cycle[first:] + cycle[:first]
-
-
-def cycle_text(cycle: list[str]) -> str:
-    """Write a cycle as "a -> b -> a" (a waits for b), the middle of a long one left out."""
-    if len(cycle) <= MAX_NAMED:
-        return " -> ".join((*cycle, cycle[0]))
-    shown = " -> ".join(cycle[: MAX_NAMED - 1])
-    return f"{shown} -> … -> {cycle[0]} ({len(cycle)} steps)"
 
 
 def check_plan(
@@ -136,22 +43,22 @@ def check_plan(
     executors: Collection[str] = (),
     secrets: Secrets = NO_SECRETS,
 ) -> CheckedPlan:
-    """Check *plan*, and settle all that can be settled before it runs.
+    """Check *plan*, and work out everything that can be known before it runs.
 
     Args:
         plan: The plan.
-        toolbox: What its steps may call.
-        policy: The limits that it must keep; none but the defaults if left out.
+        toolbox: The tools that its steps may call.
+        policy: The limits that the plan must keep; the default policy if left out.
         inputs: The inputs of the run, for references to them; `None` if they are not known yet.
         strict: Whether advice is refused like an error.
-        executors: The names of the executors of the host that steps may name, besides those that there always are.
-        secrets: Those of the host.
+        executors: The names of the host's executors, which steps may name in addition to the built-in ones.
+        secrets: The secrets of the host.
 
     Returns:
-        The plan as the runtime wants it; it can be run any number of times.
+        The plan as the runtime needs it; it can be run any number of times.
 
     Raises:
-        PlanRefused: The plan has problems; the error holds all of them, in the order of the plan.
+        PlanRefused: The plan has problems; the error holds all of them, in plan order.
     """
     problems, checked = find_problems(
         plan, toolbox, policy, inputs=inputs, strict=strict, executors=executors, secrets=secrets
@@ -171,10 +78,10 @@ def find_problems(
     executors: Collection[str] = (),
     secrets: Secrets = NO_SECRETS,
 ) -> tuple[tuple[Problem, ...], CheckedPlan | None]:
-    """Check *plan* as `check_plan` does, and give what was found instead of raising it.
+    """Check *plan* like `check_plan`, but return the problems instead of raising them.
 
     Returns:
-        Problems and advice, in the order of the plan; and the plan as the runtime wants it, `None` if it is refused.
+        Problems and advice, in plan order; and the plan as the runtime needs it, `None` if it is refused.
     """
     findings = Findings()
     policy = Policy() if policy is None else policy
@@ -182,12 +89,13 @@ def find_problems(
     if not plan.steps:
         findings.add("DR111", WHOLE_PLAN, "steps")
     if policy.max_steps is not None and count > policy.max_steps:
-        # The rest is not looked at: a plan that is far too long must be written anew anyway.
+        # The check ends here: a plan that is far too long must be written anew anyway.
         findings.add("DR108", WHOLE_PLAN, "steps", count=count, limit=policy.max_steps)
         return findings.problems(), None
-    known = frozenset(executors)
-    index = check_ids(plan.steps, findings)
-    context = context_of(plan, index, toolbox, policy, findings, inputs=inputs, executors=known, secrets=secrets)
+    index = _check_ids(plan.steps, findings)
+    context = context_of(
+        plan, index, toolbox, policy, findings, inputs=inputs, executors=frozenset(executors), secrets=secrets
+    )
     steps, after, is_ordered = _check_steps(context, plan)
     output = check_output(context, plan.output) if plan.output is not None else None
     check_policy_names(steps, context)
@@ -210,13 +118,46 @@ def find_problems(
 
 
 def _count_steps(plan: Plan) -> int:
-    """Steps, and the elements of those for_each whose lists stand in the plan."""
+    """Count the steps, and the elements of every for_each whose list is written in the plan."""
     lists = [step.for_each for step in plan.steps if step.for_each is not None]
     return len(plan.steps) + sum(len(items) for items in lists if isinstance(items, list))
 
 
+def _check_ids(steps: Sequence[Step], findings: Findings) -> dict[str, int]:
+    """Check the ids of *steps*, and return the place of each id; for an id that is used twice, its first place."""
+    index = {step.id: place for place, step in enumerate(steps)}
+    are_distinct = len({id_.lower() for id_ in index}) == len(steps)
+    if are_distinct and all(map(_ID.fullmatch, index)) and RESERVED.keys().isdisjoint(index):
+        return index
+    return _report_ids(steps, findings)
+
+
+def _report_ids(steps: Sequence[Step], findings: Findings) -> dict[str, int]:
+    """Report the faults of ids, step by step; return the same as `_check_ids`."""
+    index: dict[str, int] = {}
+    folded: dict[str, str] = {}  # files and people do not always distinguish `Load` from `load`
+    for place, step in enumerate(steps):
+        id_ = step.id
+        if _ID.fullmatch(id_) is None:  # never `match` with "$", which allows a line break at the end
+            findings.add("DR101", place, "id", id=repr(id_[:200]))
+        elif id_ in RESERVED:
+            findings.add("DR110", place, "id", id=id_, meaning=RESERVED[id_])
+        if id_ in index:
+            findings.add("DR102", place, "id", id=id_, first=f"steps[{index[id_]}]")
+            continue
+        index[id_] = place
+        if folded.setdefault(id_.lower(), id_) != id_:
+            findings.add("DR103", place, "id", id=id_, other=folded[id_.lower()])
+    return index
+
+
 def _check_steps(context: CheckContext, plan: Plan) -> tuple[list[CheckedStep], list[Sequence[int]], bool]:
-    """The steps, as far as there is something to run; who waits for each; and whether all stand in such an order."""
+    """Check every step, and look for cycles.
+
+    Returns:
+        The checked steps, without those whose problems leave nothing to run; for each step of the plan, the places of
+        the steps that wait for it; and whether every step is written after all steps that it waits for.
+    """
     steps: list[CheckedStep] = []
     after: list[Sequence[int]] = [()] * len(plan.steps)
     index, loose = context.index, dict[str, tuple[str, ...]]()
@@ -224,9 +165,9 @@ def _check_steps(context: CheckContext, plan: Plan) -> tuple[list[CheckedStep], 
     for place, step in enumerate(plan.steps):
         checked, waits_for = check_step(context, place, step)
         if not is_unique and index[step.id] != place:
-            continue  # of an id that is taken twice, the first counts
-        # A step after its dependencies is on no cycle, and neither is what it waits for: so nearly every plan is
-        # settled that people and planners write.
+            continue  # if an id is used twice, the first step counts
+        # A step is on no cycle if it is written after all that it waits for, and they are on no cycle. That settles
+        # all steps of nearly every plan that people and planners write.
         is_settled = not loose or loose.keys().isdisjoint(waits_for)
         for id_ in waits_for:
             need = index[id_]
@@ -235,12 +176,57 @@ def _check_steps(context: CheckContext, plan: Plan) -> tuple[list[CheckedStep], 
             known = after[need]
             if type(known) is list:
                 known.append(place)
-            else:  # for most steps one waits, or none: a list for each would take twice the memory
+            else:  # for most steps, one step waits or none: a list for each would take twice the memory
                 after[need] = [*known, place] if known else (place,)
         if not is_settled:
             loose[step.id] = waits_for
         if checked is not None:
             steps.append(checked)
     if loose:
-        check_cycles(loose, index, context.findings)
+        _check_cycles(loose, index, context.findings)
     return steps, after, not loose
+
+
+def _check_cycles(loose: Mapping[str, Collection[str]], index: Mapping[str, int], findings: Findings) -> None:
+    """Look for steps that wait for each other.
+
+    Args:
+        loose: The steps that may be on a cycle, with the steps that each waits for. Every other step is written after
+            all steps that it waits for, directly or not.
+        index: The place of each step in the plan.
+        findings: Collects the problems.
+    """
+    count = sum(map(len, loose.values()))
+    if count > MAX_LOOSE_EDGES:
+        findings.add("DR114", WHOLE_PLAN, "steps", count=f"{count:,}", limit=f"{MAX_LOOSE_EDGES:,}")
+        return
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    graph.add_nodes_from(loose)
+    graph.add_edges_from((need, id_) for id_, needs in loose.items() for need in needs if need in loose)
+    if nx.is_directed_acyclic_graph(graph):
+        return
+    # Never `find_cycle`: it takes far too long on a dense graph without a cycle, which most of this graph may be.
+    knots = [knot for knot in nx.strongly_connected_components(graph) if len(knot) > 1]
+    for knot in sorted(knots, key=lambda knot: min(index[id_] for id_ in knot))[:_MAX_CYCLES]:
+        cycle = _cycle_in(knot, loose, index)
+        findings.add("DR106", index[cycle[0]], "depends_on", cycle=cycle_text(cycle))
+
+
+def _cycle_in(knot: set[str], dependencies: Mapping[str, Collection[str]], index: Mapping[str, int]) -> list[str]:
+    """Return one cycle in *knot*, steps that can all reach each other; its first step in plan order comes first."""
+    at = min(knot, key=index.__getitem__)
+    passed: dict[str, int] = {}
+    while at not in passed:
+        passed[at] = len(passed)
+        at = next(need for need in dependencies[at] if need in knot)
+    cycle = list(passed)[passed[at] :]
+    first = min(range(len(cycle)), key=lambda place: index[cycle[place]])
+    return cycle[first:] + cycle[:first]
+
+
+def cycle_text(cycle: list[str]) -> str:
+    """Write a cycle as "a -> b -> a" (a waits for b), without the middle of a long one."""
+    if len(cycle) <= MAX_NAMED:
+        return " -> ".join((*cycle, cycle[0]))
+    shown = " -> ".join(cycle[: MAX_NAMED - 1])
+    return f"{shown} -> … -> {cycle[0]} ({len(cycle)} steps)"

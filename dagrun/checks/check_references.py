@@ -1,4 +1,4 @@
-"""References: what they name must exist, must come before, and must have the part that they ask for."""
+"""Check references: their step must exist, and its output must have the part that they name."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _LIST = frozenset(("array",))
 
 
 class StepReferences:
-    """Checks the references of one step, and keeps the ids of the steps that they lead to.
+    """Checks the references of one step, and collects the ids of the steps that they refer to.
 
     Attributes:
         sources: The ids of other steps of the plan whose output the step uses, in the order of first mention.
-        items: The list of its for_each, once that is checked.
+        items: The template of the list of its for_each, after that is checked.
     """
 
     __slots__ = ("_context", "_findings", "_index", "_step", "items", "sources")
@@ -40,35 +40,35 @@ class StepReferences:
         """Check the references in the arguments.
 
         Returns:
-            Each hole, and what is known of the value that goes there; `None` if that has a problem already.
+            Each hole, with what is known about its value; `None` if the reference has a problem.
         """
         return [(hole, self._check(hole.reference, "args", hole.place)) for hole in template.holes]
 
     def for_each(self) -> None:
-        """Check the list of a for_each, and keep it as *items*."""
+        """Check the list of a for_each, and store its template in *items*."""
         value = self._step.for_each
         template = compile_value(value, self._findings, self._index, "for_each")
         if template is None:
             return
         if isinstance(value, list):
             if len(value) > self._context.policy.max_fan_out:
-                self._no_list(f"it has {len(value)} elements, the ceiling is {self._context.policy.max_fan_out}")
+                self._refuse_list(f"it has {len(value)} elements, the ceiling is {self._context.policy.max_fan_out}")
         elif not template.holes or template.holes[0].place or template.holes[0].is_text:
             name = f'"${{{value}}}"' if isinstance(value, str) and value in self._context.index else '"${step.path}"'
-            self._no_list(f"this is neither; a reference is written {name}")
+            self._refuse_list(f"this is neither; a reference is written {name}")
             return
         for hole in template.holes:
-            found = self._check(hole.reference, "for_each", hole.place)
-            self._must_be_recorded(hole.reference.step)
-            if not hole.place and found is not None and are_disjoint(_LIST, found.types):
-                self._no_list(f"{hole.reference} is {words(found.types)}")
+            lookup = self._check(hole.reference, "for_each", hole.place)
+            self._check_recorded(hole.reference.step)
+            if not hole.place and lookup is not None and are_disjoint(_LIST, lookup.types):
+                self._refuse_list(f"{hole.reference} is {words(lookup.types)}")
                 return
         self.items = template
 
-    def _must_be_recorded(self, source: str) -> None:
-        """Refuse a list that the policy keeps out of the record: its elements are on record."""
-        kept_out = self._context.policy.unrecorded
-        if kept_out and source in self._context.index and self._context.sources.producer(source).tool in kept_out:
+    def _check_recorded(self, source: str) -> None:
+        """Refuse a list that the policy keeps out of the record, because the elements of a for_each are recorded."""
+        unrecorded = self._context.policy.unrecorded
+        if unrecorded and source in self._context.index and self._context.sources.producer(source).tool in unrecorded:
             self._findings.add("DR310", self._index, "for_each", step=self._step.id, source=source)
 
     def when(self, condition: Condition) -> None:
@@ -80,15 +80,15 @@ class StepReferences:
         """Check the condition on the output of the step.
 
         Args:
-            condition: May look at the step itself and at what it waits for, and at nothing else.
-            waits_for: The ids of the steps that it waits for.
+            condition: The condition; it may look only at the step itself, and at steps that it waits for.
+            waits_for: The ids of the steps that the step waits for.
         """
         for place, leaf, reference in self._leaves(condition, "success"):
             name = reference.step
             if name == self._step.id:
-                found = self._context.sources.output(self._step, reference.path)
+                lookup = self._context.sources.output(self._step, reference.path)
                 if leaf.op != "exists":
-                    self._check_part(reference, found, place)
+                    self._check_part(reference, lookup, place)
             elif name in self._context.index and name not in waits_for:
                 reason = f"success of step {self._step.id} looks at {reference}, which it does not wait for"
                 self._findings.add("DR308", self._index, place, reason=f"{reason}; add {name} to depends_on")
@@ -96,8 +96,8 @@ class StepReferences:
                 self._check(reference, place, is_optional=leaf.op == "exists")
 
     def _leaves(self, condition: Condition, place: str) -> Iterator[tuple[str, Condition, Reference]]:
-        """Every comparison of a condition, with what it looks at."""
-        # With a stack of its own: a condition that the host builds can be nested deeper than Python can call.
+        """Yield every comparison of a condition, with its place and its reference."""
+        # Not recursive: a condition that the host builds can be nested deeper than Python's recursion limit.
         waiting = [(place, condition, 1)]
         while waiting:
             at, current, depth = waiting.pop()
@@ -117,13 +117,13 @@ class StepReferences:
             waiting += [(name, part, depth + 1) for name, part in reversed(parts)]
 
     def _check(self, reference: Reference, field: str, path: Path = (), *, is_optional: bool = False) -> Lookup | None:
-        """Check one reference; give what is known of its value, or nothing if it has a problem.
+        """Check one reference, and return what is known about its value; `None` if it has a problem.
 
         Args:
             reference: The reference.
-            field: Where it stands.
-            path: Where it stands in that.
-            is_optional: Whether it may well be that there is no such part.
+            field: The field that contains it.
+            path: Its place in the field.
+            is_optional: Whether the part that it names may be missing.
         """
         name, step = reference.step, self._step
         if name in self._context.index and name != step.id:
@@ -131,14 +131,14 @@ class StepReferences:
         elif name != "input" and not (name == "item" and field == "args" and step.for_each is not None):
             self._refuse(reference, field + path_text(path))
             return None
-        found = self._context.sources.look_up(reference, self.items)
-        if found.missing is None or is_optional:
-            return found
-        self._check_part(reference, found, field + path_text(path))
+        lookup = self._context.sources.look_up(reference, self.items)
+        if lookup.missing is None or is_optional:
+            return lookup
+        self._check_part(reference, lookup, field + path_text(path))
         return None
 
     def _refuse(self, reference: Reference, place: str) -> None:
-        """Say why nothing can stand behind *reference*."""
+        """Report why *reference* refers to nothing."""
         name, step = reference.step, self._step
         if name == "item":
             self._findings.add("DR307", self._index, place, step=step.id, reference=reference)
@@ -148,29 +148,29 @@ class StepReferences:
             hint = self._findings.hint(name, self._context.index)
             self._findings.add("DR302", self._index, place, step=step.id, reference=reference, hint=hint)
 
-    def _check_part(self, reference: Reference, found: Lookup, place: str) -> None:
-        if found.missing is None:
+    def _check_part(self, reference: Reference, lookup: Lookup, place: str) -> None:
+        if lookup.missing is None:
             return
-        facts = {"step": self._step.id, "reference": reference, "hint": _part_hint(self._findings, found)}
+        facts = {"step": self._step.id, "reference": reference, "hint": _part_hint(self._findings, lookup)}
         if reference.step == "input":
             self._findings.add("DR306", self._index, place, **facts)
             return
         producer = reference.step
         if producer == "item":
-            behind = self._context.sources.list_behind(self.items)
-            producer = behind.step if behind is not None else ""
+            whole = self._context.sources.list_reference(self.items)
+            producer = whole.step if whole is not None else ""
         tool = self._context.sources.producer(producer).tool if producer in self._context.index else "the run"
-        self._findings.add("DR303", self._index, place, tool=tool, field=part_text(found), **facts)
+        self._findings.add("DR303", self._index, place, tool=tool, field=_part_text(lookup), **facts)
 
-    def _no_list(self, reason: str) -> None:
+    def _refuse_list(self, reason: str) -> None:
         self._findings.add("DR309", self._index, "for_each", step=self._step.id, reason=reason)
 
 
 def check_output(context: CheckContext, output: Any) -> Template | None:
-    """Check what a plan says that the run answers, and make a template of it."""
+    """Check the ``output`` of a plan, which names the answer of the run, and return its template."""
     if isinstance(output, str) and "${" not in output:
         try:
-            # A bare id or path is a reference: there is nothing else that a plain text could be good for.
+            # A bare id or path is a reference, because a plain text would be no useful answer.
             template: Template | None = Template((b"", b""), (Hole(parse_reference(output), ()),))
         except BadReference as error:
             context.findings.add("DR301", PLAN_OUTPUT, "output", text=repr(output[:200]), reason=error)
@@ -192,21 +192,21 @@ def _check_output_reference(context: CheckContext, hole: Hole) -> None:
     if name != "input" and name not in context.index:
         findings.add("DR311", PLAN_OUTPUT, place, reference=reference, hint=findings.hint(name, context.index))
         return
-    found = context.sources.look_up(reference)
-    if found.missing is None:
+    lookup = context.sources.look_up(reference)
+    if lookup.missing is None:
         return
-    hint = _part_hint(findings, found)
+    hint = _part_hint(findings, lookup)
     if name == "input":
         findings.add("DR311", PLAN_OUTPUT, place, reference=reference, hint=hint)
         return
     tool = context.sources.producer(name).tool
-    findings.add("DR312", PLAN_OUTPUT, place, reference=reference, tool=tool, field=part_text(found), hint=hint)
+    findings.add("DR312", PLAN_OUTPUT, place, reference=reference, tool=tool, field=_part_text(lookup), hint=hint)
 
 
-def part_text(found: Lookup) -> str:
-    """The part of a path that is missing, as it is written."""
-    return f"[{found.missing}]" if isinstance(found.missing, int) else str(found.missing)
+def _part_text(lookup: Lookup) -> str:
+    """Return the part of a path that is missing, as it is written."""
+    return f"[{lookup.missing}]" if isinstance(lookup.missing, int) else str(lookup.missing)
 
 
-def _part_hint(findings: Findings, found: Lookup) -> str:
-    return findings.hint(found.missing, found.known) if isinstance(found.missing, str) else ""
+def _part_hint(findings: Findings, lookup: Lookup) -> str:
+    return findings.hint(lookup.missing, lookup.known) if isinstance(lookup.missing, str) else ""

@@ -1,9 +1,8 @@
-"""One step: everything that can be known about it before it runs."""
+"""Check one step: its tool, dependencies, arguments, conditions and options."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from itertools import filterfalse
+from collections.abc import Mapping
 from typing import Final
 
 from dagrun.checks.argument_shapes import ShapedArguments
@@ -20,8 +19,71 @@ from dagrun.model.secrets.secret import Secrets
 _EXECUTORS = ("coroutine", "thread", "process")
 
 
-def check_tool(context: CheckContext, index: int, step: Step) -> ToolFacts | None:
-    """Find the tool of *step*; `None` if there is none of that name."""
+_NO_SOURCES: Final[frozenset[str]] = frozenset()
+
+# Pydantic has checked everything about these fields but their references. Most steps have no others, which saves time.
+_PLAIN_FIELDS: Final = frozenset(
+    ("id", "tool", "args", "depends_on", "description", "expected_output", "confidence", "estimate", "optional")
+)
+
+
+def check_step(context: CheckContext, index: int, step: Step) -> tuple[CheckedStep | None, tuple[str, ...]]:
+    """Check one step.
+
+    Returns:
+        The step as the runtime needs it, or `None` if its problems leave nothing to run; and the ids of the steps of
+        the plan that it waits for, in the order of first mention.
+    """
+    facts = _check_tool(context, index, step)
+    is_plain = _PLAIN_FIELDS.issuperset(step.model_fields_set)
+    args, shaped = _compile_arguments(context, index, step)
+    references = None
+    if is_plain and facts is not None and _is_known_valid(facts, step, args, shaped):
+        sources = shaped.sources() if shaped is not None else {}
+    else:
+        references = StepReferences(context, index, step)
+        call = ArgumentCheck(context.findings, index, step, facts, context.secrets) if facts is not None else None
+        _check_values(references, step, args, shaped, call)
+        sources = references.sources
+    waits_for = _dependencies(context, index, step, sources)
+    if references is not None and not is_plain:
+        _check_options(context, index, step)
+        if step.success is not None:
+            references.success(step.success, waits_for)
+    if facts is None:
+        return None, waits_for
+    executor: str = facts.executor
+    if executor == "process" or step.executor is not None:
+        executor = _check_executor(context, index, step, facts)
+    fallback = None
+    if step.fallback is not None or facts.tool.fallback is not None:
+        fallback = _check_fallback(context, index, step, facts, args)
+    if args is None:
+        return None, waits_for
+    if context.secrets.are_hidden and (leak := leaked_secret(step, context)):
+        context.findings.add("DR213", index, step=step.id, secret=leak)
+    checked = CheckedStep(
+        step=step,
+        tool=facts.tool,
+        fallback=fallback.tool if fallback is not None else None,
+        executor=executor,
+        pool=step.pool if step.pool is not None else facts.pool,
+        args=args,
+        items=references.items if references is not None else None,
+        depends_on=waits_for,
+        value_sources=frozenset(sources) if sources else _NO_SOURCES,
+        timeout=facts.timeout if step.timeout is None else lowest_limit(step.timeout, facts.timeout),
+        asks=asks_of(step, facts.tool, context.policy) if facts.may_ask or step.confidence is not None else (),
+        fallback_asks=asks_of(step, fallback.tool, context.policy) if fallback is not None else (),
+    )
+    return checked, waits_for
+
+
+# The tool ------------------------------------------------------------------------------------------------------------
+
+
+def _check_tool(context: CheckContext, index: int, step: Step) -> ToolFacts | None:
+    """Return the facts about the tool of *step*; `None` if there is no such tool."""
     facts = context.tools.get(step.tool)
     if facts is None:
         hint = context.findings.hint(step.tool, context.tools)
@@ -31,8 +93,8 @@ def check_tool(context: CheckContext, index: int, step: Step) -> ToolFacts | Non
     return facts
 
 
-def check_executor(context: CheckContext, index: int, step: Step, facts: ToolFacts) -> str:
-    """Find out where the tool runs: the step's word, else the tool's."""
+def _check_executor(context: CheckContext, index: int, step: Step, facts: ToolFacts) -> str:
+    """Return where the tool runs: in the executor of the step, or else of the tool."""
     chosen: str = facts.executor
     if step.executor is not None:
         reason = ""
@@ -61,31 +123,31 @@ def check_executor(context: CheckContext, index: int, step: Step, facts: ToolFac
     return chosen
 
 
-def check_fallback(
+def _check_fallback(
     context: CheckContext, index: int, step: Step, facts: ToolFacts, args: Template | None
 ) -> ToolFacts | None:
-    """Check the tool that is tried last: it must take the same arguments."""
+    """Check the fallback, the tool that is tried last: it must take the same arguments."""
     name = step.fallback if step.fallback is not None else facts.tool.fallback
     if name is None:
         return None
-    found = context.tools.get(name)
+    fallback = context.tools.get(name)
     reasons = []
-    if found is None:
+    if fallback is None:
         reasons.append(f"there is no such tool{context.findings.hint(name, context.tools)}")
-    elif found is facts:
+    elif fallback is facts:
         reasons.append("it is the tool itself")
-    elif not found.is_allowed:
+    elif not fallback.is_allowed:
         reasons.append("this run does not allow it")
     elif args is not None:
-        reasons += _misfits(index, step, found, args, context.secrets)
+        reasons += _argument_faults(index, step, fallback, args, context.secrets)
     for reason in reasons:
         context.findings.add("DR207", index, "fallback", fallback=name[:200], step=step.id, reason=reason)
-    if found is not None and found.executor == "process":
-        _check_import(context, index, step, found)
-    return found
+    if fallback is not None and fallback.executor == "process":
+        _check_import(context, index, step, fallback)
+    return fallback
 
 
-def _misfits(index: int, step: Step, fallback: ToolFacts, args: Template, secrets: Secrets) -> list[str]:
+def _argument_faults(index: int, step: Step, fallback: ToolFacts, args: Template, secrets: Secrets) -> list[str]:
     trial = Findings()
     call = ArgumentCheck(trial, index, step, fallback, secrets)
     call.check(args, ())
@@ -97,75 +159,16 @@ def _check_import(context: CheckContext, index: int, step: Step, facts: ToolFact
         context.findings.add("DR208", index, "tool", step=step.id, tool=facts.tool.name, reason=reason)
 
 
-_NOTHING: Final[frozenset[str]] = frozenset()
-
-_FEW: Final = 8  # faults that are quicker looked for by themselves than in one pass over all dependencies
-
-# Nothing can be wrong with these that pydantic has not looked at. Most steps have no others, and are done sooner.
-_PLAIN_FIELDS: Final = frozenset(
-    ("id", "tool", "args", "depends_on", "description", "expected_output", "confidence", "estimate", "optional")
-)
+# Arguments and dependencies ------------------------------------------------------------------------------------------
 
 
-def check_step(context: CheckContext, index: int, step: Step) -> tuple[CheckedStep | None, tuple[str, ...]]:
-    """Check one step.
-
-    Returns:
-        The step as the runtime wants it, or `None` if its problems leave nothing to run; and the ids of the steps
-        of the plan that it waits for, in the order of first mention.
-    """
-    facts = check_tool(context, index, step)
-    is_plain = _PLAIN_FIELDS.issuperset(step.model_fields_set)
-    args, filled = _compile(context, index, step)
-    references = None
-    if is_plain and facts is not None and _is_known_right(facts, step, args, filled):
-        sources = filled.sources() if filled is not None else {}
-    else:
-        references = StepReferences(context, index, step)
-        call = ArgumentCheck(context.findings, index, step, facts, context.secrets) if facts is not None else None
-        _look_closely(references, step, args, filled, call)
-        sources = references.sources
-    waits_for = _dependencies(context, index, step, sources)
-    if references is not None and not is_plain:
-        _check_options(context, index, step)
-        if step.success is not None:
-            references.success(step.success, waits_for)
-    if facts is None:
-        return None, waits_for
-    executor: str = facts.executor
-    if executor == "process" or step.executor is not None:
-        executor = check_executor(context, index, step, facts)
-    fallback = None
-    if step.fallback is not None or facts.tool.fallback is not None:
-        fallback = check_fallback(context, index, step, facts, args)
-    if args is None:
-        return None, waits_for
-    if context.secrets.are_hidden and (leak := leaked_secret(step, context)):
-        context.findings.add("DR213", index, step=step.id, secret=leak)
-    checked = CheckedStep(
-        step=step,
-        tool=facts.tool,
-        fallback=fallback.tool if fallback is not None else None,
-        executor=executor,
-        pool=step.pool if step.pool is not None else facts.pool,
-        args=args,
-        items=references.items if references is not None else None,
-        depends_on=waits_for,
-        value_sources=frozenset(sources) if sources else _NOTHING,
-        timeout=facts.timeout if step.timeout is None else lowest_limit(step.timeout, facts.timeout),
-        asks=asks_of(step, facts.tool, context.policy) if facts.may_ask or step.confidence is not None else (),
-        fallback_asks=asks_of(step, fallback.tool, context.policy) if fallback is not None else (),
-    )
-    return checked, waits_for
-
-
-def _compile(context: CheckContext, index: int, step: Step) -> tuple[Template | None, ShapedArguments | None]:
-    """Make a template of the arguments, if they are such; and find their form, if it is a common one."""
+def _compile_arguments(context: CheckContext, index: int, step: Step) -> tuple[Template | None, ShapedArguments | None]:
+    """Return the template of the arguments, `None` if they have a problem; and their shape, if it is a common one."""
     if not step.args and type(step.args) is dict:
         return EMPTY_ARGS, None
-    filled = context.forms.of(step.args)
-    if filled is not None:
-        return filled.template(), filled
+    shaped = context.shapes.find(step.args)
+    if shaped is not None:
+        return shaped.template(), shaped
     template = compile_value(step.args, context.findings, index, "args")
     if template is not None and template.holes and not template.holes[0].place:
         reason = "the arguments are values by name; a reference stands for one of them"
@@ -174,21 +177,21 @@ def _compile(context: CheckContext, index: int, step: Step) -> tuple[Template | 
     return template, None
 
 
-def _is_known_right(facts: ToolFacts, step: Step, args: Template | None, filled: ShapedArguments | None) -> bool:
-    """Whether such arguments need not be looked at: there are none, or they were right in another step."""
-    if filled is None:
+def _is_known_valid(facts: ToolFacts, step: Step, args: Template | None, shaped: ShapedArguments | None) -> bool:
+    """Whether the arguments need no check: there are none, or equal ones were valid in another step."""
+    if shaped is None:
         return args is EMPTY_ARGS and not facts.tool.arguments.required
-    return filled.is_right(step.tool, step.id)
+    return shaped.is_known_valid(step.tool, step.id)
 
 
-def _look_closely(
+def _check_values(
     references: StepReferences,
     step: Step,
     args: Template | None,
-    filled: ShapedArguments | None,
+    shaped: ShapedArguments | None,
     call: ArgumentCheck | None,
 ) -> None:
-    """Check list, condition and arguments of a step, of which any may be wrong."""
+    """Check the list, the condition and the arguments of a step."""
     if step.for_each is not None:
         references.for_each()
     if step.when is not None:
@@ -197,63 +200,61 @@ def _look_closely(
         return
     if call is None:
         references.arguments(args)
-    elif _is_known_right(call.facts, step, args, filled):
-        references.sources.update(filled.sources() if filled is not None else {})
+    elif _is_known_valid(call.facts, step, args, shaped):
+        references.sources.update(shaped.sources() if shaped is not None else {})
     else:
         before = call.findings.count
         call.check(args, references.arguments(args))
-        if filled is not None and call.findings.count == before:
-            filled.note_right(step.tool)
+        if shaped is not None and call.findings.count == before:
+            shaped.mark_valid(step.tool)
 
 
 def _dependencies(context: CheckContext, index: int, step: Step, sources: Mapping[str, None]) -> tuple[str, ...]:
-    """Every step to wait for: the declared ones first, then those that references imply."""
-    found = tuple(step.depends_on)
-    if not found:
+    """Return the ids of all steps to wait for: first the declared ones, then those that references imply."""
+    declared = tuple(step.depends_on)
+    if not declared:
         return tuple(sources)
-    distinct = set(found)
-    if len(distinct) < len(found) or step.id in distinct or not context.knows(found):
-        found = _check_declared(context, index, step, distinct)
+    distinct = set(declared)
+    is_known = context.index.__contains__
+    if len(distinct) < len(declared) or step.id in distinct or not all(map(is_known, distinct)):
+        declared = _check_declared(context, index, step)
     if sources:
-        found = (*found, *[id_ for id_ in sources if id_ not in distinct])
-    return found
+        declared = (*declared, *[id_ for id_ in sources if id_ not in distinct])
+    return declared
 
 
-def _check_declared(context: CheckContext, index: int, step: Step, distinct: set[str]) -> tuple[str, ...]:
-    """Name the faults among the declared dependencies; give those that are none, once each."""
-    findings, found = context.findings, tuple(step.depends_on)
-    strange = context.unknown(distinct)
-    if step.id in distinct:
-        strange.add(step.id)
-    are_repeated = len(distinct) < len(found)
-    # A dense plan has millions of the same fault: those that nobody would be told are not looked for either.
-    named = strange if step.id in strange or findings.wants("DR104") else set()
+def _check_declared(context: CheckContext, index: int, step: Step) -> tuple[str, ...]:
+    """Report the faults among the declared dependencies, and return those without a fault, once each."""
+    findings, known = context.findings, context.index
+    # A dense plan may have millions of equal faults, of which only the first are reported.
+    reported = {code for code in ("DR104", "DR105", "DR107") if findings.has_room_for(code)}
     seen: set[str] = set()
-    add = seen.add
-    numbered: Iterable[tuple[int, str]]
-    if are_repeated or len(named) > _FEW:
-        numbered = enumerate(found if named or findings.wants("DR107") else ())
-    else:
-        numbered = sorted((found.index(id_), id_) for id_ in named)
-    for number, id_ in numbered:
+    valid: list[str] = []
+    for number, id_ in enumerate(step.depends_on):
         if id_ in seen:
-            _add_declared(context, index, step, "DR107", number)
-            continue
-        add(id_)
-        if id_ in named:
-            _add_declared(context, index, step, "DR105" if id_ == step.id else "DR104", number)
-    if len(strange) == len(distinct):
-        return ()
-    once = dict.fromkeys(found) if are_repeated else found
-    return tuple(filterfalse(strange.__contains__, once))
+            code = "DR107"
+        elif id_ == step.id:
+            code = "DR105"
+        elif id_ not in known:
+            code = "DR104"
+        else:
+            code = ""
+            valid.append(id_)
+        seen.add(id_)
+        if code in reported:
+            _report_dependency(context, index, step, code, number)
+    return tuple(valid)
 
 
-def _add_declared(context: CheckContext, index: int, step: Step, code: str, number: int) -> None:
+def _report_dependency(context: CheckContext, index: int, step: Step, code: str, number: int) -> None:
     id_, findings = step.depends_on[number], context.findings
     facts = {} if code == "DR105" else {"dependency": repr(id_[:200])}
     if code == "DR104":
         facts["hint"] = findings.hint(id_, context.index)
     findings.add(code, index, f"depends_on[{number}]", step=step.id, **facts)
+
+
+# Options -------------------------------------------------------------------------------------------------------------
 
 
 def _check_options(context: CheckContext, index: int, step: Step) -> None:

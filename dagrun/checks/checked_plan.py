@@ -1,4 +1,4 @@
-"""What the checker hands to the runtime: a plan in which everything that can be known beforehand is settled."""
+"""The result of a check: a plan in which everything is worked out that can be known before it runs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ EVERY_TOOL = "*"
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One reason why a person must agree to a call.
+    """A reason why a person must agree to a call.
 
     Attributes:
-        why: In a few words.
-        rule: The rule of the policy, which may look at the arguments; `None` if the call needs a person in any case.
+        why: The reason in a few words.
+        rule: The rule of the policy, which may depend on the arguments; `None` if the call needs a person in any case.
     """
 
     why: str
@@ -35,25 +35,25 @@ class CheckedStep:
     """A step with its tool, its templates and its limits. Shared by all runs of the plan, and never changed.
 
     Attributes:
-        step: As it was planned.
+        step: The step as it was planned.
         tool: The tool that it calls.
         fallback: The tool that is tried last, if any.
-        executor: Where the tool runs: the step's word, else the tool's.
-        pool: The step's word, else the tool's.
-        args: The arguments, ready to be filled.
-        items: The list of a for_each, ready to be filled.
-        depends_on: Every step to wait for, declared or implied, in the order of first mention; no repetitions.
-        value_sources: Those of them whose output is used, in arguments, list or condition.
-        timeout: Seconds for an attempt: the least that step, tool and policy say; or none.
-        gates: Those of *depends_on* that need only have ended, however they did: the barrier of a wave.
-        asks: Why a person must agree before the tool is called; none if nobody needs to.
-        fallback_asks: The same for the fallback.
-        is_plain: Whether nothing has to be asked before it starts: no condition, no list, no approval, no effect.
+        executor: Where the tool runs: the executor of the step, or else of the tool.
+        pool: The pool of the step, or else of the tool.
+        args: The template of the arguments.
+        items: The template of the list of a for_each.
+        depends_on: Every step to wait for, declared or implied, in the order of first mention, without repetitions.
+        value_sources: The steps among *depends_on* whose output is used, in arguments, list or condition.
+        timeout: Seconds for an attempt: the shortest time of step, tool and policy; or none.
+        gates: The steps among *depends_on* that only need to have ended, whatever their state: the barrier of a wave.
+        asks: The reasons why a person must agree before the tool is called; empty if no person is needed.
+        fallback_asks: The reasons why a person must agree before the fallback is called.
+        is_plain: Whether it can start without further questions: no condition, list, approval or effect.
         may_repeat: Whether a call of unknown outcome may be made again.
-        has_arguments: Whether anything is passed at all.
-        is_timed: Whether an attempt of its own tool may run into a time limit.
+        has_arguments: Whether any argument is passed.
+        is_timed: Whether an attempt of its own tool has a time limit.
         success: The condition that its output must meet, or none.
-        pauses_after: Whether what depends on it waits until a person has looked at what it gave.
+        pauses_after: Whether the steps that depend on it wait until a person has looked at its output.
     """
 
     step: Step
@@ -69,7 +69,7 @@ class CheckedStep:
     gates: frozenset[str] = frozenset()
     asks: tuple[Ask, ...] = ()
     fallback_asks: tuple[Ask, ...] = ()
-    # Derived once, because the hot path asks for them at every step.
+    # Derived once, because the hot path needs them at every step.
     is_plain: bool = field(init=False)
     may_repeat: bool = field(init=False)
     has_arguments: bool = field(init=False)
@@ -91,21 +91,21 @@ class CheckedStep:
 
 @dataclass(frozen=True, slots=True)
 class CheckedPlan:
-    """A plan that may run, any number of times and at the same time.
+    """A plan that may run, any number of times, also at the same time.
 
     Attributes:
-        plan: As it was written.
-        toolbox: What its steps may call.
-        policy: The limits that it was checked against.
-        steps: By id, in the order of the plan.
-        after: For each step, by its place in the plan: the places of those that wait for it.
-        output: What the run answers, ready to be filled; `None` for the outputs of the sinks.
-        advice: What is not wrong, but worth a look.
-        is_ordered: Whether every step stands after all that it waits for.
-        executors: The names of the executors of the host that steps may name, those of patches too.
-        secrets: Those of the host; what may be passed to which tool, and what is kept out of records.
+        plan: The plan as it was written.
+        toolbox: The tools that its steps may call.
+        policy: The policy that it was checked against.
+        steps: The checked steps by id, in plan order.
+        after: For each step, in plan order, the places of the steps that wait for it.
+        output: The template of the run's answer; `None` if the answer is the outputs of the sinks.
+        advice: Remarks that are no errors.
+        is_ordered: Whether every step is written after all steps that it waits for.
+        executors: The names of the host's executors, which steps may name, also those of patches.
+        secrets: The secrets of the host, which are passed to tools and kept out of records.
         redact: The hook of the host for texts that are shown.
-        redactor: Takes out of texts what may not be shown.
+        redactor: Redacts texts that are shown.
     """
 
     plan: Plan
@@ -129,7 +129,7 @@ class CheckedPlan:
 def empty_plan(
     goal: str, toolbox: Toolbox, policy: Policy, executors: Collection[str] = (), secrets: Secrets = NO_SECRETS
 ) -> CheckedPlan:
-    """A plan without steps, for a run that begins with nothing but a goal."""
+    """Return a plan without steps, for a run that begins with nothing but a goal."""
     return CheckedPlan(
         plan=Plan(steps=(), goal=goal),
         toolbox=toolbox,
@@ -144,25 +144,25 @@ def empty_plan(
 
 
 def asks_of(step: Step, tool: AnyTool, policy: Policy) -> tuple[Ask, ...]:
-    """Say why a person must agree to a call.
+    """Return the reasons why a person must agree to a call, as far as they are known before its arguments.
 
     Args:
         step: The step.
-        tool: What it calls: its tool, or the fallback.
-        policy: What the run may do by itself.
+        tool: The tool that is called: that of the step, or its fallback.
+        policy: The policy of the run.
 
     Returns:
-        The reasons; none if the call may be made without asking.
+        The reasons; if there are none, the call may be made without a person.
     """
-    found = [Ask(f"{tool.name} needs approval")] if tool.needs_approval else []
-    found += [Ask(rule.why or f"rule {number}", rule) for number, rule in _rules(tool, policy)]
+    asks = [Ask(f"{tool.name} needs approval")] if tool.needs_approval else []
+    asks += [Ask(rule.why or f"rule {number}", rule) for number, rule in _rules(tool, policy)]
     for inner in tool.inner_tools:  # the arguments of its calls are not known yet
         rules = _rules(inner, policy) if not inner.effect.is_free else ()
-        found += [Ask(f"it may call {inner.name}: {rule.why or f'rule {number}'}") for number, rule in rules]
-    confidence, least = step.confidence, policy.min_confidence
-    if confidence is not None and confidence < least and not tool.effect.is_free:
-        found.append(Ask(f"confidence {confidence:g} is below {least:g}"))
-    return tuple(found)
+        asks += [Ask(f"it may call {inner.name}: {rule.why or f'rule {number}'}") for number, rule in rules]
+    confidence, required = step.confidence, policy.min_confidence
+    if confidence is not None and confidence < required and not tool.effect.is_free:
+        asks.append(Ask(f"confidence {confidence:g} is below {required:g}"))
+    return tuple(asks)
 
 
 def _rules(tool: AnyTool, policy: Policy) -> list[tuple[int, ApprovalRule]]:

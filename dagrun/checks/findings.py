@@ -1,4 +1,4 @@
-"""What a check has found so far: every problem with its place, advice kept short, hints kept cheap."""
+"""Collect the problems that a check finds, each with its place; limit advice and hints."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Final
 from dagrun.errors import Problem
 from dagrun.model import toolbox
 
-# Places that are no step: problems are told in the order of the plan, with these at its ends.
+# Indices that stand for no step. Problems are sorted by index, so these come before and after all steps.
 WHOLE_PLAN: Final = -1
 PLAN_OUTPUT: Final = sys.maxsize
 
-# Of each code. A plan that the host builds may have a million steps with the same fault; nobody reads them all.
+# The most problems of each code. A plan that the host builds may have the same fault in a million places.
 MAX_ERRORS: Final = 10_000
 MAX_ADVICE: Final = 50
 
-# Looking for similar names compares with every name there is, so it is done a few times, and never in a crowd.
+# A hint compares a name with all known names, so only a few hints are made, and none among very many names.
 MAX_HINTS: Final = 50
 MAX_NAMES: Final = 2_000
 
@@ -28,14 +28,14 @@ class Findings:
     """Collects problems.
 
     Args:
-        place_of: Says where the step of an index is written; by default in a plan.
+        place_of: Returns the path of the step with an index; by default, the path in a plan.
     """
 
-    __slots__ = ("_counts", "_found", "_hints_left", "_place_of")
+    __slots__ = ("_counts", "_hints_left", "_place_of", "_problems")
 
     def __init__(self, place_of: Callable[[int], str] = "steps[{}]".format) -> None:
         self._place_of = place_of
-        self._found: list[tuple[int, Problem]] = []
+        self._problems: list[tuple[int, Problem]] = []
         self._counts: Counter[str] = Counter()
         self._hints_left = MAX_HINTS
 
@@ -43,10 +43,10 @@ class Findings:
         """Add a problem.
 
         Args:
-            code: Such as ``DR104``.
-            index: Of the step; or `WHOLE_PLAN`, or `PLAN_OUTPUT`.
-            field: Where in the step, such as ``depends_on[0]``.
-            facts: What the sentence is built from.
+            code: The code of the problem, such as ``DR104``.
+            index: The index of the step; or `WHOLE_PLAN` or `PLAN_OUTPUT`.
+            field: The place in the step, such as ``depends_on[0]``.
+            facts: The facts from which the sentence is built.
         """
         self._counts[code] += 1
         if self._counts[code] > _limit(code):
@@ -54,14 +54,14 @@ class Findings:
         path = field
         if index not in (WHOLE_PLAN, PLAN_OUTPUT):
             path = f"{self._place_of(index)}.{field}" if field else self._place_of(index)
-        self._found.append((index, Problem(code, path, {name: str(fact) for name, fact in facts.items()})))
+        self._problems.append((index, Problem(code, path, {name: str(fact) for name, fact in facts.items()})))
 
-    def wants(self, code: str) -> bool:
-        """Whether another problem of this code would be kept."""
-        return self._counts[code] <= _limit(code)  # the first one too many is counted, so that the end can say so
+    def has_room_for(self, code: str) -> bool:
+        """Whether another problem of this code would be stored, or would be the first one too many."""
+        return self._counts[code] <= _limit(code)  # the first one too many is counted, so that `problems` can say so
 
     def hint(self, name: str, known: Collection[str]) -> str:
-        """A "did you mean" for *name*, or nothing."""
+        """Return a "did you mean" for *name*, or an empty text."""
         if self._hints_left <= 0 or len(known) > MAX_NAMES:
             return ""
         self._hints_left -= 1
@@ -69,23 +69,23 @@ class Findings:
 
     @property
     def count(self) -> int:
-        """How many problems were added, told or not."""
+        """How many problems were added, including those that were not stored."""
         return sum(self._counts.values())
 
     @property
     def has_errors(self) -> bool:
-        """Whether there is anything but advice."""
+        """Whether there is any problem that is no advice."""
         return any(not code.startswith("DR9") for code in self._counts)
 
     def problems(self) -> tuple[Problem, ...]:
-        """Everything found, in the order of the plan."""
-        self._found.sort(key=itemgetter(0))  # stable: within a step, in the order of finding
+        """Return the problems in plan order, and a note for each code with too many problems."""
+        self._problems.sort(key=itemgetter(0))  # stable: the problems of one step stay in order
         more = [
             Problem("DR990", "", {"code": code, "limit": str(_limit(code))})
             for code, count in self._counts.items()
             if count > _limit(code)
         ]
-        return (*(problem for _, problem in self._found), *more)
+        return (*(problem for _, problem in self._problems), *more)
 
 
 def _limit(code: str) -> int:

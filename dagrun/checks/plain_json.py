@@ -1,4 +1,4 @@
-"""Whether a value of a plan is plain JSON: what the host program puts into a plan can be anything at all."""
+"""Check that a value of a plan is plain JSON: the host program can put any object into a plan."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from dagrun.checks.findings import Findings
 from dagrun.model.reference import Template, compile_template, path_text
 from dagrun.model.value import MAX_DEPTH, MAX_INT_BITS, MAX_VALUE_BYTES, Path, describe
 
-# Every value takes a byte of JSON at least, so more than these never fit. Lists that share their elements can
-# pretend to be a million times as large as they are.
+# Every value takes one byte of JSON or more, so more values than bytes never fit. Lists that share their elements can
+# have a million times as many values as objects in memory.
 MAX_VALUES: Final = MAX_VALUE_BYTES
 MAX_DIGITS: Final = 1_000
 
 EMPTY_ARGS: Final = Template((b"{}",))
 
-# The same form that templates have, so that equal arguments give equal text.
+# Writes the same JSON as templates do, so that equal arguments have equal texts. Without a check for circles.
 compact_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False).encode
 
 
 def text_fault(text: str) -> str | None:
-    """What is wrong with a text that no record could hold; or nothing."""
+    """Say why no record can hold *text*; `None` if it can."""
     if text.isascii():
         return None
     try:
@@ -34,12 +34,12 @@ def text_fault(text: str) -> str | None:
 
 
 def compile_value(value: Any, findings: Findings, index: int, place: str) -> Template | None:
-    """Turn a JSON value of a plan into a template, or say why that cannot be.
+    """Turn a value of a plan into a template, or report its problems.
 
     Args:
-        value: Anything.
-        findings: Where the problems go.
-        index: Of the step.
+        value: Any object.
+        findings: Collects the problems.
+        index: The index of the step.
         place: The field that the value comes from, such as ``args``.
 
     Returns:
@@ -47,7 +47,7 @@ def compile_value(value: Any, findings: Findings, index: int, place: str) -> Tem
     """
     if not value and type(value) is dict:
         return EMPTY_ARGS
-    has_references = _look_at_scalars(value) if type(value) is dict else None
+    has_references = _scan_scalars(value) if type(value) is dict else None
     if has_references is None:
         scan = _Scan(findings, index, place)
         scan.value(value, (), 1)
@@ -63,7 +63,7 @@ def compile_value(value: Any, findings: Findings, index: int, place: str) -> Tem
 
 
 def is_plain_json(value: Any, findings: Findings, index: int, place: str) -> bool:
-    """Whether *value* is plain JSON; if not, the problems are added."""
+    """Whether *value* is plain JSON; if not, its problems are added to *findings*."""
     scan = _Scan(findings, index, place)
     scan.value(value, (), 1)
     return scan.is_clean
@@ -72,8 +72,8 @@ def is_plain_json(value: Any, findings: Findings, index: int, place: str) -> boo
 _SCALARS: Final = frozenset((str, int, float, bool, type(None)))
 
 
-def _look_at_scalars(args: dict[str, Any]) -> bool | None:
-    """Whether *args* hold references; `None` if they are more than a few plain scalars, the usual case."""
+def _scan_scalars(args: dict[str, Any]) -> bool | None:
+    """Whether *args*, if they are only plain scalars as usual, hold references; `None` if they are not."""
     has_references = False
     for key, value in args.items():
         if type(key) is not str or not key.isascii() or key == "$step" or not _is_plain_scalar(value):
@@ -83,7 +83,7 @@ def _look_at_scalars(args: dict[str, Any]) -> bool | None:
 
 
 def _is_plain_scalar(value: Any) -> bool:
-    if type(value) not in _SCALARS:  # a subclass may say anything of itself
+    if type(value) not in _SCALARS:  # a subclass may override any method
         return False
     match value:
         case bool() | None:
@@ -99,12 +99,12 @@ def _is_plain_scalar(value: Any) -> bool:
 
 
 class _TooMuch(Exception):
-    """The scan ends here: going on would take for ever, or say the same again."""
+    """The scan ends here: the rest would take too long, or repeat the same problem."""
 
 
 @dataclass(slots=True)
 class _Scan:
-    """Looks at every part of a value, once."""
+    """Checks every part of a value once."""
 
     findings: Findings
     index: int
@@ -164,7 +164,7 @@ class _Scan:
             if not math.isfinite(number):
                 self._fault("DR008", path, number=number, limit=MAX_DIGITS)
         elif number.bit_length() > MAX_INT_BITS:
-            # Its digits are not shown: beyond 4,300 of them Python refuses to.
+            # Its digits are not shown, because Python refuses to print more than 4,300.
             self._fault("DR008", path, number=f"an integer of {number.bit_length()} bits", limit=MAX_DIGITS)
 
     def _check_depth(self, depth: int) -> None:

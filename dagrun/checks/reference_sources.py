@@ -1,4 +1,4 @@
-"""What stands behind a reference: the output of a step, the inputs of the run, or an element of a for_each."""
+"""Look up what is known about the value of a reference before the plan runs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _LIST = Lookup(frozenset(("array",)))
 
 
 class ReferenceSources:
-    """Answers what is known, before anything has run, about the value of a reference.
+    """The values that references can refer to: outputs of steps, the inputs of the run, elements of a for_each.
 
     Args:
-        steps: By id.
-        tools: By name.
-        inputs: Of the run; `None` if they are not known yet.
+        steps: The steps by id.
+        tools: The tools by name.
+        inputs: The inputs of the run; `None` if they are not known yet.
     """
 
     __slots__ = ("_inputs", "_memo", "_steps", "_tools")
@@ -34,24 +34,24 @@ class ReferenceSources:
         self._steps = steps
         self._tools = tools
         self._inputs = None if inputs is None else dict(inputs)
-        # Many steps use the same part of the output of the same tool.
+        # Memoized, because many steps use the same part of the output of the same tool.
         self._memo: dict[tuple[str, Path], Lookup] = {}
 
     def producer(self, id_: str) -> Step:
-        """The step called *id_*."""
+        """Return the step with the id *id_*."""
         return self._steps[id_]
 
     def look_up(self, reference: Reference, items: Template | None = None) -> Lookup:
-        """What is known about the value of *reference*.
+        """Return what is known about the value of *reference*.
 
         Args:
-            reference: To a step of the plan, ``input``, or ``item``.
-            items: The list of the for_each that ``item`` stands in.
+            reference: A reference to a step of the plan, to ``input``, or to ``item``.
+            items: The list of the for_each to which ``item`` belongs.
         """
         if reference.step == "input":
             return self._input(reference.path)
         if reference.step == "item":
-            whole = self.list_behind(items)
+            whole = self.list_reference(items)
             return UNKNOWN if whole is None else self.look_up(Reference(whole.step, (*whole.path, 0, *reference.path)))
         step = self._steps[reference.step]
         if step.for_each is not None:
@@ -59,26 +59,26 @@ class ReferenceSources:
         return self.output(step, reference.path)
 
     def output(self, step: Step, path: Path) -> Lookup:
-        """What is known about a part of what one call of *step* gives."""
+        """Return what is known about a part of the output of one call of *step*."""
         if step.fallback is not None:
-            return self._lenient(step, look_up([*self._schemas(step.tool), *self._schemas(step.fallback)], path))
+            return self._with_default(step, look_up([*self._schemas(step.tool), *self._schemas(step.fallback)], path))
         key = (step.tool, path)
-        found = self._memo.get(key)
-        if found is None:
-            found = self._memo[key] = look_up(self._schemas(step.tool), path)
-        return found if step.on_failure is None else self._lenient(step, found)
+        lookup = self._memo.get(key)
+        if lookup is None:
+            lookup = self._memo[key] = look_up(self._schemas(step.tool), path)
+        return lookup if step.on_failure is None else self._with_default(step, lookup)
 
-    def list_behind(self, items: Template | None) -> Reference | None:
-        """The reference that the list of a for_each is, if it is one, to something that exists."""
+    def list_reference(self, items: Template | None) -> Reference | None:
+        """Return the reference that stands for the list of a for_each; `None` if there is no valid one."""
         if items is None or not items.holes or items.holes[0].place or items.holes[0].is_text:
             return None
         reference = items.holes[0].reference
         return reference if reference.step in self._steps or reference.step == "input" else None
 
     @staticmethod
-    def _lenient(step: Step, found: Lookup) -> Lookup:
-        # A default stands in for the output whatever its type is.
-        return Lookup(None, found.missing, found.known) if step.on_failure == "default" else found
+    def _with_default(step: Step, lookup: Lookup) -> Lookup:
+        # A default takes the place of the output, whatever its type is.
+        return Lookup(None, lookup.missing, lookup.known) if step.on_failure == "default" else lookup
 
     def _of_list(self, step: Step, path: Path) -> Lookup:
         if not path:
@@ -87,13 +87,13 @@ class ReferenceSources:
             return Lookup(None, path[0])
         return self.output(step, path[1:])
 
-    def _schemas(self, tool: str) -> list[tuple[Schema, Schema]]:
-        """The schema of what *tool* gives, and of what its own fallback gives in its place."""
-        found = self._tools.get(tool)
-        if found is None:
+    def _schemas(self, name: str) -> list[tuple[Schema, Schema]]:
+        """Return the output schemas of a tool and of its own fallback, each with its root."""
+        tool = self._tools.get(name)
+        if tool is None:
             return [({}, {})]
-        second = self._tools.get(found.fallback) if found.fallback is not None else None
-        return [(t.output.schema, t.output.schema) for t in (found, second) if t is not None]
+        fallback = self._tools.get(tool.fallback) if tool.fallback is not None else None
+        return [(t.output.schema, t.output.schema) for t in (tool, fallback) if t is not None]
 
     def _input(self, path: Path) -> Lookup:
         if self._inputs is None:

@@ -1,6 +1,6 @@
-"""What a JSON Schema says about one place in a value: which types can stand there, or that there is no such place.
+"""Look up a place in a JSON Schema: which types its values can have, or that it cannot exist.
 
-Permissive: only what a schema rules out is missing, and only what it names is known.
+The look-up is permissive: a place counts as missing only if the schema rules it out.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """What is known about a place.
+    """The facts about a place.
 
     Attributes:
-        types: The JSON types that can stand there; `None` for any.
+        types: The JSON types that a value at this place can have; `None` for any.
         missing: The part of the path that does not exist, if the schema rules the place out.
-        known: The fields that exist in its place.
+        known: The fields that exist beside the missing part.
     """
 
     types: Types | None
@@ -50,35 +50,35 @@ def look_up(schemas: Iterable[tuple[Schema, Schema]], path: Path) -> Lookup:
     """Follow *path* through schemas.
 
     Args:
-        schemas: Alternatives, each with the root that its ``$ref`` point into.
+        schemas: Alternative schemas, each with the root that its ``$ref`` refer to.
         path: Keys and indices.
     """
-    spots = list(schemas)
+    alternatives = list(schemas)
     for part in path:
-        branches = [(branch, root) for schema, root in spots for branch in _branches(schema, root)]
-        spots = [(found, root) for branch, root in branches for found in _step_into(branch, part)]
-        if not spots:
+        branches = [(branch, root) for schema, root in alternatives for branch in _branches(schema, root)]
+        alternatives = [(inner, root) for branch, root in branches for inner in _step_into(branch, part)]
+        if not alternatives:
             return Lookup(None, part, tuple(dict.fromkeys(k for b, _ in branches for k in b.get("properties", ()))))
-    return Lookup(_union(types_of(schema, root) for schema, root in spots))
+    return Lookup(_union(types_of(schema, root) for schema, root in alternatives))
 
 
 def types_of(schema: Schema, root: Schema) -> Types | None:
-    """The JSON types that a schema lets through; `None` for any."""
+    """Return the JSON types that a schema allows; `None` for any."""
     return _union(_types(branch) for branch in _branches(schema, root))
 
 
-def are_disjoint(expected: Types | None, found: Types | None) -> bool:
-    """Whether no value can be of both; what is unknown could be anything."""
-    return expected is not None and found is not None and not _widen(expected) & _widen(found)
+def are_disjoint(expected: Types | None, possible: Types | None) -> bool:
+    """Whether no value can have a type of both sets; `None` stands for any type."""
+    return expected is not None and possible is not None and not _widen(expected) & _widen(possible)
 
 
 def words(types: Types | None) -> str:
-    """Types as a person would say them: "a text or null"."""
+    """Name types in words: "a text or null"."""
     return "anything" if types is None else " or ".join(_WORDS.get(name, name) for name in sorted(types))
 
 
 def type_of(value: object) -> Types | None:
-    """The JSON type of a value."""
+    """Return the JSON type of a value."""
     match value:
         case None:
             return frozenset(("null",))
@@ -99,33 +99,33 @@ def type_of(value: object) -> Types | None:
 
 
 def _widen(types: Types) -> Types:
-    # JSON knows one kind of number: 3.0 may well pass for 3.
+    # JSON has only one kind of number, so 3.0 may be used as 3.
     return types | {"integer"} if "number" in types else types
 
 
 def _union(parts: Iterable[Types | None]) -> Types | None:
-    found: set[str] = set()
+    union: set[str] = set()
     for part in parts:
         if part is None:
             return None
-        found |= part
-    return frozenset(found)
+        union |= part
+    return frozenset(union)
 
 
 def _branches(schema: Schema | bool, root: Schema) -> list[Schema]:
-    """Every alternative of a schema, references and unions resolved; a schema of its own is its only branch."""
-    found: list[Schema] = []
+    """Return every alternative of a schema, with references and unions resolved; a plain schema is the only one."""
+    branches: list[Schema] = []
     waiting: list[Any] = [schema]
     seen: set[str] = set()
     while waiting:
         current = waiting.pop()
-        if len(found) + len(seen) > _MAX_BRANCHES or current is True:
+        if len(branches) + len(seen) > _MAX_BRANCHES or current is True:
             return list(_ANYTHING)
         if not isinstance(current, Mapping):
-            continue  # false: nothing can stand there
+            continue  # false, which allows no value
         if "$ref" in current:
             target = str(current["$ref"])
-            if target not in seen:  # a type that is defined by itself alone says nothing
+            if target not in seen:  # a type that refers only to itself adds nothing
                 seen.add(target)
                 waiting.append(_resolve(target, root))
         elif unions := [part for key in ("anyOf", "oneOf") for part in current.get(key, ())]:
@@ -134,16 +134,16 @@ def _branches(schema: Schema | bool, root: Schema) -> list[Schema]:
             parts = current["allOf"]
             waiting.append(parts[0] if len(parts) == 1 else {})
         else:
-            found.append(current)
-    return found
+            branches.append(current)
+    return branches
 
 
 def _resolve(target: str, root: Schema) -> Any:
-    found: Any = root
+    schema: Any = root
     for part in target.removeprefix("#").split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
-        found = found.get(key, {}) if isinstance(found, Mapping) else {}
-    return found if target.startswith("#") else {}
+        schema = schema.get(key, {}) if isinstance(schema, Mapping) else {}
+    return schema if target.startswith("#") else {}
 
 
 def _types(branch: Schema) -> Types | None:
@@ -160,7 +160,7 @@ def _types(branch: Schema) -> Types | None:
 
 
 def _step_into(branch: Schema, part: str | int) -> list[Schema]:
-    """The schemas of one field or element; none if there can be no such thing."""
+    """Return the schemas of one field or element; none if it cannot exist."""
     types = _types(branch)
     if isinstance(part, str):
         return _field(branch, part) if types is None or "object" in types else []
@@ -173,7 +173,7 @@ def _field(branch: Schema, key: str) -> list[Schema]:
         return [properties[key]]
     if "patternProperties" in branch:
         return list(_ANYTHING)
-    # Pydantic writes additionalProperties only where fields beyond the declared ones can come out.
+    # Pydantic writes additionalProperties only if the object can have fields beyond the declared ones.
     return _rest(branch.get("additionalProperties", "properties" not in branch))
 
 

@@ -1,4 +1,9 @@
-"""Contracts of tools as a record keeps them: stand-ins made of them, what is different now, and the plan they allow."""
+"""Write contracts of tools to a record, compare recorded contracts, and check a recorded plan again.
+
+A record holds the contract of each tool, not its function. Where the tools are missing, `recorded_toolbox` makes
+stand-ins that pass every check but cannot be called. `opening_differences` compares a recorded opening with the tools
+and the policy of now; `check_recorded_plan` checks the recorded plan again.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +29,20 @@ from dagrun.model.tool import ExecutorName, Tool
 from dagrun.model.toolbox import AnyTool, Toolbox
 from dagrun.model.value import Stored, decode, encode_plain
 
-# Said to people and planners: a call is the same with other words for it.
+# Texts for people and planners, which make no difference to a call.
 _WORDS: Final = frozenset(("title", "description", "examples"))
-# What they hold is named by the author of the tool: a field may well be called "title".
+# Their keys are names that the author of the tool has chosen, so a key may well be "title".
 _NAMED: Final = frozenset(("properties", "patternProperties", "$defs", "dependentSchemas"))
 _VALUES: Final = frozenset(("default", "const", "enum", "required"))
 
 
 def argument_differences(was: Schema, now: Schema) -> Iterator[str]:
-    """Say how the arguments of a tool differ, argument by argument."""
+    """Yield the differences of the arguments of a tool, argument by argument."""
     yield from _field_differences("argument", was, now)
 
 
 def output_differences(was: Schema, now: Schema) -> Iterator[str]:
-    """Say how the output of a tool differs: field by field, if it is an object with named fields."""
+    """Yield the differences of the output of a tool, field by field if it is an object with named fields."""
     if _is_record(was) and _is_record(now):
         yield from _field_differences("output field", was, now)
     elif without_texts(was) != without_texts(now):
@@ -45,20 +50,20 @@ def output_differences(was: Schema, now: Schema) -> Iterator[str]:
 
 
 def without_texts(schema: Any) -> Any:
-    """A schema without what is said in it to people."""
+    """Return a schema without its texts for people."""
     if isinstance(schema, list):
         return [without_texts(part) for part in schema]
     if not isinstance(schema, Mapping):
         return schema
-    found: dict[str, Any] = {}
+    bare: dict[str, Any] = {}
     for key, part in schema.items():
         if key in _NAMED and isinstance(part, Mapping):
-            found[key] = {name: without_texts(inner) for name, inner in part.items()}
+            bare[key] = {name: without_texts(inner) for name, inner in part.items()}
         elif key in _VALUES:
-            found[key] = part
+            bare[key] = part
         elif key not in _WORDS:
-            found[key] = without_texts(part)
-    return found
+            bare[key] = without_texts(part)
+    return bare
 
 
 def _is_record(schema: Schema) -> bool:
@@ -100,7 +105,7 @@ def _required(word: str, was: Schema, now: Schema) -> Iterator[str]:
 
 
 def _pair(was: Any, was_root: Schema, now: Any, now_root: Schema) -> str:
-    """Two schemas, by their types if that tells them apart."""
+    """Describe two schemas by their types, or in full if their types are equal."""
     before, after = types_of(was, was_root), types_of(now, now_root)
     if before != after:
         return f"{_types(before)}, is {_types(after)}"
@@ -116,12 +121,12 @@ def _brief_schema(schema: Any) -> str:
 
 
 class Contract(BaseModel):
-    """The contract of a tool as it stands in a record: see `Tool`. What there is no function for is a yes or a no.
+    """The contract of a tool in a record: the fields of `Tool`, with a boolean in place of each function.
 
     Attributes:
-        names: See `Arguments`, like the two that follow.
-        is_async: Whether its function is a coroutine function.
-        can_reconcile: Whether it finds out by key whether a call took place.
+        names: See `Arguments`; also for *required* and *context*.
+        is_async: Whether the tool is a coroutine function.
+        can_reconcile: Whether the tool has a *reconcile* function.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -150,20 +155,20 @@ class Contract(BaseModel):
 
 
 _SCHEMAS: Final = frozenset(("arguments", "output"))
-# They follow from the schema of the arguments, or nothing follows from them.
+# These fields follow from the schema of the arguments, or make no difference to a run.
 _NOT_COMPARED: Final = _SCHEMAS | {"name", "description", "effect_declared", "names", "required", "context", "is_async"}
 
 
 def contract_of(tool: AnyTool) -> dict[str, Any]:
-    """The contract of *tool* as plain JSON, for a record; `recorded_tool` makes a stand-in of it.
+    """Return the contract of *tool* as plain JSON, for a record; `recorded_tool` makes a stand-in of it.
 
     Raises:
-        ValueRefused: It holds what is not JSON: an option of a wrong type.
+        ValueRefused: An option has a wrong type, which is not JSON.
     """
-    taken = {name: getattr(tool, name) for name in Contract.model_fields if hasattr(tool, name)}
+    fields = {name: getattr(tool, name) for name in Contract.model_fields if hasattr(tool, name)}
     arguments = tool.arguments
     facts = {
-        **taken,
+        **fields,
         "arguments": arguments.schema,
         "names": arguments.names,
         "required": sorted(arguments.required),
@@ -171,25 +176,25 @@ def contract_of(tool: AnyTool) -> dict[str, Any]:
         "output": tool.output.schema,
         "can_reconcile": tool.reconcile is not None,
     }
-    # There and back, so that it equals what a record gives: a default in a schema may be a tuple, say.
-    found = from_json(encode_plain({name: facts[name] for name in Contract.model_fields}))
-    assert isinstance(found, dict)
-    return found
+    # Encoded and decoded, so that it equals a contract from a record: a default in a schema may be a tuple.
+    contract = from_json(encode_plain({name: facts[name] for name in Contract.model_fields}))
+    assert isinstance(contract, dict)
+    return contract
 
 
 def recorded_tool(contract: Mapping[str, Any]) -> AnyTool:
-    """Make a tool of a recorded contract: it passes every check that the real one passed, and cannot be called.
+    """Make a stand-in of a recorded contract: it passes every check that the tool passed, but cannot be called.
 
-    Any literal arguments pass: those that are on record were accepted by the real one.
+    The stand-in accepts any literal arguments, because the real tool has accepted those that are on record.
 
     Raises:
-        RecordRefused: It is no contract.
+        RecordRefused: *contract* is not the contract of a tool.
     """
     try:
         known = Contract.model_validate(contract)
     except ValidationError as error:
         raise RecordRefused(f"not the contract of a tool: {explain(error)}") from None
-    taken = {name: getattr(known, name) for name in Contract.model_fields if name in Tool.__dataclass_fields__}
+    fields = {name: getattr(known, name) for name in Contract.model_fields if name in Tool.__dataclass_fields__}
     anything = SchemaValidator(core_schema.dict_schema())
     arguments = Arguments(known.arguments, anything, known.names, frozenset(known.required), known.context)
     refuse = _refusal(known.name)
@@ -198,10 +203,10 @@ def recorded_tool(contract: Mapping[str, Any]) -> AnyTool:
         refuse()
 
     function = refuse_later if known.is_async else refuse
-    # A worker process could import the real one; that this one is made in a function says nothing about that.
+    # Names that pass the check for worker processes: they cannot import a function that is defined inside a function.
     function.__module__, function.__qualname__ = "recorded", known.name
     facts = {
-        **taken,
+        **fields,
         "arguments": arguments,
         "output": Output(known.output, refuse),
         "reconcile": refuse if known.can_reconcile else None,
@@ -217,24 +222,24 @@ def _refusal(name: str) -> Callable[..., NoReturn]:
 
 
 def recorded_toolbox(opening: Opening) -> Toolbox:
-    """The tools that a run was opened with, as stand-ins: its record can be folded where the tools are not.
+    """Make stand-ins of the tools that a run was opened with, to fold its record where the tools are missing.
 
     Raises:
-        RecordRefused: What is on record is no contract.
+        RecordRefused: A recorded contract is invalid.
     """
     return Toolbox([recorded_tool(contract) for contract in opening.tools.values()])
 
 
 def policy_in_full(policy: Policy) -> Policy:
-    """*policy* with all that it leaves to the defaults said: on record, it must not change with them."""
-    said = {name: getattr(policy, name) for name in Policy.model_fields}
+    """Return *policy* with every field set, so that a record does not change when a default changes."""
+    fields = {name: getattr(policy, name) for name in Policy.model_fields}
     retry = policy.retry.model_copy(
         update={name: getattr(policy.retry, name) for name in type(policy.retry).model_fields}
     )
-    return policy.model_copy(update={**said, "retry": retry})
+    return policy.model_copy(update={**fields, "retry": retry})
 
 
-# What is different now -----------------------------------------------------------------------------------------------
+# Differences ---------------------------------------------------------------------------------------------------------
 
 
 def opening_differences(
@@ -244,27 +249,27 @@ def opening_differences(
     critics: Collection[str] = (),
     executors: Collection[str] = (),
 ) -> list[str]:
-    """Say what is not as it was when a run was opened. Tools and executors that came in addition are no difference.
+    """Return the differences between a recorded opening and the present; additional tools and executors are none.
 
     Args:
-        recorded: What it was opened with.
-        policy: The limits now.
-        toolbox: The tools now.
-        critics: The names of the critics now.
-        executors: The names of the executors of the host now.
+        recorded: The opening of the run.
+        policy: The present policy.
+        toolbox: The present tools.
+        critics: The names of the present critics.
+        executors: The names of the host's present executors.
 
     Returns:
-        A line each, tools first; none if the run can go on as if nothing had been.
+        One line for each difference, tools first.
 
     Raises:
-        RecordRefused: What is on record is no contract.
+        RecordRefused: A recorded contract is invalid.
     """
-    found = [line for name, contract in recorded.tools.items() for line in _tool_differences(name, contract, toolbox)]
-    found += [f"policy: {line}" for line in _changes(recorded.policy.model_dump(), policy.model_dump())]
-    found += [f"critic {name} is not there any more" for name in recorded.critics if name not in critics]
-    found += [f"critic {name} was not there" for name in critics if name not in recorded.critics]
-    found += [f"executor {name} is not there any more" for name in recorded.executors if name not in executors]
-    return found
+    lines = [line for name, contract in recorded.tools.items() for line in _tool_differences(name, contract, toolbox)]
+    lines += [f"policy: {line}" for line in _changes(recorded.policy.model_dump(), policy.model_dump())]
+    lines += [f"critic {name} is not there any more" for name in recorded.critics if name not in critics]
+    lines += [f"critic {name} was not there" for name in critics if name not in recorded.critics]
+    lines += [f"executor {name} is not there any more" for name in recorded.executors if name not in executors]
+    return lines
 
 
 def _tool_differences(name: str, contract: Mapping[str, Any], toolbox: Toolbox) -> Iterator[str]:
@@ -288,7 +293,7 @@ def _tool_differences(name: str, contract: Mapping[str, Any], toolbox: Toolbox) 
 
 
 def _changes(was: Mapping[str, Any], now: Mapping[str, Any], place: str = "") -> Iterator[str]:
-    """Compare objects field by field, those inside them too."""
+    """Compare objects field by field, including nested objects."""
     for name in dict.fromkeys((*was, *now)):
         before, after = was.get(name), now.get(name)
         if isinstance(before, Mapping) and isinstance(after, Mapping):
@@ -307,17 +312,17 @@ def _shown(value: Any) -> str:
 def check_recorded_plan(
     opening: Opening, toolbox: Toolbox, policy: Policy, secrets: Secrets | None = None, redact: Hook | None = None
 ) -> CheckedPlan:
-    """Check the plan that a run was opened with once more.
+    """Check again the plan that a run was opened with.
 
     Args:
-        opening: What it was opened with.
-        toolbox: What its steps may call: the tools of now, or the stand-ins of `recorded_toolbox`.
-        policy: The limits.
-        secrets: Those of the host; `None` if nothing is to be run, so that nobody needs to know them.
+        opening: The opening of the run.
+        toolbox: The tools that its steps may call: the present tools, or the stand-ins of `recorded_toolbox`.
+        policy: The policy.
+        secrets: The secrets of the host; `None` if nothing will be run, so that they are not needed.
         redact: The hook of the host for texts that are shown.
 
     Raises:
-        CannotResume: The plan does not pass; the error has a line for each problem.
+        CannotResume: The plan is refused; the error has a line for each problem.
     """
     plan = opening.plan
     known = Secrets.unknown() if secrets is None else secrets
@@ -334,7 +339,7 @@ def check_recorded_plan(
 
 def _inputs(stored: Stored) -> Mapping[str, Any]:
     try:
-        found = decode(stored)
+        inputs = decode(stored)
     except ValueRefused as error:
         raise CannotResume(f"the inputs of the run are needed: {error}") from error
-    return found if isinstance(found, dict) else {}
+    return inputs if isinstance(inputs, dict) else {}

@@ -1,7 +1,7 @@
-"""Waves: a plan split into generations, and turned into one whose generations wait for each other as a whole.
+"""Waves: split a plan into generations, and make each generation wait for the whole one before it.
 
-That is how an engine without a scheduler runs a graph: everything that is ready side by side, and nothing of the next
-generation before the last of this one has ended. dagrun runs so only when asked, to show what waiting costs.
+An engine without a scheduler runs a graph like this: all ready steps at once, and the next generation only when the
+last step of this one has ended. dagrun runs in waves only on request, to show what this waiting costs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
 
 
 def generations(plan: CheckedPlan) -> list[list[str]]:
-    """The ids of *plan* by generation: each waits for steps of earlier generations only, in the order of the plan."""
+    """Return the ids of *plan* by generation, in plan order; a step waits only for steps of earlier generations."""
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_nodes_from(plan.steps)
     graph.add_edges_from((need, id_) for id_, step in plan.steps.items() for need in step.depends_on)
@@ -24,9 +24,9 @@ def generations(plan: CheckedPlan) -> list[list[str]]:
 
 
 def in_waves(plan: CheckedPlan) -> CheckedPlan:
-    """Make every step of *plan* wait until the whole generation before its own has ended, however it did.
+    """Make every step of *plan* wait until the whole generation before its own has ended, with success or not.
 
-    The steps, their arguments and what a failure means stay the same: a wave is a barrier, not a dependency.
+    The steps, their arguments and the consequences of a failure do not change: a wave is a barrier, no dependency.
     """
     waves = generations(plan)
     steps = dict(plan.steps)
@@ -34,15 +34,15 @@ def in_waves(plan: CheckedPlan) -> CheckedPlan:
     for before, wave in pairwise(waves):
         barrier = frozenset(before)
         for id_ in wave:
-            steps[id_] = _behind(steps[id_], before, barrier)
-        behind = [place[id_] for id_ in wave]
+            steps[id_] = _wait_for_barrier(steps[id_], before, barrier)
+        places = [place[id_] for id_ in wave]
         for number in map(place.__getitem__, before):
             own = frozenset(after[number])
-            after[number] = [*after[number], *(other for other in behind if other not in own)]
+            after[number] = [*after[number], *(other for other in places if other not in own)]
     return replace(plan, steps=steps, after=after, is_ordered=False)
 
 
-def _behind(step: CheckedStep, before: list[str], barrier: frozenset[str]) -> CheckedStep:
+def _wait_for_barrier(step: CheckedStep, before: list[str], barrier: frozenset[str]) -> CheckedStep:
     own = frozenset(step.depends_on)
     added = (id_ for id_ in before if id_ not in own)
     return replace(step, depends_on=(*step.depends_on, *added), gates=barrier - own)

@@ -1,4 +1,4 @@
-"""The autonomy worksheet: what a plan may do by itself, where people come in, and what nobody has said yet."""
+"""The autonomy worksheet: what a plan may do by itself, when people decide, and what is still open."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dagrun.model.effect import Effect
 from dagrun.model.outcome import TriggerKind
 from dagrun.model.policy import Policy
 
-# What a plan and its policy should say, in the words of a question. The first four are about a step.
+# The questions that a plan and its policy should answer. The first four are about a step.
 QUESTIONS: Final[Mapping[str, str]] = {
     "effect": "what does its tool do to the world?",
     "approval": "must a person agree to it?",
@@ -26,12 +26,12 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "answer_within": "how long is a person waited for?",
 }
 
-# What a planner may be asked about when a step has failed for good.
+# The triggers for which a planner may be asked when a step has failed for good.
 _FAILURES: Final = frozenset(TriggerKind) - {TriggerKind.SURPRISE, TriggerKind.GOAL_CHANGED}
 
 
 class RetrySafety(StrEnum):
-    """Which failures of a step may be tried again without asking anybody; of those, transient ones are."""
+    """After which failures a step may be tried again without a person; only transient failures are tried again."""
 
     ANY = "any failure"
     NOTHING_HAPPENED = "only when nothing happened"
@@ -40,20 +40,20 @@ class RetrySafety(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSheet:
-    """What a plan and its policy say about one step.
+    """The answers of a plan and its policy for one step.
 
     Attributes:
-        step: Its id.
-        tool: What it calls.
-        effect: What that does to the world.
-        risks: Why it is of high risk, in a few words each; none if it is not.
-        retry: Which failures are safe to retry.
-        max_attempts: Calls of the tool, the first one counted.
+        step: The id of the step.
+        tool: The tool that it calls.
+        effect: The effect of the tool.
+        risks: The reasons why the step has a high risk, in a few words each; none if it has not.
+        retry: After which failures the step may be tried again.
+        max_attempts: The most calls of the tool, including the first.
         fallback: The tool that is tried last; empty if there is none.
-        on_failure: What follows when it has failed for good: ``go on without``, ``default``, ``stop the run``; else
-            ``replan`` if a planner may be asked; and last ``skip`` what depends on it, or hand over to ``people``.
-        people: When a person takes over.
-        unanswered: What nobody has said; keys of `QUESTIONS`.
+        on_failure: What follows when the step has failed for good: ``go on without``, ``default``, ``stop the run``; or
+            ``replan`` if a planner may be asked; else ``skip`` the steps that depend on it, or leave it to ``people``.
+        people: When a person decides.
+        unanswered: The open questions; keys of `QUESTIONS`.
     """
 
     step: str
@@ -68,7 +68,7 @@ class StepSheet:
     unanswered: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """The sheet as plain JSON."""
+        """Return the sheet as plain JSON."""
         return {
             "step": self.step,
             "tool": self.tool,
@@ -89,10 +89,10 @@ class Worksheet:
     """What a plan may do by itself.
 
     Attributes:
-        steps: A sheet for each step, in the order of the plan.
-        ceilings: What bounds a run, by the field of the policy; `None` for nothing.
-        people: When a person takes over, whatever the step.
-        unanswered: What the policy does not say; keys of `QUESTIONS`.
+        steps: A sheet for each step, in plan order.
+        ceilings: The ceilings of a run, by the field of the policy; `None` if a ceiling is not set.
+        people: When a person decides, whatever the step.
+        unanswered: The questions that the policy leaves open; keys of `QUESTIONS`.
     """
 
     steps: tuple[StepSheet, ...]
@@ -101,7 +101,7 @@ class Worksheet:
     unanswered: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """The worksheet as plain JSON."""
+        """Return the worksheet as plain JSON."""
         return {
             "steps": [sheet.as_dict() for sheet in self.steps],
             "ceilings": dict(self.ceilings),
@@ -110,12 +110,12 @@ class Worksheet:
         }
 
     def problems(self) -> tuple[Problem, ...]:
-        """What the policy does not say, as advice; what is open about steps is advice of the check."""
+        """Return the open questions of the policy as advice; the check gives advice about those of steps."""
         return tuple(Problem("DR915", f"policy.{key}", {"question": QUESTIONS[key]}) for key in self.unanswered)
 
 
 def worksheet_of(plan: CheckedPlan) -> Worksheet:
-    """Fill in the worksheet of a plan, by the policy that it was checked against."""
+    """Fill in the worksheet of a plan, according to the policy that it was checked against."""
     policy = plan.policy
     steps = tuple(_sheet_of(checked, policy) for checked in plan.steps.values())
     return Worksheet(
@@ -152,7 +152,7 @@ def _risks_of(checked: CheckedStep) -> Iterator[str]:
         yield str(checked.tool.effect)
     if fallback is not None and not fallback.effect.is_free:
         yield f"its fallback {fallback.name} is {fallback.effect}"
-    # A reason to ask about the fallback alone makes it no less risky; one about both is told once.
+    # A step is also risky if only its fallback needs a person. A reason that concerns both is named once.
     yield from dict.fromkeys(ask.why for ask in (*checked.asks, *checked.fallback_asks))
     if step.pause is not None:
         yield f"pause {step.pause}"
@@ -213,8 +213,8 @@ def _unanswered_at(checked: CheckedStep) -> Iterator[str]:
 
 def _ceilings_of(policy: Policy) -> dict[str, float | None]:
     names = ("max_replans", "max_planner_calls", "max_steps", "max_attempts", "max_seconds", "max_tokens", "max_cost")
-    found: dict[str, float | None] = {name: getattr(policy, name) for name in names}
-    return found | {f"max_calls_by_tool.{name}": most for name, most in policy.max_calls_by_tool.items()}
+    ceilings: dict[str, float | None] = {name: getattr(policy, name) for name in names}
+    return ceilings | {f"max_calls_by_tool.{name}": most for name, most in policy.max_calls_by_tool.items()}
 
 
 def _people_of(policy: Policy) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Codecs made from type hints: how the values in a record are written as JSON text, and read back unchanged.
+"""Codecs made from type hints, which write the values in a record as JSON text and read them back.
 
 A codec is made once for each type. It reads the text from left to right, and expects exactly what it would write: all
 fields of an object, in their order, and no others. So the text of a stored value is copied without decoding it. A field

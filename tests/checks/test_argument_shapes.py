@@ -1,4 +1,4 @@
-"""Arguments of one form are looked at once in a check, and what is found holds for nothing else."""
+"""Arguments of one shape are checked once in a check, and the result holds for nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dagrun.model.policy import Policy
 
 
 class Parcel(TypedDict):
-    """What is handed on."""
+    """A value that is passed between steps."""
 
     name: str
     total: float
@@ -26,7 +26,7 @@ class Parcel(TypedDict):
 
 @dagrun.tool(effect="pure")
 async def make() -> Parcel:
-    """Give a parcel."""
+    """Return a parcel."""
     return {"name": "a", "total": 1.0}
 
 
@@ -47,9 +47,8 @@ def faults_of(plan: dagrun.Plan, *tools: Any, **options: Any) -> list[tuple[str,
     return [(problem.code, problem.path) for problem in caught.value.problems]
 
 
-def test_arguments_of_one_form_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hundred steps of one form cost as many look-ups as one."""
-
+def test_arguments_of_one_shape_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred steps of one shape cost as many look-ups as one."""
     types_of, output = ToolFacts.types_of, ReferenceSources.output
     seen: list[str] = []
 
@@ -74,8 +73,8 @@ def test_arguments_of_one_form_are_looked_at_once(monkeypatch: pytest.MonkeyPatc
     assert min(count(1)) > 0
 
 
-def test_wrong_arguments_of_one_form_are_told_of_every_step() -> None:
-    """Only what is right is kept: each step has its own place in the list of problems."""
+def test_wrong_arguments_of_one_shape_are_reported_for_every_step() -> None:
+    """Only valid arguments are remembered: each fault has its own place in the plan."""
     wrong = {"parcels": ["${a.total}", "${b}"]}
 
     assert faults_of(plan_of(wrong, wrong, {"parcels": ["${b}", "${a}"]}, wrong), make, weigh) == [
@@ -85,8 +84,8 @@ def test_wrong_arguments_of_one_form_are_told_of_every_step() -> None:
     ]
 
 
-def test_a_form_that_was_right_is_wrong_with_values_of_other_types() -> None:
-    """What stands at the place of a reference decides, not the form alone."""
+def test_a_shape_that_was_valid_is_wrong_with_values_of_other_types() -> None:
+    """The types of the references decide, not the shape alone."""
     args = [{"parcels": [text]} for text in ("${a}", "${a.name}", "${b}", "${b.nope}", "${c}", "${s5}", '${a["name"]}')]
 
     assert faults_of(plan_of(*args), make, weigh) == [
@@ -98,8 +97,8 @@ def test_a_form_that_was_right_is_wrong_with_values_of_other_types() -> None:
     ]
 
 
-def test_literals_are_part_of_a_form() -> None:
-    """Equal but for a literal is not equal: 1, true and 1.0 are different things, and so are 0.0 and -0.0."""
+def test_literals_are_part_of_a_shape() -> None:
+    """Arguments that differ in a literal differ in shape: 1, true and 1.0 are different, and so are 0.0 and -0.0."""
     values: list[Any] = ["kg", 1, True, 1.0, "g", None]
     args = [{"parcels": ["${a}"], "unit": value} for value in values]
     assert faults_of(plan_of(*args), make, weigh) == [("DR205", f"steps[{i}].args.unit") for i in (3, 4, 5, 7)]
@@ -113,8 +112,8 @@ def test_literals_are_part_of_a_form() -> None:
     assert [text.split(b":")[-1] for text in texts] == [b"1}", b"true}", b"1.0}", b"0.0}", b"-0.0}", b"0}", b"false}"]
 
 
-def test_a_form_that_was_right_for_one_tool_is_looked_at_for_another() -> None:
-    """The same arguments may be wrong elsewhere."""
+def test_a_shape_that_was_valid_for_one_tool_is_checked_for_another() -> None:
+    """Equal arguments may be wrong for another tool."""
 
     @dagrun.tool(effect="pure")
     async def count(parcels: list[int]) -> int:
@@ -127,8 +126,8 @@ def test_a_form_that_was_right_for_one_tool_is_looked_at_for_another() -> None:
     assert faults_of(plan, make, weigh, count) == [("DR304", "steps[2].args.parcels[0]")]
 
 
-def test_a_step_that_uses_its_own_output_is_found_among_right_ones() -> None:
-    """What a step gives may well be of the right type: it can't have it all the same."""
+def test_a_step_that_uses_its_own_output_is_found_among_valid_ones() -> None:
+    """Its own output may have the right type, but a step cannot use it."""
 
     @dagrun.tool(effect="pure")
     async def merge(parcels: list[Parcel]) -> Parcel:
@@ -139,15 +138,15 @@ def test_a_step_that_uses_its_own_output_is_found_among_right_ones() -> None:
     assert faults_of(plan, make, merge) == [("DR305", "steps[3].args.parcels[0]")]
 
 
-def test_a_part_that_there_is_not_is_no_value_of_any_type() -> None:
-    """Of an input nobody knows the type either, and that is right."""
+def test_a_missing_part_differs_from_a_value_of_unknown_type() -> None:
+    """The type of an input is not known either, but a reference to it is valid."""
     plan = plan_of({"parcels": ["${input.one}"]}, {"parcels": ["${a.nope}"]})
 
     assert faults_of(plan, make, weigh) == [("DR303", "steps[3].args.parcels[0]")]
 
 
-def test_an_item_is_looked_at_in_each_step() -> None:
-    """The same words stand for an element of another list there."""
+def test_an_item_is_checked_in_each_step() -> None:
+    """Equal texts stand for elements of different lists."""
 
     @dagrun.tool(effect="pure")
     async def list_parcels() -> list[Parcel]:
@@ -167,10 +166,10 @@ def test_an_item_is_looked_at_in_each_step() -> None:
 
 @pytest.mark.parametrize("depth", [70, 5_000])
 @pytest.mark.parametrize("wrap", [lambda value: {"a": value}, lambda value: [value]], ids=["objects", "lists"])
-def test_arguments_that_are_too_deep_are_refused_with_a_form_or_without(
+def test_arguments_that_are_too_deep_are_refused_with_a_shape_or_without(
     wrap: Callable[[object], object], depth: int
 ) -> None:
-    """Forms end long before Python's own stack does."""
+    """The depth limit of shapes is far below Python's recursion limit."""
     value: object = "${a}"
     for _ in range(depth):
         value = wrap(value)
@@ -179,7 +178,7 @@ def test_arguments_that_are_too_deep_are_refused_with_a_form_or_without(
 
 
 def test_an_object_is_no_list_of_the_same_parts() -> None:
-    """Nor is the other way round."""
+    """Their outlines differ, so each gets its own template."""
 
     @dagrun.tool(effect="pure")
     async def take(thing: Any) -> None: ...
@@ -193,7 +192,7 @@ def test_an_object_is_no_list_of_the_same_parts() -> None:
 
 
 def test_an_input_is_no_step_to_wait_for() -> None:
-    """Not in the first step of a form, and not in those after it."""
+    """Neither in the first step of a shape, nor in the steps after it."""
     args = {"parcels": ["${input.one}", "${b}", "${a}"]}
     steps = dagrun.check(plan_of(args, args), [make, weigh]).steps
 
@@ -201,13 +200,13 @@ def test_an_input_is_no_step_to_wait_for() -> None:
 
 
 def test_arguments_that_are_one_reference_are_refused() -> None:
-    """There is no argument whose value it could be; and with other names beside it, it is no reference."""
+    """A reference cannot stand for all arguments; and an object with other keys beside ``$step`` is no reference."""
     found = faults_of(plan_of({"$step": "a"}, {"$step": "a", "parcels": ["${a}"]}), make, weigh)
     assert found == [("DR301", "steps[2].args"), ("DR301", "steps[3].args")]
 
 
 def test_a_tool_of_the_same_name_in_another_toolbox_is_another_tool() -> None:
-    """Nothing of a check outlives it."""
+    """No result of a check outlives it."""
     plan = plan_of({"parcels": ["${a}"]}, {"parcels": ["${b}"]})
 
     @dagrun.tool(effect="pure", name="weigh")
@@ -219,7 +218,7 @@ def test_a_tool_of_the_same_name_in_another_toolbox_is_another_tool() -> None:
 
 
 def test_a_policy_or_a_secret_of_another_check_changes_nothing() -> None:
-    """What is right in one check is looked at anew in the next, with its own policy and its own secrets."""
+    """Arguments that were valid in one check are checked again in the next, with its own policy and secrets."""
 
     @dagrun.tool(effect="pure")
     async def send(parcel: Parcel, key: SecretStr) -> None: ...
@@ -231,8 +230,8 @@ def test_a_policy_or_a_secret_of_another_check_changes_nothing() -> None:
     assert faults_of(plan, make, send, policy=Policy(max_steps=1)) == [("DR108", "steps")]
 
 
-def test_the_forms_live_as_long_as_a_check() -> None:
-    """Two scopes of the same toolbox share nothing that was found."""
+def test_each_check_has_its_own_shapes() -> None:
+    """Two contexts of the same toolbox share no results."""
     plan = plan_of({"parcels": ["${a}"]})
     toolbox = dagrun.Toolbox(make, weigh)
     index = {step.id: place for place, step in enumerate(plan.steps)}
@@ -240,13 +239,13 @@ def test_the_forms_live_as_long_as_a_check() -> None:
         context_of(plan, index, toolbox, Policy(), Findings(), inputs=None, executors=frozenset()) for _ in "ab"
     )
 
-    def found(scope: CheckContext) -> bool:
-        filled = scope.forms.of(plan.steps[2].args)
-        assert filled is not None
-        return filled.is_right("weigh", "s0")
+    def is_known_valid(context: CheckContext) -> bool:
+        shaped = context.shapes.find(plan.steps[2].args)
+        assert shaped is not None
+        return shaped.is_known_valid("weigh", "s0")
 
-    filled = first.forms.of(plan.steps[2].args)
-    assert filled is not None
-    filled.note_right("weigh")
-    assert found(first)
-    assert not found(second)
+    shaped = first.shapes.find(plan.steps[2].args)
+    assert shaped is not None
+    shaped.mark_valid("weigh")
+    assert is_known_valid(first)
+    assert not is_known_valid(second)
