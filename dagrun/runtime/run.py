@@ -49,6 +49,11 @@ class Run:
         self._scheduler = assembly.scheduler
         self._coordinator = assembly.coordinator
 
+    def __repr__(self) -> str:
+        graph, scheduler = self._graph, self._scheduler
+        status = graph.status or ("stopping" if scheduler.finish.is_closing else "running")
+        return f"<Run {self.id} {status}: {scheduler.standing()}>"
+
     # For the host program ---------------------------------------------------------------------------------
 
     @property
