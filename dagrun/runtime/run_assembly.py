@@ -45,16 +45,14 @@ class RunAssembly:
         self._setup = setup
         self.ended = event_class()()
         self._up = up = Upcalls(
-            nudge=self.nudge,
             suspended=self._on_suspend,
             charged=self._on_charge,
             on_stop=self._on_stop,
             on_end=self._on_end,
         )
-        # A budget and a cap that several runs share outlive this run.
+        # A budget that several runs share outlives this run.
         self.parts = parts = RunParts(setup, up, weakly(self._on_room) if setup.shared.budget is not None else None)
         self._record = parts.record
-        parts.frontier.on_room = weakly(self.nudge) if setup.shared.cap is not None else None
         self.learning = Learning(setup.shared.durations) if learns(parts.policy, setup.shared.cap) else None
         self.scheduler = Scheduler(parts)
         self.scheduler.hedges = self._make_hedges()
@@ -140,7 +138,10 @@ class RunAssembly:
         """Hand the parts what exists only inside the task group of the run."""
         parts, setup = self.parts, self._setup
         self._alarms = Alarms(tasks, parts.now, parts.record.deliver)
-        self._workers = Workers(tasks, parts.frontier, self.scheduler.run_step, parts.context, parts.now)
+        self._workers = workers = Workers(tasks, parts.frontier, self.scheduler.run_step, parts.context, parts.now)
+        self._up.nudge = workers.nudge
+        if setup.shared.cap is not None:
+            parts.frontier.on_room = weakly(workers.nudge)  # the shared cap outlives the run, too
         attempts = Attempts(
             parts,
             setup.calls.executors,
@@ -169,7 +170,7 @@ class RunAssembly:
         if self.parts.accounts.feed():
             # Not at once: either run may be in the middle of a change.
             self._alarms.at(self.parts.now(), self.scheduler.settle_down)
-        self.nudge()
+        self._workers.nudge()
 
     def _on_charge(self) -> None:
         self.parts.accounts.look()
@@ -183,13 +184,13 @@ class RunAssembly:
 
     def _on_end(self) -> None:
         self.ended.set()
+        self._workers.stop()
         if self.coordinator is not None:
             self.coordinator.close()
         if self._letters is not None and self._watch is not None:
             self._letters.close()
             self._watch.close()
         self.parts.people.close()
-        self._workers.stop()
         self._alarms.stop()
         self.parts.frontier.leave()
         self.parts.ledger.leave()
@@ -206,8 +207,3 @@ class RunAssembly:
             self.scheduler.close()
             self._record.deliver()
         self._up.cut()
-
-    def nudge(self) -> None:
-        """Wake a worker, if there is anything to do."""
-        if not self.ended.is_set():
-            self._workers.nudge()

@@ -33,8 +33,8 @@ class RunParts:
         on_room: Called when a shared budget has room again; `None` if there is none.
 
     Attributes:
-        run_id: The name of the run.
-        policy: Its limits.
+        run_id: The id of the run.
+        policy: The limits of the run.
         context: The context variables that every tool and plug-in starts from.
         random: For the jitter of delays.
         tape: Where the run is recorded; `None` if it has no journal, and so cannot be suspended.
@@ -43,7 +43,6 @@ class RunParts:
         graph: The state; read by all parts, changed by the record alone.
         frontier: The ready steps, and the places under the limits on what runs at once.
         record: Makes the changes.
-        splicer: Checks patches.
         people: Asks people.
         ledger: What may be used.
         accounts: Keeps calls under the ceilings.
@@ -51,6 +50,7 @@ class RunParts:
     """
 
     __slots__ = (
+        "_splicer",
         "accounts",
         "context",
         "frontier",
@@ -63,7 +63,6 @@ class RunParts:
         "record",
         "reviews",
         "run_id",
-        "splicer",
         "tape",
         "up",
     )
@@ -84,7 +83,7 @@ class RunParts:
         recorder = Recorder(tape, graph, up, plan.secrets) if tape is not None else None
         keep, flush = (None, None) if recorder is None else (recorder.keep, recorder.flush)
         self.record = record = Record(graph, now, up, keep, flush)
-        self.splicer = Splicer(graph)
+        self._splicer: Splicer | None = None
         self.people = People(
             record,
             run_id=setup.run_id,
@@ -100,3 +99,10 @@ class RunParts:
         meter = partial(RunMeter, ledger, record, up)
         critics = setup.options["critics"]
         self.reviews = Reviews(critics, policy, context, now, meter) if critics else None
+
+    @property
+    def splicer(self) -> Splicer:
+        """Checks patches; most runs never get one."""
+        if self._splicer is None:
+            self._splicer = Splicer(self.graph)
+        return self._splicer

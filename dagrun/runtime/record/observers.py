@@ -1,4 +1,4 @@
-"""Observers of a run: what takes its events, as an async iterator or by a function that is called."""
+"""Observers of a run: they take its events, as an async iterator or by calling a function."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ class Observer(Protocol):
     """Takes the events of a run, in order, after the changes that they stand for are complete."""
 
     def take(self, batch: Sequence[Event]) -> None:
-        """Take some events; must not wait and not raise."""
+        """Take some events; must neither wait nor raise."""
 
     def close(self) -> None:
-        """No more events will come."""
+        """Take note that no more events will come."""
 
 
 class Subscription:
     """The events of a run for one observer, an async iterator.
 
-    An observer that falls behind by more than *buffer* events loses the oldest of them, and is shown a `Gap` in their
+    An observer that falls behind by more than *buffer* events loses the oldest of them, and gets a `Gap` in their
     place.
     """
 
@@ -40,7 +40,7 @@ class Subscription:
         self._is_closed = False
 
     def take(self, batch: Sequence[Event]) -> None:
-        """Add some events; never waits."""
+        """Add some events; never wait."""
         self._events.extend(batch)
         while len(self._events) > self._buffer:
             self._events.popleft()
@@ -48,7 +48,7 @@ class Subscription:
         self._wake()
 
     def close(self) -> None:
-        """Say that no more events come."""
+        """Take note that no more events will come."""
         self._is_closed = True
         self._wake()
 
@@ -93,4 +93,4 @@ class Callback:
             self._function = None
 
     def close(self) -> None:
-        """Nothing to do: the last event has been seen."""
+        """Do nothing: the function has been called with the last event."""

@@ -1,17 +1,18 @@
 """Long work done in portions, one in each turn of the loop: skipping steps, and counting how they have ended.
 
-To skip or to count 100,000 steps takes a tenth of a second and more, in which nothing else in the loop would get its
-turn. `Portions` is what the three works of that kind share; the third, `dagrun.runtime.steps.finish.Finish`, settles
-what is left of a run that is ended early. They differ in who waits for whom:
+To skip or to count 100,000 steps takes tenths of a second, in which no other task in the loop would get its turn.
+`Portions` is what the three works of that kind share. The third is in `dagrun.runtime.steps.finish`: it settles what is
+left of a run that is ended early. They differ in what waits for what:
 
-1. Skipping (`Skips`) begins at once. The skipped steps can no longer start, so the plan may be half skipped for a while
-   without anybody noticing. Whatever changes the plan, or asks the planner or a person about it, has the rest skipped
-   first, and the run does not end before.
-2. Counting (`FinalTally`) begins at once, when every step has settled. The end of the run waits for it. A change of the
-   run meanwhile makes the count void; it begins anew when every step has settled again.
-3. Settling (`Finish`) begins in a later turn, has the left-over skips done first, and holds the end of the run back.
+1. Skipping (`Skips`) begins at once. The steps can no longer start in any case, so nothing goes wrong while only some
+   of them are skipped. A change of the plan, and a question to the planner or a person, have the rest skipped first.
+   The run does not end before all are skipped.
+2. Counting (`FinalTally`) begins when every step has settled, and the end of the run waits for it. A change of the run
+   meanwhile makes the count void: it begins anew when every step has settled again.
+3. Settling (`Finish`) begins in a later turn. It does the rest of the skipping itself, in its own portions, and the end
+   of the run waits for it.
 
-Where the code around a run has been cancelled, or the run is closed, there are no more turns: all three finish at once.
+If the code around a run is cancelled, or the run is closed, there will be no more turns: all three finish at once.
 """
 
 from __future__ import annotations

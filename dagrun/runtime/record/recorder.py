@@ -26,10 +26,10 @@ _KEPT_OUT = Unavailable("the policy keeps it out of the record")
 
 
 def for_record(event: Event, graph: LiveGraph, tools: Collection[str]) -> Event:
-    """Give *event* as it may be recorded.
+    """Return *event* as it may be recorded: without the outputs that the policy keeps out of the record.
 
     Args:
-        event: It has been applied to the graph.
+        event: The event; it has been applied to the graph.
         graph: The state.
         tools: The tools whose outputs are kept out.
     """
@@ -51,12 +51,12 @@ def _hidden(value: Stored) -> Stored:
 
 
 def _gives(node: Node, tools: Collection[str]) -> bool:
-    """Whether what a step gives is kept out."""
+    """Whether the output of a step is kept out."""
     return node.plan.tool.name in tools or (node.plan.fallback is not None and node.plan.fallback.name in tools)
 
 
 def _shows(graph: LiveGraph, step: str, tools: Collection[str]) -> bool:
-    """Whether a question shows what is kept out: the arguments of a step, what it gave, or the answer of the run."""
+    """Whether a question shows a value that is kept out: arguments or output of a step, or the answer of the run."""
     if not step:
         return any(_gives(node, tools) for node in graph.nodes.values())
     node = graph.nodes[step]
@@ -64,17 +64,16 @@ def _shows(graph: LiveGraph, step: str, tools: Collection[str]) -> bool:
 
 
 class Recorder:
-    """Writes the events of one run onto its tape.
+    """Writes the events of one run to its tape.
 
     Args:
-        tape: Of the run.
+        tape: The tape of the run.
         graph: The state that the events have changed.
-        up: Is told when an event cannot be written, because it holds what no JSON can say, or because the one before it
-            is missing.
-        secrets: Those of the host: none of them is written.
+        up: Is told when an event cannot be written, because it is not JSON, or because the event before it is missing.
+        secrets: The secrets of the host, none of which is written.
 
     Attributes:
-        tape: The same.
+        tape: The tape of the run.
     """
 
     def __init__(self, tape: Tape, graph: LiveGraph, up: Upcalls, secrets: Secrets = NO_SECRETS) -> None:
@@ -89,9 +88,9 @@ class Recorder:
         self._text_of = partial(redacted_record, secrets=secrets) if secrets.are_hidden else encode
 
     def keep(self, event: Event) -> None:
-        """Write *event* down; its number is that of its record."""
+        """Write *event* to the tape; its number is the number of its record."""
         if self._is_over:
-            return  # a record with a hole in it would be a damaged one
+            return  # a record with a gap would be damaged
         if self._last is not None and event.seq != self._last + 1:
             self._give_up(f"a change before {type(event).__name__} {event.seq} was cut off by an error")
             return
@@ -114,11 +113,11 @@ class JournalWatch:
     """Ends one run when its journal has failed.
 
     Args:
-        record: Shows what comes of it.
-        up: Ends the run, and tells when an event cannot be written.
+        record: Delivers the events of that end.
+        up: Ends the run, and reports an event that cannot be written.
 
     Attributes:
-        failure: Why nothing can be written any more, if that is so.
+        failure: Why nothing can be written any more; `None` as long as all is well.
     """
 
     def __init__(self, record: Record, up: Upcalls) -> None:
@@ -134,11 +133,11 @@ class JournalWatch:
         tasks.start_soon(self._work, name="dagrun journal")
 
     def close(self) -> None:
-        """Watch no more: the run has ended. A failure is noted still."""
+        """Stop watching: the run has ended. A failure is still kept in *failure*."""
         self._news.set()
 
     def _note(self, error: JournalError) -> None:
-        """Take why it has failed: this may be amid a change, or in a callback in which no task may start."""
+        """Keep the failure. This may be the middle of a change, or a callback in which no task may start."""
         self.failure = self.failure or error  # at once: nothing more may be acknowledged
         self._news.set()
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 import anyio
@@ -31,6 +33,7 @@ from dagrun.runtime.steps.workers import WorkerScope
 _READY: Final = State.READY
 _SUCCEEDED: Final = State.SUCCEEDED
 
+MAX_SHOWN: Final = 5  # ids of running steps
 CANCELLED_AROUND: Final = "the code around the run was cancelled"
 
 # After such an end the task itself cannot be trusted any more.
@@ -79,6 +82,21 @@ class Scheduler:
         up.stop, up.stop_running = finish.stop, self.stopping.stop_running
         up.conclude, up.end_interrupted = self.endings.conclude, self.end_interrupted
         up.ask_again = starting.ask_again
+
+    def __repr__(self) -> str:
+        return f"<Scheduler: {self.standing()}>"
+
+    def standing(self) -> str:
+        """Say in which states the steps are, and which of them run: for the user of a debugger."""
+        counts = Counter(node.state for node in self._graph.nodes.values())
+        more = len(self._running) - MAX_SHOWN
+        shown = ", ".join(islice(self._running, MAX_SHOWN)) + (f" and {more} more" if more > 0 else "")
+        texts = (
+            f"{counts[state]} {state}" + (f" ({shown})" if state is State.RUNNING else "")
+            for state in State
+            if counts[state]
+        )
+        return ", ".join(texts) or "no steps"
 
     def open(self, tasks: TaskGroup, alarms: Alarms, attempts: Attempts) -> None:
         """Take what exists only inside the task group of the run."""
