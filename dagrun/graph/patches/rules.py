@@ -94,11 +94,16 @@ def running_parts(node: Node) -> Iterator[Node]:
 
 
 def ending_parts(node: Node) -> Iterator[Node]:
-    """Yield the step and those of its elements that settle at once when they leave the plan: they do not run."""
+    """Yield the step and those of its elements that settle at once when they leave the plan: they do not run.
+
+    A for_each also waits for elements that have left the plan before, and still clean up: it counts them as missing.
+    """
     running = set(running_parts(node))
-    for part in (*(node.children or ()), node):
-        if not part.state.is_settled and part not in running and not (part is node and running):
-            yield part
+    ending = [part for part in node.children or () if not part.state.is_settled and part not in running]
+    yield from ending
+    is_last = node not in running if node.children is None else node.missing == len(ending)
+    if not node.state.is_settled and is_last:
+        yield node
 
 
 def check_new_ids(used: Mapping[str, str], new: Mapping[str, tuple[int, Step]], findings: Findings) -> None:

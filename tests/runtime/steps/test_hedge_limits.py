@@ -214,6 +214,17 @@ async def test_a_second_call_leaves_room_for_the_steps_that_are_left(most: int, 
     assert played.result.status is Status.SUCCEEDED
 
 
+@pytest.mark.parametrize(("most", "hedged"), [(4, []), (5, ["slow"])])
+async def test_a_second_call_leaves_room_for_elements_that_are_not_known_yet(most: int, hedged: list[str]) -> None:
+    """The list has three elements; as long as nobody knows that, it may have as many as the policy allows."""
+    look = Looker(QUICK, by_step={"slow": [Act(9.0, [1, 2, 3]), Act(0.5, [1, 2, 3])]})
+    each = Step(id="each", tool="look", args={"value": "${item}"}, for_each="${slow}")
+    played = await play(step(), each, tools=[look], max_calls_by_tool={"look": most}, max_fan_out=3)
+
+    assert played.hedged == hedged
+    assert played.result.status is Status.SUCCEEDED
+
+
 async def test_a_second_call_may_bring_a_ceiling_near() -> None:
     """It is noticed as soon as it is charged, before the end of the attempt is on record."""
     look = Looker(Act(100.0, tokens=50), Act(0.5, tokens=40), max_tokens=50)
