@@ -13,7 +13,7 @@ from dagrun.model.outcome import ErrorKind, State
 from dagrun.model.planner import Brief, Refusal, StepView, Trigger
 from dagrun.model.redaction.redactor import DEFAULT_REDACTOR, Redactor, without_secrets
 from dagrun.model.value import Stored, Unavailable, decode, decode_or_reason, to_json
-from dagrun.plans.plan_schemas import with_handles
+from dagrun.plans.plan_schemas import with_secret_names
 
 MAX_KEYS: Final = 50
 MAX_PARTS: Final = 200  # of one view; 50 keys at each of six levels would be more than anybody reads
@@ -93,7 +93,7 @@ def make_brief(
         left: What is left of the ceilings.
     """
     redactor = graph.plan.redactor
-    toolbox = with_handles(graph.plan.toolbox, graph.plan.secrets)
+    toolbox = with_secret_names(graph.plan.toolbox, graph.plan.secrets)
     nodes = [node for node in graph.nodes.values() if not node.is_gone and (node.parent is None or _is_odd(node.state))]
     return Brief(
         run_id=run_id,
