@@ -21,86 +21,11 @@ from dagrun.model.value import Path, describe
 
 _KEY_TEXT: Final = f'"{KEY}"'.encode()
 
+_TEXT: Final[Types] = frozenset(("string",))
+_NAME_FAULTS: Final = ("missing", "extra_forbidden")
+
 # The code of a problem, its place in the arguments, and its facts.
 SecretFault = tuple[str, str, dict[str, object]]
-
-
-def secret_faults(
-    step: Step, facts: ToolFacts, template: Template, secrets: Secrets, hint: Callable[[str, Collection[str]], str]
-) -> Iterator[SecretFault]:
-    """Yield every fault of the secrets that *step* passes to a tool.
-
-    Args:
-        step: The step.
-        facts: The facts about the tool.
-        template: The template of the arguments.
-        secrets: The secrets of the host.
-        hint: Returns a "did you mean" for an unknown name.
-    """
-    contract = facts.tool.arguments
-    if not contract.secrets and not any(_KEY_TEXT in piece for piece in template.pieces):
-        return  # as in nearly every step
-    if secrets.are_unknown:
-        return
-    for name, value in step.args.items():
-        if contract.names.get(name) not in contract.secrets:
-            for path in _handles_in(value, (name,)):
-                yield "DR212", f"args{path_text(path)}", {"argument": path_text(path).removeprefix(".")}
-        elif (fault := _handle_fault(name, value, facts, secrets)) is not None:
-            code, problem_facts = fault
-            if code == "DR210":
-                problem_facts["hint"] = hint(value[KEY], tuple(secrets))
-            yield code, f"args{path_text((name,))}", problem_facts
-
-
-def leaked_secret(step: Step, context: CheckContext) -> str:
-    """Return the name of a secret whose value is written in *step* itself; empty if there is none."""
-    if not context.secrets.are_hidden:
-        return ""
-    try:
-        return context.secrets.found_in(step.model_dump_json(exclude_unset=True, by_alias=True))
-    except (ValueError, RecursionError):  # the step is not plain JSON, which another check reports
-        return ""
-
-
-def _handle_fault(name: str, value: Any, facts: ToolFacts, secrets: Secrets) -> tuple[str, dict[str, object]] | None:
-    """Return the fault of the value in place of a secret, as a code and facts; `None` if it has none."""
-    if value is None and "null" in (facts.types_of(name) or ()):
-        return None
-    handle = value.get(KEY) if isinstance(value, Mapping) and value.keys() == {KEY} else None
-    if not isinstance(handle, str) or "${" in handle:
-        return "DR209", {"argument": name, "found": _kind_of(value)}
-    if handle not in secrets:
-        return "DR210", {"secret": _show_name(handle, secrets)}
-    return None if secrets.may_have(facts.tool.name, handle) else ("DR211", {"secret": handle})
-
-
-def _kind_of(value: Any) -> str:
-    is_reference = "${" in value if isinstance(value, str) else isinstance(value, Mapping) and "$step" in value
-    return "a reference" if is_reference else "an object" if isinstance(value, Mapping) else describe(value)
-
-
-def _show_name(handle: str, secrets: Secrets) -> str:
-    """Return an unknown name; or only its length, if the name may be the secret itself."""
-    if secrets.found_in(handle) or without_tokens(handle) != handle or len(handle) > 64:
-        return f"whose name has {len(handle)} characters"
-    return handle
-
-
-def _handles_in(value: Any, path: Path) -> Iterator[Path]:
-    """Yield the places of handles in an argument that is no secret; *value* is plain JSON, not nested too deep."""
-    if isinstance(value, Mapping):
-        if KEY in value:
-            yield path
-        for key, part in value.items():
-            yield from _handles_in(part, (*path, key))
-    elif isinstance(value, list | tuple):
-        for number, part in enumerate(value):
-            yield from _handles_in(part, (*path, number))
-
-
-_TEXT: Types = frozenset(("string",))
-_NAME_FAULTS = ("missing", "extra_forbidden")
 
 
 @dataclass(slots=True)
@@ -283,3 +208,80 @@ def _reason(message: str) -> str:
         if message.startswith(start):
             return better + message.removeprefix(start)
     return message[:1].lower() + message[1:]
+
+
+# Secrets --------------------------------------------------------------------------------------------------------------
+
+
+def secret_faults(
+    step: Step, facts: ToolFacts, template: Template, secrets: Secrets, hint: Callable[[str, Collection[str]], str]
+) -> Iterator[SecretFault]:
+    """Yield every fault of the secrets that *step* passes to a tool.
+
+    Args:
+        step: The step.
+        facts: The facts about the tool.
+        template: The template of the arguments.
+        secrets: The secrets of the host.
+        hint: Returns a "did you mean" for an unknown name.
+    """
+    contract = facts.tool.arguments
+    if not contract.secrets and not any(_KEY_TEXT in piece for piece in template.pieces):
+        return  # as in nearly every step
+    if secrets.are_unknown:
+        return
+    for name, value in step.args.items():
+        if contract.names.get(name) not in contract.secrets:
+            for path in _handles_in(value, (name,)):
+                yield "DR212", f"args{path_text(path)}", {"argument": path_text(path).removeprefix(".")}
+        elif (fault := _handle_fault(name, value, facts, secrets)) is not None:
+            code, problem_facts = fault
+            if code == "DR210":
+                problem_facts["hint"] = hint(value[KEY], tuple(secrets))
+            yield code, f"args{path_text((name,))}", problem_facts
+
+
+def leaked_secret(step: Step, context: CheckContext) -> str:
+    """Return the name of a secret whose value is written in *step* itself; empty if there is none."""
+    if not context.secrets.are_hidden:
+        return ""
+    try:
+        return context.secrets.found_in(step.model_dump_json(exclude_unset=True, by_alias=True))
+    except (ValueError, RecursionError):  # the step is not plain JSON, which another check reports
+        return ""
+
+
+def _handle_fault(name: str, value: Any, facts: ToolFacts, secrets: Secrets) -> tuple[str, dict[str, object]] | None:
+    """Return the fault of the value in place of a secret, as a code and facts; `None` if it has none."""
+    if value is None and "null" in (facts.types_of(name) or ()):
+        return None
+    handle = value.get(KEY) if isinstance(value, Mapping) and value.keys() == {KEY} else None
+    if not isinstance(handle, str) or "${" in handle:
+        return "DR209", {"argument": name, "found": _kind_of(value)}
+    if handle not in secrets:
+        return "DR210", {"secret": _show_name(handle, secrets)}
+    return None if secrets.may_have(facts.tool.name, handle) else ("DR211", {"secret": handle})
+
+
+def _kind_of(value: Any) -> str:
+    is_reference = "${" in value if isinstance(value, str) else isinstance(value, Mapping) and "$step" in value
+    return "a reference" if is_reference else "an object" if isinstance(value, Mapping) else describe(value)
+
+
+def _show_name(handle: str, secrets: Secrets) -> str:
+    """Return an unknown name; or only its length, if the name may be the secret itself."""
+    if secrets.found_in(handle) or without_tokens(handle) != handle or len(handle) > 64:
+        return f"whose name has {len(handle)} characters"
+    return handle
+
+
+def _handles_in(value: Any, path: Path) -> Iterator[Path]:
+    """Yield the places of handles in an argument that is no secret; *value* is plain JSON, not nested too deep."""
+    if isinstance(value, Mapping):
+        if KEY in value:
+            yield path
+        for key, part in value.items():
+            yield from _handles_in(part, (*path, key))
+    elif isinstance(value, list | tuple):
+        for number, part in enumerate(value):
+            yield from _handles_in(part, (*path, number))

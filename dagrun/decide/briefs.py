@@ -14,7 +14,7 @@ from dagrun.model.planner import Brief, Refusal, StepView, Trigger
 from dagrun.model.redaction.redactor import DEFAULT_REDACTOR, Redactor, without_secrets
 from dagrun.model.reference import Reference
 from dagrun.model.value import Stored, Unavailable, decode, decode_or_reason, to_json
-from dagrun.plans.plan_schemas import with_handles
+from dagrun.plans.plan_schemas import with_secret_names
 
 MAX_KEYS: Final = 50
 MAX_PARTS: Final = 200  # of one view; 50 keys at each of six levels would be too many to read
@@ -151,7 +151,7 @@ def make_brief(
         left: The amounts that are left of the ceilings, by name.
     """
     redactor = graph.plan.redactor
-    toolbox = with_handles(graph.plan.toolbox, graph.plan.secrets)
+    toolbox = with_secret_names(graph.plan.toolbox, graph.plan.secrets)
     known = known_keys(graph)
     nodes = [node for node in graph.nodes.values() if not node.is_gone and (node.parent is None or _is_odd(node.state))]
     return Brief(

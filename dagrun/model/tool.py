@@ -150,7 +150,7 @@ def make_tool(
         raise ContractError(f"a tool is made of a function, got {type(function).__name__}")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ContractError(f"{function.__name__} is a generator; a tool returns one value")
-    made: Tool[..., Any] = Tool(
+    new_tool: Tool[..., Any] = Tool(
         name=_tool_name(function, name),
         function=function,
         effect=_effect(function, effect),
@@ -162,9 +162,9 @@ def make_tool(
         **_checked_options(function, options),
     )
     for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
-        object.__setattr__(made, attribute, getattr(function, attribute))
-    object.__setattr__(made, "__wrapped__", function)
-    return made
+        object.__setattr__(new_tool, attribute, getattr(function, attribute))
+    object.__setattr__(new_tool, "__wrapped__", function)
+    return new_tool
 
 
 def _tool_name(function: Callable[..., Any], name: str | None) -> str:

@@ -1,4 +1,4 @@
-"""The one object in the answer of a model that is meant: parsed, with the prose and the fences around it left out."""
+"""Find the JSON object in a model's answer, ignoring prose and code fences, and parse it."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from dagrun.plans.read_plan import max_plan_depth, sorted_problems
 
 
 def count_bytes(text: str, limits: PlanLimits, before: int = 0) -> int:
-    """Count the bytes of a text, before anything else is done with what may be 59 MB.
+    """Count the bytes of an answer before it is read: it may be 59 MB long.
 
     Args:
-        text: What has come.
-        limits: With the ceiling.
-        before: Bytes that came before it.
+        text: The next piece of the answer.
+        limits: The limits, for ``max_bytes``.
+        before: The bytes of all pieces before.
 
     Returns:
-        The bytes with those of *text*.
+        The bytes of all pieces so far.
 
     Raises:
-        PlanRefused: There are too many.
+        PlanRefused: There are too many bytes.
     """
     limit = limits.max_bytes
     size = before + len(text)
     if size <= limit and not text.isascii():
-        # Half a character is found when all is read, and told then.
+        # A lone surrogate is no error here: it is reported when the whole answer is read.
         size = before + len(text.encode("utf-8", "surrogatepass"))
     if size > limit:
-        # Not how many there are: that would depend on the size of the pieces.
+        # Without the exact number, which would depend on the size of the pieces.
         raise PlanRefused([Problem("DR005", "", {"size": f"more than {limit}", "limit": str(limit)})])
     return size
 
@@ -49,17 +49,17 @@ def parse_object(
     """Parse the object that *scanner* has found.
 
     Args:
-        text: All that the scanner was fed.
-        scanner: With what it has found.
-        limits: Ceilings of size.
-        known: Problems of parts of the object, which count if the whole cannot be parsed.
-        what: What is looked for, in words.
+        text: The whole text that the scanner has read.
+        scanner: The scanner.
+        limits: Limits of size.
+        known: Problems of parts of the object, which are raised if the whole object cannot be parsed.
+        what: A description of the object, for messages.
 
     Returns:
         Plain JSON with marks, as from `parse_json`; and problems.
 
     Raises:
-        PlanRefused: There is no such object, or it is no JSON.
+        PlanRefused: There is no such object, or it is not JSON.
     """
     start, end = scanner.start, scanner.end
     if start < 0:
@@ -67,7 +67,7 @@ def parse_object(
     if end < 0:
         reason = f"its object, the one at character {start + 1}, is never closed"
         raise PlanRefused(sorted_problems([Problem("DR421", "", {"reason": reason}), *known]))
-    # Blanks in place of what stands before it, so that lines and columns are those of the text.
+    # With blanks in place of the text before it, so that lines and columns in messages are right.
     before = re.sub(r"[^\n]", " ", text[:start])
     try:
         tree = parse_json(before + text[start:end], max_plan_depth(limits))

@@ -1,7 +1,8 @@
-"""A call of a tool as a line of text: ``2. math("$1 + 3", context=[$1])``. Literals only, and nothing is evaluated.
+"""Read a call of a tool from a line of text, such as ``2. math("$1 + 3", context=[$1])``.
 
-Python's own parser reads the arguments, but only after every token has been looked at: what is let through to it has
-no operators, no calls and no names, so it cannot be made to recurse deeply, and it has nothing to say but values.
+The arguments are literals, and nothing is evaluated. Python's own parser reads them, but only after every token has
+been checked. The text that it gets has no operators, calls or names, and a limited depth: so it can stand for nothing
+but values, and cannot make the parser recurse deeply.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dagrun.plans.json_reader import BadNumber, make_float, make_int
 MAX_LINE: Final = 65_536  # characters
 
 _HEAD: Final = re.compile(r"[ \t]*(?:([0-9]{1,6})\.[ \t]*)?([A-Za-z_][A-Za-z0-9_.-]{0,63})[ \t]{0,8}\(")
-# Possessive, so that no text is ever tried twice.
+# Possessive, so that no character is tried twice.
 _TOKEN: Final = re.compile(
     r"""(?P<space>[ \t]++)
     |(?P<text>[rRuU]?(?:
@@ -35,9 +36,9 @@ _VALUES: Final = ("text", "number", "reference", "name", "close")
 _BEGINNINGS: Final = ("text", "number", "reference", "name", "open")
 _IS_NAMED: Final = re.compile(r"[ \t]{0,8}=")
 _WORDS: Final = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
-# Escapes that Python does not know keep their backslash, as in Python, which warns of them.
+# Unknown escapes keep their backslash, as in Python; but Python warns of them, so they are written with two.
 _ESCAPE: Final = re.compile(r"\\(?:([\n\\'\"abfnrtvxNuU]|[0-3][0-7]{0,2}|[4-7][0-7]?(?![0-7]))|(.))", re.DOTALL)
-# In a text "$1.50" and "$1,000" are amounts of money.
+# "$1.50" and "$1,000" in a text are amounts of money, not references.
 _IN_TEXT: Final = re.compile(
     r"\$\{([0-9]{1,6})((?:[.\[][^}]{0,200})?)\}|\$([0-9]{1,6})(?![A-Za-z0-9_]|[.,][0-9])", re.ASCII
 )
@@ -47,7 +48,7 @@ class CallSyntaxError(ValueError):
     """A line is not a call; the message says why.
 
     Attributes:
-        column: Where in the line, counted from 1.
+        column: The column in the line, from 1.
     """
 
     def __init__(self, reason: str, column: int) -> None:
@@ -60,9 +61,9 @@ class CallHead:
     """The beginning of a call.
 
     Attributes:
-        number: Of the step, as text; empty if there is none.
-        tool: What is called.
-        end: Where the arguments begin.
+        number: The number of the step as text; empty if there is none.
+        tool: The tool that is called.
+        end: The position where the arguments begin.
     """
 
     number: str
@@ -72,12 +73,12 @@ class CallHead:
 
 @dataclass(frozen=True, slots=True)
 class CallArguments:
-    """The arguments of a call: plain JSON, with references of ours in it.
+    """The arguments of a call: plain JSON with references in our syntax.
 
     Attributes:
-        positional: In their order.
-        named: Pairs, for a name may stand twice.
-        tail: What follows the call in its line.
+        positional: The arguments without names, in their order.
+        named: Pairs of name and argument, because a name may stand twice.
+        tail: The rest of the line after the call.
     """
 
     positional: tuple[Any, ...]
@@ -97,13 +98,13 @@ def read_arguments(line: str, start: int, is_earlier: Callable[[str], bool], max
     """Read the arguments of a call.
 
     Args:
-        line: All of it.
-        start: Where its arguments begin, behind the bracket.
-        is_earlier: Whether a step of that number came before, so that ``$`` and the number mean it.
-        max_depth: Of the nesting of an argument.
+        line: The whole line.
+        start: The position where its arguments begin, after the bracket.
+        is_earlier: Whether an earlier step has a number, so that ``$`` and the number refer to it.
+        max_depth: The most levels of nesting of an argument.
 
     Raises:
-        BadCall: The line is too long, or holds anything but literals, or a reference to no earlier step.
+        CallSyntaxError: The line is too long, has anything but literals, or has a reference to no earlier step.
     """
     if len(line) > MAX_LINE:
         raise CallSyntaxError(f"a line has at most {MAX_LINE} characters", MAX_LINE)
@@ -112,7 +113,7 @@ def read_arguments(line: str, start: int, is_earlier: Callable[[str], bool], max
     try:
         call = ast.parse(source, mode="eval").body
     except (SyntaxError, ValueError) as error:
-        # Columns of the rewritten line are not those of the line.
+        # Without the column of the error, because it is one of the rewritten line.
         reason = error.msg if isinstance(error, SyntaxError) else "half a character, or a NUL"
         raise CallSyntaxError(f"not a list of literals: {reason}", start + 1) from None
     if not isinstance(call, ast.Call):
@@ -125,18 +126,18 @@ def read_arguments(line: str, start: int, is_earlier: Callable[[str], bool], max
 
 
 class _Values:
-    """The values of one line: their tokens first, then what Python's parser has made of them."""
+    """Reads the values of one line: first its tokens, then the syntax tree of Python's parser."""
 
     def __init__(self, is_earlier: Callable[[str], bool], column: int) -> None:
         self._is_earlier = is_earlier
         self._column = column
-        self._references: list[tuple[str, str]] = []  # number and path; in what is parsed, they are names
+        self._references: list[tuple[str, str]] = []  # number and path; Python's parser gets names in their place
 
     def rewrite(self, line: str, start: int, max_depth: int) -> tuple[str, int]:
-        """Look at every token up to the bracket that closes the call.
+        """Check every token up to the closing bracket of the call, and rewrite the call for Python's parser.
 
         Returns:
-            The call as Python's parser may see it; and where it ends.
+            The rewritten call; and the position where the call ends in the line.
         """
         parts = ["f("]
         depth, at, before = 1, start, "mark"
@@ -146,7 +147,7 @@ class _Values:
                 raise CallSyntaxError(_unreadable(line, at), at + 1)
             kind, at = str(match.lastgroup), match.end()
             if kind != "space":
-                # Two values side by side would be a call, an index, or a slip; two texts are one.
+                # Two values side by side would be a call, an index or a mistake; only two texts may be joined.
                 if before in _VALUES and kind in _BEGINNINGS and (before, kind) != ("text", "text"):
                     raise CallSyntaxError("a comma is missing", match.start() + 1)
                 before = kind
@@ -180,7 +181,7 @@ class _Values:
         return f"_r{len(self._references) - 1}"
 
     def value(self, node: ast.expr) -> Any:
-        """The value that *node* stands for."""
+        """Return the value of *node*."""
         match node:
             case ast.Constant(value=str() as text):
                 return interpolate(text, self._is_earlier, self._column)
@@ -200,14 +201,14 @@ class _Values:
                 raise CallSyntaxError("not a list of literals", self._column)
 
     def _object(self, keys: list[ast.expr | None], values: list[ast.expr]) -> dict[str, Any]:
-        made: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for key, value in zip(keys, values, strict=True):
             if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
                 raise CallSyntaxError("the keys of an object are texts", self._column)
-            if key.value in made:
+            if key.value in fields:
                 raise CallSyntaxError(f"the key {key.value[:40]!r} stands twice in one object", self._column)
-            made[key.value] = self.value(value)
-        return made
+            fields[key.value] = self.value(value)
+        return fields
 
     def _reference(self, name: str) -> str:
         number, path = self._references[int(name[2:])]
@@ -215,7 +216,7 @@ class _Values:
 
 
 def _number_text(token: str, column: int) -> str:
-    """Numbers as Python reads them: without zeros in front."""
+    """Return a number as Python's parser accepts it: without leading zeros."""
     if len(token) > MAX_DIGITS:
         raise CallSyntaxError(f"a number has at most {MAX_DIGITS} digits", column)
     digits = token.lstrip("+-")
@@ -231,15 +232,15 @@ def _unreadable(line: str, at: int) -> str:
 
 
 def _number(number: float) -> float | BadNumber:
-    # The same ceilings as for JSON: no infinity, and not too many digits.
+    # The limits of JSON numbers: no infinity, and not too many digits.
     return make_int(str(number)) if isinstance(number, int) else make_float(repr(number))
 
 
 def interpolate(text: str, is_earlier: Callable[[str], bool], column: int = 1) -> str:
-    """Write *text* as a plan of ours does: what names an earlier step becomes a reference, the rest stays literal.
+    """Convert *text* into our syntax: names of earlier steps become references, the rest stays literal.
 
     Raises:
-        BadCall: A reference right behind a dollar sign, which a plan of ours has no words for.
+        CallSyntaxError: A reference comes right after a dollar sign, which our syntax cannot express.
     """
     parts: list[str] = []
     at = 0

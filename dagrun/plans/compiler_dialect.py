@@ -1,4 +1,4 @@
-"""The plan dialect of LLMCompiler: one call a line, and ``join()`` at the end.
+"""The plan dialect of LLMCompiler: one call on each line, and ``join()`` at the end.
 
     Thought: both can be looked up at once
     1. search("height of the Eiffel Tower")
@@ -7,12 +7,13 @@
     4. join($3)
     <END_OF_PLAN>
 
-``$1`` is the output of step 1 where an earlier line has that number, and is a text like any other where not. Arguments
-without names are taken in the order of the tool's signature. A thought becomes the description of the next step.
+``$1`` is the output of step 1 if an earlier line has that number; else it is plain text. Arguments without names are
+taken in the order of the tool's signature. A thought becomes the description of the next step.
 
-``join`` ends the plan: what it names is the answer, else the outputs of the sinks. A tool of that name can be called
-only with at least one named argument, which the end of a plan never has. A numbered call between ``join`` and the mark
-of the end is a fault, for nobody could say whether it was meant; after the mark everything is passed over.
+``join`` ends the plan. The steps that it names are the answer of the run; if it names none, the sinks are. A tool
+called ``join`` can be called only with one or more named arguments, which the end of a plan never has. A numbered call
+between ``join`` and ``<END_OF_PLAN>`` is a fault, because it may or may not be meant; everything after that mark is
+ignored.
 
 Described in: S. Kim et al., An LLM compiler for parallel function calling, ICML 2024.
 """
@@ -39,32 +40,32 @@ _CALL_LINE: Final = re.compile(
 _WHOLE: Final = re.compile(r"\$\{[0-9]+(?:[.\[][^}]*)?\}")
 _END: Final = "<END_OF_PLAN>"
 _JOIN: Final = "join"
-# How deep the arguments of a step stand in a plan of ours: plan, list of steps, step, arguments.
+# The levels above the arguments of a step in our dialect: plan, list of steps, step, arguments.
 _ABOVE: Final = 4
 
 
 def is_compiler_text(text: str) -> bool:
-    """Whether a text is a plan in this dialect: no object, and a numbered call in it."""
+    """Whether a text is a plan in this dialect: it has a numbered call, and is no JSON object or list."""
     return not text.lstrip("\ufeff \t\r\n").startswith(("{", "[")) and find_call(text) >= 0
 
 
 def find_call(text: str) -> int:
-    """Where the first line of *text* that begins with a numbered call stands; -1 if there is none."""
+    """Return the position of the first line of *text* that begins with a numbered call; -1 if there is none."""
     match = _CALL_LINE.search(text)
     return -1 if match is None else match.start()
 
 
 class CompilerText:
-    """Reads a plan of this dialect, line by line, into JSON of ours.
+    """Converts a plan of this dialect, line by line, into the JSON of our dialect.
 
     Args:
         toolbox: The tools, for arguments without names.
-        limits: Ceilings of size.
+        limits: Limits of size.
 
     Attributes:
-        steps: What was read, in order, as JSON of ours; of a line that is broken, nothing.
-        problems: What is wrong.
-        is_ended: Whether the plan has come to its end.
+        steps: The steps read so far, in order, as JSON of our dialect; a line with a fault gives no step.
+        problems: The problems found so far.
+        is_ended: Whether the plan has ended.
     """
 
     def __init__(self, toolbox: Toolbox | None, limits: PlanLimits) -> None:
@@ -74,21 +75,21 @@ class CompilerText:
         self._toolbox = toolbox
         self._max_depth = max(min(limits.max_depth, MAX_READ_DEPTH) - _ABOVE, 0)
         self._max_steps = limits.max_steps
-        self._numbers: set[str] = set()  # of every step so far, also of a broken one: who names it waits for ever
+        self._numbers: set[str] = set()  # of every step so far, also of a step with a fault
         self._count = 0
         self._line = 0
         self._thoughts: list[str] = []
         self._output: Any = None
         self._is_joined = False
 
-    def take(self, line: str) -> dict[str, Any] | None:
-        """Take in the next line, without its end.
+    def read_line(self, line: str) -> dict[str, Any] | None:
+        """Read the next line, without its line break.
 
         Returns:
-            The step that stands in it, if there is one and it is well-formed.
+            The step on this line, if there is one and it is well-formed.
 
         Raises:
-            PlanRefused: It is one line too many.
+            PlanRefused: The plan has too many steps.
         """
         self._line += 1
         line = line.removeprefix("\ufeff")
@@ -96,31 +97,31 @@ class CompilerText:
             return None
         head = read_head(line)
         if head is None or not (head.number or head.tool == _JOIN):
-            self._take_other(line)
+            self._read_other(line)
             return None
-        return self._take_call(line, head)
+        return self._read_call(line, head)
 
     def tree(self) -> dict[str, Any]:
-        """The whole, as JSON of ours; only after the last line."""
+        """Return the whole plan as JSON of our dialect; called after the last line."""
         if not (self.is_ended or self._is_joined):
             reason = f"neither join() nor {_END} ends the plan"
             self.problems.append(Problem("DR421", "", {"reason": reason}))
-        made: dict[str, Any] = {"steps": self.steps}
-        return made if self._output is None else {**made, "output": self._output}
+        plan: dict[str, Any] = {"steps": self.steps}
+        return plan if self._output is None else {**plan, "output": self._output}
 
-    def _take_other(self, line: str) -> None:
+    def _read_other(self, line: str) -> None:
         thought = _THOUGHT.match(line)
         if thought is not None:
             self._thoughts.append(thought[1].strip())
         elif _NUMBERED.match(line) and not self._is_joined:
             self._fault("a numbered line is a call: 1. tool(argument, name=argument)", 1)
-            self._pass("")
+            self._end_call("")
         self.is_ended = line.strip().endswith(_END)
 
-    def _take_call(self, line: str, head: CallHead) -> dict[str, Any] | None:
+    def _read_call(self, line: str, head: CallHead) -> dict[str, Any] | None:
         if self._is_joined:
             self._fault("join() has ended the plan before this call", 1)
-            self._pass("")
+            self._end_call("")
             return None
         try:
             arguments = read_arguments(line, head.end, self._numbers.__contains__, self._max_depth)
@@ -128,7 +129,7 @@ class CompilerText:
                 raise CallSyntaxError("there is more behind the call", len(line))
         except CallSyntaxError as error:
             self._fault(str(error), error.column)
-            self._pass(head.number)
+            self._end_call(head.number)
             return None
         self.is_ended = arguments.tail.endswith(_END)
         if head.tool == _JOIN and not self._calls_join(arguments):
@@ -138,14 +139,14 @@ class CompilerText:
             self._fault("a call has a number: 1. tool(argument)", 1)
             return None
         step = self._step(head, arguments)
-        self._pass(head.number)
+        self._end_call(head.number)
         return step
 
-    def _pass(self, number: str) -> None:
+    def _end_call(self, number: str) -> None:
         self._numbers.add(number)
         self._thoughts.clear()
         self._count += 1
-        if self._count > self._max_steps:  # broken ones count, too: they leave a problem each
+        if self._count > self._max_steps:  # steps with a fault count, too: each of them adds a problem
             facts = {"count": f"more than {self._max_steps}", "limit": str(self._max_steps)}
             raise PlanRefused([Problem("DR108", "steps", facts)])
 
@@ -154,7 +155,7 @@ class CompilerText:
 
     def _join(self, arguments: CallArguments) -> None:
         self._is_joined = True
-        named = tuple(dict.fromkeys(_wholes(arguments.positional)))
+        named = tuple(dict.fromkeys(_whole_references(arguments.positional)))
         if len(named) == 1:
             self._output = named[0]
         elif named:
@@ -172,24 +173,25 @@ class CompilerText:
         return step
 
     def _bind(self, head: CallHead, arguments: CallArguments) -> tuple[dict[str, Any], list[Problem]]:
-        """Give every argument its name."""
+        """Return the arguments by name, and the problems of their names."""
         step, tool = head.number, head.tool
         known = self._toolbox[tool].arguments if self._toolbox is not None and tool in self._toolbox else None
         if known is None and arguments.positional:
-            return {}, [self._unknown(step, tool)]
+            return {}, [self._unknown_names(step, tool)]
         names = () if known is None else tuple(known.schema.get("properties", ()))
         args: dict[str, Any] = dict(zip(names, arguments.positional, strict=False))
         faults = []
-        if len(arguments.positional) > len(names):  # told once: there may be thousands
+        if len(arguments.positional) > len(names):  # one problem for all of them: there may be thousands
             surplus = f"argument {len(names) + 1}"
             faults.append(Problem("DR204", "", {"step": step, "argument": surplus, "tool": tool, "hint": ""}))
         for name, value in arguments.named:
-            if _is_given(name, args, known):
+            if _is_repeated(name, args, known):
                 faults.append(Problem("DR007", "", {"key": repr(shorten(name, 60))}))
             args[name] = value
         return args, faults
 
-    def _unknown(self, step: str, tool: str) -> Problem:
+    def _unknown_names(self, step: str, tool: str) -> Problem:
+        """Return the problem of a call whose arguments have no names, and cannot get any."""
         if self._toolbox is not None:
             return Problem("DR201", "", {"step": step, "tool": tool, "hint": hint(tool, self._toolbox)})
         return Problem("DR112", "", {"step": step, "reason": "arguments without names are read with the tools at hand"})
@@ -201,18 +203,18 @@ class CompilerText:
         return f"steps[{self._count}]" + (f".{field}" if field else "")
 
 
-def _is_given(name: str, args: dict[str, Any], known: Arguments | None) -> bool:
-    """Whether the parameter that *name* stands for has been given, be it by another name of it."""
+def _is_repeated(name: str, args: dict[str, Any], known: Arguments | None) -> bool:
+    """Whether *args* already has the argument called *name*, under any of its names."""
     if known is None:
         return name in args
-    meant = known.names.get(name, name)
-    return any(known.names.get(given, given) == meant for given in args)
+    parameter = known.names.get(name, name)
+    return any(known.names.get(other, other) == parameter for other in args)
 
 
-def _wholes(value: Any) -> Iterator[str]:
-    """The references in *value* that are no part of a longer text."""
+def _whole_references(value: Any) -> Iterator[str]:
+    """Yield the references in *value* that are not part of a longer text."""
     if isinstance(value, str) and _WHOLE.fullmatch(value):
         yield value
     elif isinstance(value, list | tuple):
         for element in value:
-            yield from _wholes(element)
+            yield from _whole_references(element)

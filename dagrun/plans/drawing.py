@@ -1,7 +1,7 @@
-"""Drawings of a plan as text: a tree, Mermaid, DOT.
+"""Draw a plan as text: as a tree, in Mermaid, or in DOT.
 
-Names in a drawing are counters of our own, and every label is quoted and escaped: a step may be called ``end``, a
-tool ``<script>``, and nothing that a plan says can leave its label.
+The names in a drawing are numbers, and every label is quoted and escaped. A step may be called ``end`` and a tool
+``<script>``: no text of a plan can leave its label.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Box:
     """A step in a drawing.
 
     Attributes:
-        label: Its id and tool, on one line; not escaped for any format.
-        title: Its description, on one line.
-        state: How it stands, if that is known.
-        parents: The numbers of the nodes that it waits for.
+        label: Its id and tool on one line, not escaped yet.
+        title: Its description on one line.
+        state: Its state, if that is known.
+        parents: The numbers of the boxes that it waits for.
     """
 
     label: str
@@ -56,11 +56,11 @@ class Box:
 
 
 def boxes_of(plan: Plan, states: Mapping[str, State] | None = None) -> list[Box]:
-    """Give the steps of *plan*, which need not have been checked, in its order.
+    """Return a box for each step of *plan*, in plan order.
 
     Args:
-        plan: The plan; what it waits for in vain is left out.
-        states: How the steps stand.
+        plan: The plan. It may be unchecked; dependencies on unknown steps are ignored.
+        states: The states of the steps.
     """
     numbers: dict[str, int] = {}
     for number, step in enumerate(plan.steps):
@@ -78,39 +78,39 @@ def boxes_of(plan: Plan, states: Mapping[str, State] | None = None) -> list[Box]
 
 
 def _needs(step: Step) -> dict[str, None]:
-    """The ids that *step* names, declared or by reference."""
-    found = dict.fromkeys(step.depends_on)
+    """Return the ids that *step* names, as dependencies or in references."""
+    needs = dict.fromkeys(step.depends_on)
     for value, field in ((step.for_each, "for_each"), (step.args, "args")):
         template = compile_value(value, Findings(), 0, field) if value else None
         if template is not None:
-            found.update((hole.reference.step, None) for hole in template.holes)
+            needs.update((hole.reference.step, None) for hole in template.holes)
     if step.when is not None:
-        found.update(_condition_needs(step.when))
-    found.pop(step.id, None)
-    return found
+        needs.update(_condition_needs(step.when))
+    needs.pop(step.id, None)
+    return needs
 
 
 def _condition_needs(condition: Condition) -> dict[str, None]:
-    found: dict[str, None] = {}
+    needs: dict[str, None] = {}
     waiting = [(condition, 1)]
     while waiting:
         current, depth = waiting.pop()
         if current.ref is not None:
             try:
-                found[current.reference.step] = None
+                needs[current.reference.step] = None
             except BadReference:
                 continue
         if depth < MAX_DEPTH:
             parts = (*(current.all or ()), *(current.any or ()), *((current.not_,) if current.not_ else ()))
             waiting += [(part, depth + 1) for part in reversed(parts)]
-    return found
+    return needs
 
 
-# Where Mermaid itself gives up.
+# The limits of Mermaid itself.
 MAX_MERMAID_EDGES: Final = 500
 MAX_MERMAID_TEXT: Final = 50_000
 
-# A chain of 1,000 steps would be indented by megabytes.
+# Without a limit, the indentation of a chain of 1,000 steps would take megabytes.
 MAX_INDENT: Final = 24
 MAX_MENTIONS: Final = 10
 
@@ -134,105 +134,105 @@ _COLOURS: Final[Mapping[State, str]] = {
 def draw_tree(plan: Plan, states: Mapping[str, State] | None = None) -> str:
     """Draw *plan* as an indented tree.
 
-    Every step stands once, under the first step that it waits for; where another step leads to it, too, its id is
-    mentioned in brackets. An arrow down stands for what is drawn further below, for want of room.
+    Every step is drawn once, under the first step that it waits for. Under the other steps that it waits for, only its
+    id is mentioned, in brackets. An arrow down means that the rest is drawn further below, because there is no room.
 
     Args:
-        plan: The plan; it need not have been checked.
-        states: How its steps stand; marked by a symbol.
+        plan: The plan; it may be unchecked.
+        states: The states of its steps, drawn as symbols.
     """
     return "\n".join(_Tree(boxes_of(plan, states)).lines()) + "\n"
 
 
 def draw_mermaid(plan: Plan, states: Mapping[str, State] | None = None) -> str:
-    """Draw *plan* as a Mermaid flowchart; one too large for Mermaid becomes a note and a table as plain text.
+    """Draw *plan* as a Mermaid flowchart; if it is too large for Mermaid, return a note and a table as plain text.
 
     Args:
-        plan: The plan; it need not have been checked.
-        states: How its steps stand; marked by a symbol, and by a class of that name.
+        plan: The plan; it may be unchecked.
+        states: The states of its steps, drawn as symbols and as classes of these names.
     """
-    nodes = boxes_of(plan, states)
-    edges = sum(len(node.parents) for node in nodes)
+    boxes = boxes_of(plan, states)
+    edges = sum(len(box.parents) for box in boxes)
     if edges > MAX_MERMAID_EDGES:
-        return _table(nodes, edges)
+        return _table(boxes, edges)
     lines = ["flowchart TD"]
-    lines += [f'  n{number}["{_mermaid_text(_marked(node))}"]' for number, node in enumerate(nodes)]
-    lines += [f"  n{parent} --> n{number}" for number, node in enumerate(nodes) for parent in node.parents]
-    used = sorted({node.state for node in nodes if node.state is not None})
+    lines += [f'  n{number}["{_mermaid_text(_marked(box))}"]' for number, box in enumerate(boxes)]
+    lines += [f"  n{parent} --> n{number}" for number, box in enumerate(boxes) for parent in box.parents]
+    used = sorted({box.state for box in boxes if box.state is not None})
     lines += [f"  classDef {state} fill:{_COLOURS[state]},color:#000000" for state in used]
-    lines += [f"  class n{number} {node.state}" for number, node in enumerate(nodes) if node.state is not None]
+    lines += [f"  class n{number} {box.state}" for number, box in enumerate(boxes) if box.state is not None]
     text = "\n".join(lines) + "\n"
-    return text if len(text) <= MAX_MERMAID_TEXT else _table(nodes, edges)
+    return text if len(text) <= MAX_MERMAID_TEXT else _table(boxes, edges)
 
 
 def draw_dot(plan: Plan, states: Mapping[str, State] | None = None) -> str:
     """Draw *plan* in DOT, for Graphviz.
 
     Args:
-        plan: The plan; it need not have been checked.
-        states: How its steps stand; marked by a symbol, a colour, and a class of that name.
+        plan: The plan; it may be unchecked.
+        states: The states of its steps, drawn as symbols, colours and classes of these names.
     """
-    nodes = boxes_of(plan, states)
+    boxes = boxes_of(plan, states)
     lines = ["digraph plan {", "  node [shape=box, style=filled, fillcolor=white];"]
-    for number, node in enumerate(nodes):
-        looks = f", class={_dot_text(node.state)}, fillcolor={_dot_text(_COLOURS[node.state])}" if node.state else ""
-        lines.append(f"  n{number} [label={_dot_text(_marked(node))}, tooltip={_dot_text(node.title)}{looks}];")
-    lines += [f"  n{parent} -> n{number};" for number, node in enumerate(nodes) for parent in node.parents]
+    for number, box in enumerate(boxes):
+        looks = f", class={_dot_text(box.state)}, fillcolor={_dot_text(_COLOURS[box.state])}" if box.state else ""
+        lines.append(f"  n{number} [label={_dot_text(_marked(box))}, tooltip={_dot_text(box.title)}{looks}];")
+    lines += [f"  n{parent} -> n{number};" for number, box in enumerate(boxes) for parent in box.parents]
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def _marked(node: Box) -> str:
-    return node.label if node.state is None else f"{SYMBOLS[node.state]} {node.label}"
+def _marked(box: Box) -> str:
+    return box.label if box.state is None else f"{SYMBOLS[box.state]} {box.label}"
 
 
 def _mermaid_text(text: str) -> str:
-    """Write everything but letters, digits and a few harmless signs as a number."""
+    """Escape *text*: everything but letters, digits and a few harmless signs becomes a character number."""
     return "".join(c if c.isalnum() or c in " _-.:,/()" else f"#{ord(c)};" for c in text)
 
 
 def _dot_text(text: str) -> str:
-    """Write *text* as a quoted string, with which an HTML-like label cannot begin."""
+    """Return *text* as a quoted string, which cannot be taken for an HTML-like label."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;").replace("<", "&lt;")
     return f'"{escaped.replace(">", "&gt;")}"'
 
 
-def _table(nodes: list[Box], edges: int) -> str:
+def _table(boxes: list[Box], edges: int) -> str:
     lines = [
-        f"This plan has {len(nodes)} steps and {edges} edges, more than a Mermaid drawing holds"
+        f"This plan has {len(boxes)} steps and {edges} edges, more than a Mermaid drawing holds"
         f" ({MAX_MERMAID_EDGES} edges, {MAX_MERMAID_TEXT} characters). Here it is as a table.",
         "",
         "| no. | step | waits for |",
         "| --- | --- | --- |",
     ]
-    for number, node in enumerate(nodes):
-        needs = ", ".join(map(str, node.parents[:MAX_MENTIONS]))
-        more = f", … ({len(node.parents)})" if len(node.parents) > MAX_MENTIONS else ""
-        lines.append(f"| {number} | {_cell(_marked(node))} | {needs}{more} |")
+    for number, box in enumerate(boxes):
+        needs = ", ".join(map(str, box.parents[:MAX_MENTIONS]))
+        more = f", … ({len(box.parents)})" if len(box.parents) > MAX_MENTIONS else ""
+        lines.append(f"| {number} | {_cell(_marked(box))} | {needs}{more} |")
     return "\n".join(lines) + "\n"
 
 
 def _cell(text: str) -> str:
-    """Write *text* so that neither a table nor HTML is what it is taken for."""
+    """Escape *text* so that it cannot be taken for table syntax, Markdown or HTML."""
     return "".join(f"&#{ord(c)};" if c in "|<>&`\\[]*" else c for c in text)
 
 
 class _Tree:
-    """Lays out nodes as a tree, with a stack of its own: a plan may be deeper than Python can call."""
+    """Draws boxes as a tree, without recursion: a plan may be deeper than Python's recursion limit."""
 
-    def __init__(self, nodes: list[Box]) -> None:
-        self._nodes = nodes
-        self._children: list[list[int]] = [[] for _ in nodes]
-        self._mentions: list[list[int]] = [[] for _ in nodes]
-        for number, node in enumerate(nodes):
-            for place, parent in enumerate(node.parents):
+    def __init__(self, boxes: list[Box]) -> None:
+        self._boxes = boxes
+        self._children: list[list[int]] = [[] for _ in boxes]
+        self._mentions: list[list[int]] = [[] for _ in boxes]
+        for number, box in enumerate(boxes):
+            for place, parent in enumerate(box.parents):
                 (self._mentions if place else self._children)[parent].append(number)
         self._shown: set[int] = set()
 
     def lines(self) -> Iterator[str]:
-        """Every line of the drawing."""
-        roots = [number for number, node in enumerate(self._nodes) if not node.parents]
-        # What waits for itself in a circle has no root; it begins where the plan names it first.
-        for root in (*roots, *range(len(self._nodes))):
+        """Yield every line of the drawing."""
+        roots = [number for number, box in enumerate(self._boxes) if not box.parents]
+        # Steps on a cycle have no root; the first of them in the plan is drawn as one.
+        for root in (*roots, *range(len(self._boxes))):
             if root not in self._shown:
                 yield from self._subtree(root)
 
@@ -256,7 +256,7 @@ class _Tree:
                 stack += reversed(self._branches(number, below))
 
     def _branches(self, number: int, indent: str) -> list[tuple[str, str, int, bool]]:
-        """What is drawn below a node: lead, indentation below it, number, and whether it stands elsewhere."""
+        """Return the lines below a box: lead, indentation of lines below, number, and whether it is only mentioned."""
         below = [(child, False) for child in self._children[number]]
         below += [(child, True) for child in self._mentions[number][:MAX_MENTIONS]]
         leads = [("├─ ", "│  ")] * (len(below) - 1) + [("└─ ", "   ")]
@@ -267,10 +267,10 @@ class _Tree:
 
     def _text(self, number: int) -> str:
         self._shown.add(number)
-        node = self._nodes[number]
+        box = self._boxes[number]
         hidden = len(self._mentions[number]) - MAX_MENTIONS
         more = f"  (and leads to {hidden} more)" if hidden > 0 else ""
-        return _marked(node) + (f" - {node.title}" if node.title else "") + more
+        return _marked(box) + (f" - {box.title}" if box.title else "") + more
 
     def _name(self, number: int) -> str:
-        return self._nodes[number].label.split(":", maxsplit=1)[0]
+        return self._boxes[number].label.split(":", maxsplit=1)[0]

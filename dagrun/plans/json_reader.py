@@ -1,4 +1,9 @@
-"""JSON, read strictly: bounded in depth before it is parsed, and nothing in it passed over in silence."""
+"""Read JSON strictly: the depth is limited before parsing, and no fault is silently ignored.
+
+Two faults have no place in plain JSON: a number that no plan may hold, and a key that stands twice in an object. So
+parsing leaves a mark for each, `BadNumber` or `RepeatedKeys`, and `take_out_marks` turns the marks into problems with
+their places.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +19,19 @@ from dagrun.errors import PlanRefused, Problem, shorten
 from dagrun.model.reference import path_text
 from dagrun.model.value import Path
 
-# However deep a host lets plans be: Python's own parsers and walkers give up at a few hundred levels.
+# The most levels that a host can allow. Recursive parsers and walkers in Python fail at a few hundred levels.
 MAX_READ_DEPTH: Final = 100
 
 
 class BadNumber:
-    """Stands in a parsed plan for a number that no plan may hold."""
+    """The mark for a number that no plan may hold."""
 
     def __init__(self, text: str) -> None:
         self.text = text if len(text) <= 40 else f"a number of {len(text)} characters"
 
 
 class RepeatedKeys(dict[str, Any]):
-    """An object in which a key stood twice."""
+    """The mark for an object in which a key stood twice."""
 
     def __init__(self, pairs: Iterable[tuple[str, Any]]) -> None:
         pairs = list(pairs)
@@ -35,9 +40,9 @@ class RepeatedKeys(dict[str, Any]):
 
 
 def make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object of its fields; where a key stands twice, nobody could say which one counts."""
-    made = dict(pairs)
-    return made if len(made) == len(pairs) else RepeatedKeys(pairs)
+    """Make an object of its fields, or a mark if a key stands twice."""
+    fields = dict(pairs)
+    return fields if len(fields) == len(pairs) else RepeatedKeys(pairs)
 
 
 def make_int(text: str) -> int | BadNumber:
@@ -52,16 +57,16 @@ def make_float(text: str) -> float | BadNumber:
 
 
 class CleanObject(dict[str, Any]):
-    """The outermost object of a text that holds no mark, and no character that no plan may hold."""
+    """The outermost object of a text without marks, and without characters that no plan may hold."""
 
     __slots__ = ()
 
 
 class MarkingHooks:
-    """Makes the parts of a parsed text, and keeps in mind whether any of them is a mark.
+    """The hooks of the JSON parser: they make objects, numbers and marks.
 
     Attributes:
-        has_marked: Whether one is.
+        has_marked: Whether they have made a mark.
     """
 
     __slots__ = ("has_marked",)
@@ -71,11 +76,11 @@ class MarkingHooks:
 
     def of_pairs(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         """Make an object of its fields."""
-        made = dict(pairs)
-        if len(made) == len(pairs):
-            return made
+        fields = dict(pairs)
+        if len(fields) == len(pairs):
+            return fields
         self.has_marked = True
-        return make_object(pairs)
+        return RepeatedKeys(pairs)
 
     def integer(self, text: str) -> int | BadNumber:
         """Read a whole number."""
@@ -90,18 +95,18 @@ class MarkingHooks:
         return number
 
     def constant(self, text: str) -> BadNumber:
-        """Mark a number that JSON has no word for."""
+        """Make a mark for NaN or infinity, which are not JSON."""
         self.has_marked = True
         return BadNumber(text)
 
 
 def depth_refusal(limit: int) -> PlanRefused:
-    """The refusal of a text that is nested deeper than *limit*."""
+    """Return the refusal of a text that is nested deeper than *limit*."""
     return PlanRefused([Problem("DR006", "", {"limit": str(limit)})])
 
 
 def take_out_marks(tree: Any) -> list[Problem]:
-    """Find every mark in a parsed plan, and put harmless values there, so that the rest can be checked too."""
+    """Replace every mark in a parsed plan by a harmless value, so that the rest can be checked; return the problems."""
     if type(tree) is CleanObject:
         return []
     problems: list[Problem] = []
@@ -117,7 +122,7 @@ def _visit(tree: Any, path: Path, problems: list[Problem]) -> None:
         for key, value in tree.items():
             if not has_plain_keys and (fault := _stored_fault(key)):
                 problems.append(_problem("DR013", path, reason=f"{fault} in a key"))
-            if type(value) is not str or not value.isascii() or "\0" in value:  # most are such: spares a call
+            if type(value) is not str or not value.isascii() or "\0" in value:  # saves a call for most values
                 tree[key] = _cleaned(value, (*path, key), problems)
     elif isinstance(tree, list) and not _are_plain_texts(tree):
         for number, value in enumerate(tree):
@@ -139,7 +144,7 @@ def _cleaned(value: Any, path: Path, problems: list[Problem]) -> Any:
 
 
 def _are_plain_texts(values: Iterable[Any]) -> bool:
-    """Whether all of *values* are texts with nothing wrong in them: said at once of lists of millions."""
+    """Whether all of *values* are plain ASCII texts, which a record can hold. Fast, also for a very long list."""
     try:
         text = "".join(values)
     except TypeError:
@@ -155,8 +160,8 @@ def _problem(code: str, path: Path, **facts: object) -> Problem:
     return Problem(code, path_text(path).removeprefix("."), {name: str(fact) for name, fact in facts.items()})
 
 
-# The next bracket, or the end. Texts are skipped whole, unclosed ones to the end; possessive, so that nothing is ever
-# tried twice, and with the end as a match, so that a tail without brackets is not tried at each of its characters.
+# The next bracket, or the end. Texts are skipped as a whole, an unclosed text to the end. Possessive, so that no
+# character is tried twice. The end is a match, so that the search does not fail at each character of a long tail.
 _BRACKET: Final = re.compile(r'[^"\[\]{}]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"?[^"\[\]{}]*+)*+([\[\]{}]|\Z)', re.DOTALL)
 _ROUNDS: Final = 8  # enough for nearly every plan
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b'"[]{}'))
@@ -167,33 +172,33 @@ def parse_json(text: str, max_depth: int) -> Any:
 
     Returns:
         Plain JSON, with a `RepeatedKeys` for each object in which a key stands twice, and a `BadNumber` for each number
-        that no plan may hold. An object in which there is none of that, and no text that no plan may hold, is a
-        `CleanObject`.
+        that no plan may hold. An object without marks and without characters that no plan may hold is a `CleanObject`.
 
     Raises:
         PlanRefused: The text is not JSON, or nested deeper than *max_depth*.
     """
-    # Before parsing: Python's parser fails on depth in a way of its own, at a depth that depends on the caller's.
+    # Before parsing: Python's parser fails with a RecursionError, at a depth that depends on the depth of the caller.
     if _is_deeper(text, max_depth):
         raise depth_refusal(max_depth)
-    maker = MarkingHooks()
+    hooks = MarkingHooks()
     try:
         tree = json.loads(
             text,
-            object_pairs_hook=maker.of_pairs,
-            parse_int=maker.integer,
-            parse_float=maker.fraction,
-            parse_constant=maker.constant,
+            object_pairs_hook=hooks.of_pairs,
+            parse_int=hooks.integer,
+            parse_float=hooks.fraction,
+            parse_constant=hooks.constant,
         )
     except json.JSONDecodeError as error:
         raise PlanRefused([syntax_problem("JSON", error.lineno, error.colno, _reason(error.msg))]) from None
-    if type(tree) is dict and not maker.has_marked and "\\u" not in text and text_fault(text) is None:
-        return CleanObject(tree)  # what is in its texts stands in *text* itself, or behind a backslash and a "u"
+    # Every character of its texts is written in *text* itself, or as an escape with "\u".
+    if type(tree) is dict and not hooks.has_marked and "\\u" not in text and text_fault(text) is None:
+        return CleanObject(tree)
     return tree
 
 
 def syntax_problem(syntax: str, line: int, column: int, reason: str) -> Problem:
-    """The problem of a text that is not what it should be."""
+    """Return the problem of a text with an error of syntax."""
     return Problem("DR003", "", {"syntax": syntax, "line": str(line), "column": str(column), "reason": reason})
 
 
@@ -216,17 +221,17 @@ def _is_deeper(text: str, limit: int) -> bool:
 
 
 def _outline(text: str) -> str:
-    """What the depth of *text* depends on, in a hundredth of the time where millions of texts are in it."""
+    """Return the brackets and quotes of *text*, which have the same depth; fast, also for very many texts."""
     if "\\" in text:
-        return text  # a quote may stand for itself: nothing can be left out
-    marks = text.encode(errors="surrogatepass").translate(None, _NO_BRACKETS)
-    # Two quotes side by side begin and end nothing, whichever they are: what was inside a text stays inside one.
-    return marks.replace(b'""', b"").decode()
+        return text  # a quote may be escaped, so nothing can be removed
+    signs = text.encode(errors="surrogatepass").translate(None, _NO_BRACKETS)
+    # Two quotes side by side can be removed: whether brackets are inside or outside of texts does not change.
+    return signs.replace(b'""', b"").decode()
 
 
 def _is_flat(outline: str, limit: int) -> bool:
-    """Whether *outline* is certainly no deeper than *limit*: found out at the speed of searching, or not at all."""
-    # Two brackets side by side are both in a text, or neither is. Each round takes away two levels at most.
+    """Whether *outline* is certainly no deeper than *limit*; false if that cannot be found out in a few fast rounds."""
+    # Of two brackets side by side, both are in a text or none is. Each round removes two levels at most.
     for _ in range(min(limit // 2, _ROUNDS)):
         outline = outline.replace("[]", "").replace("{}", "").replace('""', "")
         if not outline:

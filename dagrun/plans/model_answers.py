@@ -1,4 +1,4 @@
-"""The answer of a planner that was asked to change a plan: a patch, or a whole new plan."""
+"""Read the answers of planning models: a patch, a whole plan, or a single next step."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic import Field as Checked
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dagrun.errors import PlanRefused, Problem
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
@@ -24,43 +23,47 @@ from dagrun.plans.read_plan import drop_nulls_in_args, make_plan, max_plan_depth
 AnyEdit = Add | Drop | Replace | Rewire
 AnyModel = TypeVar("AnyModel", bound=BaseModel)
 
-_KEYS: Final = ("edits", "steps", "refusal")
-_WHAT: Final = "an object with edits or steps"
+# What an answer is recognised by: the keys of its object, and the description of the object in messages.
+_CHANGE_KEYS: Final = ("edits", "steps", "refusal")
+_CHANGE: Final = "an object with edits or steps"
+_NEXT_STEP_KEYS: Final = ("step", "stop")
+_NEXT_STEP: Final = "an object with step or stop"
+
 _EDITS: Final[Mapping[str, type[AnyEdit]]] = {"add": Add, "drop": Drop, "replace": Replace, "rewire": Rewire}
-# Where a null means "left out": in the strict output modes of models nothing can be left out.
+# Fields in which a null means "left out": strict output modes of models require every field.
 _NULLS: Final = ("base", "reason", "output", "confidence", "more")
 _EDIT_NULLS: Final = ("cancel", "use", "depends_on", "args")
-# Stands in for a step that is wrong, so that the rest of its edit can be checked.
+# Takes the place of a step with problems, so that the rest of its edit can be checked.
 _ANY_STEP: Final = Step(id="step", tool="tool")
 
 
 def read_answer(text: str, toolbox: Toolbox | None, limits: PlanLimits | None = None) -> Patch | Plan:
-    """Read what a planner has answered.
+    """Read the answer of a planner that was asked to change a plan.
 
-    Prose and fences around it are passed over. An object with ``edits`` is a patch; one with ``steps``, or lines of
-    calls, are a plan. A null stands for what was left out, also where ``output`` of a patch is null.
+    Prose and code fences around the answer are ignored. An object with ``edits`` is a patch; an object with ``steps``,
+    or lines of calls, is a plan. A null counts as left out, also for ``output`` of a patch.
 
     Args:
         text: The whole answer.
-        toolbox: The tools that it is for; `None` as for `read_plan`.
-        limits: Ceilings of size; edits are counted as steps.
+        toolbox: The tools that the answer may use; `None` as for `read_plan`.
+        limits: Limits of size; edits are counted as steps.
 
     Returns:
-        The patch or the plan. It is well-formed, and no more.
+        The patch or the plan. It is well-formed, but not checked.
 
     Raises:
-        PlanRefused: It is neither; the error holds every problem.
-        CannotPlan: It is a refusal.
+        PlanRefused: The answer is neither; the error holds every problem.
+        CannotPlan: The planner refuses to plan.
     """
     limits = PlanLimits() if limits is None else limits
     count_bytes(text, limits)
-    scanner = JsonScanner(max_plan_depth(limits), _KEYS)
+    scanner = JsonScanner(max_plan_depth(limits), _CHANGE_KEYS)
     scanner.feed(text)
     call = find_call(text)
     if call >= 0 and "edits" not in scanner.keys and not 0 <= scanner.start < call:
         tree, problems = parse_plan(text, "compiler", toolbox, limits)
         return _plan(tree, toolbox, limits, problems)
-    tree, problems = parse_object(text, scanner, limits, what=_WHAT)
+    tree, problems = parse_object(text, scanner, limits, what=_CHANGE)
     edits, steps = tree.get("edits"), tree.get("steps")
     if edits and steps:
         raise _no_patch("it has both edits and steps; give one of them")
@@ -75,16 +78,16 @@ def read_answer(text: str, toolbox: Toolbox | None, limits: PlanLimits | None = 
 
 
 def read_step(tree: Any, place: str, toolbox: Toolbox | None, limits: PlanLimits) -> tuple[Step, list[Problem]]:
-    """Make a step of parsed JSON, as it is made in a plan.
+    """Make a step of parsed JSON, in the same way as in a plan.
 
     Args:
         tree: The step, in our dialect.
-        place: Where it stands, for problems.
+        place: The path of the step, for problems.
         toolbox: As for `read_plan`.
         limits: As for `read_plan`.
 
     Returns:
-        The step, or some step if there are problems; and these.
+        The step, or a placeholder if there are problems; and the problems.
     """
     plan, problems = make_plan({"steps": [tree]}, toolbox, limits, numbered=False)
     problems = [replace(fault, path=fault.path.replace("steps[0]", place, 1)) for fault in problems]
@@ -96,9 +99,9 @@ def _no_patch(reason: str) -> PlanRefused:
 
 
 def _plan(tree: Any, toolbox: Toolbox | None, limits: PlanLimits, problems: list[Problem]) -> Plan:
-    plan, found = make_plan(tree, toolbox, limits, may_refuse=not problems)
-    if problems or found or plan is None:
-        raise PlanRefused([*problems, *found])
+    plan, more = make_plan(tree, toolbox, limits, may_refuse=not problems)
+    if problems or more or plan is None:
+        raise PlanRefused([*problems, *more])
     return plan
 
 
@@ -111,12 +114,11 @@ def _patch(tree: dict[str, Any], toolbox: Toolbox | None, limits: PlanLimits, pr
     problems += take_out_marks(tree)
     problems += take_refusal(tree, raises=not problems and not edits)
     _drop_nulls(tree, _NULLS)
-    made = []
+    tree["edits"] = []
     for number, edit in enumerate(edits):
-        found, faults = _edit(edit, f"edits[{number}]", toolbox, limits)
-        made.append(found)
+        valid_edit, faults = _edit(edit, f"edits[{number}]", toolbox, limits)
+        tree["edits"] += [] if valid_edit is None else [valid_edit]
         problems += faults
-    tree["edits"] = [edit for edit in made if edit is not None]
     patch, faults = _validated(Patch, tree, "")
     problems += faults
     if problems or patch is None:
@@ -135,12 +137,12 @@ def _edit(edit: Any, place: str, toolbox: Toolbox | None, limits: PlanLimits) ->
     _drop_nulls(edit, _EDIT_NULLS)
     problems = _use_pairs(edit, place)
     if isinstance(edit.get("step"), dict):
-        edit["step"], found = read_step(edit["step"], f"{place}.step", toolbox, limits)
-        problems += found
+        edit["step"], more = read_step(edit["step"], f"{place}.step", toolbox, limits)
+        problems += more
     if op == "rewire" and toolbox is not None and isinstance(edit.get("args"), dict):
         edit["args"] = drop_nulls_in_args(edit["args"], toolbox)
-    made, found = _validated(_EDITS[op], edit, place)
-    return made, [*problems, *found]
+    valid_edit, more = _validated(_EDITS[op], edit, place)
+    return valid_edit, [*problems, *more]
 
 
 def _validated(model: type[AnyModel], tree: dict[str, Any], place: str) -> tuple[AnyModel | None, list[Problem]]:
@@ -152,7 +154,7 @@ def _validated(model: type[AnyModel], tree: dict[str, Any], place: str) -> tuple
 
 
 def _use_pairs(edit: dict[str, Any], place: str) -> list[Problem]:
-    """Turn the pairs that stand for ``use`` in the strict output modes into an object."""
+    """Turn ``use`` into an object: in strict output modes it is a list of pairs. Return the problems."""
     use = edit.get("use")
     if not isinstance(use, list):
         return []
@@ -173,20 +175,19 @@ def _drop_nulls(tree: dict[str, Any], names: tuple[str, ...]) -> None:
             del tree[name]
 
 
-_KEYS_next_step: Final = ("step", "stop")
-_WHAT_next_step: Final = "an object with step or stop"
+# The next step -------------------------------------------------------------------------------------------------------
 
 
 class NextStepAnswer(BaseModel):
-    """One step, or the end.
+    """The answer of a planner that goes step by step: the next step, or the end.
 
     Attributes:
-        thought: What its author thought.
-        step: What to do next; `None` if there is nothing more to do.
-        stop: Why there is not.
-        output: What the run answers, as a plan names it.
-        reason: Why, in a sentence.
-        confidence: How sure its author is.
+        thought: The planner's thought before its answer.
+        step: The next step; `None` at the end.
+        stop: Why there is no next step; `None` if there is one.
+        output: The answer of the run, as a plan names it.
+        reason: The reason in a sentence.
+        confidence: How sure the planner is.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -196,46 +197,46 @@ class NextStepAnswer(BaseModel):
     stop: Literal["goal_met", "cannot", "needs_person"] | None = None
     output: str | None = None
     reason: str | None = None
-    confidence: float | None = Checked(default=None, ge=0, le=1)
+    confidence: float | None = Field(default=None, ge=0, le=1)
 
 
 def read_next_step(text: str, toolbox: Toolbox | None, limits: PlanLimits | None = None) -> NextStepAnswer:
-    """Read what a planner has answered that goes step by step; the form is `next_step_schema`.
+    """Read the answer of a planner that goes step by step; its schema is `next_step_schema`.
 
     Args:
-        text: The whole answer; prose and fences around it are passed over.
-        toolbox: The tools that it is for; `None` as for `read_plan`.
-        limits: Ceilings of size.
+        text: The whole answer; prose and code fences around it are ignored.
+        toolbox: The tools that the answer may use; `None` as for `read_plan`.
+        limits: Limits of size.
 
     Returns:
-        The next step, or why there is none: exactly one of *step* and *stop* is there.
+        The answer: exactly one of *step* and *stop* is set.
 
     Raises:
-        PlanRefused: It is no such answer; the error holds every problem.
+        PlanRefused: The answer is invalid; the error holds every problem.
     """
     limits = PlanLimits() if limits is None else limits
     count_bytes(text, limits)
-    scanner = JsonScanner(max_plan_depth(limits), _KEYS_next_step)
+    scanner = JsonScanner(max_plan_depth(limits), _NEXT_STEP_KEYS)
     scanner.feed(text)
-    tree, problems = parse_object(text, scanner, limits, what=_WHAT_next_step)
+    tree, problems = parse_object(text, scanner, limits, what=_NEXT_STEP)
     problems += take_out_marks(tree)
     if tree.get("thought", "") is None:
         del tree["thought"]
-    problems += _faults(tree)
+    problems += _check_choice(tree)
     if isinstance(tree.get("step"), dict):
-        tree["step"], found = read_step(tree["step"], "step", toolbox, limits)
-        problems += found
+        tree["step"], more = read_step(tree["step"], "step", toolbox, limits)
+        problems += more
     try:
-        made = NextStepAnswer.model_validate(tree)
+        answer = NextStepAnswer.model_validate(tree)
     except ValidationError as error:
         raise PlanRefused([*problems, *faults_of(error, tree, NextStepAnswer)]) from None
     if problems:
         raise PlanRefused(problems)
-    return made
+    return answer
 
 
-def _faults(tree: dict[str, Any]) -> list[Problem]:
-    given = [name for name in _KEYS_next_step if tree.get(name) is not None]
-    if len(given) == 1:
+def _check_choice(tree: dict[str, Any]) -> list[Problem]:
+    choices = [name for name in _NEXT_STEP_KEYS if tree.get(name) is not None]
+    if len(choices) == 1:
         return []
-    return [Problem("DR009", "", {"expected": "either step or stop", "found": "both" if given else "neither"})]
+    return [Problem("DR009", "", {"expected": "either step or stop", "found": "both" if choices else "neither"})]

@@ -1,7 +1,7 @@
-"""The dialect of step_number, action and parameters, normalised into our own.
+"""The dialect of step_number, action and parameters, converted into our own dialect.
 
-Numbers become ids. Its plans name no data flow; two rules of the dialect fill in what a tool needs, and so they need
-the toolbox: see `fill_in_arguments`.
+Numbers become ids. Plans of this dialect do not say which output is passed to which argument. Two rules fill in these
+arguments; they need the toolbox, see `fill_in_arguments`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dagrun.plans.plan_fields import missing_field, unknown_fields, wrong_type
 
 _PLAN_FIELDS: Final = ("task_summary", "total_steps", "steps")
 _STEP_FIELDS: Final = ("step_number", "action", "parameters", "description", "depends_on", "expected_output")
-# A name with an extension and nothing else: no folder, no space, no sentence.
+# A file name with an extension, without a folder or a space.
 _FILE_NAME: Final = re.compile(r"[\w-][\w.-]*\.[A-Za-z][A-Za-z0-9]{0,9}")
 
 
@@ -31,14 +31,14 @@ def is_numbered(tree: Mapping[str, Any]) -> bool:
 
 
 def from_numbered(tree: Mapping[str, Any], toolbox: Toolbox | None) -> tuple[dict[str, Any], list[Problem]]:
-    """Turn a plan of that dialect into one of ours.
+    """Convert a plan of this dialect into our dialect.
 
     Args:
         tree: Parsed JSON.
-        toolbox: The tools, for the two rules about ``data`` and ``output``; without it they are not applied.
+        toolbox: The tools, for the two rules about ``data`` and ``output``; without it, they are not applied.
 
     Returns:
-        The plan as JSON; and the problems, in which case the plan is not to be used.
+        The plan as JSON; and the problems. If there are problems, the plan must not be used.
     """
     problems = unknown_fields(tree, _PLAN_FIELDS, "")
     summary = tree.get("task_summary", "")
@@ -51,21 +51,19 @@ def from_numbered(tree: Mapping[str, Any], toolbox: Toolbox | None) -> tuple[dic
         problems.append(wrong_type("steps", "a list", steps))
     if not isinstance(steps, list):
         return {}, problems
-    problems += _count(tree, len(steps))
-    made = []
+    problems += _check_total(tree, len(steps))
     for number, step in enumerate(steps):
         place = f"steps[{number}]"
         if isinstance(step, dict):
-            problems += _faults(step, place)
-            made.append(step)
+            problems += _step_problems(step, place)
         else:
             problems.append(wrong_type(place, "an object", step))
     if problems:
         return {}, problems
-    return {"goal": summary, "steps": [_normalise(step, toolbox) for step in made]}, []
+    return {"goal": summary, "steps": [_normalise(step, toolbox) for step in steps]}, []
 
 
-def _count(tree: Mapping[str, Any], count: int) -> list[Problem]:
+def _check_total(tree: Mapping[str, Any], count: int) -> list[Problem]:
     total = tree.get("total_steps", count)
     if not _is_int(total):
         return [wrong_type("total_steps", "a whole number", total)]
@@ -74,8 +72,8 @@ def _count(tree: Mapping[str, Any], count: int) -> list[Problem]:
     return []
 
 
-def _faults(step: Mapping[str, Any], place: str) -> list[Problem]:
-    """What is wrong with the shape of one step."""
+def _step_problems(step: Mapping[str, Any], place: str) -> list[Problem]:
+    """Return the problems with the fields of one step."""
     problems = unknown_fields(step, _STEP_FIELDS, place)
     problems += (missing_field(name, place) for name in ("step_number", "action") if name not in step)
     number = step.get("step_number", 1)
@@ -98,7 +96,7 @@ def _faults(step: Mapping[str, Any], place: str) -> list[Problem]:
 
 
 def _normalise(step: Mapping[str, Any], toolbox: Toolbox | None) -> dict[str, Any]:
-    made = {
+    normal = {
         "id": str(step["step_number"]),
         "tool": step["action"],
         "args": dict(step.get("parameters", {})),
@@ -107,19 +105,20 @@ def _normalise(step: Mapping[str, Any], toolbox: Toolbox | None) -> dict[str, An
         "expected_output": step.get("expected_output", ""),
     }
     if toolbox is not None and step["action"] in toolbox:
-        fill_in_arguments(made, toolbox[step["action"]].arguments)
-    return made
+        fill_in_arguments(normal, toolbox[step["action"]].arguments)
+    return normal
 
 
 def fill_in_arguments(step: dict[str, Any], arguments: Arguments) -> None:
-    """Fill in the arguments that a plan of this dialect leaves to be understood.
+    """Fill in the arguments that plans of this dialect leave out.
 
-    A required ``data`` is the output of the step's one dependency, or ``{"step_<n>_output": …}`` of several. An
-    *expected_output* that is a bare file name is the ``output`` of a tool that takes one.
+    1. The required argument ``data`` is the output of the step's only dependency, or an object
+       ``{"step_<n>_output": …}`` with the outputs of several.
+    2. The argument ``output`` is the *expected_output* of the step, if that is a bare file name.
 
     Args:
-        step: In our dialect; its ``args`` are changed.
-        arguments: What the tool takes.
+        step: The step in our dialect; its ``args`` are changed.
+        arguments: The argument contract of the tool.
     """
     args: dict[str, Any] = step["args"]
     sources = list(dict.fromkeys(step["depends_on"]))
@@ -131,9 +130,9 @@ def fill_in_arguments(step: dict[str, Any], arguments: Arguments) -> None:
 
 
 def _is_left_out(name: str, args: Mapping[str, Any], arguments: Arguments) -> bool:
-    """Whether there is an argument of that name, and no name of it is given."""
+    """Whether the tool takes an argument called *name*, and *args* has it under none of its names."""
     parameter = arguments.names.get(name)
-    return parameter is not None and all(arguments.names.get(given) != parameter for given in args)
+    return parameter is not None and all(arguments.names.get(other) != parameter for other in args)
 
 
 def _is_int(value: object) -> bool:

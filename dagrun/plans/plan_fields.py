@@ -1,4 +1,4 @@
-"""The shape of a plan that was read: fields, types and ranges, as pydantic sees them, in our words."""
+"""Validate the fields of a parsed plan, and turn the errors of pydantic into problems."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EXPECTED: Final[Mapping[str, str]] = {
     "tuple_type": "a list",
     "model_type": "an object",
 }
-# Pydantic reports every branch of these; one sentence says it.
+# Fields that are unions. Pydantic reports an error for every branch; here is one sentence for all of them.
 _UNIONS: Final[Mapping[str, str]] = {
     "for_each": 'a list, or a reference such as "${step.path}"',
     "output": "a reference, or JSON with references",
@@ -36,7 +36,7 @@ def validate_plan(tree: Any) -> tuple[Plan | None, list[Problem]]:
     """Make a plan of parsed JSON in our own dialect.
 
     Returns:
-        The plan, or `None` if there is anything wrong with its shape; and the problems.
+        The plan, or `None` if a field is wrong; and the problems.
     """
     try:
         return Plan.model_validate(tree), []
@@ -45,31 +45,31 @@ def validate_plan(tree: Any) -> tuple[Plan | None, list[Problem]]:
 
 
 def faults_of(error: ValidationError, tree: Any, model: type[BaseModel] = Plan) -> list[Problem]:
-    """What is wrong with the shape of *tree*, which should have been a *model*."""
+    """Return the problems of *tree*, which is not a valid *model*."""
     faults = error.errors(include_url=False, include_input=False)
-    found = (_problem(fault, tree, model) for fault in faults)
-    return list({(p.path, p.code, p.facts.get("field")): p for p in found}.values())
+    problems = (_problem(fault, tree, model) for fault in faults)
+    return list({(p.path, p.code, p.facts.get("field")): p for p in problems}.values())
 
 
-def unknown_fields(found: Iterable[str], known: Iterable[str], place: str) -> list[Problem]:
-    """Make a problem for each of the fields *found* that is not *known*."""
+def unknown_fields(fields: Iterable[str], known: Iterable[str], place: str) -> list[Problem]:
+    """Return a problem for each of *fields* that is not *known*."""
     names = tuple(known)
-    return [unknown_field(name, names, place) for name in found if name not in names]
+    return [unknown_field(name, names, place) for name in fields if name not in names]
 
 
 def unknown_field(name: str, known: Iterable[str], place: str) -> Problem:
-    """The problem of a field that does not exist."""
+    """Return the problem of a field that does not exist."""
     path = f"{place}{path_text((name,))}".removeprefix(".")
     return Problem("DR010", path, {"field": repr(shorten(name, 60)), "hint": hint(name, known)})
 
 
 def missing_field(name: str, place: str) -> Problem:
-    """The problem of a field that has to be there."""
+    """Return the problem of a required field that is missing."""
     return Problem("DR011", place, {"field": name})
 
 
 def wrong_type(place: str, expected: str, value: object) -> Problem:
-    """The problem of a value of the wrong type; what it says is not shown."""
+    """Return the problem of a value of the wrong type; the value itself is not shown."""
     return Problem("DR009", place, {"expected": expected, "found": describe(value)})
 
 
@@ -94,7 +94,7 @@ def _problem(fault: ErrorDetails, tree: Any, model: type[BaseModel]) -> Problem:
 
 
 def _without_branches(location: Path) -> tuple[Path, str]:
-    """Cut off what pydantic says about a branch of a union; give the name of the field if it is one."""
+    """Remove the branch of a union from a location of pydantic; also return the name of the field if it is a union."""
     for number, part in enumerate(location[:-1]):
         if part in _UNIONS and number in (0, 2):
             return location[: number + 1], str(part)
@@ -119,6 +119,6 @@ def _at(tree: Any, location: Path) -> Any:
 
 
 def _shown(value: object) -> str:
-    # A number out of range is worth showing; a text could be long, or a secret.
+    # A number out of range is useful in a message; a text could be long, or a secret.
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return shorten(str(value), 40) if is_number else describe(value)

@@ -1,4 +1,4 @@
-"""JSON Schemas: of plans, for editors; and, per toolset, of what planners answer."""
+"""JSON Schemas of plans, for editors; and of the answers of planners, for a set of tools."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dagrun.model.toolbox import AnyTool, Toolbox
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 
-# Said of values, not of shapes, and unknown to the strict output modes of models; the checker looks at them anyway.
+# Keywords that strict output modes of models refuse. The checker checks values against them anyway.
 _LEFT_OUT: Final = frozenset(
     (
         "default",
@@ -33,9 +33,9 @@ _LEFT_OUT: Final = frozenset(
 )
 _SCALARS: Final = [{"type": name} for name in ("string", "number", "boolean", "null")]
 _REFERENCES: Final = [{"$ref": "#/$defs/reference_text"}, {"$ref": "#/$defs/reference_object"}]
-# Strict modes want a type everywhere, so "anything" is what a plan can say without another level of nesting.
+# Any value, as far as strict modes allow it: they require a type everywhere, so nesting ends after one level.
 _ANYTHING: Final = [*_SCALARS, {"type": "array", "items": {"anyOf": [*_SCALARS, *_REFERENCES]}}]
-_PLAIN: Final = [*_SCALARS, {"type": "array", "items": {"anyOf": _SCALARS}}]  # where there are no references
+_PLAIN: Final = [*_SCALARS, {"type": "array", "items": {"anyOf": _SCALARS}}]  # the same without references
 
 _NULL: Final = {"type": "null"}
 _OUTPUT: Final = {"anyOf": [{"type": "string"}, _NULL], "description": 'The answer: "step_id.path".'}
@@ -47,22 +47,23 @@ _REFUSAL: Final = {
 
 
 def plan_schema() -> dict[str, Any]:
-    """The JSON Schema of a plan in our dialect, for editors and validators."""
+    """Return the JSON Schema of a plan in our dialect, for editors and validators."""
     schema = Plan.model_json_schema()
-    # A file may name the schema that it follows; reading drops that.
+    # A file may name its schema; `read_plan` ignores that.
     schema["properties"]["$schema"] = {"type": "string", "description": "For editors."}
     return {"$schema": DRAFT, **schema}
 
 
 def toolset_schema(toolbox: Toolbox) -> dict[str, Any]:
-    """The JSON Schema of a plan that calls nothing but the tools that *toolbox* allows.
+    """Return the JSON Schema of a plan that calls only the tools that *toolbox* allows.
 
-    It has the form that the strict output modes of models ask for: every object closed, every field required, what
-    may be left out nullable (`read_plan` with the toolbox takes such a null for "left out"). A tool that takes an
-    object with any fields has no such form; that part is left as it is.
+    It has the form that strict output modes of models require: every object is closed, every field is required, and an
+    optional field is nullable (`read_plan` with the toolbox treats such a null as left out). If a tool takes an object
+    with any fields, that part of the schema does not have this form.
     """
     steps = [_step(toolbox[name], _arguments(toolbox[name])) for name in sorted(toolbox.allowed)]
-    # Steps first, as they start when they are written; the refusal last, as a weak model fills in whatever it meets.
+    # Steps first, because they start while the answer is written. Refusal last, because a weak model fills in each
+    # field that comes.
     properties = {
         "steps": {"type": "array", "items": {"anyOf": steps}} if steps else {"type": "array", "maxItems": 0},
         "output": _OUTPUT,
@@ -73,13 +74,13 @@ def toolset_schema(toolbox: Toolbox) -> dict[str, Any]:
 
 
 def patch_schema(toolbox: Toolbox) -> dict[str, Any]:
-    """The JSON Schema of a patch whose steps call nothing but the tools that *toolbox* allows; see `toolset_schema`.
+    """Return the JSON Schema of a patch whose steps call only the tools that *toolbox* allows; see `toolset_schema`.
 
-    An object with any keys has no place in that form, so ``use`` of a ``rewire`` is a list of pairs; `read_answer`
-    takes both. Its ``args`` are those of one of the tools: a schema cannot say which, for the step is not in it.
+    The form of strict modes has no object with arbitrary keys, so ``use`` of a ``rewire`` is a list of pairs;
+    `read_answer` accepts both. The ``args`` of a ``rewire`` are those of any tool, because the tool is not in the edit.
     """
     names = sorted(toolbox.allowed)
-    # No name of a tool begins with "-", so these are in the way of none of its own definitions.
+    # No tool has a name that begins with "-", so these names differ from the definitions of the tools.
     definitions: dict[str, Any] = {f"-args.{name}": _arguments(toolbox[name]) for name in names}
     steps = [_step(toolbox[name], {"$ref": f"#/$defs/-args.{name}"}) for name in names]
     ids = {"type": "array", "items": {"$ref": "#/$defs/id"}}
@@ -110,7 +111,7 @@ def patch_schema(toolbox: Toolbox) -> dict[str, Any]:
 
 
 def next_step_schema(toolbox: Toolbox) -> dict[str, Any]:
-    """The JSON Schema of one step, or of the end, for planners that think step by step; see `read_next_step`."""
+    """Return the JSON Schema of one step or the end, for planners that go step by step; see `read_next_step`."""
     steps = [_step(toolbox[name], _arguments(toolbox[name])) for name in sorted(toolbox.allowed)]
     properties = {
         "thought": {"type": "string"},
@@ -124,7 +125,7 @@ def next_step_schema(toolbox: Toolbox) -> dict[str, Any]:
 
 
 def _whole(properties: dict[str, Any], toolbox: Toolbox, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A whole schema, with the definitions that steps need."""
+    """Return a whole schema, with the definitions that steps need."""
     definitions = _shared_definitions()
     for name in sorted(toolbox.allowed):
         for key, definition in toolbox[name].arguments.schema.get("$defs", {}).items():
@@ -137,14 +138,14 @@ def _edit(op: str, **properties: Any) -> dict[str, Any]:
 
 
 def strict_schema(schema: Mapping[str, Any], prefix: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Rewrite a JSON Schema into the form that strict output modes ask for; there are no references in it to steps.
+    """Rewrite a JSON Schema into the form that strict output modes require, without references to steps.
 
     Args:
-        schema: With its ``$defs``.
-        prefix: What the names of its definitions begin with from now on.
+        schema: The schema with its ``$defs``.
+        prefix: The prefix for the names of its definitions.
 
     Returns:
-        The schema without its definitions; and these, by name.
+        The schema without its definitions; and its definitions by name.
     """
     whole = {key: value for key, value in schema.items() if key != "$defs"}
     definitions = {f"{prefix}.{key}": _strict(d, prefix, _PLAIN) for key, d in schema.get("$defs", {}).items()}
@@ -152,9 +153,9 @@ def strict_schema(schema: Mapping[str, Any], prefix: str) -> tuple[dict[str, Any
 
 
 def call_schema(tool: AnyTool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The shape of a call of *tool* with its arguments themselves, and its definitions; see `strict_schema`."""
-    made, definitions = strict_schema(tool.arguments.schema, tool.name)
-    properties = made.get("properties", {})
+    """Return the schema of a call of *tool* without references, and its definitions; see `strict_schema`."""
+    strict, definitions = strict_schema(tool.arguments.schema, tool.name)
+    properties = strict.get("properties", {})
     for name in properties:
         if tool.arguments.names.get(name, name) not in tool.arguments.required:
             properties[name] = {"anyOf": [properties[name], {"type": "null"}]}
@@ -187,7 +188,7 @@ def _shared_definitions() -> dict[str, Any]:
 
 
 def _step(tool: AnyTool, args: dict[str, Any]) -> dict[str, Any]:
-    """The shape of a step that calls *tool* with *args*."""
+    """Return the schema of a step that calls *tool*; *args* is the schema of its arguments."""
     condition = {"anyOf": [{"$ref": "#/$defs/condition"}, _NULL]}
     properties = {
         "id": {"$ref": "#/$defs/id"},
@@ -205,7 +206,10 @@ def _step(tool: AnyTool, args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _arguments(tool: AnyTool) -> dict[str, Any]:
-    """Every argument as its own type or a reference, a secret as its handle alone; null for what may be left out."""
+    """Return the schema of arguments: each has its own type or is a reference; a secret is only a handle.
+
+    An optional argument may also be null.
+    """
     arguments = tool.arguments
     properties = {}
     for name, schema in arguments.schema.get("properties", {}).items():
@@ -218,16 +222,16 @@ def _arguments(tool: AnyTool) -> dict[str, Any]:
 
 
 def _strict(schema: Any, tool: str, anything: list[Any] = _ANYTHING) -> Any:
-    """Rewrite a schema of an argument: closed, no defaults, and with definitions that no other tool shares."""
+    """Rewrite the schema of an argument: closed, without defaults, and with names of definitions for this tool only."""
     if not isinstance(schema, Mapping):
         return {"anyOf": anything} if schema is True else schema
-    made = dict(_strict_part(key, value, tool, anything) for key, value in schema.items() if key not in _LEFT_OUT)
-    if made.keys() <= {"description"}:
-        made["anyOf"] = anything
-    if "properties" in made and not made.get("additionalProperties"):
-        # A field that may be left out has to be given: strict modes know no other way, and the tool takes it gladly.
-        made |= {"required": list(made["properties"]), "additionalProperties": False}
-    return made
+    strict = dict(_strict_part(key, value, tool, anything) for key, value in schema.items() if key not in _LEFT_OUT)
+    if strict.keys() <= {"description"}:
+        strict["anyOf"] = anything
+    if "properties" in strict and not strict.get("additionalProperties"):
+        # Optional fields are required, too: strict modes allow nothing else, and the tool accepts them.
+        strict |= {"required": list(strict["properties"]), "additionalProperties": False}
+    return strict
 
 
 def _strict_part(key: str, value: Any, tool: str, anything: list[Any]) -> tuple[str, Any]:
@@ -257,14 +261,15 @@ def _enum(*values: str) -> dict[str, Any]:
     return {"type": "string", "enum": list(values)}
 
 
-def with_handles(toolbox: Toolbox, secrets: Secrets) -> Toolbox:
-    """*toolbox* with the names of *secrets* in the schemas of its tools; itself, if no tool takes any."""
+def with_secret_names(toolbox: Toolbox, secrets: Secrets) -> Toolbox:
+    """Return *toolbox* with the names of *secrets* in the schemas of its tools; unchanged if no tool takes secrets."""
     if not secrets or not any(tool.arguments.secrets for tool in toolbox.values()):
         return toolbox
-    return Toolbox([_listed(tool, secrets.names_for(tool.name)) for tool in toolbox.values()], allow=toolbox.allowed)
+    tools = [_tool_with_names(tool, secrets.names_for(tool.name)) for tool in toolbox.values()]
+    return Toolbox(tools, allow=toolbox.allowed)
 
 
-def _listed(tool: AnyTool, names: Sequence[str]) -> AnyTool:
+def _tool_with_names(tool: AnyTool, names: Sequence[str]) -> AnyTool:
     if not tool.arguments.secrets or not names:
         return tool
     arguments = tool.arguments
@@ -272,12 +277,11 @@ def _listed(tool: AnyTool, names: Sequence[str]) -> AnyTool:
         name: _with_names(schema, names) if arguments.names.get(name, name) in arguments.secrets else schema
         for name, schema in arguments.schema["properties"].items()
     }
-    listed = replace(arguments, schema={**arguments.schema, "properties": properties})
-    return replace(tool, arguments=listed)
+    return replace(tool, arguments=replace(arguments, schema={**arguments.schema, "properties": properties}))
 
 
 def _with_names(schema: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The schema of a handle, or of a handle or nothing, with the names that it may say."""
+    """Return the schema of a handle, or of an optional handle, with the names that it may contain."""
     if "anyOf" in schema:
         return {**schema, "anyOf": [_with_names(part, names) for part in schema["anyOf"]]}
     return {**schema, **handle_schema(names)} if KEY in schema.get("properties", {}) else schema

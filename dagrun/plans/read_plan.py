@@ -1,4 +1,4 @@
-"""Reading plans: from a file or a text, in JSON, YAML or lines of calls, in any dialect, to a `Plan`."""
+"""Read a plan from a file or a text, in JSON, YAML or lines of calls, in any dialect."""
 
 from __future__ import annotations
 
@@ -20,43 +20,6 @@ from dagrun.plans.numbered_dialect import from_numbered, is_numbered
 from dagrun.plans.plan_fields import validate_plan, wrong_type
 from dagrun.plans.yaml_reader import parse_yaml
 
-
-def drop_nulls(tree: dict[str, Any], toolbox: Toolbox) -> None:
-    """Leave out every null of a parsed plan that stands for an argument that may be left out and takes no null."""
-    steps = tree.get("steps")
-    for step in steps if isinstance(steps, list) else ():
-        args = step.get("args") if isinstance(step, dict) else None
-        if not isinstance(args, dict) or None not in args.values():
-            continue
-        name = step.get("tool")
-        if isinstance(name, str) and name in toolbox:
-            arguments = toolbox[name].arguments
-            step["args"] = {key: args[key] for key in args if args[key] is not None or not _is_surplus(key, arguments)}
-
-
-def drop_nulls_in_args(args: dict[str, Any], toolbox: Toolbox) -> dict[str, Any]:
-    """The same for arguments of which nobody says what tool they are for.
-
-    A null is left out if every tool that takes exactly these arguments would leave it out: who must give all of them
-    writes a null for each that is not meant.
-    """
-    fitting = [toolbox[name].arguments for name in toolbox.allowed if args.keys() == _properties(toolbox[name])]
-    if not fitting:
-        return args
-    return {key: args[key] for key in args if args[key] is not None or not all(_is_surplus(key, a) for a in fitting)}
-
-
-def _properties(tool: AnyTool) -> set[str]:
-    return set(tool.arguments.schema.get("properties", ()))
-
-
-def _is_surplus(name: str, arguments: Arguments) -> bool:
-    if name not in arguments.names or arguments.names[name] in arguments.required:
-        return False
-    types = types_of(arguments.property_schema(name), arguments.schema)
-    return types is not None and "null" not in types
-
-
 Syntax = Literal["json", "yaml", "compiler"]
 
 _BOM: Final = b"\xef\xbb\xbf"
@@ -76,19 +39,20 @@ def read_plan(
 ) -> Plan:
     """Read a plan.
 
-    A byte order mark before UTF-8 is passed over, and so is a top-level ``$schema`` for editors.
+    A byte order mark before UTF-8 is ignored, and so is a top-level ``$schema`` for editors.
 
     Args:
-        source: A file, if it is a path; else the text of the plan itself.
-        toolbox: The tools that the plan is for. A plan in the dialect of step_number and action needs it for the
-            arguments that it leaves to be understood; and a null that a tool does not take, for an argument that
-            may be left out, is taken for that.
-        limits: Ceilings of size; the defaults are for plans that strangers wrote.
-        syntax: ``json``, ``yaml``, or ``compiler`` for lines of calls (see `dagrun.plans.compiler_dialect`); by default
-            what the file's suffix says. Where it says nothing, and for a text: JSON, unless there are such lines.
+        source: A path to a file, or the text of the plan itself.
+        toolbox: The tools that the plan is for. They have two uses. A plan in the dialect of step_number and action
+            leaves out some arguments, which are filled in. And a null for an optional argument that takes no null
+            counts as left out.
+        limits: Limits of size; the defaults are for plans of strangers.
+        syntax: ``json``, ``yaml``, or ``compiler`` for lines of calls (see `dagrun.plans.compiler_dialect`). By
+            default, the suffix of the file decides. For other files and for texts, it is ``compiler`` if the text has
+            lines of calls, and else ``json``.
 
     Returns:
-        The plan. It is well-formed, but not checked against tools: that is what `check_plan` does.
+        The plan. It is well-formed, but not checked against tools; `check_plan` does that.
 
     Raises:
         PlanRefused: The plan cannot be read; the error holds every problem.
@@ -100,8 +64,8 @@ def read_plan(
         syntax = syntax or _SUFFIXES.get(source.suffix.lower())
     text = _decode(_load(source, name, limits.max_bytes), name)
     tree, problems = parse_plan(text, syntax, toolbox, limits)
-    plan, found = make_plan(tree, toolbox, limits)
-    problems += found
+    plan, more = make_plan(tree, toolbox, limits)
+    problems += more
     if problems or plan is None:
         raise PlanRefused(sorted_problems(problems))
     return plan
@@ -116,7 +80,7 @@ def parse_plan(
         Plain JSON with marks, as from `parse_json`; and problems.
 
     Raises:
-        PlanRefused: The text is not what *syntax* says, or nested too deep.
+        PlanRefused: The text does not have the *syntax*, or is nested too deep.
     """
     if syntax is None:
         syntax = "compiler" if is_compiler_text(text) else "json"
@@ -127,7 +91,7 @@ def parse_plan(
         case "compiler":
             reader = CompilerText(toolbox, limits)
             for line in text.split("\n"):
-                reader.take(line)
+                reader.read_line(line)
             return reader.tree(), reader.problems
         case "json":
             return parse_json(text, max_depth), []
@@ -136,21 +100,21 @@ def parse_plan(
 def make_plan(
     tree: Any, toolbox: Toolbox | None, limits: PlanLimits, *, may_refuse: bool = False, numbered: bool | None = None
 ) -> tuple[Plan | None, list[Problem]]:
-    """Make a plan of parsed JSON, in either dialect.
+    """Make a plan of parsed JSON, in our dialect or that of step_number and action.
 
     Args:
-        tree: As from `parse_plan`; it is changed.
+        tree: The result of `parse_plan`; it is changed.
         toolbox: As for `read_plan`.
         limits: As for `read_plan`.
-        may_refuse: Whether its author may refuse to plan. If not, a refusal is a problem.
-        numbered: Whether it is in the dialect of step_number and action; `None` to find out.
+        may_refuse: Whether the author may refuse to plan. If not, a refusal is a problem.
+        numbered: Whether the plan is in the dialect of step_number and action; `None` to find out.
 
     Returns:
-        The plan, if it has the shape of one; and the problems, in which case it is not to be used.
+        The plan, if it has the form of a plan; and the problems. If there are problems, the plan must not be used.
 
     Raises:
-        PlanRefused: There are too many steps to look at.
-        CannotPlan: Its author refuses.
+        PlanRefused: The plan has too many steps or dependencies to be checked one by one.
+        CannotPlan: The author refuses to plan.
     """
     if not isinstance(tree, dict):
         return None, [wrong_type("", "an object with steps", tree)]
@@ -161,50 +125,53 @@ def make_plan(
     problems += take_refusal(tree, raises=may_refuse and not problems and not tree.get("steps"))
     problems += _count_dependencies(tree.get("steps"), limits.max_dependencies)
     if is_numbered(tree) if numbered is None else numbered:
-        tree, found = from_numbered(tree, toolbox)
-        if found:
-            return None, [*problems, *found]
+        tree, more = from_numbered(tree, toolbox)
+        if more:
+            return None, [*problems, *more]
     elif toolbox is not None:
         drop_nulls(tree, toolbox)
-    plan, found = validate_plan(tree)
-    return plan, [*problems, *found]
+    plan, more = validate_plan(tree)
+    return plan, [*problems, *more]
 
 
 def take_refusal(tree: dict[str, Any], *, raises: bool) -> list[Problem]:
-    """Take the refusal out of an answer, where the strict output modes of models demand one; mostly it is null.
+    """Remove the field ``refusal`` from an answer. Strict output modes of models require it; mostly it is null.
+
+    Returns:
+        The problem, if the author refuses to plan.
 
     Raises:
-        CannotPlan: There is one, and *raises* is true.
+        CannotPlan: The author refuses to plan, and *raises* is true.
     """
-    found = tree.pop("refusal", None)
-    if found is None or (isinstance(found, str) and not found.strip()):
+    refusal = tree.pop("refusal", None)
+    if refusal is None or (isinstance(refusal, str) and not refusal.strip()):
         return []
-    if not isinstance(found, str):
-        return [wrong_type("refusal", "a text or null", found)]
+    if not isinstance(refusal, str):
+        return [wrong_type("refusal", "a text or null", refusal)]
     if raises:
-        raise CannotPlan(shorten(found.strip(), 500))
-    return [Problem("DR014", "refusal", {"reason": found.strip()})]
+        raise CannotPlan(shorten(refusal.strip(), 500))
+    return [Problem("DR014", "refusal", {"reason": refusal.strip()})]
 
 
 def max_plan_depth(limits: PlanLimits) -> int:
-    """How deep a plan may be nested."""
+    """Return how deep a plan may be nested."""
     return min(limits.max_depth, MAX_READ_DEPTH)
 
 
 def sorted_problems(problems: Iterable[Problem]) -> list[Problem]:
-    """Problems in the order of the plan."""
+    """Return problems in plan order."""
     return sorted(problems, key=_place)
 
 
 def _load(source: Path | str | bytes, name: str, limit: int) -> bytes:
-    """Get the bytes of a plan, and never more of them than the ceiling allows."""
+    """Return the bytes of a plan; never reads more of them than *limit* allows."""
     if isinstance(source, bytes):
         data = source
     elif isinstance(source, str):
         if source.endswith((".json", ".yaml", ".yml", ".txt")) and not {"{", ":", "\n"} & set(source[-200:]):
             reason = "a text was given, which is taken for the plan itself; for a file, give a pathlib.Path"
             raise PlanRefused([Problem("DR001", "", {"file": source, "reason": reason})])
-        _check_size(len(source), limit)  # a character takes a byte at least: encoding can wait
+        _check_size(len(source), limit)  # before encoding: each character takes one byte or more
         try:
             data = source.encode()
         except UnicodeEncodeError as error:
@@ -214,7 +181,7 @@ def _load(source: Path | str | bytes, name: str, limit: int) -> bytes:
         try:
             _check_size(source.stat().st_size, limit)
             with source.open("rb") as file:
-                data = file.read(limit + 1)  # a device says that it is empty, and never ends
+                data = file.read(limit + 1)  # not the whole: a device reports a size of 0, but never ends
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise PlanRefused([Problem("DR001", "", {"file": name, "reason": reason})]) from error
@@ -237,13 +204,13 @@ def _decode(data: bytes, name: str) -> str:
 
 
 def _check_count(steps: object, limit: int) -> None:
-    # Before anything is looked at: a million steps are not checked one by one only to be refused.
+    # Before all other checks, so that a million steps are not checked one by one before they are refused.
     if isinstance(steps, list) and len(steps) > limit:
         raise PlanRefused([Problem("DR108", "steps", {"count": str(len(steps)), "limit": str(limit)})])
 
 
 def _check_edges(steps: object, limit: int) -> None:
-    # As early, for the same reason: millions of them would be looked at one by one.
+    # As early as `_check_count`, for the same reason.
     lists = (step.get("depends_on") for step in steps if isinstance(step, dict)) if isinstance(steps, list) else ()
     count = sum(len(needed) for needed in lists if isinstance(needed, list))
     if count > limit:
@@ -262,8 +229,47 @@ def _count_dependencies(steps: object, limit: int) -> list[Problem]:
 
 
 def _place(problem: Problem) -> int:
-    """Where in the plan a problem is: before its steps, in one of them, or behind them."""
+    """Return the place of a problem in the plan: before the steps, in a step, or after the steps."""
     match = _STEP.match(problem.path)
     if match:
         return int(match.group(1))
     return PLAN_OUTPUT if _OUTPUT.match(problem.path) else WHOLE_PLAN
+
+
+# Nulls ----------------------------------------------------------------------------------------------------------------
+
+
+def drop_nulls(tree: dict[str, Any], toolbox: Toolbox) -> None:
+    """Remove every null from a parsed plan that stands for an optional argument that takes no null."""
+    steps = tree.get("steps")
+    for step in steps if isinstance(steps, list) else ():
+        args = step.get("args") if isinstance(step, dict) else None
+        if not isinstance(args, dict) or None not in args.values():
+            continue
+        name = step.get("tool")
+        if isinstance(name, str) and name in toolbox:
+            arguments = toolbox[name].arguments
+            step["args"] = {key: args[key] for key in args if args[key] is not None or not _is_surplus(key, arguments)}
+
+
+def drop_nulls_in_args(args: dict[str, Any], toolbox: Toolbox) -> dict[str, Any]:
+    """Remove such nulls from arguments without a tool, as in an edit that only changes arguments.
+
+    A model that must write every argument writes a null for each optional one. So a null is removed if it would be
+    removed for every tool that takes exactly these arguments.
+    """
+    fitting = [toolbox[name].arguments for name in toolbox.allowed if args.keys() == _properties(toolbox[name])]
+    if not fitting:
+        return args
+    return {key: args[key] for key in args if args[key] is not None or not all(_is_surplus(key, a) for a in fitting)}
+
+
+def _properties(tool: AnyTool) -> set[str]:
+    return set(tool.arguments.schema.get("properties", ()))
+
+
+def _is_surplus(name: str, arguments: Arguments) -> bool:
+    if name not in arguments.names or arguments.names[name] in arguments.required:
+        return False
+    types = types_of(arguments.property_schema(name), arguments.schema)
+    return types is not None and "null" not in types

@@ -25,7 +25,7 @@ from dagrun.checks.check_plan import find_problems
 from dagrun.model.secrets.secret import MIN_LENGTH, AnySecret, Secret, Secrets, env
 from dagrun.model.tool import make_tool, tool
 from dagrun.model_tools.agent_tool import agent_tool
-from dagrun.plans.plan_schemas import toolset_schema, with_handles
+from dagrun.plans.plan_schemas import toolset_schema, with_secret_names
 from scripted_model import ScriptedModel
 
 pytestmark = pytest.mark.anyio
@@ -193,7 +193,7 @@ def test_a_secret_may_have_an_alias_and_a_description() -> None:
 
 def test_planners_see_the_names_that_each_tool_may_have() -> None:
     """And no reference in their place: a strict schema lets a model write nothing else."""
-    shown = with_handles(TOOLS, Secrets(SECRETS))
+    shown = with_secret_names(TOOLS, Secrets(SECRETS))
     schema = json.dumps(toolset_schema(shown))
 
     assert json.dumps({"enum": ["api"]})[1:-1] in json.dumps(shown["pay"].describe())
@@ -207,8 +207,8 @@ def test_planners_see_the_names_that_each_tool_may_have() -> None:
 
 def test_without_secrets_the_tools_are_the_same() -> None:
     """Nobody pays for what he does not use."""
-    assert with_handles(TOOLS, Secrets()) is TOOLS
-    assert with_handles(Toolbox(load), Secrets(SECRETS))["load"] is load
+    assert with_secret_names(TOOLS, Secrets()) is TOOLS
+    assert with_secret_names(Toolbox(load), Secrets(SECRETS))["load"] is load
 
 
 def test_an_agent_has_no_tools_that_take_secrets() -> None:

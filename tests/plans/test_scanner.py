@@ -129,7 +129,7 @@ def test_objects_before_the_one_that_is_meant_leave_nothing_behind() -> None:
     found = feed(scanner, '{"goal": 1, "x": 2} ' + PLAN, 3)
 
     assert scanner.keys == {"goal", "steps", "output"}
-    assert scanner.before == {"goal", "steps"}
+    assert scanner.keys_before_list == {"goal", "steps"}
     assert [part for part in found if isinstance(part, Field)][2:] == [
         Field("goal", '"a \\"{["'),
         Field("output", "1.5"),
@@ -159,25 +159,25 @@ class Counted(JsonScanner):
         self.looked = 0
         super().__init__(*args)
 
-    def _pass_prose(self, text: str, at: int) -> int:
-        return self._counted(at, super()._pass_prose(text, at))
+    def _in_prose(self, text: str, at: int) -> int:
+        return self._counted(at, super()._in_prose(text, at))
 
-    def _pass_brace(self, text: str, at: int) -> int:
-        end = super()._pass_brace(text, at)
+    def _after_brace(self, text: str, at: int) -> int:
+        end = super()._after_brace(text, at)
         self._counted(at, end + 1)  # what it has looked at is looked at again
         return end
 
-    def _pass_body(self, text: str, at: int) -> int:
-        return self._counted(at, super()._pass_body(text, at))
+    def _in_body(self, text: str, at: int) -> int:
+        return self._counted(at, super()._in_body(text, at))
 
-    def _pass_text(self, text: str, at: int) -> int:
-        return self._counted(at, super()._pass_text(text, at))
+    def _in_text(self, text: str, at: int) -> int:
+        return self._counted(at, super()._in_text(text, at))
 
-    def _pass_escaped(self, text: str, at: int) -> int:
-        return self._counted(at, super()._pass_escaped(text, at))
+    def _in_escape(self, text: str, at: int) -> int:
+        return self._counted(at, super()._in_escape(text, at))
 
-    def _end_cut(self, text: str, here: int) -> str:
-        made = super()._end_cut(text, here)
+    def _end_copy(self, text: str, here: int) -> str:
+        made = super()._end_copy(text, here)
         self.looked += len(made)
         return made
 

@@ -143,21 +143,21 @@ def with_scanner(kind: type[JsonScanner]) -> MakeReader:
 class AtNextKey(JsonScanner):
     """Takes a step for whole when another key of it begins, as readers of partial JSON do."""
 
-    def _separate(self, sign: str, text: str, here: int) -> None:
-        super()._separate(sign, text, here)
+    def _pass_separator(self, sign: str, text: str, here: int) -> None:
+        super()._pass_separator(sign, text, here)
         if sign == "," and len(self._open) == 3 and self._is_list:
-            self._found.append(Element(self._index, self._end_cut(text, here) + "}"))
-            self._cut_from = -2
+            self._closed.append(Element(self._index, self._end_copy(text, here) + "}"))
+            self._copy_from = -2
 
-    def _pass_body(self, text: str, at: int) -> int:
+    def _in_body(self, text: str, at: int) -> int:
         match = re.compile(r'["{}\[\],:]').search(text, at)
-        if match is not None and match.group() == "," and len(self._open) == 3 and self._cut_from >= 0:
-            self._separate(",", text, match.start())
+        if match is not None and match.group() == "," and len(self._open) == 3 and self._copy_from >= 0:
+            self._pass_separator(",", text, match.start())
             return match.end()
-        return super()._pass_body(text, at)
+        return super()._in_body(text, at)
 
-    def _end_cut(self, text: str, here: int) -> str:
-        return super()._end_cut(text, here) if self._cut_from >= 0 else "null"
+    def _end_copy(self, text: str, here: int) -> str:
+        return super()._end_copy(text, here) if self._copy_from >= 0 else "null"
 
 
 class Impatient(JsonScanner):
@@ -180,8 +180,8 @@ class Impatient(JsonScanner):
 class NoEscapes(JsonScanner):
     """Does not know that a quote may be escaped."""
 
-    def _pass_escaped(self, text: str, at: int) -> int:
-        self._advance = self._pass_text
+    def _in_escape(self, text: str, at: int) -> int:
+        self._state = self._in_text
         return at
 
 
@@ -190,8 +190,8 @@ class Forgetful(JsonScanner):
 
     def feed(self, text: str) -> list[ClosedPart]:
         """Feed *text*."""
-        if self._advance == self._pass_text:
-            self._advance = self._pass_body
+        if self._state == self._in_text:
+            self._state = self._in_body
         return super().feed(text)
 
 
