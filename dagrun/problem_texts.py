@@ -50,6 +50,8 @@ SENTENCES: Mapping[str, str] = {
     "DR211": "step {step} passes the secret {secret} to {tool}, which may not have it",
     "DR212": "step {step} passes a handle of a secret as {argument}, which {tool} does not take as a secret",
     "DR213": "step {step} holds the secret {secret} itself, which would be recorded; a plan passes a handle of it",
+    "DR220": "{field} takes {size} bytes of JSON as it is written, the ceiling is {limit} (max_argument_bytes of the "
+    "policy); raise it, or pass an Artifact",
     # References and conditions.
     "DR301": "{text} is not a reference: {reason}",
     "DR302": "step {step} refers to {reference}, which is not in the plan{hint}",

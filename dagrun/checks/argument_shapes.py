@@ -52,11 +52,16 @@ class ArgumentShape:
         pieces: The JSON text around the references.
         places: Where the references stand.
         right: The tools, by name, that were found to take it, each with the types of what the references stand for.
+        size: Bytes of the text.
     """
 
     pieces: tuple[bytes, ...]
     places: tuple[Path, ...] = ()
     right: set[Hashable] = field(default_factory=set)
+    size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.size = sum(map(len, self.pieces))
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from typing_extensions import TypedDict
 from dagrun.errors import ContractError, ValueRefused, shorten
 from dagrun.model.contracts.computed_fields import computed_names, without_computed
 from dagrun.model.contracts.json_schemas import ContractSchemas
+from dagrun.model.contracts.spilling import may_spill
 from dagrun.model.secrets.secret import Handle
 from dagrun.model.tool_context import ToolContext
 from dagrun.model.value import (
@@ -90,10 +91,12 @@ class Output:
     Attributes:
         schema: The JSON Schema of the stored value; empty if any value is allowed.
         encode: Checks a returned value against the declared type and encodes it, or raises `ValueRefused`.
+        spills: Whether an output that is too large becomes an `Artifact`: the type is a union with one.
     """
 
     schema: Mapping[str, Any]
     encode: Callable[[object, int], Stored] = field(repr=False)
+    spills: bool = False
 
 
 def arguments_of(function: Callable[..., Any]) -> Arguments:
@@ -198,7 +201,7 @@ def output_of(function: Callable[..., Any]) -> Output:
     schema = _schema_of(adapter, f"{function.__name__} returns {hint}", mode="serialization", by_alias=False)
     if hint in (str, int, bool, float, type(None)):
         return Output(schema, _scalar_encoder(hint))
-    return Output(schema, _adapter_encoder(adapter, is_plain=_is_plain(hint)))
+    return Output(schema, _adapter_encoder(adapter, is_plain=_is_plain(hint)), may_spill(hint))
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:

@@ -38,7 +38,9 @@ RELEASED: Final = Unavailable("nobody needed it any more, and the policy lets go
 Stored: TypeAlias = bool | int | float | str | bytes | Unavailable | None
 Path: TypeAlias = tuple[str | int, ...]
 
-MAX_VALUE_BYTES: Final = 1 << 20
+MAX_VALUE_BYTES: Final = 1 << 20  # of the output of one call, unless its tool says more
+MAX_ARGUMENT_BYTES: Final = 16 << 20  # of the arguments of one call, unless the policy says otherwise
+MAX_SPILL_BYTES: Final = 64 << 20  # of an output that becomes an artifact, unless the policy says otherwise
 MAX_DEPTH: Final = 64
 # Python refuses to print an integer of more than 4,300 digits, some 14,000 bits; other JSON readers stop earlier.
 MAX_INT_BITS: Final = 4096
@@ -411,6 +413,9 @@ def describe(value: object) -> str:
 # Artifacts ------------------------------------------------------------------------------------------------------------
 
 
+SHA256_PATTERN: Final = r"^[0-9a-f]{64}$"
+
+
 class Artifact(BaseModel):
     """A read-only file in the folder of the run, named by its hash: for data too large or too binary for JSON.
 
@@ -423,7 +428,7 @@ class Artifact(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    sha256: Annotated[str, Field(pattern=SHA256_PATTERN)]
     media_type: Annotated[str, Field(max_length=200)] = "application/octet-stream"
     name: Annotated[str, Field(max_length=200)] = ""
     size: Annotated[int, Field(ge=0)] = 0
