@@ -354,6 +354,10 @@ class ValueRefused(DagrunError, ValueError):
     """A value cannot be passed between steps: it is not JSON, too large, too deep, or not of the declared type."""
 
 
+class ValueTooLarge(ValueRefused):
+    """A value takes more bytes of JSON than its limit allows."""
+
+
 def _tool_error(cls: type[ToolError], message: str, fields: dict[str, Any]) -> ToolError:
     error = cls(message)
     vars(error).update(fields)

@@ -52,6 +52,8 @@ SENTENCES: Mapping[str, str] = {
     "DR213": "step {step} holds the secret {secret} itself, which would be recorded; a plan passes a handle of it",
     "DR214": "the policy names the {kind} {name}, which is not known here{hint}",
     "DR215": "a rule of the policy looks at {argument}, which {tool} does not take{hint}",
+    "DR220": "{field} takes {size} bytes of JSON as it is written, the ceiling is {limit} (max_argument_bytes of the "
+    "policy); raise it, or pass an Artifact",
     # References and conditions.
     "DR301": "{text} is not a reference: {reason}",
     "DR302": "step {step} refers to {reference}, which is not in the plan{hint}",

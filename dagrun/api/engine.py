@@ -21,7 +21,7 @@ from dagrun.api.resuming import taken_up
 from dagrun.api.retrying import TakenOver, failed_part
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.decide.durations import Durations
-from dagrun.errors import ContractError, PlanRefused, RunFailed, ValueRefused
+from dagrun.errors import ContractError, PlanRefused, RunFailed, ValueRefused, ValueTooLarge
 from dagrun.executors.executors import Executors
 from dagrun.graph.budget import Budget
 from dagrun.graph.caps import Cap
@@ -183,7 +183,7 @@ class Engine:
         named = self._executors.named(options["executors"])
         checked = await aside(_to_check(plan), partial(first_plan, options, plan, self.policy, named))
         run_id = options["run_id"] or token_hex(16)
-        inputs = _stored(options["inputs"] or {})
+        inputs = _stored(options["inputs"] or {}, checked.policy.max_argument_bytes)
         if name := checked.secrets.found_in(to_json(inputs).decode()):
             raise ContractError(f"the inputs hold the secret {name}, and would be recorded; let the plan pass a handle")
         async with _recorded(run_id, checked, inputs, options, taken_over) as record:
@@ -234,11 +234,13 @@ def _to_check(plan: AnyPlan | None) -> int:
     return 0 if isinstance(plan, CheckedPlan) else weight_of(plan)
 
 
-def _stored(inputs: Inputs) -> Stored:
+def _stored(inputs: Inputs, limit: int) -> Stored:
     if not inputs:
         return b"{}"
     try:
-        return encode(dict(inputs))
+        return encode(dict(inputs), limit)
+    except ValueTooLarge as error:
+        raise ValueRefused(f"inputs: {error}; the ceiling is max_argument_bytes of the policy") from error
     except ValueRefused as error:
         raise ValueRefused(f"inputs: {error}") from error
 

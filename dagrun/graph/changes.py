@@ -239,7 +239,8 @@ def _follow_decision(graph: LiveGraph, node: Node, event: AttemptEnded | Reviewe
         if node.pauses_after:
             graph.kept.setdefault(node.id, set()).add(PAUSE)
         is_default = recovery is Recovery.DEFAULT
-        node.value = encode(node.plan.step.default) if is_default else event.outcome.value
+        limit = graph.plan.policy.max_argument_bytes
+        node.value = encode(node.plan.step.default, limit) if is_default else event.outcome.value
         if event.outcome.surprise and recovery is _PROCEED:
             graph.warnings.append(f"{node.id} was surprising ({event.outcome.surprise}), and nobody was asked")
         graph.settled(node)

@@ -20,6 +20,7 @@ from dagrun.graph.longest_paths import Expected
 from dagrun.graph.node import Node, nodes_of
 from dagrun.graph.order_labels import first_labels
 from dagrun.graph.plan_history import PastReplan, Revision
+from dagrun.model.contracts.spilling import why_spilled
 from dagrun.model.event import CeilingNear, ModelCharged, ModelReserved
 from dagrun.model.outcome import State, Status
 from dagrun.model.planner import Trigger
@@ -173,7 +174,7 @@ class LiveGraph:
         try:
             return select_part(value, reference.path) if reference.path else value
         except LookupError as error:
-            raise LookupError(f"{reference}: {error}") from None
+            raise LookupError(f"{reference}: {error}{self._why_spilled(reference)}") from None
 
     def look_at(self, reference: Reference, own: tuple[str, Stored] | None = None) -> Any:
         """Return the decoded value of *reference*, for a condition; *own* is a step and its new output.
@@ -182,7 +183,16 @@ class LiveGraph:
             LookupError: There is no such part.
         """
         value = own[1] if own is not None and own[0] == reference.step else self._source(reference.step, None)
-        return value_at(decode(value), reference.path)
+        try:
+            return value_at(decode(value), reference.path)
+        except LookupError as error:
+            raise LookupError(f"{error}{self._why_spilled(reference)}") from None
+
+    def _why_spilled(self, reference: Reference) -> str:
+        """Say that a part does not exist because the output of its step became an artifact, if it did."""
+        node = self.nodes.get(reference.step)
+        why = why_spilled(node.value, node.tool) if node is not None else ""
+        return why and f"; {why}"
 
     def _source(self, step: str, node: Node | None) -> Stored:
         if step == "input":

@@ -16,9 +16,10 @@ import anyio
 from pydantic import ValidationError
 
 from dagrun.decide.classify import classify
-from dagrun.errors import AgentStopped, ToolError, ValueRefused, shorten
+from dagrun.errors import AgentStopped, ToolError, ValueRefused, ValueTooLarge, shorten
 from dagrun.executors.threads import ThreadExecutor
 from dagrun.llm.quoting import block
+from dagrun.model.contracts.spilling import spill
 from dagrun.model.executor import StillRunning, ToolCall
 from dagrun.model.outcome import Failure
 from dagrun.model.signature import explain
@@ -120,11 +121,14 @@ class AgentCalls:
         tree: dict[str, Any] = {"tool": call.tool, "args": call.args}
         drop_nulls({"steps": [tree]}, self._toolbox)
         try:
-            plain = decode(encode(tree["args"]))
+            plain = decode(encode(tree["args"], self._context.limits.arguments))
             data = json.dumps(plain, sort_keys=True, ensure_ascii=False).encode()
             return CheckedCall(tool, data, tool.arguments.parse(data))
         except ValidationError as error:
             raise BadAgentCall(f"{tool.name}: {explain(error)}") from error
+        except ValueTooLarge as error:
+            text = f"{tool.name}: the arguments: {error} (max_argument_bytes of the policy)"
+            raise BadAgentCall(text) from error
         except ValueRefused as error:
             raise BadAgentCall(f"{tool.name}: {error}") from error
 
@@ -159,7 +163,7 @@ class AgentCalls:
             charge.settle(usage.tokens, usage.cost)
         self.has_changed = self.has_changed or not tool.effect.is_free
         try:
-            value = _store(tool, result)
+            value = self._store(tool, result)
         except ValueRefused as error:
             return _failed(classify(error, tool))
         return CallReport(block("output", decode(value), self._max_shown))
@@ -170,7 +174,7 @@ class AgentCalls:
         await self._context.ask(f"May the agent of step {self._context.step} call {call.tool.name}?", about=about)
 
     async def _carry_out(self, call: CheckedCall, usage: _ReportedUsage) -> object:
-        tool = call.tool
+        tool, most = call.tool, self._context.limits.most_of(call.tool)
         limit = math.inf if tool.timeout is None else self._context.clock() + tool.timeout
         arguments = dict(call.arguments)
         if tool.arguments.context is not None:
@@ -179,11 +183,22 @@ class AgentCalls:
             if tool.is_async:
                 result = await tool.function(**arguments)
             else:
-                job = ToolCall(tool, call.data, arguments, lambda: self._context, GRACE, tool.output_limit)
+                job = ToolCall(tool, call.data, arguments, lambda: self._context, GRACE, most)
                 result = await self._threads.call(job)
         if scope.cancel_called:  # also if the function has returned a value: it came too late
             raise TimeoutError(f"{tool.name} took longer than {tool.timeout:g} s")
         return result
+
+    def _store(self, tool: AnyTool, result: object) -> Stored:
+        try:
+            value = tool.output.encode(result, self._context.limits.most_of(tool))
+        except ValueRefused:
+            if inspect.iscoroutine(result):
+                result.close()  # it will never be awaited, and would warn about that much later
+            raise
+        if not self._context.limits.spills(tool):
+            return value
+        return spill(value, tool, self._context.artifacts, f"{self._context.step}.{tool.name}")
 
     def _context_of(self, call: CheckedCall, usage: _ReportedUsage, limit: float) -> ToolContext:
         outer = self._context
@@ -205,15 +220,6 @@ class AgentCalls:
             stop=threading.Event(),  # of this call alone: the calls after it must not be stopped
             ask_person=outer.ask_person if call.tool.is_async else None,
         )
-
-
-def _store(tool: AnyTool, result: object) -> Stored:
-    try:
-        return tool.output.encode(result, tool.output_limit)
-    except ValueRefused:
-        if inspect.iscoroutine(result):
-            result.close()  # it will never be awaited, and would warn about that much later
-        raise
 
 
 def _failed(failure: Failure) -> CallReport:

@@ -14,8 +14,9 @@ from dagrun.graph.plan_history import PlanHistory
 from dagrun.model.critic import Verdict
 from dagrun.model.outcome import Attempt, Failure, Recovery, State, Status
 from dagrun.model.redaction.redactor import Redactor
+from dagrun.model.reference import Reference, Template
 from dagrun.model.usage import ModelUse
-from dagrun.model.value import RELEASED, ArtifactStore, Stored, decode, decode_or_reason
+from dagrun.model.value import RELEASED, ArtifactStore, Path, Stored, decode, decode_or_reason, value_at
 
 # Each value in it is at most 1 MiB, but a plan can name as many of them as it likes.
 MAX_OUTPUT_BYTES: Final = 256 << 20
@@ -28,14 +29,40 @@ def answer_of(graph: LiveGraph) -> Any:
         ValueRefused: It would take over 256 MiB of JSON.
     """
     if graph.output is not None:
-        try:
-            return decode(graph.output.fill(graph.look_up, MAX_OUTPUT_BYTES))
-        except LookupError:
-            return None
+        return _named_answer(graph, graph.output)
     sinks = graph.sinks()
     if len(sinks) == 1:
         return decode_or_reason(sinks[0].value)
     return {node.id: decode_or_reason(node.value) for node in sinks if node.state is State.SUCCEEDED}
+
+
+def _named_answer(graph: LiveGraph, output: Template) -> Any:
+    """Fill in the output that the plan names, with null in place of each value that does not exist.
+
+    A text that such a value is a part of is null as a whole: without it, the text would say something else.
+    """
+    gaps: set[Reference] = set()
+
+    def look_up(reference: Reference) -> Stored:
+        try:
+            return graph.look_up(reference)
+        except LookupError:
+            gaps.add(reference)
+            return None
+
+    answer = decode(output.fill(look_up, MAX_OUTPUT_BYTES))
+    for hole in output.holes if gaps else ():
+        if hole.is_text and hole.reference in gaps:
+            answer = _without(answer, hole.place)
+    return answer
+
+
+def _without(value: Any, place: Path) -> Any:
+    """Return *value* with null at *place*."""
+    if not place:
+        return None
+    value_at(value, place[:-1])[place[-1]] = None
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +168,8 @@ class RunResult:
         """The answer of the run.
 
         That is ``Plan.output`` if the plan names it; else the output of its one sink, or a dict of the outputs of its
-        sinks by id. `None` stands for an output that does not exist.
+        sinks by id. `None` stands for each part that does not exist, because a step did not succeed, say; the other
+        parts of an object or a list are there. A text around a part that does not exist is `None` as a whole.
 
         Raises:
             ValueRefused: It would take over 256 MiB of JSON.

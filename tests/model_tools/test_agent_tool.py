@@ -177,7 +177,7 @@ async def test_a_good_turn_forgives_a_bad_one() -> None:
         (ToolError("no such page"), "tool", "no such page"),
         (KeyError("x"), "exception", "'x'"),
         (TimeoutError(), "timeout", "TimeoutError"),
-        (float("nan"), "bad_output", "find: nan is not a JSON value"),
+        (float("nan"), "bad_output", "find: nan is not a JSON value; return None (null) in its place"),
     ],
 )
 async def test_a_failure_inside_is_told_to_the_model(act: Any, kind: str, message: str) -> None:

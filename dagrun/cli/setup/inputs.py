@@ -10,9 +10,10 @@ from typing import Any, Final
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ValueRefused, shorten
 from dagrun.model.toolbox import hint
-from dagrun.model.value import MAX_VALUE_BYTES, encode
+from dagrun.model.value import MAX_ARGUMENT_BYTES, encode
 
-_LIMIT: Final = MAX_VALUE_BYTES  # of a file
+# Of a file, and of all inputs: the policy is asked when the run is started.
+_LIMIT: Final = MAX_ARGUMENT_BYTES
 
 
 def read_inputs(given: Sequence[str]) -> dict[str, Any]:
@@ -44,7 +45,7 @@ def read_inputs(given: Sequence[str]) -> dict[str, Any]:
 
 def _fitting(inputs: dict[str, Any]) -> dict[str, Any]:
     try:
-        encode(inputs)
+        encode(inputs, _LIMIT)
     except ValueRefused as error:
         raise BadInput(f"--input: all of them together: {error}") from None
     return inputs
@@ -61,7 +62,7 @@ def _value(text: str) -> Any:
         raise ValueRefused("it is nested too deeply") from None
     except ValueError:  # not JSON, so a text: paths and names need no quotes
         value = text
-    encode(value)
+    encode(value, _LIMIT)
     return value
 
 

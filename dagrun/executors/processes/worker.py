@@ -24,7 +24,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from dagrun.decide.classify import classify
-from dagrun.errors import ValueRefused, shorten
+from dagrun.errors import shorten
 from dagrun.executors.processes import frames
 from dagrun.model.executor import plain_result
 from dagrun.model.outcome import ErrorKind, Failure
@@ -154,10 +154,7 @@ def _run(tool: Tool[..., Any], arguments: dict[str, Any]) -> object:
 
 
 def _encoded(tool: Tool[..., Any], value: object, limit: int) -> bytes:
-    data = to_json(tool.output.encode(value, limit))
-    if len(data) > limit:  # a text that fits without its quotes and escapes, but not with them
-        raise ValueRefused(f"{len(data)} bytes of JSON are over the ceiling of {limit}")
-    return data
+    return to_json(tool.output.encode(value, limit))
 
 
 def _failed(failure: Failure) -> tuple[bytes, bytes]:

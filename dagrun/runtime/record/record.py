@@ -16,7 +16,7 @@ from typing import Any, Final
 from dagrun.decide.recovery import Situation, decide
 from dagrun.decide.replanning import fingerprint_of
 from dagrun.decide.run_status import Ended, Tally
-from dagrun.errors import Problem, ValueRefused
+from dagrun.errors import Problem, ValueRefused, ValueTooLarge
 from dagrun.graph.changes import GOAL, apply
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
@@ -309,7 +309,7 @@ class Record(EventLog):
         decision = decide(outcome, situation)
         match decision.recovery:
             case Recovery.DEFAULT:
-                value = encode(node.plan.step.default)
+                value = encode(node.plan.step.default, self.graph.plan.policy.max_argument_bytes)
                 self.settle(node, _SUCCEEDED, failure.message, value=value, is_default=True, failure=failure)
             case Recovery.REPLAN:
                 self.settle(node, state, failure.message, failure=failure, asks_planner=True)
@@ -508,7 +508,12 @@ class Record(EventLog):
 
     def _join_values(self, parent: Node, children: list[Node], errors: tuple[tuple[int, str], ...]) -> None:
         try:
-            value = join_stored([child.value if child.state is _SUCCEEDED else None for child in children])
+            values = [child.value if child.state is _SUCCEEDED else None for child in children]
+            value = join_stored(values, self.graph.plan.policy.max_argument_bytes)
+        except ValueTooLarge as error:
+            text = f"the outputs of its elements together: {error} (max_argument_bytes of the policy), or raise it"
+            self.fail_unstarted(parent, Failure(ErrorKind.BAD_OUTPUT, text))
+            return
         except ValueRefused as error:
             self.fail_unstarted(parent, Failure(ErrorKind.BAD_OUTPUT, str(error)))
             return

@@ -92,9 +92,10 @@ class Starting:
         items = self.attempts.elements(node)
         if not isinstance(items, Failure):
             refused = self._too_many(len(items))
-            leak = (
-                self._graph.plan.secrets.found_in(to_json(join_stored(items)).decode()) if self._people.can_wait else ""
-            )
+            leak = ""
+            if self._people.can_wait:
+                joined = join_stored(items, self._policy.max_argument_bytes)
+                leak = self._graph.plan.secrets.found_in(to_json(joined).decode())
             if refused is None and not leak:
                 self._record.expand(node, items)
                 return
