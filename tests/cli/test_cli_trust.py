@@ -61,9 +61,6 @@ def test_a_setting_that_names_something_is_refused_until_the_user_says_yes(
     assert f"{shell.folder / file} is not trusted" in told
     assert f"  {name} = " in told
     assert f"dagrun config trust {shell.folder / file}" in told
-    with pytest.raises(BadInput):
-        configure({}).limits() if name == "policy" else configure({}).settings.model_dump()[name] or 1 / 0
-        getattr(configure({}).settings, name)
 
     ended = shell("config", "trust")
     assert (ended.code, ended.out) == (0, f"trusted: {shell.folder / file}\n")
@@ -167,9 +164,10 @@ def test_no_command_runs_code_of_a_checkout_without_a_yes(shell: Shell) -> None:
 
 def test_file_tools_cannot_say_yes(shell: Shell) -> None:
     """A tool that may write below the home folder could trust a file, or write the user's own settings."""
-    shell.trusted("dagrun.toml", "tools = ['cli_tools']")
+    configure({})
     state, own = Path(os.environ["XDG_STATE_HOME"]), Path(os.environ["XDG_CONFIG_HOME"])
     (own / "dagrun").mkdir(parents=True)
+    (state / "dagrun").mkdir()
     for root, path in ((state, "dagrun/trusted/x"), (own, "dagrun/config.toml")):
         with pytest.raises(confined_files.OutsideRoot):
             confined_files.write(root, path, b"x", overwrite=True)

@@ -7,14 +7,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import click
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
 from dagrun.cli.setup.toml_files import check_fields, read_toml
-from dagrun.cli.setup.trust import SettingsFile, needs_trust, policy_needs_trust
+from dagrun.cli.setup.trust import SettingsFile, close_to_tools, needs_trust, policy_needs_trust
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.llm.prices import Price
 from dagrun.model.policy import Policy
@@ -109,7 +109,7 @@ class UntrustedSettings(Settings):
     _names: tuple[str, ...] = PrivateAttr(default=())
 
     @classmethod
-    def of(cls, settings: Settings, file: SettingsFile, names: tuple[str, ...]) -> Self:
+    def of(cls, settings: Settings, file: SettingsFile, names: tuple[str, ...]) -> UntrustedSettings:
         """Return *settings*, of which those with *names* come from *file*."""
         made = cls.model_construct(**settings.__dict__)
         made._file, made._names = file, names
@@ -263,6 +263,7 @@ def configure(flags: Mapping[str, Any], environment: Mapping[str, str] | None = 
         BadInput: A file or a variable cannot be used.
     """
     environment = os.environ if environment is None else environment
+    close_to_tools()
     here = Path.cwd()
     given = {name: value for name, value in flags.items() if name in Settings.model_fields and value}
     given |= {name: list(given[name]) for name in ("tools", "secrets") if name in given}

@@ -86,7 +86,10 @@ class SettingsFile:
     @property
     def is_trusted(self) -> bool:
         """Whether the user trusts this file with this content."""
-        return _text(_folder() / self._hash) == self._place
+        try:
+            return _text(_folder() / self._hash) == self._place
+        except BadInput:  # without a home folder, nothing is trusted
+            return False
 
     def trust(self) -> None:
         """Trust this file with this content, and with no other any more.
@@ -143,29 +146,39 @@ class SettingsFile:
         """Return the answers to this file, whatever its content was."""
         try:
             return [answer for answer in _folder().iterdir() if _text(answer) == self._place]
-        except OSError:
+        except (OSError, BadInput):
             return []
 
 
-class _Owner:
-    """Keeps the folder of the answers closed to file tools, to the end of the process."""
+class _Closed:
+    """Folders that are closed to file tools: those of the last call of `close_to_tools`."""
+
+    folders: tuple[Path, ...] = ()
 
 
-_OWNER: Final = _Owner()
-_closed: set[Path] = set()
+_closed = _Closed()
+
+
+def close_to_tools() -> None:
+    """Let no file tool use the folder of the answers, nor that of the user's own settings: it could say yes itself."""
+    global _closed  # noqa: PLW0603  (the state of the process, as the current folder is)
+    try:
+        folders = _folder(), Path(click.get_app_dir("dagrun"))
+    except BadInput:  # without a home folder, nothing is trusted
+        return
+    if folders != _closed.folders:
+        _closed = _Closed()
+        _closed.folders = folders
+        keep_private(_closed, *folders)
 
 
 def _folder() -> Path:
-    """Return the folder of the answers, which no file tool may use.
+    """Return the folder of the answers.
 
     Raises:
         BadInput: The user has no home folder.
     """
-    folder = state_folder() / "trusted"
-    if folder not in _closed:
-        _closed.add(folder)
-        keep_private(_OWNER, folder, Path(click.get_app_dir("dagrun")))
-    return folder
+    return state_folder() / "trusted"
 
 
 def state_folder() -> Path:

@@ -38,7 +38,7 @@ class Sql:
         runs, records, letters = f"{tables}.runs", f"{tables}.records", f"{tables}.letters"
         lease = "clock_timestamp() + make_interval(secs => {})"
         self.format = f"{tables}.format"
-        self.tables = (
+        self.tables: tuple[str, ...] = (
             # Half of each page stays free: the row of a run changes with every batch, and so can stay on its page.
             f"""CREATE TABLE {runs} (
                 number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
