@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from dagrun.graph.plan_history import PlanDiff, PlanHistory, Revision
     from dagrun.journal.memory import MemoryJournal
     from dagrun.journal.postgres.journal import PostgresJournal
+    from dagrun.journal.private_folders import is_private_folder
     from dagrun.journal.sqlite.journal import SQLiteJournal
     from dagrun.llm.anthropic_model import AnthropicModel
     from dagrun.llm.language_model import Form, LanguageModel, Message, Reply, Request, Usage
@@ -142,6 +143,7 @@ _NAMES = {
     "dagrun.plans.read_plan": "read_plan",
     "dagrun.journal.memory": "MemoryJournal",
     "dagrun.journal.postgres.journal": "PostgresJournal",
+    "dagrun.journal.private_folders": "is_private_folder",
     "dagrun.journal.sqlite.journal": "SQLiteJournal",
     "dagrun.llm.anthropic_model": "AnthropicModel",
     "dagrun.llm.openai_model": "OpenAIModel",
@@ -321,6 +323,7 @@ __all__ = [
     "check",
     "draft",
     "env",
+    "is_private_folder",
     "llm_tool",
     "read_plan",
     "replay",

@@ -116,7 +116,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "prompt": ("dagrun.cli.commands.prompt:prompt", "Print the prompt that a planner sends to its model."),
     "schema": ("dagrun.cli.commands.tools:schema", "Print the JSON Schema of plans."),
     "bench": ("dagrun.cli.commands.bench:bench", "Measure how much time a plan saves by running in parallel."),
-    "config": ("dagrun.cli.commands.config:config", "Show the settings, and where each comes from."),
+    "config": ("dagrun.cli.commands.config:config", "Show the settings; say which files of settings are trusted."),
     "completion": ("dagrun.cli.commands.completion:completion", "Print a completion script for the shell."),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from abc import ABC, abstractmethod
 from typing import Final
 
@@ -34,6 +35,14 @@ def check_run_id(run_id: str) -> None:
 def no_such_run(run_id: str) -> RunNotFound:
     """Return the error for a run that a journal does not have."""
     return RunNotFound(f"there is no run '{shorten(run_id)}' in this journal")
+
+
+ANSWER_KEY_LENGTH: Final = 64  # hex digits: 256 bits
+
+
+def new_answer_key() -> str:
+    """Return a new answer key of a run; see `Journal.answer_key`."""
+    return secrets.token_hex(ANSWER_KEY_LENGTH // 2)
 
 
 MAX_LETTER: Final = 64 * 1024  # bytes: a letter is a person's answer, not a document

@@ -11,7 +11,7 @@ from anyio.lowlevel import EventLoopToken, current_token
 
 from dagrun.decide.durations import Durations
 from dagrun.errors import JournalError, JournalFailed, OwnerLost, RunExists, RunHeld
-from dagrun.journal.base import Readable, check_letter, check_run_id, no_such_run
+from dagrun.journal.base import Readable, check_letter, check_run_id, new_answer_key, no_such_run
 from dagrun.journal.hash_chain import chained
 from dagrun.model.journal import Durability, Held, Letter, Line
 from dagrun.runtime.backend import call_soon
@@ -75,6 +75,14 @@ class MemoryJournal(Readable):
             for name, kept in sorted(self._runs.items())
         ]
 
+    async def answer_key(self, run_id: str) -> str:
+        """Return the secret that each answer for the run must carry.
+
+        Raises:
+            RunNotFound: There is no run of this name.
+        """
+        return self._find(run_id).answer_key
+
     async def post(self, run_id: str, text: bytes) -> None:
         """Leave a letter for a run.
 
@@ -131,6 +139,7 @@ class _KeptRun:
         self.owner: MemoryTape | None = None
         self.letters: dict[int, bytes] = {}  # by number, in the order of posting
         self.posted = 0
+        self.answer_key = new_answer_key()
 
     def lines(self) -> list[Line]:
         # The chain is computed only on request: most runs in memory are never read.
@@ -153,6 +162,7 @@ class MemoryTape:
     def __init__(self, kept: _KeptRun) -> None:
         self.run_id = kept.run_id
         self.lines: Sequence[Line] = kept.lines()
+        self.answer_key = kept.answer_key
         self.on_failure: Callable[[JournalError], None] = _ignore
         self._kept = kept
         self._loop: EventLoopToken = current_token()

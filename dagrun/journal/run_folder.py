@@ -7,12 +7,12 @@ import re
 import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from dagrun.errors import JournalFailed, RunExists
-from dagrun.journal.base import is_run_id
+from dagrun.journal.base import ANSWER_KEY_LENGTH, is_run_id, new_answer_key
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 # Network file systems: SQLite's locks and shared memory do not work there, or only seem to.
@@ -58,6 +58,7 @@ def _holds(point: str, path: str) -> bool:
 
 FOLDER_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
+_ANSWER_KEY: Final = re.compile(rb"[0-9a-f]{%d}" % ANSWER_KEY_LENGTH)
 
 
 class RunPaths:
@@ -67,13 +68,14 @@ class RunPaths:
         folder: The folder of the run.
     """
 
-    __slots__ = ("anchor", "artifacts", "database", "folder", "inbox", "wake", "wal")
+    __slots__ = ("anchor", "answer_key", "artifacts", "database", "folder", "inbox", "wake", "wal")
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.database = folder / "journal.db"
         self.wal = folder / "journal.db-wal"
         self.anchor = folder / "anchor"
+        self.answer_key = folder / "answer_key"  # beside the inbox: who may write letters need not read the key
         self.artifacts = folder / "artifacts"
         self.inbox = folder / "inbox"
         self.wake = self.inbox / ".wake"
@@ -98,6 +100,37 @@ class RunPaths:
         os.mkfifo(self.wake, FILE_MODE)
         # SQLite makes the log files beside it with the mode of this file.
         os.close(os.open(self.database, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE))
+        self.read_answer_key()
+
+    def read_answer_key(self) -> str:
+        """Return the answer key of the run. A run of an older version, or after a power cut, gets a new one.
+
+        Raises:
+            JournalFailed: The file cannot be read or written, or another user could have put it there.
+        """
+        with as_failure(f"cannot use {self.answer_key}"):
+            if not self._has_answer_key():
+                self.answer_key.unlink(missing_ok=True)
+                self._write_answer_key()
+            return self.answer_key.read_text(encoding="ascii")
+
+    def _has_answer_key(self) -> bool:
+        if not os.path.lexists(self.answer_key):
+            return False
+        check_file(self.answer_key)
+        return _ANSWER_KEY.fullmatch(self.answer_key.read_bytes()) is not None
+
+    def _write_answer_key(self) -> None:
+        """Write a new answer key, unless another process has just written one."""
+        draft = hidden_path(self.folder, "key")
+        descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, FILE_MODE)
+        try:
+            with open(descriptor, "w", encoding="ascii") as file:
+                file.write(new_answer_key())
+            with suppress(FileExistsError):
+                os.link(draft, self.answer_key)
+        finally:
+            draft.unlink()
 
     def check(self) -> None:
         """Refuse files and folders that another user could have put there, or could change.
@@ -110,7 +143,7 @@ class RunPaths:
         for folder in (self.artifacts, self.inbox):
             if os.path.lexists(folder):
                 check_folder(folder)
-        for name in ("journal.db", "journal.db-wal", "journal.db-shm", "anchor"):
+        for name in ("journal.db", "journal.db-wal", "journal.db-shm", "anchor", "answer_key"):
             path = self.folder / name
             if os.path.lexists(path):
                 check_file(path)

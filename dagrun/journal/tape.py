@@ -88,6 +88,7 @@ class BufferedTape(Generic[InboxT, WriterT]):
         durability: What an acknowledged record survives.
         lines: The records that were there when the run was opened.
         artifacts: The folder for the files of the run, if there is one.
+        answer_key: The secret that each answer must carry.
         inbox: The letters for the run.
         start: Starts the writer; its argument is the `notify` of `WriteQueue`.
     """
@@ -99,6 +100,7 @@ class BufferedTape(Generic[InboxT, WriterT]):
         lines: Sequence[Line],
         artifacts: Path | None,
         *,
+        answer_key: str,
         inbox: InboxT,
         start: Callable[[Callback], WriterT],
     ) -> None:
@@ -106,6 +108,7 @@ class BufferedTape(Generic[InboxT, WriterT]):
         self.durability = durability
         self.lines = lines
         self.artifacts = artifacts
+        self.answer_key = answer_key
         self.on_failure: Callable[[JournalError], None] = _ignore
         self._inbox = inbox
         self._loop: EventLoopToken = current_token()

@@ -77,6 +77,7 @@ class Tape(Protocol):
         durability: What its acknowledged records survive.
         lines: The records that existed when the tape was opened, checked.
         artifacts: The folder for the files of the run; `None` if the journal stores no files.
+        answer_key: As of `Journal.answer_key`. A letter without it is ignored; if it is empty, all letters are.
         on_failure: Called once, on the loop, when no record can be added any more: the disk is full, or another process
             has taken over the run (`OwnerLost`). Set by the run.
     """
@@ -85,6 +86,7 @@ class Tape(Protocol):
     durability: Durability
     lines: Sequence[Line]
     artifacts: Path | None
+    answer_key: str
     on_failure: Callable[[JournalError], None]
 
     def append(self, text: bytes) -> int:
@@ -169,6 +171,17 @@ class Journal(Protocol):
 
     async def runs(self) -> list[Held]:
         """Return the runs in the journal, in the order of their ids."""
+        ...
+
+    async def answer_key(self, run_id: str) -> str:
+        """Return the secret of the run that each answer for it must carry: random, at least 128 bits, as text.
+
+        The journal makes it together with the run, or, for a run of an older version, when it is first asked for. It is
+        stored where only the user can read it, and where no tool for files can.
+
+        Raises:
+            RunNotFound: There is no run with this id.
+        """
         ...
 
     async def post(self, run_id: str, text: bytes) -> None:

@@ -141,12 +141,14 @@ class AnswerLetter(BaseModel):
     """An answer to one question, as JSON that another process can leave for the run.
 
     Attributes:
+        key: The answer key of the run (`Journal.answer_key`), which proves that no tool has written the letter.
         question: The id of the question; the answer is valid for no other.
         choice: As in `Answer`, like the fields that follow.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
+    key: str = Field(default="", max_length=200, repr=False)
     question: str = Field(max_length=64)
     choice: Literal["approve", "deny", "escalate"]
     value: Any = None
@@ -160,7 +162,7 @@ class AnswerLetter(BaseModel):
         return Answer(self.choice, self.value, self.by, self.note, tuple(self.ticked))
 
     @classmethod
-    def of(cls, question: str, answer: Answer) -> AnswerLetter:
-        """Return the letter that contains *answer* to the question with the id *question*."""
+    def of(cls, question: str, answer: Answer, key: str) -> AnswerLetter:
+        """Return the letter that contains *answer* to the question with the id *question*, for the run with *key*."""
         facts = {name: getattr(answer, name) for name in ("choice", "value", "by", "note", "ticked")}
-        return cls(question=question, **facts)
+        return cls(key=key, question=question, **facts)

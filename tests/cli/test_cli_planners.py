@@ -98,7 +98,7 @@ def test_address_comes_from_the_nearest_that_names_one(
     shell: Shell, flags: dict[str, str], environment: dict[str, str], expected: tuple[str, str]
 ) -> None:
     """And never from the variable of a provider that is not asked: it would get the other one's key."""
-    shell.file("dagrun.toml", "base_url = 'http://file'\n")
+    shell.trusted("dagrun.toml", "base_url = 'http://file'\n")
 
     found = configure(flags, environment)
 
@@ -121,7 +121,7 @@ def test_address_of_one_provider_gets_no_key_of_another(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, file: str, args: list[str], is_refused: bool
 ) -> None:
     without_keys(monkeypatch)
-    shell.file("dagrun.toml", f"{file}base_url = 'http://127.0.0.1:9/v1'\n")
+    shell.trusted("dagrun.toml", f"{file}base_url = 'http://127.0.0.1:9/v1'\n")
 
     ended = shell("do", GOAL, *TOOLS, *args)  # where it is not refused, no model is named
 
@@ -164,7 +164,7 @@ def test_planner_of_the_host(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> N
     without_keys(monkeypatch)
     (shell.folder / ".git").mkdir()
     (shell.folder / "sub").mkdir()
-    shell.file("dagrun.toml", "planner = 'mine:Planner'\n")
+    shell.trusted("dagrun.toml", "planner = 'mine:Planner'\n")
     shell.file(
         "mine.py",
         "import dagrun\n\n\nclass Planner:\n    async def revise(self, brief):\n"
@@ -199,7 +199,7 @@ def test_options_reach_the_model(
 
 
 def test_prices_come_from_the_settings(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    shell.file("dagrun.toml", '[prices."model-one"]\ninput_per_mtok = 10\noutput_per_mtok = 100.0\n')
+    shell.trusted("dagrun.toml", '[prices."model-one"]\ninput_per_mtok = 10\noutput_per_mtok = 100.0\n')
 
     with served(monkeypatch, GOOD):
         ended = shell("do", GOAL, *TOOLS, "--json")

@@ -78,7 +78,7 @@ def test_what_runs_nothing_for_its_own_sake_writes_nothing_down(shell: Shell, ar
 
 
 def test_folder_comes_from_the_settings(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    shell.file("dagrun.toml", 'runs = "kept"')
+    shell.trusted("dagrun.toml", 'runs = "kept"')
     ran(shell, ADD)
     monkeypatch.setenv("DAGRUN_RUNS", "elsewhere")
     ran(shell, ADD)

@@ -57,7 +57,7 @@ def test_show_says_where_each_setting_comes_from(shell: Shell, monkeypatch: pyte
 
 
 def test_settings_of_a_project_run_its_plans(shell: Shell) -> None:
-    shell.file("dagrun.toml", "tools = ['cli_tools']\npolicy = {max_seconds = 0.05}\n")
+    shell.trusted("dagrun.toml", "tools = ['cli_tools']\npolicy = {max_seconds = 0.05}\n")
 
     ended = shell("run", shell.plan({"id": "a", "tool": "nap", "args": {"seconds": 60}}))
 
@@ -67,7 +67,7 @@ def test_settings_of_a_project_run_its_plans(shell: Shell) -> None:
 def test_file_names_are_relative_to_their_file(shell: Shell) -> None:
     (shell.folder / ".git").mkdir()
     (shell.folder / "sub").mkdir()
-    shell.file("dagrun.toml", "policy = 'limits.toml'\ntools = ['cli_tools']\n")
+    shell.trusted("dagrun.toml", "policy = 'limits.toml'\ntools = ['cli_tools']\n")
     shell.file("limits.toml", "max_steps = 1\n")
     shell.plan({"id": "a", "tool": "nap"}, {"id": "b", "tool": "nap"}, name="sub/plan.json")
 

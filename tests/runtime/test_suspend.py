@@ -103,7 +103,8 @@ class Story:
         assert last.seq == self.events[-1].seq
 
     async def post(self, question: str, answer: Answer) -> None:
-        await self.journal.post(RUN, AnswerLetter.of(question, answer).model_dump_json().encode())
+        key = await self.journal.answer_key(RUN)
+        await self.journal.post(RUN, AnswerLetter.of(question, answer, key).model_dump_json().encode())
 
     def named(self, kind: type[Event]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
@@ -649,6 +650,43 @@ async def test_what_is_no_letter_is_thrown_away(text: bytes) -> None:
 
     assert (await story.to_the_end()).status is Status.WAITING
     assert await _left(story) == []
+
+
+@pytest.mark.parametrize("key", ["none", "wrong", "of another run"])
+async def test_an_answer_without_the_key_of_the_run_is_ignored(key: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A tool that writes files could put a letter there; it cannot read the key.
+
+    The log tells of it once: whoever can write letters must not be able to fill it.
+    """
+    story, _, answer = _waiting("approval")
+    await story.to_the_end()
+    (question,) = [event.question for event in story.named(QuestionAsked)]
+    await (await story.journal.create("other")).aclose()
+    keys = {"none": "", "wrong": "0" * 64, "of another run": await story.journal.answer_key("other")}
+    for _ in range(3):
+        letter = AnswerLetter.of(question.id, answer, keys[key])
+        await story.journal.post(RUN, letter.model_dump_json().encode())
+
+    assert (await story.to_the_end()).status is Status.WAITING
+    assert await _left(story) == []
+    assert [record.levelname for record in caplog.records if "answer key" in record.message] == ["WARNING"]
+    assert keys[key] not in caplog.text or not keys[key]
+
+    await story.post(question.id, answer)
+    assert (await story.to_the_end()).status is Status.SUCCEEDED
+
+
+async def test_the_answer_key_is_on_no_record() -> None:
+    """Nothing that a plan, a planner or a tool can see holds it."""
+    story, _, answer = _waiting("approval")
+    await story.to_the_end()
+    (question,) = [event.question for event in story.named(QuestionAsked)]
+    await story.post(question.id, answer)
+    result = await story.to_the_end()
+
+    key = await story.journal.answer_key(RUN)
+    assert not [line for line in await story.journal.read(RUN) if key.encode() in line.text]
+    assert key not in repr((story.events, result))
 
 
 async def _left(story: Story) -> list[bytes]:

@@ -195,7 +195,8 @@ class _Reply:
         return replace(response, by=self._flags["by"] or response.by or login(), note=note)
 
     def _leave(self, question: Question, response: Answer) -> int:
-        letter = AnswerLetter.of(question.id, response)
+        key = wait(lambda: self._records.journal.answer_key(self._run_id))
+        letter = AnswerLetter.of(question.id, response, key)
         wait(lambda: self._records.journal.post(self._run_id, letter.model_dump_json().encode()))
         held = self._records.held().get(self._run_id)
         is_held = held is not None and held.is_held

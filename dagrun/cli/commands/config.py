@@ -1,16 +1,20 @@
-"""``dagrun config``: shows the settings, and where each comes from."""
+"""``dagrun config``: shows the settings, and where each comes from; and says which files of settings are trusted."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from dagrun.cli import options
-from dagrun.cli.setup.settings import configure
+from dagrun.cli.setup.settings import Configuration, configure, find_project, read_settings
+from dagrun.cli.setup.toml_files import read_toml
+from dagrun.cli.setup.trust import SettingsFile
 from dagrun.cli.terminal.stdout import data_output
-from dagrun.cli.terminal.text import SCHEMA_VERSION, columns
+from dagrun.cli.terminal.text import SCHEMA_VERSION, columns, printable
+from dagrun.cli.terminal.user_errors import BadInput
 
 EPILOG: Final = """
 \b
@@ -26,9 +30,18 @@ A setting comes from the first of these places that has it:
 """
 
 
+TRUST: Final = """
+\b
+Examples:
+  dagrun config trust
+  dagrun config trust ../other/dagrun.toml
+"""
+_file: Final = click.argument("file", required=False, type=click.Path(dir_okay=False, exists=True, path_type=Path))
+
+
 @click.group()
 def config() -> None:
-    """Show the settings."""
+    """Show the settings, and say which files of settings you trust."""
 
 
 @config.command("show", epilog=EPILOG)
@@ -39,11 +52,59 @@ def show_config(*, as_json: bool) -> None:
     values = configuration.settings.model_dump(mode="json")
     with data_output() as data:
         if as_json:
-            shown = {name: {"value": values[name], "origin": configuration.origins[name].name} for name in values}
+            shown = {name: {"value": values[name], "origin": _origin(configuration, name)} for name in values}
             data.json({"schema_version": SCHEMA_VERSION, "settings": shown})
             return
-        rows = [(name, _shown(value), configuration.origins[name].name) for name, value in values.items()]
+        rows = [(name, _shown(value), _origin(configuration, name)) for name, value in values.items()]
         data.text(columns(rows, head=("setting", "value", "from")))
+
+
+def _origin(configuration: Configuration, name: str) -> str:
+    return configuration.origins[name].name + (" (not trusted)" if name in configuration.untrusted else "")
+
+
+@config.command(epilog=TRUST)
+@_file
+@options.directory
+def trust(*, file: Path | None) -> None:
+    """Trust FILE with its present content: what it names may be imported and used.
+
+    FILE is a file of settings, or of a policy; by default, the settings of the project here. The policy that the
+    settings name is trusted with them. When the content changes, you are asked again. The modules that FILE names are
+    not part of it: trust it only if you trust the whole folder.
+    """
+    for found in _named(file):
+        found.trust()
+        click.echo(f"trusted: {printable(str(found.path))}")
+
+
+@config.command()
+@_file
+@options.directory
+def distrust(*, file: Path | None) -> None:
+    """Trust FILE no more; by default, the settings of the project here, and the policy that they name."""
+    for found in _named(file):
+        was_trusted = found.distrust()
+        click.echo(
+            f"{'no longer trusted' if was_trusted else 'not trusted before, either'}: {printable(str(found.path))}"
+        )
+
+
+def _named(file: Path | None) -> list[SettingsFile]:
+    """Return the file that is meant, and the policy that it names.
+
+    Raises:
+        BadInput: There is no such file, or it cannot be read.
+    """
+    found = find_project(Path.cwd()) if file is None else read_settings(file)
+    if found is None:
+        what = "there is no dagrun.toml here" if file is None else f"{file} has no settings of dagrun"
+        raise BadInput(f"{what}; name the file of settings")
+    policy = found.fields.get("policy")
+    if not isinstance(policy, str):
+        return [found]
+    path = found.path.absolute().parent / policy
+    return [found, SettingsFile(path, read_toml(path))]
 
 
 def _shown(value: Any) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from dagrun.cli.setup.trust import state_folder
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import shorten
 
@@ -60,12 +61,10 @@ def folder_of_runs(configuration: Configuration) -> Path:
     named = configuration.path("runs")
     if named is not None:
         return Path(os.path.abspath(named))
-    state = os.environ.get("XDG_STATE_HOME", "")
     try:
-        home = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
-    except RuntimeError:
+        return state_folder() / "runs"
+    except BadInput:
         raise BadInput("there is no home folder for the records of runs: name a folder by --runs DIR") from None
-    return home / "dagrun" / "runs"
 
 
 class Records:

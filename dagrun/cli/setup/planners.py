@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
+from pathlib import Path
 from typing import Any, Final
 
 from dagrun.cli.setup.settings import ANTHROPIC, PROVIDERS, Configuration, Settings
@@ -42,6 +43,7 @@ def load_critics(targets: Sequence[str]) -> tuple[Critic, ...]:
 def _load(option: str, target: str, method: str) -> Any:
     if not target.partition(":")[2]:
         raise BadInput(f"{option} {shorten(target, 100)}: name what is in the module, too: MODULE:NAME")
+    look_in(Path.cwd(), target)
     try:
         with redirect_stdout(sys.stderr):  # a module may print while it is imported
             made = import_target(target)
@@ -85,7 +87,7 @@ def make_planner(configuration: Configuration, name: str) -> Planner:
         MissingExtra: The planner needs a package that is not installed.
     """
     if ":" in name:
-        look_in(configuration.origins["planner"].folder)
+        look_in(configuration.origins["planner"].folder, name)
         planner = load_planner(name)
         assert planner is not None  # there is a target
         return planner

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import click
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
 from dagrun.cli.setup.toml_files import check_fields, read_toml
+from dagrun.cli.setup.trust import SettingsFile, close_to_tools, needs_trust, policy_needs_trust
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.llm.prices import Price
 from dagrun.model.policy import Policy
@@ -98,6 +99,38 @@ class Settings(BaseModel):
         return url
 
 
+class UntrustedSettings(Settings):
+    """Settings of which some come from a file that the user does not trust: to read one of these is an error.
+
+    So the one place that every command passes refuses them, and a command that does not use them is not disturbed.
+    """
+
+    _file: SettingsFile = PrivateAttr()
+    _names: tuple[str, ...] = PrivateAttr(default=())
+
+    @classmethod
+    def of(cls, settings: Settings, file: SettingsFile, names: tuple[str, ...]) -> UntrustedSettings:
+        """Return *settings*, of which those with *names* come from *file*."""
+        made = cls.model_construct(**settings.__dict__)
+        made._file, made._names = file, names
+        return made
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the settings that cannot be read."""
+        return self._names
+
+    def __getattribute__(self, name: str) -> Any:
+        """Return an attribute.
+
+        Raises:
+            BadInput: It is a setting of a file that is not trusted; the error says which file, and what to do.
+        """
+        if name in Settings.model_fields and name in self._names:
+            raise self._file.refusal(self._names)
+        return super().__getattribute__(name)
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Where a setting comes from.
@@ -105,10 +138,12 @@ class Origin:
     Attributes:
         name: The source of the setting, for people.
         folder: The folder that its file names are relative to.
+        is_project: Whether it is a file of the project, which the user has not named.
     """
 
     name: str
     folder: Path
+    is_project: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +154,23 @@ class Configuration:
         settings: The settings.
         origins: The origin of each setting, by the name of the setting.
         address_for: The planner that is named in the same place as ``base_url``; `None` if none is named there.
+        project: The file of the project, if it may have any author; `None` if there is none, or the user has named it.
     """
 
     settings: Settings
     origins: Mapping[str, Origin]
     address_for: str | None = None
+    project: SettingsFile | None = None
 
     def path(self, name: str) -> Path | None:
         """Return a setting that is a path, relative to the folder of its origin; `None` if it is not set."""
         value = getattr(self.settings, name)
         return self.origins[name].folder / value if isinstance(value, str) else None
+
+    @property
+    def untrusted(self) -> tuple[str, ...]:
+        """The names of the settings that come from a file that the user does not trust; to read one is an error."""
+        return self.settings.names if isinstance(self.settings, UntrustedSettings) else ()
 
     def limits(self) -> Limits:
         """Return the policy that holds, and its settings for tools.
@@ -140,6 +182,9 @@ class Configuration:
         if isinstance(given, str):
             path = self.origins["policy"].folder / given
             given, source = read_toml(path), str(path)
+            named = SettingsFile(path, given)
+            if self.origins["policy"].is_project and policy_needs_trust(given) and not named.is_trusted:
+                raise named.refusal(())
         fields = dict(given or {})
         for_tools = fields.pop("tools", {})
         if not isinstance(for_tools, dict):
@@ -167,6 +212,7 @@ class Limits:
 
 
 _DEFAULT: Final = "default"
+PYPROJECT: Final = "pyproject.toml"
 
 
 def _list(text: str) -> list[str]:
@@ -217,13 +263,15 @@ def configure(flags: Mapping[str, Any], environment: Mapping[str, str] | None = 
         BadInput: A file or a variable cannot be used.
     """
     environment = os.environ if environment is None else environment
+    close_to_tools()
     here = Path.cwd()
     given = {name: value for name, value in flags.items() if name in Settings.model_fields and value}
     given |= {name: list(given[name]) for name in ("tools", "secrets") if name in given}
+    files, project = _files(here, environment)
     layers = [
         (Origin("command line", here), given),
         (Origin("environment", here), _from_environment(environment)),
-        *_files(here, environment),
+        *files,
     ]
     layers.insert(2, _from_provider(layers, here, environment))
     values: dict[str, Any] = {}
@@ -235,11 +283,23 @@ def configure(flags: Mapping[str, Any], environment: Mapping[str, str] | None = 
             address_for = settings.planner
         for name in fields.keys() - values.keys():
             values[name], origins[name] = getattr(settings, name), _named(origin, name)
-    return Configuration(Settings(**values), origins, address_for)
+    return _guarded(Configuration(Settings(**values), origins, address_for, project))
+
+
+def _guarded(configuration: Configuration) -> Configuration:
+    """Return the configuration so that no setting of a file that is not trusted can be read."""
+    project, settings, origins = configuration.project, configuration.settings, configuration.origins
+    if project is None:
+        return configuration
+    names = (name for name, origin in origins.items() if origin.is_project)
+    doubtful = tuple(name for name in names if needs_trust(name, project.fields[name], origins[name].folder))
+    if not doubtful or project.is_trusted:
+        return configuration
+    return replace(configuration, settings=UntrustedSettings.of(settings, project, doubtful))
 
 
 def _named(origin: Origin, name: str) -> Origin:
-    return Origin(variable(name), origin.folder) if origin.name == "environment" else origin
+    return replace(origin, name=variable(name)) if origin.name == "environment" else origin
 
 
 def variable(name: str) -> str:
@@ -260,16 +320,28 @@ def _from_provider(
     return Origin(name, here), {"base_url": url} if (url := environment.get(name)) else {}
 
 
-def _files(here: Path, environment: Mapping[str, str]) -> list[tuple[Origin, dict[str, Any]]]:
-    """Return the contents of the project's file, or of the file that DAGRUN_CONFIG names; then of the user's file."""
+_Layer: TypeAlias = tuple[Origin, dict[str, Any]]
+
+
+def _files(here: Path, environment: Mapping[str, str]) -> tuple[list[_Layer], SettingsFile | None]:
+    """Return the contents of the project's file, or of the file that DAGRUN_CONFIG names; then of the user's file.
+
+    The other value is the project's file, unless the user has named it: then it is trusted like the user's own.
+    """
     named = environment.get("DAGRUN_CONFIG")
-    project = _read(Path(named)) if named else _find_project(here)
+    found = None if named else find_project(here)
+    layers = [_read(Path(named))] if named else []
+    if found is not None:
+        name = f"{found.path} [tool.dagrun]" if found.path.name == PYPROJECT else str(found.path)
+        origin = Origin(name, found.path.absolute().parent, is_project=True)
+        layers.append((origin, dict(found.fields)))
     user = Path(click.get_app_dir("dagrun")) / "config.toml"
-    files = [project, _read(user) if user.is_file() else None]
-    return [file for file in files if file is not None]
+    if user.is_file():
+        layers.append(_read(user))
+    return layers, found
 
 
-def _find_project(here: Path) -> tuple[Origin, dict[str, Any]] | None:
+def find_project(here: Path) -> SettingsFile | None:
     """Return the nearest settings file, from this folder up to the top of the checkout; without a checkout, only here.
 
     A settings file names code to import, and one further up may belong to another user.
@@ -277,20 +349,29 @@ def _find_project(here: Path) -> tuple[Origin, dict[str, Any]] | None:
     tops = [folder for folder in (here, *here.parents) if (folder / ".git").exists()]
     folders = [here, *here.parents]
     for folder in folders[: folders.index(tops[0]) + 1] if tops else [here]:
-        if (folder / "dagrun.toml").is_file():
-            return _read(folder / "dagrun.toml")
-        if (found := _read_pyproject(folder / "pyproject.toml")) is not None:
-            return found
+        for name in ("dagrun.toml", PYPROJECT):
+            if (found := read_settings(folder / name)) is not None:
+                return found
     return None
 
 
-def _read(path: Path) -> tuple[Origin, dict[str, Any]]:
+def read_settings(path: Path) -> SettingsFile | None:
+    """Return a file of settings, of ``pyproject.toml`` the table ``tool.dagrun``; `None` if there is none.
+
+    Raises:
+        BadInput: The file cannot be read.
+    """
+    if not path.is_file():
+        return None
+    fields = _read_pyproject(path) if path.name == PYPROJECT else read_toml(path)
+    return None if fields is None else SettingsFile(path, fields)
+
+
+def _read(path: Path) -> _Layer:
     return Origin(str(path), path.absolute().parent), read_toml(path)
 
 
-def _read_pyproject(path: Path) -> tuple[Origin, dict[str, Any]] | None:
-    if not path.is_file():
-        return None
+def _read_pyproject(path: Path) -> dict[str, Any] | None:
     try:
         fields = read_toml(path).get("tool", {}).get("dagrun")
     except (BadInput, AttributeError):
@@ -299,4 +380,4 @@ def _read_pyproject(path: Path) -> tuple[Origin, dict[str, Any]] | None:
         return None
     if not isinstance(fields, dict):
         raise BadInput(f"{path}: tool.dagrun must be a table")
-    return Origin(f"{path} [tool.dagrun]", path.absolute().parent), fields
+    return fields

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from importlib.util import find_spec
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -52,7 +53,8 @@ def _modules(source: str) -> tuple[str, str]:
 def load_toolbox(configuration: Configuration, *, or_installed: bool = False) -> Toolbox:
     """Import the tools that the configuration names.
 
-    Modules are looked for in the current directory first, then in the folder of the file that names them.
+    Modules that are not installed are looked for in the current directory, then in the folder of the file that names
+    them.
 
     Args:
         configuration: The settings that hold.
@@ -64,16 +66,29 @@ def load_toolbox(configuration: Configuration, *, or_installed: bool = False) ->
     sources = configuration.settings.tools
     if not sources and not or_installed:
         raise BadInput(_NO_TOOLS)
-    look_in(configuration.origins["tools"].folder)
+    for source in sources:
+        look_in(configuration.origins["tools"].folder, source)
     with redirect_stdout(sys.stderr):  # a module may print while it is imported
         return _toolbox(sources) if sources else _installed()
 
 
-def look_in(folder: Path) -> None:
-    """Make Python look for modules in the current directory first, then in *folder*."""
-    for name in (str(folder), str(Path.cwd())):
-        if sys.path[:1] != [name]:
-            sys.path.insert(0, name)
+def look_in(folder: Path, target: str) -> None:
+    """Make Python look for a module that is not installed: in the current directory, then in *folder*.
+
+    Both come last, so that no file there stands in for a library that dagrun imports; and if the module is installed,
+    they are not searched at all.
+
+    Args:
+        folder: The folder of the file that names the module.
+        target: ``module`` or ``module:name``.
+    """
+    name = _modules(target)[1]
+    try:
+        is_known = not name or name in sys.modules or find_spec(name) is not None
+    except (ImportError, ValueError):
+        is_known = False
+    if not is_known:
+        sys.path.extend(path for path in dict.fromkeys((str(Path.cwd()), str(folder))) if path not in sys.path)
 
 
 def _toolbox(sources: Sequence[str]) -> Toolbox:

@@ -25,6 +25,7 @@ from dagrun.journal.postgres.lease_keeper import LeaseKeeper
 from dagrun.journal.postgres.loop_thread import LoopThread
 from dagrun.journal.postgres.statements import (
     Sql,
+    answer_key_of,
     as_bytes,
     fault_of_end,
     held_error,
@@ -35,6 +36,7 @@ from dagrun.journal.postgres.statements import (
 )
 from dagrun.journal.postgres.tape import PostgresTape
 from dagrun.journal.postgres.writer import PostgresWriter, TapeClaim
+from dagrun.journal.private_folders import keep_private
 from dagrun.journal.write_queue import Callback
 from dagrun.model.journal import Durability, Held, Line
 
@@ -46,8 +48,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 
-# A run that was taken over: the right to add to it, its records, and its anchor.
-_TakenRun: TypeAlias = tuple[TapeClaim, list[Line], anchor.Anchor | None]
+# A run that was taken over: the right to add to it, its records, its anchor, and its answer key.
+_TakenRun: TypeAlias = tuple[TapeClaim, list[Line], anchor.Anchor | None, str]
 
 
 class PostgresJournal(Readable):
@@ -103,6 +105,7 @@ class PostgresJournal(Readable):
         self._lease_seconds = lease_seconds
         self._artifacts = artifacts
         self._anchors = anchors
+        keep_private(self, *(folder for folder in (artifacts, anchors) if folder is not None))
         self._sql = self.sql_type(schema)
         self._connections = Connections(dsn, self._sql, self.durability, most=connections, patience=patience)
         self._loop_thread: LoopThread | None = None
@@ -163,6 +166,18 @@ class PostgresJournal(Readable):
         """
         rows = await self._ask(lambda connection: connection.fetch(self._sql.list))
         return [Held(row["run_id"], owner_text(row), is_held(row)) for row in rows]
+
+    async def answer_key(self, run_id: str) -> str:
+        """Return the secret that each answer for the run must carry: a row that whoever may use the schema can read.
+
+        Raises:
+            RunNotFound: There is no run of this name.
+            JournalFailed: The key cannot be read or stored.
+        """
+        key = await self._ask(lambda connection: answer_key_of(connection, self._sql, run_id))
+        if not key:
+            raise no_such_run(run_id)
+        return key
 
     async def post(self, run_id: str, text: bytes) -> None:
         """Leave a letter for a run, whether it is held or not.
@@ -247,13 +262,14 @@ class PostgresJournal(Readable):
             self.durability,
             taken[1],
             self.artifacts(run_id),
+            answer_key=taken[3],
             ask=self._ask,
             sql=self._sql,
             start=partial(self._start, taken),
         )
 
     def _start(self, taken: _TakenRun, notify: Callback, notify_letter: Callback) -> PostgresWriter:
-        claim, lines, opened = taken
+        claim, lines, opened, _ = taken
         thread = self._thread()
         chain = Chain(claim.run_id, (line.text for line in lines))
         writer = PostgresWriter(thread, self._connections, claim, anchor=opened, chain=chain, notify=notify)
@@ -282,7 +298,8 @@ class PostgresJournal(Readable):
             taken = TapeClaim(run_id, row["number"], row["token"], self._lease_seconds)
             # Before the commit, so that no run is ever without its anchor.
             opened = await self._new_files(taken, [])
-        return taken, [], opened
+            key = await answer_key_of(connection, self._sql, run_id)
+        return taken, [], opened, key
 
     async def _open(self, run_id: str, claim: str, steal: bool, connection: Connection) -> _TakenRun:
         if not is_run_id(run_id):
@@ -301,7 +318,8 @@ class PostgresJournal(Readable):
             lines = await self._verified(connection, row, mark)
             owner = this_process().encode()
             await connection.execute(self._sql.take, taken.number, taken.token, owner, claim, self._lease_seconds)
-        return taken, lines, await self._new_files(taken, lines)
+            key = await answer_key_of(connection, self._sql, run_id)
+        return taken, lines, await self._new_files(taken, lines), key
 
     async def _read(self, run_id: str, connection: Connection) -> list[Line]:
         if not is_run_id(run_id):

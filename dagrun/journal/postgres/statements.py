@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from dagrun.errors import JournalFailed, RunHeld
-from dagrun.journal.base import MAX_LETTER
+from dagrun.journal.base import MAX_LETTER, new_answer_key
 from dagrun.journal.hash_chain import Chain, ChainFault
 from dagrun.journal.lease import Holding, Owner, decode, held_text, this_process
 from dagrun.model.journal import Line
@@ -38,7 +38,7 @@ class Sql:
         runs, records, letters = f"{tables}.runs", f"{tables}.records", f"{tables}.letters"
         lease = "clock_timestamp() + make_interval(secs => {})"
         self.format = f"{tables}.format"
-        self.tables = (
+        self.tables: tuple[str, ...] = (
             # Half of each page stays free: the row of a run changes with every batch, and so can stay on its page.
             f"""CREATE TABLE {runs} (
                 number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -102,6 +102,15 @@ class Sql:
         )
         self.read_durations = f"SELECT text FROM {tables}.durations"
         self.write_durations = f"UPDATE {tables}.durations SET text = $1"
+        # Made when it is first needed, if an earlier version has made the schema. Not a column of the runs: only the
+        # owner of a table may add one.
+        self.answer_keys = f"""CREATE TABLE IF NOT EXISTS {tables}.answer_keys (
+            run bigint PRIMARY KEY REFERENCES {runs} ON DELETE CASCADE, key text NOT NULL
+        )"""
+        self.new_answer_key = f"""INSERT INTO {tables}.answer_keys SELECT number, $2 FROM {runs} WHERE run_id = $1
+            ON CONFLICT (run) DO NOTHING"""
+        self.tables = (*self.tables, self.answer_keys)
+        self.answer_key = f"""SELECT key FROM {tables}.answer_keys JOIN {runs} ON run = number WHERE run_id = $1"""
         self.discard = f"DELETE FROM {letters} WHERE run = $1 AND id = $2"
 
 
@@ -125,6 +134,23 @@ async def keep_durations(connection: Connection, sql: Sql, merge: Callable[[str]
                 await connection.execute(statement)
         text = await connection.fetchval(f"{sql.read_durations} FOR UPDATE")
         await connection.execute(sql.write_durations, merge(str(text or "")))
+
+
+async def answer_key_of(connection: Connection, sql: Sql, run_id: str) -> str:
+    """Return the answer key of a run; a run of an earlier version gets one. Empty if there is no such run.
+
+    Raises:
+        asyncpg.PostgresError: The key cannot be read or stored.
+    """
+    async with connection.transaction(isolation="read_committed"):
+        if not await _is_there(connection, sql, "answer_keys"):
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+            await connection.execute(sql.answer_keys)
+        key = await connection.fetchval(sql.answer_key, run_id)
+        if key is None:
+            await connection.execute(sql.new_answer_key, run_id, new_answer_key())
+            key = await connection.fetchval(sql.answer_key, run_id)
+    return str(key or "")
 
 
 async def prepare(connection: Connection, sql: Sql) -> None:

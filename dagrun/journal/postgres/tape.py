@@ -32,6 +32,7 @@ class PostgresTape(BufferedTape["_Inbox", PostgresWriter]):
         durability: What an acknowledged record survives.
         lines: The records that were there when the run was opened.
         artifacts: The folder for the files of the run, if there is one.
+        answer_key: The secret that each answer must carry.
         ask: Reaches the database.
         sql: The statements.
         start: Starts the writer. Its arguments: the `notify` of `WriteQueue`, and what to call when there may be
@@ -45,6 +46,7 @@ class PostgresTape(BufferedTape["_Inbox", PostgresWriter]):
         lines: Sequence[Line],
         artifacts: Path | None,
         *,
+        answer_key: str,
         ask: Ask,
         sql: Sql,
         start: Callable[[Callback, Callback], PostgresWriter],
@@ -56,7 +58,7 @@ class PostgresTape(BufferedTape["_Inbox", PostgresWriter]):
 
         self._ask = ask
         self._sql = sql
-        super().__init__(run_id, durability, lines, artifacts, inbox=letters, start=begin)
+        super().__init__(run_id, durability, lines, artifacts, answer_key=answer_key, inbox=letters, start=begin)
 
     async def discard(self, letter: str) -> None:
         """Delete a letter; one that does not exist is no error.

@@ -18,14 +18,15 @@ from dagrun.journal import anchor, durations_file, run_folder
 from dagrun.journal.base import Readable, check_run_id, is_run_id, no_such_run
 from dagrun.journal.hash_chain import Chain
 from dagrun.journal.lease import Lease, held_text, holding
+from dagrun.journal.private_folders import keep_private
 from dagrun.journal.run_folder import RunPaths
 from dagrun.journal.sqlite import database, inbox
 from dagrun.journal.sqlite.tape import SQLiteTape, SQLiteWriter
 from dagrun.journal.write_queue import Callback
 from dagrun.model.journal import Durability, Held, Line
 
-# A run that was taken over: its records, and what starts its writer.
-_TakenRun: TypeAlias = tuple[list[Line], Callable[[Callback], SQLiteWriter]]
+# A run that was taken over: its records, its answer key, and what starts its writer.
+_TakenRun: TypeAlias = tuple[list[Line], str, Callable[[Callback], SQLiteWriter]]
 
 
 class SQLiteJournal(Readable):
@@ -59,6 +60,7 @@ class SQLiteJournal(Readable):
                 "a journal of files is durable as 'process' or 'power'; for memory there is MemoryJournal"
             )
         self._folder = Path(folder)
+        keep_private(self, self._folder)
         self._lease_seconds = lease_seconds
         self._busy_seconds = busy_seconds
 
@@ -107,6 +109,15 @@ class SQLiteJournal(Readable):
         """
         return await anyio.to_thread.run_sync(self._runs)
 
+    async def answer_key(self, run_id: str) -> str:
+        """Return the secret that each answer for the run must carry: a file that only the user can read.
+
+        Raises:
+            RunNotFound: There is no run of this name.
+            JournalFailed: The file cannot be read, or is not safe to use.
+        """
+        return await anyio.to_thread.run_sync(self._answer_key, run_id)
+
     async def post(self, run_id: str, text: bytes) -> None:
         """Leave a letter for a run, whether it is held or not.
 
@@ -148,9 +159,10 @@ class SQLiteJournal(Readable):
         """Do nothing: each tape releases its own files."""
 
     async def _tape(self, run_id: str, take: Callable[[], _TakenRun]) -> SQLiteTape:
-        # There is no `await` between the two lines: a cancellation cannot leave an open database behind.
-        lines, start = await anyio.to_thread.run_sync(take)
-        return SQLiteTape(run_id, self.durability, RunPaths(self._folder / run_id), lines, start)
+        # There is no `await` after the first line: a cancellation cannot leave an open database behind.
+        lines, key, start = await anyio.to_thread.run_sync(take)
+        paths = RunPaths(self._folder / run_id)
+        return SQLiteTape(run_id, self.durability, paths, lines, answer_key=key, start=start)
 
     def _create(self, run_id: str) -> _TakenRun:
         run_folder.make_root(self._folder)
@@ -173,6 +185,7 @@ class SQLiteJournal(Readable):
     def _open(self, run_id: str, steal: bool) -> _TakenRun:
         paths = self._find(run_id)
         paths.check()
+        key = paths.read_answer_key()
         with database.reading(run_id, paths.database):
             connection = database.open_for_writing(paths.database, self.durability, self._busy_seconds)
         try:
@@ -195,7 +208,7 @@ class SQLiteJournal(Readable):
         def start(notify: Callback) -> SQLiteWriter:
             return SQLiteWriter(paths, connection, lease, opened, files=files, chain=chain, notify=notify)
 
-        return lines, start
+        return lines, key, start
 
     def _read(self, run_id: str) -> list[Line]:
         paths = self._find(run_id)
@@ -252,6 +265,11 @@ class SQLiteJournal(Readable):
             connection.execute("COMMIT")
         finally:
             connection.close()
+
+    def _answer_key(self, run_id: str) -> str:
+        paths = self._find(run_id)
+        paths.check()
+        return paths.read_answer_key()
 
     def _find(self, run_id: str) -> RunPaths:
         if os.path.lexists(self._folder):

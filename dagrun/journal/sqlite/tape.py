@@ -178,6 +178,7 @@ class SQLiteTape(BufferedTape[inbox.Inbox, SQLiteWriter]):
         durability: What an acknowledged record survives.
         paths: The files of the run.
         lines: The records that were there when the run was opened.
+        answer_key: The secret that each answer must carry.
         start: Starts the writer; its argument is the `notify` of `WriteQueue`.
     """
 
@@ -187,9 +188,13 @@ class SQLiteTape(BufferedTape[inbox.Inbox, SQLiteWriter]):
         durability: Durability,
         paths: RunPaths,
         lines: Sequence[Line],
+        *,
+        answer_key: str,
         start: Callable[[Callback], SQLiteWriter],
     ) -> None:
-        super().__init__(run_id, durability, lines, paths.artifacts, inbox=inbox.Inbox(paths), start=start)
+        super().__init__(
+            run_id, durability, lines, paths.artifacts, answer_key=answer_key, inbox=inbox.Inbox(paths), start=start
+        )
         self._paths = paths
 
     async def discard(self, letter: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from hmac import compare_digest
 from typing import Final
 
 import anyio
@@ -23,6 +24,7 @@ _LOG: Final = logging.getLogger("dagrun.run")
 class AnswersFromJournal:
     """Takes the letters of one run, and answers its questions with them.
 
+    A letter must carry the answer key of the run. Tools cannot read the key, so no plan can answer its own questions.
     A letter to a question that is not open may be early: it is kept until the question is asked, or the run ends.
 
     Args:
@@ -41,6 +43,7 @@ class AnswersFromJournal:
         self._graph = graph
         self._people = people
         self._waiting: dict[str, tuple[Letter, AnswerLetter]] = {}
+        self._has_warned = False
         self._scope = anyio.CancelScope()
         self._news = anyio.Event()
         self._up = up
@@ -101,7 +104,23 @@ class AnswersFromJournal:
             _LOG.warning("a letter to the run was thrown away: %s", explain(error))
             await self._tape.discard(letter.id)
             return
+        if not self._proves_sender(said):
+            await self._tape.discard(letter.id)
+            return
         await self._answer(letter, said)
+
+    def _proves_sender(self, said: AnswerLetter) -> bool:
+        """Return whether a letter carries the answer key of the run; the first one that does not is logged."""
+        key = self._tape.answer_key
+        if key and compare_digest(said.key.encode(), key.encode()):
+            return True
+        if not self._has_warned:  # once: who can write letters must not be able to fill the log
+            self._has_warned = True
+            _LOG.warning(
+                "an answer to the run was ignored: it does not carry the answer key of the run, so a tool or another"
+                " program may have written it; answer with dagrun approve or dagrun answer"
+            )
+        return False
 
     async def _answer(self, letter: Letter, said: AnswerLetter) -> None:
         try:

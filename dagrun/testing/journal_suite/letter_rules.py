@@ -30,6 +30,23 @@ class LetterRules(Store):
             await journal.post(RUN, b'{"answer":"yes"}')
             assert [letter.text for letter in await take_letters(tape, 1)] == [b'{"answer":"yes"}']
 
+    async def test_each_run_has_an_answer_key_of_its_own(self) -> None:
+        """Only who may read the key can answer for a person; so it must be long, random, and the same for all."""
+        self.need_letters()
+        async with self.tape() as (journal, tape):
+            key = tape.answer_key
+            assert len(key) >= 32, f"the answer key {key!r} has less than 128 bits"
+            assert await journal.answer_key(RUN) == key
+            other = await journal.create("other")
+            await other.aclose()
+            assert await journal.answer_key("other") == other.answer_key != key
+            with pytest.raises(RunNotFound):
+                await journal.answer_key("missing-run")
+            await tape.aclose()
+            again = await journal.open(RUN)
+            await again.aclose()
+            assert again.answer_key == await journal.answer_key(RUN) == key
+
     async def test_letters_arrive_in_the_order_of_posting(self) -> None:
         """The oldest comes first, and each comes once."""
         self.need_letters()

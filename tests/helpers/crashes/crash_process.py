@@ -25,6 +25,7 @@ from dagrun.model.question import AnswerLetter, Question
 from dagrun.model.value import decode_or_reason
 from dagrun.runtime.run import Run
 
+ANSWER_KEY = "0123456789abcdef" * 4
 MOST_RECORDS: Final = 2_000  # no run needs half of them: one that makes more would go on for ever
 RUN: Final = "run"
 
@@ -109,6 +110,7 @@ class CrashJournal(MemoryJournal):
 
     def _told(self, tape: MemoryTape) -> MemoryTape:
         assert isinstance(tape, CrashTape)
+        self._runs[RUN].answer_key = tape.answer_key = ANSWER_KEY  # a run goes on in another journal of this kind
         self._on_tape(tape)
         return tape
 
@@ -116,6 +118,7 @@ class CrashJournal(MemoryJournal):
         """Keep the records of a run that another journal has left."""
         kept = self._runs[RUN] = _KeptRun(RUN)
         kept.texts, kept.letters = list(texts), dict(letters)
+        kept.answer_key = ANSWER_KEY
         kept.posted = max(letters, default=0)
 
     @property
@@ -333,4 +336,4 @@ class Process:
 
 def letter_to(case: Case, question: Question, world: World) -> bytes:
     """What somebody elsewhere answers."""
-    return AnswerLetter.of(question.id, answer_to(case, question, world)).model_dump_json().encode()
+    return AnswerLetter.of(question.id, answer_to(case, question, world), ANSWER_KEY).model_dump_json().encode()

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 import anyio
 
 from dagrun.errors import JournalError, RunExists, RunHeld
+from dagrun.journal.base import new_answer_key
 from dagrun.journal.hash_chain import chained
 from dagrun.journal.memory import MemoryJournal, MemoryTape
 from dagrun.model.journal import Durability, Held, Letter, Line
@@ -380,6 +381,31 @@ class AllLetters(MemoryJournal):
         self._find(run_id)
         for name in self._runs:
             await super().post(name, text)
+
+
+class OneKey(MemoryJournal):
+    """Has one answer key for all runs."""
+
+    async def answer_key(self, run_id: str) -> str:
+        self._find(run_id)
+        return self._find(min(self._runs)).answer_key
+
+
+class NewKeys(MemoryJournal):
+    """Makes a new answer key each time a run is opened."""
+
+    async def open(self, run_id: str, *, steal: bool = False) -> MemoryTape:
+        self._find(run_id).answer_key = new_answer_key()
+        return await super().open(run_id, steal=steal)
+
+
+class ShortKeys(MemoryJournal):
+    """Has answer keys that can be guessed."""
+
+    async def create(self, run_id: str) -> MemoryTape:
+        tape = await super().create(run_id)
+        self._find(run_id).answer_key = tape.answer_key = run_id
+        return tape
 
 
 class WrongLevel(MemoryJournal):

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from dagrun.cli.main import main
+from dagrun.cli.setup.settings import read_settings
 from folders import python_path
 
 TOOLS = ("--tools", "cli_tools")
@@ -72,6 +73,14 @@ class Shell:
     def file(self, name: str, content: str | bytes) -> str:
         """Write a file, and give its name."""
         (self.folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        return name
+
+    def trusted(self, name: str, content: str) -> str:
+        """Write a file of settings or a policy, say that it is trusted, and give its name."""
+        self.file(name, content)
+        found = read_settings(self.folder / name)
+        assert found is not None
+        found.trust()
         return name
 
 

@@ -2,7 +2,8 @@
 
 Paths are never compared as text, and never resolved by one call to be used by the next. Each part of a path is opened
 from the descriptor of the folder before it, without following links. So there is no moment at which somebody could put
-a link in the way.
+a link in the way. The folders of the records of runs are refused wherever they lie: who could write there could answer
+for a person.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dagrun import ToolError
+from dagrun import ToolError, is_private_folder
 
 MAX_PATH: Final = 4096
 MAX_NAME: Final = 255  # bytes, the limit of file systems
@@ -164,13 +165,20 @@ def _folder(root: Path, parts: Iterable[str], *, make: bool = False) -> Iterator
     except (FileNotFoundError, NotADirectoryError):
         raise ToolError("the folder for the files of tools does not exist; the host program must make it") from None
     try:
+        _refuse_records(folder, with_parents=True)
         for part in parts:
             below = _enter(folder, part, make=make)
             os.close(folder)
             folder = below
+            _refuse_records(folder)  # before anything is made in it
         yield folder
     finally:
         os.close(folder)
+
+
+def _refuse_records(folder: int, *, with_parents: bool = False) -> None:
+    if is_private_folder(folder, with_parents=with_parents):
+        raise OutsideRoot("the path leads into the records of runs, which tools must not use")
 
 
 def _enter(folder: int, part: str, *, make: bool) -> int:
