@@ -29,7 +29,7 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.real_time
 def test_the_first_example_runs_and_prints_what_it_says(blocks: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """It is the first thing that a newcomer tries."""
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     assert len([line for line in blocks[0].splitlines() if line.strip()]) <= 20
 
     _run(blocks[0])
@@ -38,11 +38,23 @@ def test_the_first_example_runs_and_prints_what_it_says(blocks: list[str], capsy
     assert f"It prints `{printed}`" in README
 
 
+def test_the_example_of_large_outputs_takes_both_kinds(blocks: list[str]) -> None:
+    """A list that fits, and one that became a file."""
+    space: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(blocks[1], "README.md", "exec", dont_inherit=True), space)
+    for n in (10, 300_000):
+        steps = [
+            dagrun.Step(id="load", tool="load", args={"n": n}),
+            dagrun.Step(id="count", tool="count", args={"rows": "${load}"}),
+        ]
+        assert dagrun.run_sync(dagrun.Plan(steps=steps), tools=[space["load"], space["count"]]).output == n
+
+
 @pytest.mark.real_time
 def test_the_example_of_a_goal_runs_and_prints_what_it_says(
     blocks: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _run(blocks[1])
+    _run(blocks[2])
 
     assert f"It prints `{capsys.readouterr().out.strip()}`" in README
 
@@ -51,7 +63,7 @@ def test_the_example_of_a_goal_runs_and_prints_what_it_says(
 def test_the_example_of_a_splice_runs_and_prints_what_it_says(
     blocks: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _run(blocks[2])
+    _run(blocks[3])
 
     status, output, *difference = capsys.readouterr().out.strip().splitlines()
     assert f"It prints `{status}`, then `{output}`, then the difference" in README
@@ -60,7 +72,7 @@ def test_the_example_of_a_splice_runs_and_prints_what_it_says(
 
 def test_the_examples_of_a_journal_stand_on_what_there_is(blocks: list[str]) -> None:
     """They are parts of programs: the tool can be made, and the other one is Python whose names exist."""
-    again, tool = blocks[3], blocks[4]
+    again, tool = blocks[4], blocks[5]
     space: dict[str, Any] = {"dagrun": dagrun}
 
     exec(compile(tool, "README.md", "exec"), space)

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 import dagrun
-from dagrun import Artifact, Plan, Policy, Step, ToolContext
+import process_tools
+from agents import answer, call
+from dagrun import Artifact, Plan, Policy, Step, ToolContext, agent_tool
 from dagrun.errors import PlanRefused, ValueRefused
 from dagrun.model.tool import make_tool
 from dagrun.model.toolbox import AnyTool
+from scripted_model import ScriptedModel
 
 pytestmark = pytest.mark.anyio
 
@@ -265,3 +268,42 @@ async def test_a_retried_run_still_has_large_values_and_files() -> None:
     assert first.steps["gate"].state == "failed"
     assert (second.steps["gate"].output, second.steps["good"].output) == (3, 5_000)
     assert "output_limit of 1000 that rows has" in second.steps["bad"].reason
+
+
+@pytest.mark.real_time
+async def test_worker_processes_have_the_same_limits() -> None:
+    """Arguments and outputs of many frames: what is over the limit of the tool becomes a file here, too."""
+    texts = Step(id="texts", tool="join_texts", args={"texts": ["${p0}", "${p1}", "${p2}"]})
+    load = Step(id="load", tool="return_list", args={"count": 100_000})
+    last = Step(id="last", tool="count", args={"rows": "${load}"})
+    tools: list[AnyTool] = [*TOOLS, process_tools.join_texts, process_tools.return_list]
+
+    policy = Policy(max_spill_bytes=150_000, max_processes=1)
+    result = await dagrun.run(Plan(steps=[*_pages(3, BIG), texts, load, last]), tools=tools)
+    refused = await dagrun.run(Plan(steps=[load]), tools=tools, policy=policy)
+
+    assert result.status == "succeeded"
+    assert (len(result.steps["texts"].output), result.steps["last"].output) == (3 * BIG, 100_000)
+    assert result.steps["load"].output["size"] == 200_001
+    assert "150000" in refused.steps["load"].reason
+
+
+async def test_the_calls_of_an_agent_have_the_same_limits() -> None:
+    """Arguments by the policy, in words for the model; outputs by their tool, as a file where its type says so."""
+    model = ScriptedModel(
+        call("take", value="x" * 3_000, values=None),
+        call("rows", n=5_000),
+        call("take", value="x", values=None),
+        answer(),
+    )
+    agent = agent_tool(model, TOOLS[1:3])
+    plan = Plan(steps=[Step(id="work", tool=agent.name, args={"task": "Find it."})])
+
+    result = await dagrun.run(plan, tools=[agent], policy=SMALL)
+
+    said = [request.messages[-1].text for request in model.requests[1:]]
+    assert result.status == "succeeded"
+    assert "over 2000 bytes of JSON" in said[0] or "over the ceiling of 2000" in said[0]
+    assert "max_argument_bytes of the policy" in said[0]
+    assert '"size":10001' in said[1].replace(" ", "")
+    assert "1" in said[2]

@@ -96,7 +96,8 @@ class Attempts:
             if tool.arguments.context is not None:
                 arguments[tool.arguments.context] = self._tool_context(slot)
         context = partial(self._tool_context, slot)
-        slot.call = ToolCall(tool, data, arguments, context, self._grace, self._limits.most_of(tool))
+        most = self._limits.most_of(tool) if tool.output.spills else tool.output_limit
+        slot.call = ToolCall(tool, data, arguments, context, self._grace, most)
         return None
 
     def _reveal(self, tool: AnyTool, arguments: dict[str, Any]) -> None:
@@ -204,7 +205,8 @@ class Attempts:
     def _conclude(self, slot: Slot, result: object) -> Outcome:
         """Check what came back: the tool has returned, so whatever is wrong now, its effect is not in doubt."""
         try:
-            value = self._store(slot, result)
+            tool = slot.tool
+            value = self._spilled(slot, result) if tool.output.spills else self._store(tool, result, tool.output_limit)
         except ValueRefused as error:
             text = f"{slot.tool.name}: {error}"
             if isinstance(error, ValueTooLarge):
@@ -219,15 +221,14 @@ class Attempts:
         surprise = slot.rare.surprise if slot.rare is not None else ""
         return Outcome(_SUCCEEDED, value, None, slot.tokens, slot.cost, surprise)
 
-    def _store(self, slot: Slot, result: object) -> Stored:
+    def _spilled(self, slot: Slot, result: object) -> Stored:
+        """Store a result that becomes an artifact if it is too large."""
         tool = slot.tool
-        if not tool.output.spills or not self._limits.spills(tool):
-            return self._encoded(tool, result, tool.output_limit)
-        value = self._encoded(tool, result, self._limits.most_of(tool))
+        value = self._store(tool, result, self._limits.most_of(tool))
         return spill(value, tool, self._artifacts, slot.node.id, self._graph.plan.secrets)
 
     @staticmethod
-    def _encoded(tool: AnyTool, result: object, limit: int) -> Stored:
+    def _store(tool: AnyTool, result: object, limit: int) -> Stored:
         if isinstance(result, Encoded):
             return store_text(result.data, limit)
         try:

@@ -95,6 +95,18 @@ def return_text(characters: int) -> str:
 
 
 @process_tool
+def return_list(count: int) -> list[int] | Artifact:
+    """Return a list, or the file that it is in."""
+    return [7] * count
+
+
+@tool(effect="pure", executor="process", output_limit=10_000_000)
+def join_texts(texts: list[str]) -> str:
+    """Return one text of many."""
+    return "".join(texts)
+
+
+@process_tool
 def fill_memory(megabytes: int) -> int:
     """Take memory."""
     return len(bytearray(megabytes << 20))

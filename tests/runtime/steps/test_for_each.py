@@ -246,14 +246,14 @@ async def test_one_element_can_be_cancelled_and_all_of_them() -> None:
 
 
 async def test_a_list_too_large_to_join_fails_the_step() -> None:
-    """Each element keeps to the limit of a value; together they do not."""
+    """Each element keeps to the limit of an output; together they do not keep to that of the policy."""
     long = scripted("long", "x" * 300_000)
     step = Step(id="each", tool="long", args={"value": "${item}"}, for_each=[1, 2, 3, 4])
 
-    result = await run(step, tools=(long,))
+    result = await run(step, tools=(long,), max_argument_bytes=1 << 20)
 
     assert states(result)["each"] == "failed"
-    assert "ceiling" in result.steps["each"].reason
+    assert "max_argument_bytes" in result.steps["each"].reason
 
 
 async def test_a_hundred_elements_start_at_once() -> None:
