@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -129,11 +130,11 @@ async def stopped(planner: Any, way: str, turns: int, journal: MemoryJournal, **
     """Run, and stop the run a second and *turns* turns of the loop after it has begun."""
 
     async def work(stop: Callable[[Run], object] | None) -> None:
-        async with dagrun.start(tools=TOOLS, journal=journal, run_id=RUN, planner=planner, **options) as run:
-            async with anyio.create_task_group() as tasks:
-                if stop is not None:
-                    tasks.start_soon(soon, stop, run)
-                await run.result()
+        opened = dagrun.start(tools=TOOLS, journal=journal, run_id=RUN, planner=planner, **options)
+        async with opened as run, anyio.create_task_group() as tasks:
+            if stop is not None:
+                tasks.start_soon(soon, stop, run)
+            await run.result()
 
     async def soon(stop: Callable[[Run], object], run: Run) -> None:
         await _think(turns)
@@ -154,7 +155,7 @@ async def stopped(planner: Any, way: str, turns: int, journal: MemoryJournal, **
 async def can_go_on(journal: Journal, planner: Any) -> None:
     """Read the record, resume it if it has not ended, and replay it; nothing follows an end."""
     events = [decode(line.text) for line in await journal.read(RUN)]
-    for before, after in zip(events, events[1:], strict=False):
+    for before, after in pairwise(events):
         if isinstance(before, RunEnded | RunSuspended):
             assert isinstance(after, RunResumed | RunReopened), f"{after} follows {before}"
     before_it = await dagrun.replay(RUN, journal=journal)
