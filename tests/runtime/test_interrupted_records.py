@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -382,14 +382,14 @@ async def _later(asked: anyio.Event, turns: int) -> None:
         await checkpoint()
 
 
-async def _by_scope(work: Callable[[], Awaitable[Any]], asked: anyio.Event, turns: int) -> None:
+async def _by_scope(work: Callable[[], Coroutine[Any, Any, Any]], asked: anyio.Event, turns: int) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(work)
         await _later(asked, turns)
         tasks.cancel_scope.cancel()
 
 
-async def _by_task(work: Callable[[], Awaitable[Any]], asked: anyio.Event, turns: int) -> None:
+async def _by_task(work: Callable[[], Coroutine[Any, Any, Any]], asked: anyio.Event, turns: int) -> None:
     task: asyncio.Future[Any] = asyncio.ensure_future(work())
     await _later(asked, turns)
     task.cancel()
@@ -397,7 +397,7 @@ async def _by_task(work: Callable[[], Awaitable[Any]], asked: anyio.Event, turns
     assert task.cancelled() or task.exception() is None, f"in place of the cancellation: {task.exception()!r}"
 
 
-async def _by_timeout(work: Callable[[], Awaitable[Any]], asked: anyio.Event, turns: int) -> None:
+async def _by_timeout(work: Callable[[], Coroutine[Any, Any, Any]], asked: anyio.Event, turns: int) -> None:
     async def expire(deadline: asyncio.Timeout) -> None:
         await _later(asked, turns)
         if not deadline.expired():
