@@ -62,10 +62,18 @@ def test_many_stops_lose_nothing(backend: str) -> None:
 
 def stopped(parts: Parts) -> Iterator[str]:
     """Random runs, stopped in a part of their turns."""
-    for seed in range(300):
+    for seed in range(60):
         with replaced(parts):
             report = stop_everywhere(make_case(seed), BACKENDS[seed % 2], part=0.15)
         yield from (f"seed {seed}: {problem}" for problem in report.broken)
+
+
+def suspended(parts: Parts) -> Iterator[str]:
+    """Runs with a planner, suspended in every turn: one of them is that in which the planner answers."""
+    for case in filter(lambda case: case.has_planner, map(make_case, range(100))):
+        with replaced(parts):
+            report = stop_everywhere(case, "asyncio", ways=("suspend",))
+        yield from (f"seed {case.seed}: {problem}" for problem in report.broken)
 
 
 @pytest.mark.rigs(seconds=60)
@@ -73,4 +81,4 @@ def stopped(parts: Parts) -> Iterator[str]:
 def test_every_way_to_end_wrongly_is_noticed() -> None:
     """A bug of each of these kinds cannot come back unnoticed."""
     assert len(MUTANTS) >= 6
-    assert not survivors((stopped,), MUTANTS)
+    assert not survivors((stopped, suspended), MUTANTS)

@@ -9,7 +9,7 @@ import asyncio
 import random
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -170,13 +170,14 @@ class _Stopped:
                 pass
 
 
-def stop_everywhere(case: Case, backend: str, *, part: float = 1.0) -> TurnReport:
+def stop_everywhere(case: Case, backend: str, *, part: float = 1.0, ways: Sequence[Way] = ()) -> TurnReport:
     """Carry *case* out, then once more for each turn, stopped there in one of the ways; look at what comes of each.
 
     Args:
         case: The run.
         backend: Of the loop.
         part: Of the turns that are stopped in.
+        ways: How the runs are stopped; all ways of the backend by default.
     """
     report, rng = TurnReport(), random.Random(f"turns {case.seed} {backend}")
     with seeded_schedule(case.seed):
@@ -185,7 +186,7 @@ def stop_everywhere(case: Case, backend: str, *, part: float = 1.0) -> TurnRepor
         if whole.problem:
             report.broken.append(f"not stopped: {whole.problem}")
             return report
-        ways = list(WAYS[backend])
+        ways = ways or WAYS[backend]
         for turn in range(1, whole.turns + 1):
             if rng.random() >= part or len(report.broken) >= MOST_PROBLEMS:
                 continue
