@@ -49,6 +49,13 @@ def test_a_few_stops_lose_nothing(backend: str) -> None:
     assert stops(range(20), backend, part=0.08)["resumed"] > 10
 
 
+def test_a_cancelled_task_that_meets_a_cancelled_scope_is_cancelled() -> None:
+    """anyio takes the one for the other; the run must not swallow what has ended the code around it."""
+    report = stop_everywhere(make_case(74), "asyncio", ways=("task",))
+    assert report.stops["task"] > 10
+    assert not report.broken
+
+
 @pytest.mark.rigs(seconds=120)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_many_stops_lose_nothing(backend: str) -> None:
