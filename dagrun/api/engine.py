@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from contextvars import Context, ContextVar, copy_context
@@ -295,6 +296,10 @@ async def _carried_out(
         if failure is not None and len(group.exceptions) == 1 and type(group.exceptions[0]) is type(failure):
             raise failure from None
         raise
+    else:
+        # anyio takes a `Task.cancel` that meets a cancellation of its own for the latter, and the group swallows it.
+        if isinstance(failure, asyncio.CancelledError):
+            raise failure
     finally:
         running.close()
         del failure  # its traceback refers to this frame: a circle

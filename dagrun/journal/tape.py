@@ -5,15 +5,19 @@ from __future__ import annotations
 import heapq
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import anyio
 from anyio.lowlevel import EventLoopToken, current_token
 
 from dagrun.errors import JournalError, JournalFailed
-from dagrun.journal.write_queue import Callback, WriteQueue
+from dagrun.journal.write_queue import Callback, WriteQueue, uninterrupted_time
 from dagrun.model.journal import Durability, Letter, Line
 from dagrun.runtime.backend import call_soon
+
+# Seconds for which a run that was seen to be held is taken for held. Far below any lease, and above what writing a
+# record takes; so a process that was stopped, or whose machine slept, looks once more.
+FRESH: Final = 0.1
 
 
 class DurableWaiters:
@@ -114,6 +118,7 @@ class BufferedTape(Generic[InboxT, WriterT]):
         self._loop: EventLoopToken = current_token()
         self._last = self._flushed = len(lines)
         self._waiters = DurableWaiters()
+        self._looked: anyio.Event | None = None  # set when the writer has looked whether the run is still held
         self._ended = anyio.Event()
         self._is_closed = False
         self._writer = start(lambda: call_soon(self._loop, self._check_writer))
@@ -161,6 +166,36 @@ class BufferedTape(Generic[InboxT, WriterT]):
             if writer.acknowledged < seq and not writer.has_ended:
                 await event.wait()
 
+    async def held(self) -> None:
+        """Wait until the last record is durable, and the run is known to be held by this process now.
+
+        The lease was checked when the record was written. If the process was stopped since, its lease may have
+        expired; then it looks once more, and again if it was stopped for the rest of the lease meanwhile.
+
+        Raises:
+            JournalFailed: As for `durable`.
+            OwnerLost: Another process has taken the run over, whether the record was written or not.
+        """
+        await self.durable()
+        held_for = self._writer.held_for
+        limit = min(FRESH, held_for)
+        while uninterrupted_time() - self._writer.seen >= limit:
+            await self._look()
+            limit = held_for  # the look itself may have taken long
+
+    async def _look(self) -> None:
+        """Wait until the writer has seen that the run is still held."""
+        asked, writer = uninterrupted_time(), self._writer
+        while writer.seen < asked:
+            self._raise_failure()
+            if writer.has_ended:
+                raise JournalFailed(f"the tape of run '{self.run_id}' is closed")
+            looked = self._looked = self._looked or anyio.Event()
+            writer.request_look()
+            # The writer may have looked, or ended, just before the request.
+            if writer.seen < asked and not writer.has_ended:
+                await looked.wait()
+
     def letters(self) -> AsyncIterator[Letter]:
         """Return an iterator over the letters, oldest first, each once; it waits for more."""
         return self._inbox
@@ -188,6 +223,9 @@ class BufferedTape(Generic[InboxT, WriterT]):
     def _check_writer(self) -> None:
         """Wake the tasks whose records are durable; all of them if the writer has ended."""
         writer = self._writer
+        if self._looked is not None:
+            self._looked.set()
+            self._looked = None
         if writer.has_ended:
             self._end()
             return

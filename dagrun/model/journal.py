@@ -123,6 +123,25 @@ class Tape(Protocol):
         ...
 
 
+@runtime_checkable
+class HeldTape(Tape, Protocol):
+    """A tape that can look whether its process still holds the run. This is optional.
+
+    A process that was stopped (SIGSTOP, a machine that sleeps) may wake after its lease has expired, between the
+    instant at which the start of a call became durable and the call itself. Where another process has taken the run
+    over meanwhile, the call must not be made.
+    """
+
+    async def held(self) -> None:
+        """Wait until the last record is durable, and the run is known to be held by this process now.
+
+        Raises:
+            JournalFailed: As for `durable`.
+            OwnerLost: Another process has taken the run over.
+        """
+        ...
+
+
 class Journal(Protocol):
     """Stores the records of runs. One journal may serve many runs at once; its owner closes it.
 

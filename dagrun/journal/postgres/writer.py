@@ -69,7 +69,7 @@ class PostgresWriter(WriteQueue):
         chain: Chain,
         notify: Callback,
     ) -> None:
-        super().__init__(chain.seq, MAX_BATCH, notify)
+        super().__init__(chain.seq, MAX_BATCH, claim.seconds, notify)
         self.claim = claim
         self._loop_thread = loop_thread
         self._connections = connections
@@ -111,9 +111,14 @@ class PostgresWriter(WriteQueue):
             self._wakeup.set()
 
     async def _take(self) -> list[bytes] | None:
-        """Wait for units, and take a batch of them; `None` at the end."""
+        """Wait for units, and take a batch of them; `None` at the end.
+
+        The batch is empty where the loop wants to know whether the run is still held.
+        """
         while not self._ends and not self._is_closing:
             self._raise_failure()
+            if self._wants_look:
+                return []
             await self._wait(is_idle=True)
         self._raise_failure()
         if not self._ends:
@@ -135,7 +140,7 @@ class PostgresWriter(WriteQueue):
         self._is_waiting = False
 
     def _has_work(self, *, is_idle: bool) -> bool:
-        if self._is_closing or self.failure is not None:
+        if self._is_closing or self.failure is not None or self._wants_look:
             return True
         return bool(self._ends) if is_idle else self._is_urgent
 
@@ -144,6 +149,11 @@ class PostgresWriter(WriteQueue):
             raise self.failure
 
     async def _write(self, batch: list[bytes]) -> None:
+        look = self._begin_look()
+        if not batch:
+            await self._connections.ask(self._renew)
+            self._end_look(look)
+            return
         chain = self._chain.copy()
         digests: list[str] = []
         for text in batch:
@@ -151,6 +161,7 @@ class PostgresWriter(WriteQueue):
             digests.append(chain.digest)
         texts = [text.decode() for text in batch]
         await self._connections.ask(lambda connection: self._add(connection, texts, digests))
+        self._end_look(look)
         self._chain = chain
         await self._move_anchor(AnchorMark(chain.seq, chain.digest, self.claim.token))
         self._acknowledge(chain.seq)
@@ -183,6 +194,16 @@ class PostgresWriter(WriteQueue):
                 f"run '{claim.run_id}' goes as far as record {row['seq']} in {self._connections.place}, and was "
                 f"written as far as record {before.seq}: the server has lost records, or somebody has changed them"
             )
+
+    async def _renew(self, connection: Connection) -> None:
+        """Renew the lease.
+
+        Raises:
+            OwnerLost: Another process has taken the run over.
+        """
+        claim, sql = self.claim, self._connections.sql
+        if not await connection.fetch(sql.renew, [claim.number], [claim.token], claim.seconds):
+            raise lost(claim.run_id)
 
     async def _move_anchor(self, mark: AnchorMark) -> None:
         if self._anchor is None:

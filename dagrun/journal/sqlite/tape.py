@@ -55,7 +55,7 @@ class SQLiteWriter(WriteQueue):
         chain: Chain,
         notify: Callback,
     ) -> None:
-        super().__init__(chain.seq, MAX_BATCH, notify)
+        super().__init__(chain.seq, MAX_BATCH, lease.seconds, notify)
         self._paths = paths
         self._database = database
         self._lease = lease
@@ -98,11 +98,14 @@ class SQLiteWriter(WriteQueue):
         return True
 
     def _take(self) -> list[bytes] | None:
-        """Wait for units, and take a batch of them; an empty one after a third of the lease, `None` at the end."""
+        """Wait for units, and take a batch of them; `None` at the end.
+
+        The batch is empty after a third of the lease, and where the loop wants to know whether the run is still held.
+        """
         while not self._ends:
             if self._is_closing:
                 return None
-            if not self._wait_for_work():
+            if not self._wait_for_work() or (self._wants_look and not self._ends):
                 return []
         # No task waits: records that come soon are written along. A transaction costs as much as ten records.
         self._is_waiting = True
@@ -115,13 +118,16 @@ class SQLiteWriter(WriteQueue):
         """Wait for the first unit, or for the end; return whether there was a wake-up."""
         # The flags are set before the last look at the queue: see rule 3 of `write_queue`.
         self._is_idle = self._is_waiting = True
-        was_woken = bool(self._ends) or self._is_closing or self._wait(self._lease.seconds / 3)
+        has_work = bool(self._ends) or self._is_closing or self._wants_look
+        was_woken = has_work or self._wait(self._lease.seconds / 3)
         self._is_idle = self._is_waiting = False
         return was_woken
 
     def _write(self, batch: list[bytes]) -> None:
         """Write and acknowledge a batch; an empty one only renews the lease."""
+        look = self._begin_look()
         self._transaction(lambda database: self._add(database, batch))
+        self._end_look(look)
         if not batch:
             return
         self._check_files()

@@ -20,6 +20,7 @@ from dagrun.graph.node import Node
 from dagrun.model.condition import Condition, ConditionMismatch, holds
 from dagrun.model.contracts.spilling import ValueLimits, spill
 from dagrun.model.executor import Encoded, Executor, StillRunning, ToolCall
+from dagrun.model.journal import HeldTape
 from dagrun.model.outcome import ErrorKind, Failure, Outcome, State
 from dagrun.model.question import Answer
 from dagrun.model.redaction.logs import RedactingLogger
@@ -71,7 +72,8 @@ class Attempts:
         self._may_spill = any(tool.output.spills for tool in parts.graph.plan.toolbox.values())
         self._on_progress = parts.record.progress
         self._now = parts.now
-        self._tape = parts.tape
+        self._tape = tape = parts.tape
+        self._until_written = tape.held if isinstance(tape, HeldTape) else None if tape is None else tape.durable
         self._up = up = parts.up
         self._executors = executors
         self._artifacts = artifacts
@@ -151,11 +153,11 @@ class Attempts:
         return self._tape is not None and not tool.effect.is_free
 
     async def write_start(self, slot: Slot) -> Outcome | None:
-        """Wait until the start of a call is durable; if it never is, the call is not made, and this is its end."""
-        assert self._tape is not None
+        """Wait until the start of a call is durable, and the run still ours; else the call is not made: its end."""
+        assert self._until_written is not None
         self._up.suspended()
         try:
-            await self._tape.durable()
+            await self._until_written()
         except JournalError as error:
             failure = Failure(ErrorKind.EXCEPTION, shorten(str(error)), type(error).__name__, nothing_happened=True)
             return Outcome(State.FAILED, None, failure)

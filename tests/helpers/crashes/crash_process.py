@@ -122,6 +122,16 @@ class CrashJournal(MemoryJournal):
         kept.posted = max(letters, default=0)
 
     @property
+    def has_record(self) -> bool:
+        """Whether the record of the run was created."""
+        return RUN in self._runs
+
+    @property
+    def is_held(self) -> bool:
+        """Whether somebody holds the run."""
+        return self._runs[RUN].owner is not None
+
+    @property
     def texts(self) -> list[bytes]:
         return self._runs[RUN].texts
 
