@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help env test rigs night check lint format types floors bench bench-runs bench-check bench-full bench-peers demo \
+.PHONY: help env test rigs night check lint format types floors bench bench-runs bench-check bench-full bench-peers structure demo \
   demo-model clean
 
 help: ## list these targets
@@ -63,8 +63,11 @@ bench-peers: $(READY) ## compare with other engines, each in an environment of i
 	PYTHONPATH=benchmarks $(BIN)/python -m peers.environments || true
 	PYTHONPATH=benchmarks $(BIN)/python -m peers.compare
 
-bench-full: $(READY) ## measure plans of up to 1,000,000 steps (10 minutes, some GB)
+bench-full: $(READY) ## measure plans of up to 100,000 steps (5 minutes, 1 GB)
 	$(BIN)/python benchmarks/full.py
+
+structure: $(READY) ## count files, import circles, and the files that a run passes through; compare with the targets
+	$(BIN)/python benchmarks/structure.py --check
 
 demo: $(READY) ## watch a real plan run on real data; its report is then in dagrun-demo/
 	$(BIN)/dagrun demo

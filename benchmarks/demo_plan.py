@@ -29,7 +29,7 @@ def demo() -> Iterator[RunDemo]:
     import dagrun_tools
     from dagrun_tools.demo.server import serving
     from dagrun_tools.demo.tools import in_constant_dollars, mortgage_rates_on_file
-    from dagrun_tools.drawing import prepare
+    from dagrun_tools.reports.drawing import prepare
 
     prepare()  # the library for charts loads once; no mode should pay for the others
     own = files("dagrun_tools.demo")

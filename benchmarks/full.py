@@ -1,31 +1,34 @@
-"""Plans of up to a million steps: what a step costs, what it takes of memory, and how long the loop stands still.
+"""Plans of up to 100,000 steps: what a step costs, what it takes of memory, and how long the loop stands still.
 
     python benchmarks/full.py [--quick] [--gate] [--out FOLDER]
 
-**What is measured.** A chain and a fan of 10,000 to 1,000,000 no-op steps, made as `Plan` and `Step` objects, checked
+**What is measured.** A chain and a fan of 10,000 and of 100,000 no-op steps, made as `Plan` and `Step` objects, checked
 and run by `dagrun.start`: the engine alone, without a journal and without a subscriber. Each in a process of its own,
-beside a task that wants its turn every millisecond; in several rounds over all sizes. Of memory and lag the median is
-told. Of CPU time it is the mean, and there are more rounds of what is done sooner: where another guest of the same
-hardware slows a processor down for half a second now and then, a run of a million steps always gets its share of that,
-and one of ten thousand, a hundred times as short, mostly none at all. The medians would differ by it, the means do not.
+beside a task that wants its turn every millisecond; in several rounds over both sizes. The figures of memory and lag
+are medians. Those of CPU time are means, with more rounds of the smaller size: where another guest of the same hardware
+slows a processor down for half a second now and then, a run of 100,000 steps mostly gets its share of that, and a run
+of 10,000 steps, a tenth as long, mostly does not. The medians would differ by it, the means do not.
 
 - *build*: making the objects, which is the host's own work and gates nothing; *open*: from the call of `start` to the
   run, its check included; *run*: from there to its result. CPU microseconds per step.
-- *growth*: the exponent k of CPU time = c * steps ** k, of open and run together; 1 is linear. Must: 1.05.
+- *growth*: the exponent k of CPU time = c * steps ** k, of open and run together; 1 is linear. Must: 1.05. The growth
+  from 100 to 100,000 steps is in ``overhead.py``, with the same must.
 - *memory*: the growth of the peak of the process from before the plan is made, in bytes per step.
 - *lag*: the most CPU time that the process took between two turns of that task, in milliseconds: for so long nothing
   else in the loop would have got its turn. It is CPU time, so that other processes do not count; work in a thread
-  does, although the loop gets its turn beside it: the figure is an upper bound. Must: 50 ms.
+  does, although the loop gets its turn beside it: the figure is an upper bound. Must: 7.2 ms up to 10,000 steps, 21 ms
+  beyond. These are 1 and 1.3 times what was recorded before plans of a million steps were given up. They are times, so
+  they hold for the machine of the recorded figures; on another machine, compare with a run of an earlier version.
 
 Then a chain of 100,000 steps (quick: 10,000), each of which hands on a text of 1,000 characters, run with
 ``release_outputs`` off (*kept*) and on (*released*): CPU microseconds per step of the whole, and the growth of the peak
 as above. What both differ by is what the outputs take. Must: 800 bytes per step.
 
-Last, a chain and a fan of 1,000,000 steps (quick: 10,000) are cancelled while their first step is at work, or that step
-fails: CPU microseconds per step until the run has ended, and the lag as above. Must: 50 ms.
+Last, a chain and a fan of 100,000 steps (quick: 10,000) are cancelled while their first step is at work, or that step
+fails: CPU microseconds per step until the run has ended, and the lag as above, with the same musts.
 
-With ``--gate`` the exit code is 1 if a must is missed. A full run takes ten minutes and 4 GB, and writes
-``results/full.json``; a quick one is one round, and ends at 100,000 steps, within a minute.
+With ``--gate`` the exit code is 1 if a must is missed. A full run takes five minutes and 1 GB, and writes
+``results/full.json``; a quick one is one round, and takes less than a minute.
 """
 
 from __future__ import annotations
@@ -59,15 +62,15 @@ HANDED_ON: Final = 100_000
 QUICKLY_HANDED_ON: Final = 10_000
 TEXT: Final = 1_000  # characters that each step hands on
 LEAST_SAVED: Final = 800.0  # of their bytes
-FULL: Final = (10_000, 100_000, 1_000_000)
-QUICK: Final = (10_000, 100_000)
-STOPPED: Final = 1_000_000
+SIZES: Final = (10_000, 100_000)
+STOPPED: Final = 100_000
 QUICKLY_STOPPED: Final = 10_000
 ENDS: Final = ("cancelled", "failed")
-ROUNDS: Final = {10_000: 30, 100_000: 10, 1_000_000: 3}
+ROUNDS: Final = {10_000: 30, 100_000: 10}
 CPU_TIMES: Final = ("build", "open", "run")
 MAX_EXPONENT: Final = 1.05
-MAX_LAG: Final = 50.0
+MAX_LAG: Final = 7.2  # up to `SIZES[0]` steps
+MAX_LAG_BEYOND: Final = 21.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +195,11 @@ async def _hand_on(plan: dagrun.Plan, policy: dagrun.Policy) -> None:
         raise AssertionError(f"{result.status} ({result.reason}), with another output")
 
 
+def is_short(lag: float, steps: int) -> bool:
+    """Whether the loop stood still for no longer than it may, in a run of so many *steps*."""
+    return lag <= (MAX_LAG if steps <= SIZES[0] else MAX_LAG_BEYOND)
+
+
 def saved_by(held: Sequence[Held]) -> float:
     """Bytes per step that are saved by releasing outputs."""
     found = {one.outputs: one.bytes for one in held}
@@ -262,7 +270,7 @@ def line_of(row: Row) -> str:
     figures = (
         f"{row.build:>15.1f}{row.open:>8.1f}{row.run:>8.1f}{row.bytes:>12,.0f}{row.lag_open:>13.1f}{row.lag_run:>8.1f}"
     )
-    return f"{row.shape:8}{row.steps:>10,}{figures}  {_verdict(row.lag <= MAX_LAG)}"
+    return f"{row.shape:8}{row.steps:>10,}{figures}  {_verdict(is_short(row.lag, row.steps))}"
 
 
 def growth_line(growth: Growth) -> str:
@@ -281,11 +289,11 @@ def held_lines(held: Sequence[Held]) -> list[str]:
 
 def stopped_lines(stopped: Sequence[Stopped]) -> list[str]:
     """What it takes to end early."""
-    lines = [
-        f"{one.shape:8}{one.how:10}{one.steps:>10,}{one.cpu:>15.1f}{one.lag:>8.1f}  {_verdict(one.lag <= MAX_LAG)}"
-        for one in stopped
-    ]
-    return [f"{'shape':8}{'ended':10}{'steps':>10}{'μs/step':>15}{'lag ms':>8}", *lines]
+    lines = [f"{'shape':8}{'ended':10}{'steps':>10}{'μs/step':>15}{'lag ms':>8}"]
+    for one in stopped:
+        verdict = _verdict(is_short(one.lag, one.steps))
+        lines.append(f"{one.shape:8}{one.how:10}{one.steps:>10,}{one.cpu:>15.1f}{one.lag:>8.1f}  {verdict}")
+    return lines
 
 
 def _verdict(is_kept: bool) -> str:
@@ -297,11 +305,11 @@ def as_json(
 ) -> dict[str, Any]:
     """The results as they are kept."""
     return environment.describe() | {
-        "musts": {"exponent": MAX_EXPONENT, "lag_ms": MAX_LAG, "saved_bytes": LEAST_SAVED},
-        "rows": [_rounded(asdict(row) | {"passed": row.lag <= MAX_LAG}) for row in rows],
+        "musts": {"exponent": MAX_EXPONENT, "lag_ms": [MAX_LAG, MAX_LAG_BEYOND], "saved_bytes": LEAST_SAVED},
+        "rows": [_rounded(asdict(row) | {"passed": is_short(row.lag, row.steps)}) for row in rows],
         "growth": [_rounded(asdict(one) | {"passed": one.exponent <= MAX_EXPONENT}) for one in growth],
         "outputs": [_rounded(asdict(one)) for one in held],
-        "stopped": [_rounded(asdict(one) | {"passed": one.lag <= MAX_LAG}) for one in stopped],
+        "stopped": [_rounded(asdict(one) | {"passed": is_short(one.lag, one.steps)}) for one in stopped],
     }
 
 
@@ -318,7 +326,7 @@ def _measure_one(what: str, count: int) -> Row | Held | Stopped:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and say by the exit code whether every must is kept."""
-    parser = command.parser_of(__doc__, "up to 100,000 steps, within a minute")
+    parser = command.parser_of(__doc__, "one round, within a minute")
     parser.add_argument("--one", nargs=2, metavar=("SHAPE", "STEPS"), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.one:
@@ -328,7 +336,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(HEAD, flush=True)
     rows: list[Row] = []
     for shape in GRAPHS:
-        measured = rounds(shape, QUICK if options.quick else FULL, is_quick=options.quick)
+        measured = rounds(shape, SIZES, is_quick=options.quick)
         print(*map(line_of, measured), sep="\n", flush=True)
         rows += measured
     growth = growth_of(rows)
@@ -341,7 +349,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(*stopped_lines(stopped), sep="\n", flush=True)
     if (folder := command.folder_of(options)) is not None:
         command.write(folder, "full", as_json(rows, growth, held, stopped))
-    verdicts = [lag <= MAX_LAG for lag in (*(row.lag for row in rows), *(one.lag for one in stopped))]
+    verdicts = [is_short(row.lag, row.steps) for row in rows] + [is_short(one.lag, one.steps) for one in stopped]
     verdicts += [one.exponent <= MAX_EXPONENT for one in growth]
     verdicts.append(saved_by(held) >= LEAST_SAVED)
     print(f"{verdicts.count(False)} of {len(verdicts)} musts missed")

@@ -75,7 +75,7 @@ class Case:
 
 FULL: Final = (
     Case("no-op", GRAPHS, (100, 1_000, 10_000), 0.7, 0.45),
-    Case("no-op", GRAPHS[-1:], (100_000,), 0.7, 0.45),  # the hardest; `full.py` has the others, of up to 1,000,000
+    Case("no-op", GRAPHS[-1:], (100_000,), 0.7, 0.45),  # the hardest; `full.py` has the others
     Case("suspending", GRAPHS, (100, 1_000, 10_000), 0.9, 0.7),
     Case("burst", ("independent",), (1_000,), 1.3, 1.0),
     Case("by reference", ("chain", "random3"), (1_000, 10_000), 1.3, 0.8),

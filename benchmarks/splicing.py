@@ -40,6 +40,7 @@ import environment
 from dagrun import Add, Drop, Patch, Replace, Rewire, Step, tool
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.graph.build import make_frontier
+from dagrun.graph.changes import apply
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.patches.check_patch import Splicer
 from dagrun.model.event import AttemptEnded, AttemptStarted, Event, RunStarted, Spliced
@@ -165,13 +166,13 @@ def graph_of(plan: CheckedPlan, done: int) -> LiveGraph:
     """The live graph of *plan*, with its first *done* steps carried out."""
     frontier, caps_of = make_frontier(plan, None)
     graph = LiveGraph(plan, b"{}", frontier, caps_of)
-    graph.apply(RunStarted(1, 0.0, "run", len(plan.steps), "", 0.0))
+    apply(graph, RunStarted(1, 0.0, "run", len(plan.steps), "", 0.0))
     for number, id_ in enumerate(list(plan.steps)[:done]):
         at = float(number)
         graph.frontier.take()
-        graph.apply(AttemptStarted(2 * number + 2, at, id_, 1, work.name))
+        apply(graph, AttemptStarted(2 * number + 2, at, id_, 1, work.name))
         facts = (State.SUCCEEDED, Outcome(State.SUCCEEDED, 1), Decision(Recovery.PROCEED))
-        graph.apply(AttemptEnded(2 * number + 3, at, id_, 1, *facts))
+        apply(graph, AttemptEnded(2 * number + 3, at, id_, 1, *facts))
         graph.frontier.release(graph.nodes[id_])
     return graph
 
@@ -191,7 +192,7 @@ def measure_graph(plan: CheckedPlan, where: str, count: int) -> tuple[list[float
             raise AssertionError(f"refused: {problems[0]}")
         facts = (graph.revision + 1, "host", "", checked.edits, checked.consequence)
         event = Spliced(number, 0.0, *facts, checked=checked)
-        graph.apply(event)
+        apply(graph, event)
         ended = time.thread_time()
         if number:  # the first one builds what is kept, labels for instance
             checks.append((after - begun) * 1e3)

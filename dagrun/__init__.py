@@ -1,4 +1,11 @@
-"""Plan, run in parallel, and repair graphs of tool calls."""
+"""Plan, run in parallel, and repair graphs of tool calls.
+
+In: a plan, or a goal and a planner that writes a plan; tools; and a policy with the limits. Out: a `RunResult`, and
+an `Event` for each change of the run. The entry points are `run`, `start` and `Engine`.
+
+To read the code, open ``dagrun/api/running.py`` first; each package says in its docstring which of its files to open
+first. This file has no logic but one: it imports each public name when that is first used.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +120,7 @@ if TYPE_CHECKING:
     from dagrun.runtime.result import RunResult, StepResult
     from dagrun.runtime.run import Run
 
-# The public names and where they live: importing dagrun must cost no more than what is used of it (PEP 562).
+# The public names by module. Each is imported on first use (PEP 562), so that `import dagrun` costs only what is used.
 _NAMES = {
     "dagrun.api": "Engine Replayed check draft replay resume retry run run_sync start",
     "dagrun.critics.counts": "CountCritic",

@@ -1,4 +1,4 @@
-"""Every error of dagrun, in one tree, and the numbered problems of a plan."""
+"""All errors of dagrun, in one tree of classes; and `Problem`, a numbered fault of a plan."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from dagrun.problem_texts import SENTENCES
 
-# The longest text of an error, in characters: a plan with 100,000 faults must not print 55 MB.
+# The longest text of an error, in characters. Without a limit, a plan with 100,000 faults prints 55 MB.
 MAX_ERROR_TEXT = 4096
 
 
@@ -18,9 +18,9 @@ class Problem:
     """One fault of a plan or a patch.
 
     Attributes:
-        code: Such as ``DR104``; stable across releases.
-        path: Where in the plan, such as ``steps[2].depends_on[0]``; empty for the whole.
-        facts: What the sentence is built from, as text.
+        code: A code such as ``DR104``, stable across releases.
+        path: The place in the plan, such as ``steps[2].depends_on[0]``; empty for the whole plan.
+        facts: The texts that the sentence is built from, by name.
     """
 
     code: str
@@ -29,12 +29,12 @@ class Problem:
 
     @property
     def is_advice(self) -> bool:
-        """Whether a plan with this fault still runs (unless the check is strict)."""
+        """Whether a plan with this fault runs all the same, unless the check is strict."""
         return self.code.startswith("DR9")
 
     @property
     def sentence(self) -> str:
-        """The fault in words that a planner can act on, without the place."""
+        """The fault in words that a planner can act on, without its place."""
         return SENTENCES[self.code].format_map({k: shorten(v) for k, v in self.facts.items()})
 
     def __str__(self) -> str:
@@ -42,31 +42,31 @@ class Problem:
         return f"{self.code} {place}{self.sentence}"
 
     def as_dict(self) -> dict[str, Any]:
-        """The problem as plain JSON: code, path, message and facts."""
+        """Return the problem as plain JSON: code, path, message and facts."""
         return {"code": self.code, "path": self.path, "message": self.sentence, "facts": dict(self.facts)}
 
 
 def shorten(text: str, limit: int = 200) -> str:
-    """Make *text* fit for one line of at most *limit* characters, control characters escaped."""
-    # The cut comes first: escaping a text of 100 MB only to throw it away would take seconds.
+    """Return *text* as one line of at most *limit* characters, with its control characters escaped."""
+    # The cut comes first: to escape a text of 100 MB and then drop most of it would take seconds.
     shown = visible(text[:limit])
     return shown if len(text) <= limit else f"{shown}… ({len(text)} characters)"
 
 
 def visible(text: str, keep: str = "") -> str:
-    """Escape what steers a terminal, and what nobody sees: controls, bidi marks, joiners, fillers, heaps of accents.
+    """Escape characters that steer a terminal or are invisible: controls, bidi marks, joiners, fillers, piled accents.
 
     Args:
         text: Any text.
-        keep: Characters to leave as they are.
+        keep: Characters that stay as they are.
     """
     if not text.isprintable():
         text = "".join(c if c.isprintable() or c in keep else _escape(c) for c in text)
     return text if text.isascii() else _UNSEEN.sub(lambda match: _escape(match.group()), text)
 
 
-# What Python calls printable and yet shows nothing: letters and signs that are blank, variation selectors, and accents
-# on top of three others, which grow out of their line.
+# Characters that Python calls printable, but that nobody sees: blank letters and signs, and variation selectors. Also
+# an accent on top of three others, which grows out of its line.
 _ACCENT = "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
 _UNSEEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
@@ -79,8 +79,14 @@ def _escape(char: str) -> str:
 
 
 def join_lines(lines: Iterable[str], limit: int = MAX_ERROR_TEXT, *, more: int = 0) -> str:
-    """Join *lines*, and count what does not fit into *limit* characters, and *more* that nobody has written."""
-    kept: list[str] = []
+    """Join *lines* up to *limit* characters, and add how many were left out.
+
+    Args:
+        lines: The lines.
+        limit: The longest text, in characters.
+        more: Further lines, which are not in *lines*, and are only counted.
+    """
+    shown: list[str] = []
     left, hidden = limit - 40, more
     is_full = False
     for line in lines:
@@ -89,12 +95,12 @@ def join_lines(lines: Iterable[str], limit: int = MAX_ERROR_TEXT, *, more: int =
         if is_full:
             hidden += 1
         else:
-            kept.append(line)
-    return "\n".join(kept) + (f"\n… and {hidden} more" if hidden else "")
+            shown.append(line)
+    return "\n".join(shown) + (f"\n… and {hidden} more" if hidden else "")
 
 
 class DagrunError(Exception):
-    """The root of everything that dagrun raises on purpose."""
+    """The base class of all errors that dagrun raises on purpose."""
 
 
 class PlanRefused(DagrunError):
@@ -106,18 +112,18 @@ class PlanRefused(DagrunError):
 
     def __str__(self) -> str:
         count = len(self.problems)
-        # More than these never fit, and to write them would take seconds.
+        # More problems than these never fit into the text, and to format them would take seconds.
         shown = self.problems[: MAX_ERROR_TEXT // 10]
         lines = [f"{count} problem{'s' * (count != 1)}:", *map(str, shown)]
         return join_lines(lines, more=count - len(shown))
 
 
 class NoRoute(DagrunError, LookupError):
-    """No route of a router fits a goal, and it has no default.
+    """No route of a router fits a goal, and the router has no default.
 
     Attributes:
-        goal: What was asked for.
-        routes: The routes by name, each with the words that it looks for; none if a function decides.
+        goal: The goal.
+        routes: The routes by name, each with the words that it looks for; no words if a function decides.
     """
 
     def __init__(self, goal: str, routes: Mapping[str, tuple[str, ...]]) -> None:
@@ -133,12 +139,12 @@ class NoRoute(DagrunError, LookupError):
 
 
 class CannotPlan(DagrunError):
-    """A planner says that it cannot go on; raise it in a planner rather than to invent steps.
+    """A planner cannot continue. Raise it in a planner instead of inventing steps.
 
     Attributes:
-        reason: Why, in a sentence.
-        kind: ``cannot`` (the run has failed), ``person`` (people must take over), or ``ceiling`` (a limit of the
-            planner itself is reached).
+        reason: The reason, in a sentence.
+        kind: ``cannot`` (the run has failed), ``person`` (people must take over), or ``ceiling`` (the planner has
+            reached a limit of its own).
     """
 
     def __init__(self, reason: str, kind: str = "cannot") -> None:
@@ -151,17 +157,17 @@ class CannotPlan(DagrunError):
 
 
 class OverCeiling(DagrunError):
-    """A call of a model does not fit under a ceiling of the run; it was not made."""
+    """A model call was not made, because it does not fit under a ceiling of the run."""
 
 
 class ModelError(DagrunError):
-    """A language model gave no answer that can be used.
+    """A language model gave no usable answer.
 
     Attributes:
-        message: Why, in a sentence.
-        status: The status of the HTTP answer, if there was one.
+        message: The reason, in a sentence.
+        status: The status code of the HTTP response; `None` without a response.
         is_transient: Whether the same call may work later.
-        retry_after: Seconds before which another attempt makes no sense.
+        retry_after: Seconds to wait before the next attempt; `None` if the server did not say.
     """
 
     def __init__(
@@ -175,43 +181,43 @@ class ModelError(DagrunError):
 
 
 class AgentStopped(DagrunError):
-    """An agent tool ended without an answer after it had begun to change the world; its outcome is unknown."""
+    """An agent tool ended without an answer after its first call with an effect; its outcome is unknown."""
 
 
 class SpliceRefused(PlanRefused):
-    """A patch has problems; the plan is as it was."""
+    """A patch has problems; the plan was not changed."""
 
 
 class QuestionNotFound(DagrunError, LookupError):
-    """A question was answered that is not open: it was never asked, or has been answered, or has become void."""
+    """An answer names a question that is not open: it was never asked, is already answered, or has become void."""
 
 
 class AnswerRefused(DagrunError, ValueError):
-    """An answer does not fit its question; the question is still open."""
+    """An answer does not fit its question; the question stays open."""
 
 
 class ContractError(DagrunError, TypeError):
-    """A tool, a toolbox or an option was declared wrongly by the host program."""
+    """The host program declared a tool, a toolbox or an option wrongly."""
 
 
 class UnknownTool(DagrunError, LookupError):
-    """A tool was asked for by a name that the toolbox does not have."""
+    """The toolbox has no tool of this name."""
 
 
 class StepNotFound(DagrunError, LookupError):
-    """A step was asked for by an id that the run does not have."""
+    """The run has no step of this id."""
 
 
 class MissingExtra(DagrunError, ImportError):
-    """Something that is not in the base install was asked for."""
+    """A feature needs a package that is not in the base install."""
 
 
 class RunFailed(DagrunError):
-    """A run did not succeed; raised only where the caller asks for it.
+    """A run did not succeed. Raised only on request, by ``raise_for_status``; and by `dagrun.draft` without a plan.
 
     Attributes:
         status: The status of the run, such as ``failed``.
-        reason: Why, in one sentence.
+        reason: The reason, in a sentence.
     """
 
     def __init__(self, status: str, reason: str) -> None:
@@ -224,18 +230,18 @@ class RunFailed(DagrunError):
 
 
 class ToolError(DagrunError):
-    """A tool says that it failed and that nothing happened outside.
+    """A tool failed, and its effect did not take place.
 
-    Raise it in a tool only when the effect surely did not take place: the step may then be tried again. Any
-    other exception out of an effectful tool leaves its outcome unknown.
+    Raise it in a tool only if the effect certainly did not take place: the step may then be tried again. After any
+    other exception of an effectful tool, the outcome is unknown.
 
     Args:
-        message: What went wrong, in a sentence.
+        message: The reason, in a sentence.
         retryable: Whether the same call may work later (a busy server), or never will (a wrong name).
-        retry_after: Seconds before which another attempt makes no sense.
-        missing_input: The name of an input that a person or a planner would have to give.
-        permission: The caller is not allowed to; asking again changes nothing.
-        unreachable: The thing that the step needs cannot be reached at all any more.
+        retry_after: Seconds to wait before the next attempt; `None` if that is not known.
+        missing_input: The name of an input that a person or a planner must provide.
+        permission: Whether the caller lacks a permission, so that the same call will be refused again.
+        unreachable: Whether something that the step needs cannot be reached any more.
     """
 
     def __init__(
@@ -261,7 +267,7 @@ class ToolError(DagrunError):
 
 
 class JournalError(DagrunError):
-    """Something about the records of runs."""
+    """The base class of errors about the records of runs."""
 
 
 class RunNotFound(JournalError, LookupError):
@@ -269,7 +275,7 @@ class RunNotFound(JournalError, LookupError):
 
 
 class RunExists(JournalError):
-    """The journal has a run of this name already."""
+    """The journal already has a run of this name."""
 
 
 class RunHeld(JournalError):
@@ -277,18 +283,18 @@ class RunHeld(JournalError):
 
 
 class OwnerLost(JournalError):
-    """Another process has taken the run over; this one must stop."""
+    """Another process has taken over the run; this process must stop it."""
 
 
 class JournalFailed(JournalError):
-    """The journal cannot be written or read: the disk is full, the file is gone, the server does not answer."""
+    """The journal cannot be read or written: the disk is full, the file is gone, or the server does not answer."""
 
 
 class CannotResume(JournalError):
-    """A run cannot go on as it is: it has ended, or what it needs differs from what was recorded.
+    """A run cannot be resumed or retried: because of its state, or because tools or policy differ from the record.
 
     Attributes:
-        differences: What differs, a line each.
+        differences: The differences, a line each.
     """
 
     def __init__(self, message: str, differences: Iterable[str] = ()) -> None:
@@ -301,12 +307,12 @@ class CannotResume(JournalError):
 
 
 class JournalDamaged(JournalError):
-    """Records are not what was written: one was changed, is missing, or has no known format.
+    """A record of a run was changed, is missing, or has no known format.
 
     Attributes:
-        run_id: Of the run.
-        seq: The first record that cannot be trusted; 0 if it cannot be said.
-        reason: In a sentence.
+        run_id: The run.
+        seq: The number of the first record that cannot be trusted; 0 if it is not known.
+        reason: The reason, in a sentence.
     """
 
     def __init__(self, run_id: str, seq: int, reason: str) -> None:
@@ -320,11 +326,11 @@ class JournalDamaged(JournalError):
 
 
 class RecordRefused(JournalError, ValueError):
-    """A text is no record: not what dagrun writes.
+    """A text is not a record that dagrun writes.
 
     Attributes:
-        reason: In a sentence.
-        place: The field that it is about, such as ``outcome.state``; empty for the whole.
+        reason: The reason, in a sentence.
+        place: The field with the fault, such as ``outcome.state``; empty for the whole record.
     """
 
     def __init__(self, reason: str, place: str = "") -> None:
@@ -337,15 +343,19 @@ class RecordRefused(JournalError, ValueError):
 
 
 class UnknownFormat(RecordRefused):
-    """A record is of a format that this release does not know: a later one has written it."""
+    """A record has a format that this release does not know: a later release wrote it."""
 
 
 class StepCancelled(DagrunError):
-    """Raised by ``ToolContext.check_cancelled`` in a step that was asked to stop."""
+    """Raised by ``ToolContext.check_cancelled`` in a step that has been told to stop."""
 
 
 class ValueRefused(DagrunError, ValueError):
-    """A value cannot travel between steps: not JSON, too large, too deep, or not of the declared type."""
+    """A value cannot be passed between steps: it is not JSON, too large, too deep, or not of the declared type."""
+
+
+class ValueTooLarge(ValueRefused):
+    """A value takes more bytes of JSON than its limit allows."""
 
 
 def _tool_error(cls: type[ToolError], message: str, fields: dict[str, Any]) -> ToolError:

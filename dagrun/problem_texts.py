@@ -1,11 +1,11 @@
-"""What is said about each problem of a plan or a patch, by its code."""
+"""The sentence for each problem of a plan or a patch, by the code of the problem."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 SENTENCES: Mapping[str, str] = {
-    # Reading: the bytes, before there is a plan.
+    # Reading: the text of a plan, before there is a plan.
     "DR001": "cannot read {file}: {reason}",
     "DR002": "{file} is not text: {reason}",
     "DR003": "broken {syntax} at line {line}, column {column}: {reason}",
@@ -20,7 +20,7 @@ SENTENCES: Mapping[str, str] = {
     "DR012": "{reason}, got {found}",
     "DR013": "the text holds {reason}, which cannot be stored",
     "DR014": "its author refuses to plan: {reason}",
-    # Structure: steps and what they wait for.
+    # Structure: steps and their dependencies.
     "DR101": "{id} is not a step id: use 1 to 48 of the letters A-Z, a-z, digits, '_' and '-'",
     "DR102": "the id {id} is taken by {first}",
     "DR103": "the id {id} differs from {other} in nothing but upper and lower case",
@@ -50,6 +50,10 @@ SENTENCES: Mapping[str, str] = {
     "DR211": "step {step} passes the secret {secret} to {tool}, which may not have it",
     "DR212": "step {step} passes a handle of a secret as {argument}, which {tool} does not take as a secret",
     "DR213": "step {step} holds the secret {secret} itself, which would be recorded; a plan passes a handle of it",
+    "DR214": "the policy names the {kind} {name}, which is not known here{hint}",
+    "DR215": "a rule of the policy looks at {argument}, which {tool} does not take{hint}",
+    "DR220": "{field} takes {size} bytes of JSON as it is written, the ceiling is {limit} (max_argument_bytes of the "
+    "policy); raise it, or pass an Artifact",
     # References and conditions.
     "DR301": "{text} is not a reference: {reason}",
     "DR302": "step {step} refers to {reference}, which is not in the plan{hint}",
@@ -63,7 +67,7 @@ SENTENCES: Mapping[str, str] = {
     "DR310": "step {step} goes through the output of {source}, which the policy keeps out of the record of the run",
     "DR311": "the plan's output refers to {reference}, which is not in the plan{hint}",
     "DR312": "the plan's output refers to {reference}, but the output of {tool} has no {field}{hint}",
-    # Patches: edits of a plan that is being carried out.
+    # Patches: edits of a plan that is running.
     "DR401": "{id} is not in the plan{hint}",
     "DR402": "the id {id} was used in this run before; an id is never used twice, so choose another",
     "DR403": "step {step} has {state}, and what is done cannot be changed",
@@ -89,7 +93,7 @@ SENTENCES: Mapping[str, str] = {
     "DR423": "step {step} reads what {dependency} gave, which was released; add a step that makes it again",
     "DR424": "the run would answer with what {step} gave, which was released; give the patch another output, or add a "
     "step that makes it again",
-    # Advice: the plan runs, but look.
+    # Advice: the plan runs all the same.
     "DR901": "step {step} depends on {dependency} but uses nothing of it",
     "DR902": "steps {steps} make the same call of {tool}; one would do",
     "DR910": "step {step} calls {tool}, which changes the outside world, and nobody said whether it needs approval",

@@ -1,10 +1,18 @@
-"""The public functions: check a plan, run it, watch it run, and go on with it."""
+"""The public functions: check a plan, run it, watch it, resume or retry it, and replay it.
 
-from dagrun.api.checking import AnyPlan, Inputs, check
+In: what the host program has (plans or goals, tools, options). Out: a checked plan, a `Run` to watch, or its result.
+Open ``running.py`` first: `start` and `run`. ``engine.py`` puts a run together; ``resuming.py`` and ``retrying.py`` do
+so from a record; the options of a run are listed in ``dagrun/runtime/run_options.py``.
+
+This package runs no step and decides nothing: it checks what the host passes, and hands it to ``dagrun.runtime``.
+Modules have names in "-ing" because the functions `check`, `resume` and `replay` would hide modules of these names.
+"""
+
+from dagrun.api.checking import AnyPlan, check
 from dagrun.api.engine import Engine
-from dagrun.api.options import RunOptions
 from dagrun.api.replaying import Replayed, replay
 from dagrun.api.running import draft, resume, retry, run, run_sync, start
+from dagrun.runtime.run_options import Inputs, RunOptions
 
 __all__ = [
     "AnyPlan",

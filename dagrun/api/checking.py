@@ -1,4 +1,4 @@
-"""Checking plans, whatever they and their tools are given as."""
+"""The public `check`, and the checked plan that a run begins with, from whatever the host passes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from dagrun.checks.check_plan import check_plan
-from dagrun.checks.checked_plan import CheckedPlan
+from dagrun.checks.checked_plan import CheckedPlan, empty_plan
 from dagrun.errors import ContractError
+from dagrun.model.executor import Executor
 from dagrun.model.plan import Plan
+from dagrun.model.planner import must_be_planner
 from dagrun.model.policy import Policy
-from dagrun.model.secrets.secret import AnySecret, Secrets, secrets_from
+from dagrun.model.secrets.secret import NO_SECRETS, Secrets, secrets_from
 from dagrun.model.toolbox import Toolbox, Tools
 from dagrun.plans.read_plan import read_plan
+from dagrun.runtime.run_options import AnySecrets, Inputs, RunOptions
 
 AnyPlan: TypeAlias = Plan | CheckedPlan | str | bytes | Path
-Inputs: TypeAlias = Mapping[str, Any]
-AnySecrets: TypeAlias = Secrets | Mapping[str, AnySecret]
 
 
 def check(
@@ -32,20 +33,20 @@ def check(
     executors: Collection[str] = (),
     secrets: AnySecrets | None = None,
 ) -> CheckedPlan:
-    """Check a plan; what comes back may be run any number of times.
+    """Check a plan. The checked plan may be run any number of times.
 
     Args:
         plan: A plan; or its text as JSON; or the path of a JSON or YAML file.
-        tools: A `Toolbox`; or what one is made of: functions, tools, modules.
+        tools: A `Toolbox`; or functions, tools and modules to make one of.
         policy: The limits of the run.
-        inputs: What ``${input…}`` refers to, if it is known yet.
-        strict: Whether advice is a reason to refuse the plan.
-        executors: The names of the host's executors that steps may name; those that `start` gets, say.
-        secrets: Those of the host, by name; or `Secrets`. A run of the checked plan has them.
+        inputs: The values of ``${input…}``, if they are known yet.
+        strict: Whether the plan is refused for advice, too.
+        executors: The names of the executors of the host that steps may name, such as those passed to `start`.
+        secrets: The secrets of the host, by name. A run of the checked plan has them.
 
     Raises:
         PlanRefused: The plan has problems; all of them are in the error.
-        ContractError: The tools cannot be used; or something is not of the type that it should be.
+        ContractError: The tools cannot be used, or an argument has a wrong type.
     """
     if isinstance(plan, CheckedPlan):
         if tools is not None or policy is not None or strict or executors:
@@ -57,10 +58,10 @@ def check(
     if isinstance(executors, str):
         raise ContractError(f"executors is a list of names, or the executors by name, got {executors!r}")
     toolbox = toolbox_of(tools)
-    read = plan if isinstance(plan, Plan) else read_plan(plan, toolbox=toolbox)
+    written = plan if isinstance(plan, Plan) else read_plan(plan, toolbox=toolbox)
     known = secrets_from(secrets)
     return check_plan(
-        read, toolbox, policy or Policy(), inputs=inputs, strict=strict, executors=executors, secrets=known
+        written, toolbox, policy or Policy(), inputs=inputs, strict=strict, executors=executors, secrets=known
     )
 
 
@@ -70,11 +71,58 @@ def _with_secrets(plan: CheckedPlan, secrets: Secrets) -> CheckedPlan:
     return replace(plan, secrets=secrets)
 
 
-def toolbox_of(tools: Tools | None) -> Toolbox:
-    """Give the toolbox that *tools* stand for.
+def first_plan(
+    options: RunOptions, plan: AnyPlan | None, policy: Policy | None, executors: Mapping[str, Executor]
+) -> CheckedPlan:
+    """Return the checked plan that a run begins with; it has no steps if the planner has still to write them.
+
+    Args:
+        options: The options of the run.
+        plan: The plan of the caller.
+        policy: The limits, if the options name none.
+        executors: The executors of the host, by name.
 
     Raises:
-        ContractError: They are none.
+        PlanRefused: The plan has problems.
+        ContractError: There is neither a plan nor a goal with a planner, or both.
+    """
+    checked = _first_plan(options, plan, policy, executors)
+    if missing := checked.secrets.missing:
+        raise ContractError(f"the plan was checked with the secrets {', '.join(missing)}: secrets={{…}}")
+    return checked if options["redact"] is None else replace(checked, redact=options["redact"])
+
+
+def _first_plan(
+    options: RunOptions, plan: AnyPlan | None, policy: Policy | None, executors: Mapping[str, Executor]
+) -> CheckedPlan:
+    if isinstance(plan, CheckedPlan):
+        policy, executors = None, {}
+    goal, tools, planner = options["goal"], options["tools"], options["planner"]
+    secrets = secrets_from(options["secrets"]) if options["secrets"] else None  # a checked plan keeps its own
+    limits, inputs = options["policy"] or policy, options["inputs"] or {}
+    if goal is None:
+        if plan is None:
+            raise ContractError("give a plan, or a goal and a planner: goal=…, planner=…")
+        return check(plan, tools, policy=limits, inputs=inputs, executors=executors, secrets=secrets)
+    if plan is not None:
+        raise ContractError("a run begins with a plan or with a goal, not with both; the plan has a goal of its own")
+    must_be("goal", goal, (str,), "a text")
+    if planner is None or not goal.strip():
+        raise ContractError("a goal needs words, and a planner that makes a plan of it: planner=…")
+    must_be_planner(planner, "planner")
+    knows = getattr(planner, "plan", None)
+    if callable(knows):  # it has the plan at hand, which is checked whole before anything runs
+        known: Any = knows(goal, options["inputs"])
+        return check(known, tools, policy=limits, inputs=inputs, executors=executors, secrets=secrets)
+    must_be("policy", limits, (Policy, type(None)), "a dagrun.Policy")
+    return empty_plan(goal, toolbox_of(tools), limits or Policy(), executors, secrets or NO_SECRETS)
+
+
+def toolbox_of(tools: Tools | None) -> Toolbox:
+    """Return *tools* as a toolbox.
+
+    Raises:
+        ContractError: They are no tools.
     """
     if isinstance(tools, Toolbox):
         return tools
@@ -88,7 +136,13 @@ def toolbox_of(tools: Tools | None) -> Toolbox:
 
 
 def must_be(name: str, value: object, types: tuple[type, ...], wanted: str) -> None:
-    """Refuse an option of the wrong type.
+    """Refuse an option of a wrong type.
+
+    Args:
+        name: The name of the option.
+        value: Its value.
+        types: The types that it may have.
+        wanted: These types in words, for the error.
 
     Raises:
         ContractError: *value* is of none of *types*.

@@ -1,11 +1,10 @@
-"""Engines: what many runs share, and how a run is opened and closed."""
+"""`Engine`: what many runs share; and how a run is put together, opened and closed."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from contextvars import Context, ContextVar, copy_context
-from dataclasses import replace
 from functools import partial
 from secrets import token_hex
 from types import TracebackType
@@ -14,58 +13,58 @@ from typing import Final, Self, Unpack
 import anyio
 from anyio.abc import TaskGroup
 
-from dagrun.api.checking import AnyPlan, Inputs, check
+from dagrun.api.checking import AnyPlan, check, first_plan
 from dagrun.api.learned_durations import Memory
-from dagrun.api.options import Options, ResumeOptions, RetryOptions, RunOptions
-from dagrun.api.record_opening import opening_of
+from dagrun.api.options import ResumeOptions, RetryOptions, lists_options, run_options
+from dagrun.api.record_opening import Descent, held_tape, new_tape, opening_of
 from dagrun.api.resuming import taken_up
 from dagrun.api.retrying import TakenOver, failed_part
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.decide.durations import Durations
-from dagrun.decide.hedging import HedgeShare
-from dagrun.errors import ContractError, PlanRefused, RunFailed, ValueRefused
+from dagrun.errors import ContractError, PlanRefused, RunFailed, ValueRefused, ValueTooLarge
 from dagrun.executors.executors import Executors
 from dagrun.graph.budget import Budget
 from dagrun.graph.caps import Cap
-from dagrun.model.event import Event
+from dagrun.model.event import Event, Opening
 from dagrun.model.executor import Executor
-from dagrun.model.journal import Journal, Tape
+from dagrun.model.journal import Journal
 from dagrun.model.policy import Policy
 from dagrun.model.value import Stored, encode, to_json
 from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.large_plans import MANY, aside, full_collections_put_off, weight_of
-from dagrun.runtime.record.event_log import Callback
+from dagrun.runtime.record.observers import Callback
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
-from dagrun.runtime.run_setup import RunSetup, random_of, with_state
-from dagrun.runtime.steps.call_durations import learns
+from dagrun.runtime.run_options import Inputs, RunOptions
+from dagrun.runtime.run_setup import CallSettings, OpenRecord, RunSetup, SharedByRuns, build_large
+from dagrun.runtime.steps.endings import learns
 
-# The engines that the running code is a tool of: the one that called it, and those around that one.
+# The engines around the running code: the one that called it as a tool, the one that called that one, and so on.
 _ENGINES: ContextVar[frozenset[Engine]] = ContextVar("dagrun engines", default=frozenset())
 
 _NOTHING: Final = nullcontext()
 
 
 class Engine:
-    """What many runs share: worker threads and processes, and, if asked, one limit on running steps.
+    """Worker threads and processes that many runs share, and, if asked for, one limit on running steps.
 
     Use it with ``async with``, for the life of a service.
 
     Args:
-        max_running: Steps that run at once in all runs together; `None` for no limit. A tool cannot start another
-            run in an engine that has this limit and runs the tool: each could wait for a place that the other holds.
+        max_running: Steps that run at once in all runs together; `None` for no limit. If there is a limit, a tool
+            cannot start another run in the engine that runs the tool: each could wait for a place that the other holds.
         policy: The limits of each run, and the sizes of the shared pools.
-        budget: Ceilings on what all runs together may use.
-        executors: As for `dagrun.start`, for every run; a run may bring more of its own.
-        durations: What is known of how long calls take; a new one by default.
+        budget: Ceilings on the use of all runs together; `None` for none.
+        executors: Executors by name for every run, as in `dagrun.api.RunOptions`; a run may bring more.
+        durations: Known durations of calls; `None` for none yet.
 
     Attributes:
         policy: The limits of each run.
-        durations: How long the calls of each tool took, in all runs together. A run adds to it if it needs it: if
-            something limits what runs at once, or slow calls are hedged. With it, a step without an estimate counts as
-            the median of its tool when the longest remaining path is started first; that is looked up when the run
-            begins, so that what it learns is for the runs after it, and does not change the order in itself. A journal
-            that is a `RemembersDurations` keeps it from one process to the next.
+        durations: The durations of the calls of each tool, in all runs together. A run uses and extends them only if
+            a limit on running steps makes the order matter, or slow calls are hedged. A step without an estimate then
+            counts with the median of its tool, when the longest remaining path is started first. The medians are read
+            when a run begins; durations that it adds count in later runs, and do not change its own order. A journal
+            that is a `RemembersDurations` keeps them from one process to the next.
     """
 
     def __init__(
@@ -82,9 +81,8 @@ class Engine:
         self.policy = policy
         self._memory = Memory(durations)
         self.durations = self._memory.durations
-        self._hedge_share = HedgeShare()
-        self._budget = budget
-        self._shared = Cap(max_running) if max_running is not None else None
+        cap = Cap(max_running) if max_running is not None else None
+        self._shared = SharedByRuns(cap=cap, budget=budget, durations=self.durations)
         self._executors = Executors(executors)
         self._is_open = False
 
@@ -98,23 +96,26 @@ class Engine:
         self._is_open = False
         await self._executors.aclose()
 
+    @lists_options(RunOptions)
     def start(self, plan: AnyPlan | None = None, **options: Unpack[RunOptions]) -> AbstractAsyncContextManager[Run]:
         """Run a plan in this engine; see `dagrun.start`."""
-        opened, steps = self._open(plan, Options(**options)), weight_of(plan)
+        opened, steps = self._open(plan, run_options(options)), weight_of(plan)
         return opened if steps < MANY else _unhurried(opened, steps)
 
+    @lists_options(RunOptions)
     async def run(self, plan: AnyPlan | None = None, **options: Unpack[RunOptions]) -> RunResult:
         """Run a plan in this engine to its end; see `dagrun.run`."""
         async with self.start(plan, **options) as running:
             return await running.result()
 
+    @lists_options(RunOptions)
     async def draft(self, **options: Unpack[RunOptions]) -> CheckedPlan:
         """Get the plan for a goal in this engine; see `dagrun.draft`."""
-        made = Options(**options)
-        known = made.plan_of(None, self.policy, self._executors.named(made.executors))
+        chosen = run_options(options)
+        known = first_plan(chosen, None, self.policy, self._executors.named(chosen["executors"]))
         if known.steps:
             return known
-        async with self._open(None, made, is_plan_only=True) as running:
+        async with self._open(None, chosen, is_plan_only=True) as running:
             result = await running.result()
         if result.problems:
             raise PlanRefused(result.problems)
@@ -125,40 +126,45 @@ class Engine:
             drafted,
             known.toolbox,
             policy=known.policy,
-            inputs=made.inputs or {},
+            inputs=chosen["inputs"] or {},
             executors=known.executors,
             secrets=known.secrets,
         )
 
+    @lists_options(ResumeOptions)
     @asynccontextmanager
     async def resume(self, run_id: str, **options: Unpack[ResumeOptions]) -> AsyncIterator[Run]:
-        """Go on with a run in this engine; see `dagrun.resume`."""
+        """Resume a run in this engine; see `dagrun.resume`."""
         self._must_be_open()
         named = self._executors.named(options.get("executors"))
         async with taken_up(run_id, options, named, self.policy) as past:
-            journal = self._teacher(options["journal"], past.setup.plan)
+            plan, tape = past.plan, past.record.tape
+            journal = self._teacher(options["journal"], plan)
             await self._memory.recall(journal)
-            setup = replace(
-                past.setup,
-                executors=self._executors.of(past.setup.plan, named),
-                context=self._context(),
+            folder = ArtifactFolder(past.options["artifacts"] or tape.artifacts)
+            setup = RunSetup(
+                plan=plan,
+                inputs=past.inputs,
+                run_id=run_id,
+                options=past.options,
                 shared=self._shared,
-                budget=self._budget,
-                durations=self.durations,
-                hedge_share=self._hedge_share,
+                calls=CallSettings(self._executors.of(plan, named), folder, self._context()),
+                record=past.record,
             )
-            running = Run(await with_state(setup))
+            await build_large(setup)
+            running = Run(setup)
             await aside(len(past.events), partial(past.fold, running))
             begin = partial(running.take_up, last=past.last, resumed=past.resumed)
             async with (
                 self._memory.kept(journal, running),
-                _carried_out(running, begin, options.get("on_event")),
+                _carried_out(running, begin, past.options["on_event"]),
             ):
                 yield running
 
+    @lists_options(RetryOptions)
     @asynccontextmanager
     async def retry(self, run_id: str, **options: Unpack[RetryOptions]) -> AsyncIterator[Run]:
-        """Do again what has failed of a run that has ended; see `dagrun.retry`."""
+        """Run again the failed part of a run that has ended; see `dagrun.retry`."""
         again = await failed_part(run_id, options, self._executors.named(options.get("executors")), self.policy)
         async with self._open(again.plan, again.options, taken_over=again) as running:
             yield running
@@ -167,65 +173,53 @@ class Engine:
     async def _open(
         self,
         plan: AnyPlan | None,
-        options: Options,
+        options: RunOptions,
         *,
         is_plan_only: bool = False,
         taken_over: TakenOver | None = None,
     ) -> AsyncIterator[Run]:
         self._must_be_open()
         context = self._context()
-        named = self._executors.named(options.executors)
-        checked = await aside(_to_check(plan), partial(options.plan_of, plan, self.policy, named))
-        run_id = options.run_id or token_hex(16)
-        inputs = _stored(options.inputs or {})
+        named = self._executors.named(options["executors"])
+        checked = await aside(_to_check(plan), partial(first_plan, options, plan, self.policy, named))
+        run_id = options["run_id"] or token_hex(16)
+        inputs = _stored(options["inputs"] or {}, checked.policy.max_argument_bytes)
         if name := checked.secrets.found_in(to_json(inputs).decode()):
             raise ContractError(f"the inputs hold the secret {name}, and would be recorded; let the plan pass a handle")
-        # Before there is a tape: what is refused here must not leave a run without records, whose name is taken.
-        opening = opening_of(checked, inputs, run_id, options, taken_over) if options.journal is not None else None
-        # As a layer around every run, what is only for those that are written down would be felt.
-        written = _written(run_id, options.journal) if options.journal is not None else _NOTHING
-        async with written as tape:
-            journal = self._teacher(options.journal, checked)
+        async with _recorded(run_id, checked, inputs, options, taken_over) as record:
+            journal = self._teacher(options["journal"], checked)
             await self._memory.recall(journal)
+            folder = ArtifactFolder(options["artifacts"] or (record.tape.artifacts if record is not None else None))
             setup = RunSetup(
                 plan=checked,
                 inputs=inputs,
                 run_id=run_id,
-                executors=self._executors.of(checked, named),
-                artifacts=ArtifactFolder(options.artifacts or (tape.artifacts if tape is not None else None)),
-                context=context,
-                random=random_of(options.seed),
-                opening=opening,
-                tape=tape,
+                options=options,
                 shared=self._shared,
-                budget=self._budget,
-                planner=options.planner,
-                critics=options.critics,
-                approver=options.approver,
-                attended=options.attended,
-                durations=self.durations,
-                hedge_share=self._hedge_share,
+                calls=CallSettings(self._executors.of(checked, named), folder, context),
+                record=record,
                 is_plan_only=is_plan_only,
             )
             if taken_over is not None:
-                await taken_over.bring(setup.artifacts)
-            running = Run(await with_state(setup))
+                await taken_over.bring(folder)
+            await build_large(setup)
+            running = Run(setup)
             begin = partial(running.open, taken_over=taken_over.settle if taken_over is not None else None)
             kept = self._memory.kept(journal, running) if journal is not None else _NOTHING
-            async with kept, _carried_out(running, begin, options.on_event):
+            async with kept, _carried_out(running, begin, options["on_event"]):
                 yield running
 
     def _teacher(self, journal: Journal | None, plan: CheckedPlan) -> Journal | None:
-        """The journal, if a run of *plan* has any use for how long calls took."""
-        return journal if journal is not None and learns(plan.policy, self._shared) else None
+        """Return the journal, if a run of *plan* uses durations of calls."""
+        return journal if journal is not None and learns(plan.policy, self._shared.cap) else None
 
     def _must_be_open(self) -> None:
         if not self._is_open:
             raise ContractError("the engine is not open; use it with 'async with'")
 
     def _context(self) -> Context:
-        """The context variables for a new run; refused to a tool that would make this engine wait for itself."""
-        if self._shared is not None and self in _ENGINES.get():
+        """Return the context variables of a new run; refuse a tool that would make this engine wait for itself."""
+        if self._shared.cap is not None and self in _ENGINES.get():
             raise ContractError(
                 "a tool cannot start a run in the engine that it runs in, because max_running could make the two wait "
                 "for each other; use dagrun.run, or an engine of its own"
@@ -236,43 +230,51 @@ class Engine:
 
 
 def _to_check(plan: AnyPlan | None) -> int:
-    """How many steps have still to be checked, or so many as take as long."""
+    """Return how many steps must be checked, or a number that takes as long."""
     return 0 if isinstance(plan, CheckedPlan) else weight_of(plan)
 
 
-def _stored(inputs: Inputs) -> Stored:
+def _stored(inputs: Inputs, limit: int) -> Stored:
     if not inputs:
         return b"{}"
     try:
-        return encode(dict(inputs))
+        return encode(dict(inputs), limit)
+    except ValueTooLarge as error:
+        raise ValueRefused(f"inputs: {error}; the ceiling is max_argument_bytes of the policy") from error
     except ValueRefused as error:
         raise ValueRefused(f"inputs: {error}") from error
 
 
 @asynccontextmanager
 async def _unhurried(opened: AbstractAsyncContextManager[Run], steps: int) -> AsyncIterator[Run]:
-    """A run of so many steps, with full collections put off."""
+    """Open a run of so many steps, and put off full garbage collections for as long as it is open."""
     with full_collections_put_off(steps):
         async with opened as running:
             yield running
 
 
+def _recorded(
+    run_id: str, checked: CheckedPlan, inputs: Stored, options: RunOptions, taken_over: TakenOver | None
+) -> AbstractAsyncContextManager[OpenRecord | None]:
+    """Open the record of a new run; `None` without a journal, as a generator around every run would cost time."""
+    if options["journal"] is None:
+        return _NOTHING
+    # Before there is a tape: what is refused here must not leave a run without records, whose name is taken.
+    descent = Descent(parent="", root=run_id) if taken_over is None else taken_over.descent
+    return _open_record(run_id, options["journal"], opening_of(checked, inputs, descent, options))
+
+
 @asynccontextmanager
-async def _written(run_id: str, journal: Journal) -> AsyncIterator[Tape]:
-    """A tape for a new run, closed when the run has ended."""
-    tape = await journal.create(run_id)
-    try:
-        yield tape
-    finally:
-        with anyio.CancelScope(shield=True):
-            await tape.aclose()
+async def _open_record(run_id: str, journal: Journal, opening: Opening) -> AsyncIterator[OpenRecord]:
+    async with held_tape(partial(new_tape, journal, run_id)) as tape:
+        yield OpenRecord(tape, opening)
 
 
 @asynccontextmanager
 async def _carried_out(
     running: Run, begin: Callable[[TaskGroup], Awaitable[None]], on_event: Callable[[Event], object] | None
 ) -> AsyncIterator[None]:
-    """Begin *running* in a task group of its own, and wait for its end after the body."""
+    """Begin a run in a task group of its own, and wait for its end after the body."""
     failure: BaseException | None = None
     try:
         async with anyio.create_task_group() as tasks:
@@ -287,12 +289,12 @@ async def _carried_out(
                 running.interrupt(f"the code around the run ended with {type(error).__name__}")
                 raise
     except BaseExceptionGroup as group:
-        # The task group wraps what the body raised; callers expect their own exception back. Compared by count,
-        # not identity: trio hands out a copy of an exception that is itself a group. And by type: a fault of our
-        # own cancels the body, which is then not what went wrong.
+        # The task group wraps the exception of the body, but callers expect their own exception. The two are compared
+        # by count and type. Not by identity: trio passes on a copy of an exception that is itself a group. By type,
+        # because a fault of our own also cancels the body, and is then the exception to raise.
         if failure is not None and len(group.exceptions) == 1 and type(group.exceptions[0]) is type(failure):
             raise failure from None
         raise
     finally:
         running.close()
-        del failure  # its traceback leads back to this frame
+        del failure  # its traceback refers to this frame: a circle

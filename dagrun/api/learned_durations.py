@@ -1,4 +1,4 @@
-"""What an engine remembers of how long calls take, and the journals that keep it from one process to the next."""
+"""Durations of tool calls, which an engine learns, and journals keep from one process to the next."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ from dagrun.runtime.run import Run
 
 _LOG: Final = logging.getLogger("dagrun.run")
 
-# The end of a run does not wait longer for what is only good to know.
+# Durations are only good to know, so neither the start nor the end of a run waits longer for a journal.
 _PATIENCE: Final = 5.0  # seconds
 
 
 class Memory:
-    """The durations of one engine. It is only good to know: no fault of a journal ever shows but in the log.
+    """The durations of one engine. A fault of a journal only shows in the log: durations are only good to know.
 
     Args:
-        durations: What is known already; it learns on.
+        durations: Known durations, to which those of the runs are added; `None` for none yet.
     """
 
     def __init__(self, durations: Durations | None) -> None:
         self.durations = Durations() if durations is None else durations
-        self._is_given = durations is not None  # then the host knows, and what a journal keeps may be in it already
+        self._is_given = durations is not None  # then they may already include what a journal keeps
         self._asked: WeakSet[RemembersDurations] = WeakSet()
         self._lock = anyio.Lock()
 
     async def recall(self, journal: Journal | None) -> None:
-        """Add what *journal* keeps, if it keeps such things and was not asked yet."""
+        """Add the durations that *journal* keeps, if it keeps any and was not asked before."""
         if journal is None or self._is_given or not isinstance(journal, RemembersDurations):
-            return  # the first is by far the most frequent
-        async with self._lock:  # a run that starts at the same time would not know what is being read
+            return  # without a journal in most cases
+        async with self._lock:  # a run that starts at the same time must not begin without them
             try:
                 if journal in self._asked:
                     return
-                kept = None
+                stored = None
                 with anyio.move_on_after(_PATIENCE):
-                    kept = await journal.durations()
+                    stored = await journal.durations()
                 self._asked.add(journal)
-                if kept is None:
+                if stored is None:
                     raise TimeoutError(f"the journal did not answer within {_PATIENCE:g} s")
-                self.durations.merge(Durations.from_dict(kept))
-            except Exception as error:  # noqa: BLE001  (a journal is a plug-in, and this is not what it is for)
-                with suppress(TypeError):  # one that cannot be referred to is asked again
+                self.durations.merge(Durations.from_dict(stored))
+            except Exception as error:  # noqa: BLE001  (a journal is a plug-in, and a run needs no durations)
+                with suppress(TypeError):  # a journal without weak references is asked again
                     self._asked.add(journal)
                 _LOG.warning("how long calls took before is not known, because it cannot be read: %s", error)
 
     @asynccontextmanager
     async def kept(self, journal: Journal | None, running: Run) -> AsyncIterator[None]:
-        """Give *journal* what *running* has learned, once the body has ended, in whatever way."""
+        """After the body, however it ends, add the durations that *running* has learned to *journal*."""
         try:
             yield
         finally:

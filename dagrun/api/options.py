@@ -1,184 +1,141 @@
-"""The options of a run."""
+"""The options of each public function: shown in its signature, and refused if they are misspelt."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
-from dagrun.api.checking import AnyPlan, AnySecrets, Inputs, check, must_be, toolbox_of
-from dagrun.checks.checked_plan import CheckedPlan, empty_plan
 from dagrun.decide.durations import Durations
 from dagrun.errors import ContractError
-from dagrun.model.critic import Critic
-from dagrun.model.event import Event
-from dagrun.model.executor import Executor
 from dagrun.model.journal import Journal
-from dagrun.model.planner import Planner, must_be_planner
-from dagrun.model.policy import Policy
-from dagrun.model.question import Approver
-from dagrun.model.redaction.redactor import Hook
-from dagrun.model.secrets.secret import NO_SECRETS, secrets_from
-from dagrun.model.toolbox import Tools, hint
+from dagrun.model.toolbox import hint
+from dagrun.runtime.run_options import HostOptions, NewRunOptions, RunOptions, with_defaults
 
-
-class HostOptions(TypedDict, total=False):
-    """What every way to carry out a run takes from the host; see `start`."""
-
-    tools: Tools | None
-    policy: Policy | None
-    artifacts: Path | None
-    on_event: Callable[[Event], object] | None
-    planner: Planner | None
-    critics: Sequence[Critic]
-    approver: Approver | None
-    attended: bool
-    executors: Mapping[str, Executor] | None
-    secrets: AnySecrets | None
-    redact: Hook | None
-
-
-class DraftOptions(HostOptions, total=False):
-    """The options of `draft`: those of `start`, the goal excepted."""
-
-    inputs: Inputs | None
-    run_id: str | None
-    seed: int | None
-    journal: Journal | None
-    labels: Mapping[str, Any] | None
-    expires_after: float | None
-
-
-class RunOptions(DraftOptions, total=False):
-    """The options of `start`, for those that hand them on."""
-
-    goal: str | None
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class SoloOptions(RunOptions, total=False):
-    """The options of `dagrun.run`, which has no engine: those of `RunOptions`, and what an engine would have."""
+    """The options of `dagrun.run` and `dagrun.start`: those of `RunOptions`, and one for the engine of the run.
+
+    Attributes:
+        durations: See `Engine`.
+    """
 
     durations: Durations | None
 
 
 class _FromJournal(TypedDict):
-    """What cannot be left out where a run comes from a journal."""
+    """The option that is required where a run comes from a journal."""
 
     journal: Journal
 
 
 class ResumeOptions(HostOptions, _FromJournal, total=False):
-    """The options of `resume`."""
+    """The options of `resume`: some of `RunOptions`, and those below.
+
+    Attributes:
+        journal: The journal that has the record. The caller closes it after the run.
+        policy: The limits; `None` for those on record.
+        allow_differences: Whether the run is resumed although its policy, the contracts of its tools, its critics or
+            its executors differ from those on record. Default: `False`.
+        steal: Whether the run is taken from a process that still holds it, and which stops then. Default: `False`.
+    """
 
     allow_differences: bool
     steal: bool
 
 
-class RetryOptions(HostOptions, _FromJournal, total=False):
-    """The options of `retry`."""
+class RetryOptions(NewRunOptions, _FromJournal, total=False):
+    """The options of `retry`: some of `RunOptions`, and those below.
+
+    Attributes:
+        journal: The journal that has the record of the first run, and will have that of the new one. The caller closes
+            it after the run.
+        policy: The limits; `None` for those on record.
+        new_id: The name of the new run; `None` for a random name.
+        parent_artifacts: The folder of the files of the first run; `None` for the folder that its journal keeps.
+        allow_differences: As for `ResumeOptions`.
+    """
 
     new_id: str | None
     parent_artifacts: Path | None
-    seed: int | None
-    labels: Mapping[str, Any] | None
-    expires_after: float | None
     allow_differences: bool
 
 
 def must_fit(options: Mapping[str, object], kind: type, function: str) -> None:
-    """Refuse options that *function* does not have, and those that it cannot do without.
+    """Refuse unknown options, and the lack of required ones.
 
     Args:
-        options: As they were given.
-        kind: What describes them, a `TypedDict`.
-        function: For the message.
+        options: The options that were passed.
+        kind: The `TypedDict` that describes them.
+        function: The name of the function, for the message.
 
     Raises:
         ContractError: One is unknown, or missing.
     """
     known, wanted = kind.__annotations__, kind.__required_keys__  # type: ignore[attr-defined]
-    if unknown := sorted(options.keys() - known.keys()):
-        raise ContractError(f"{function} has no option {unknown[0]}{hint(unknown[0], known)}")
-    if missing := sorted(wanted - options.keys()):
-        raise ContractError(f"{function} cannot do without {missing[0]}=…")
+    if not options.keys() <= known.keys():
+        unknown = min(options.keys() - known.keys())
+        raise ContractError(f"{function} has no option {unknown}{hint(unknown, known)}")
+    if not wanted <= options.keys():
+        raise ContractError(f"{function} cannot do without {min(wanted - options.keys())}=…")
 
 
-@dataclass(slots=True, kw_only=True)  # not frozen: there is one for each run, and that would take four times as long
-class Options:
-    """The same with their defaults."""
+def run_options(given: Mapping[str, Any]) -> RunOptions:
+    """Return the options of a new run with their defaults.
 
-    goal: str | None = None
-    tools: Tools | None = None
-    policy: Policy | None = None
-    inputs: Inputs | None = None
-    artifacts: Path | None = None
-    run_id: str | None = None
-    seed: int | None = None
-    on_event: Callable[[Event], object] | None = None
-    planner: Planner | None = None
-    critics: Sequence[Critic] = ()
-    approver: Approver | None = None
-    attended: bool = False
-    executors: Mapping[str, Executor] | None = None
-    secrets: AnySecrets | None = None
-    redact: Hook | None = None
-    journal: Journal | None = None
-    labels: Mapping[str, Any] | None = None
-    expires_after: float | None = None
+    Raises:
+        ContractError: One is unknown, or makes no sense.
+    """
+    must_fit(given, RunOptions, "a run")
+    options = with_defaults(given)
+    must_make_sense(options)
+    return options
 
-    def __post_init__(self) -> None:
-        if self.journal is None and (self.labels is not None or self.expires_after is not None):
-            raise ContractError("labels and expires_after are kept by a journal: journal=…")
-        if self.expires_after is not None and not 0 < self.expires_after < float("inf"):
-            raise ContractError(f"expires_after must be a positive, finite number of seconds; got {self.expires_after}")
-        if self.on_event is not None and not _is_plain_function(self.on_event):
-            raise ContractError("on_event is a plain function; to await something for each event, use run.events()")
 
-    def plan_of(self, plan: AnyPlan | None, policy: Policy | None, executors: Mapping[str, Executor]) -> CheckedPlan:
-        """The checked plan that a run begins with; one without steps, if its planner still has to write it.
+def must_make_sense(options: RunOptions) -> None:
+    """Refuse options of a new run that contradict each other, or have values that cannot be used.
 
-        Args:
-            plan: What the caller gave.
-            policy: The limits, if the options name none.
-            executors: Those of the host, by name.
-
-        Raises:
-            PlanRefused: The plan has problems.
-            ContractError: There is neither a plan nor a goal with a planner, or both.
-        """
-        checked = self._plan_of(plan, policy, executors)
-        if missing := checked.secrets.missing:
-            raise ContractError(f"the plan was checked with the secrets {', '.join(missing)}: secrets={{…}}")
-        return checked if self.redact is None else replace(checked, redact=self.redact)
-
-    def _plan_of(self, plan: AnyPlan | None, policy: Policy | None, executors: Mapping[str, Executor]) -> CheckedPlan:
-        if isinstance(plan, CheckedPlan):
-            policy, executors = None, {}
-        secrets = secrets_from(self.secrets) if self.secrets else None  # read once; those of a checked plan stay
-        limits = self.policy or policy
-        if self.goal is None:
-            if plan is None:
-                raise ContractError("give a plan, or a goal and a planner: goal=…, planner=…")
-            inputs = self.inputs or {}
-            return check(plan, self.tools, policy=limits, inputs=inputs, executors=executors, secrets=secrets)
-        if plan is not None:
-            raise ContractError(
-                "a run begins with a plan or with a goal, not with both; the plan has a goal of its own"
-            )
-        must_be("goal", self.goal, (str,), "a text")
-        if self.planner is None or not self.goal.strip():
-            raise ContractError("a goal needs words, and a planner that makes a plan of it: planner=…")
-        must_be_planner(self.planner, "planner")
-        knows = getattr(self.planner, "plan", None)
-        if callable(knows):  # it needs not write: its plan is checked whole before anything runs
-            known: Any = knows(self.goal, self.inputs)
-            inputs = self.inputs or {}
-            return check(known, self.tools, policy=limits, inputs=inputs, executors=executors, secrets=secrets)
-        must_be("policy", limits, (Policy, type(None)), "a dagrun.Policy")
-        return empty_plan(self.goal, toolbox_of(self.tools), limits or Policy(), executors, secrets or NO_SECRETS)
+    Raises:
+        ContractError: There are such options.
+    """
+    expires, on_event = options["expires_after"], options["on_event"]
+    if options["journal"] is None and (options["labels"] is not None or expires is not None):
+        raise ContractError("labels and expires_after are kept by a journal: journal=…")
+    if expires is not None and not 0 < expires < float("inf"):
+        raise ContractError(f"expires_after must be a positive, finite number of seconds; got {expires}")
+    if on_event is not None and not _is_plain_function(on_event):
+        raise ContractError("on_event is a plain function; to await something for each event, use run.events()")
 
 
 def _is_plain_function(value: object) -> bool:
     return callable(value) and not inspect.iscoroutinefunction(value)
+
+
+def lists_options(kind: type) -> Callable[[F], F]:
+    """Name each option of *kind* in the signature of a function that takes ``**options``, for `help` and editors.
+
+    Args:
+        kind: The `TypedDict` that describes the options.
+    """
+
+    def decorate(function: F) -> F:
+        signature = inspect.signature(function)
+        own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        options = [_parameter(name, kind) for name in kind.__annotations__]
+        function.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+_DEFAULTS = {**with_defaults({}), "allow_differences": False, "steal": False}
+
+
+def _parameter(name: str, kind: type) -> inspect.Parameter:
+    is_required = name in kind.__required_keys__  # type: ignore[attr-defined]
+    default = inspect.Parameter.empty if is_required else _DEFAULTS.get(name)
+    annotation = kind.__annotations__[name].__forward_arg__
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -1,50 +1,206 @@
-"""What a journal keeps of how a run was opened."""
+"""The record of a run: its opening as the journal keeps it and as it would be now, and how it is held open."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import anyio
 
 from dagrun._version import __version__
-from dagrun.api.options import Options
+from dagrun.api.checking import must_be, toolbox_of
 from dagrun.checks.checked_plan import CheckedPlan
-from dagrun.checks.tool_contracts import contract_of, policy_in_full
-from dagrun.model.event import Opening
+from dagrun.checks.tool_contracts import contract_of, opening_differences, policy_in_full
+from dagrun.errors import CannotResume, JournalDamaged, RunExists, RunHeld, RunNotFound
+from dagrun.model.event import Event, Opening, RunResumed, RunStarted
+from dagrun.model.journal import Journal, Tape
+from dagrun.model.policy import Policy
+from dagrun.model.toolbox import Toolbox
 from dagrun.model.value import Stored, decode, encode
-
-if TYPE_CHECKING:
-    from dagrun.api.retrying import TakenOver
+from dagrun.runtime.run_options import RunOptions
 
 
-def opening_of(
-    checked: CheckedPlan, inputs: Stored, run_id: str, options: Options, taken_over: TakenOver | None = None
-) -> Opening:
-    """Say what a run is opened with.
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """The runs that a run comes from.
+
+    Attributes:
+        parent: The run that this one retries; empty if it retries none.
+        root: The run whose name is part of the idempotency keys: the first one of the line.
+        roots: For steps whose key is not made of their own id: the id that it is made of, and the generation.
+    """
+
+    parent: str
+    root: str
+    roots: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+
+
+def opening_of(checked: CheckedPlan, inputs: Stored, descent: Descent, options: RunOptions) -> Opening:
+    """Return what the journal keeps of how a new run is opened.
 
     Args:
         checked: The plan.
-        inputs: Of the run, stored.
-        run_id: Of the run.
-        options: Of the run.
-        taken_over: What it takes over from another run, if it does.
+        inputs: The inputs of the run, stored.
+        descent: The runs that it comes from.
+        options: The options of the run.
 
     Raises:
         ValueRefused: The labels are not JSON.
     """
-    toolbox, expires = checked.toolbox, options.expires_after
+    toolbox, expires = checked.toolbox, options["expires_after"]
     return Opening(
         plan=checked.plan,
         policy=policy_in_full(checked.policy),
         inputs=inputs,
-        tools={name: contract_of(toolbox[name]) for name in toolbox if name in toolbox.allowed},
+        tools=_contracts(toolbox),
         executors=tuple(sorted(checked.executors)),
-        critics=tuple(critic.name for critic in options.critics),
+        critics=tuple(critic.name for critic in options["critics"]),
         in_waves=any(step.gates for step in checked.steps.values()),
-        root=run_id if taken_over is None else taken_over.root,
-        parent="" if taken_over is None else taken_over.parent,
-        roots={} if taken_over is None else taken_over.roots,
-        seed=options.seed,
-        labels=decode(encode(dict(options.labels or {}))),
+        root=descent.root,
+        parent=descent.parent,
+        roots=descent.roots,
+        seed=options["seed"],
+        labels=decode(encode(dict(options["labels"] or {}))),
         expires_at=None if expires is None else time.time() + expires,
         version=__version__,
     )
+
+
+def last_opening(events: Sequence[Event]) -> Opening:
+    """Return the opening that holds at the end of a record: a resumed run may have been opened differently."""
+    openings = [event.opening for event in events if isinstance(event, RunStarted | RunResumed) and event.opening]
+    return openings[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What a recorded run would be opened with now.
+
+    Attributes:
+        policy: The limits.
+        toolbox: The tools.
+        critics: The names of the critics.
+        executors: The names of the executors of the host, sorted.
+        differences: What differs from the record, and is allowed to; a line each.
+    """
+
+    policy: Policy
+    toolbox: Toolbox
+    critics: tuple[str, ...]
+    executors: tuple[str, ...]
+    differences: tuple[str, ...]
+
+    def opening(self, recorded: Opening) -> Opening:
+        """Return *recorded* with what holds now."""
+        return replace(
+            recorded,
+            policy=self.policy,
+            tools=_contracts(self.toolbox),
+            critics=self.critics,
+            executors=self.executors,
+        )
+
+
+def present_of(
+    recorded: Opening, options: Mapping[str, Any], executors: Iterable[str], policy: Policy | None, refusal: str
+) -> Present:
+    """Compare a recorded run with what there is now.
+
+    Args:
+        recorded: What the run was opened with.
+        options: The options of `dagrun.resume` or `dagrun.retry`.
+        executors: The names of the executors of the host.
+        policy: The limits, if the options name none; `None` for the recorded ones.
+        refusal: Which run cannot do what, for the error.
+
+    Raises:
+        CannotResume: There are differences, and the options do not allow them.
+    """
+    must_be("policy", options.get("policy"), (Policy, type(None)), "a dagrun.Policy")
+    limits, toolbox = options.get("policy") or policy or recorded.policy, toolbox_of(options.get("tools"))
+    critics, named = tuple(critic.name for critic in options.get("critics", ())), tuple(sorted(executors))
+    lines = tuple(opening_differences(recorded, limits, toolbox, critics, named))
+    if lines and not options.get("allow_differences", False):
+        raise CannotResume(f"{refusal}, because not all is as it was; allow_differences=True lets it", lines)
+    return Present(limits, toolbox, critics, named, lines)
+
+
+def _contracts(toolbox: Toolbox) -> dict[str, dict[str, Any]]:
+    return {name: contract_of(toolbox[name]) for name in toolbox if name in toolbox.allowed}
+
+
+@asynccontextmanager
+async def held_tape(take: Callable[[], Awaitable[Tape]]) -> AsyncIterator[Tape]:
+    """Hold the record of a run open for as long as the body runs.
+
+    A journal may take the run in a thread, or on a server. If the code around is cancelled meanwhile, the run is taken
+    nevertheless, and must be given back: nobody could open it before its lease has run out. So *take* is called in a
+    task of its own, which no cancellation reaches.
+
+    Args:
+        take: Creates the record, or opens it.
+    """
+    taken: list[Tape] = []
+
+    async def work() -> None:
+        taken.append(await take())
+
+    try:
+        await _alone(work)
+        yield taken[0]
+    finally:
+        for tape in taken:
+            await _alone(tape.aclose)
+
+
+async def _alone(work: Callable[[], Awaitable[None]]) -> None:
+    """Call *work* in a task of its own, and wait for its end, whatever is cancelled meanwhile.
+
+    On asyncio, `Task.cancel` breaks through the shield of a cancel scope, but not through the end of a task group.
+    """
+
+    async def shielded() -> None:
+        with anyio.CancelScope(shield=True):
+            await work()
+
+    failure: BaseException | None = None
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(shielded, name="dagrun record")
+    except BaseExceptionGroup as group:
+        failure = group.exceptions[0]
+    try:
+        if failure is not None:
+            raise failure
+    finally:
+        del failure  # its traceback leads back to this frame
+
+
+async def new_tape(journal: Journal, run_id: str) -> Tape:
+    """Create the record of a new run.
+
+    A process that was killed, or a host that was cancelled, may have left a record without any event: nothing of that
+    run has happened, and nobody could resume it. Such a record is taken over, so that its name is not lost.
+
+    Raises:
+        RunExists: There is a run of this name.
+        JournalFailed: The record cannot be written.
+    """
+    try:
+        return await journal.create(run_id)
+    except RunExists:
+        try:
+            if await journal.read(run_id):
+                raise
+            tape = await journal.open(run_id)
+        except (RunHeld, RunNotFound, JournalDamaged):
+            tape = None
+        if tape is None:
+            raise
+        if tape.lines:  # its owner has begun meanwhile, and has ended
+            await tape.aclose()
+            raise
+        return tape

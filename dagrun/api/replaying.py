@@ -1,4 +1,4 @@
-"""Reading a run back: its record is folded again, with no tool, no model and no person."""
+"""Replay: the record of a run folded again into its state, without tools, models or people."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from dagrun.runtime.result import StepResults
 
 @dataclass(slots=True)
 class Replayed:
-    """A run as its record says, up to its last event.
+    """The state of a run after the last event on its record.
 
     Attributes:
-        run_id: Of the run.
-        events: All of them.
-        opening: What it was opened with.
-        graph: The state; nothing in it can run.
+        run_id: The name of the run.
+        events: All events on record.
+        opening: What the run was opened with.
+        graph: The state. Nothing in it can run.
     """
 
     run_id: str
@@ -38,64 +38,64 @@ class Replayed:
 
     @property
     def status(self) -> Status | None:
-        """How the run ended, or was suspended; `None` if it goes on, or was killed."""
+        """How the run ended or was suspended; `None` if it is still running, or was killed."""
         return self.graph.status
 
     @property
     def reason(self) -> str:
-        """Why, in a sentence."""
+        """The reason of the status, in a sentence."""
         return self.graph.reason
 
     @property
     def has_ended(self) -> bool:
-        """Whether the run has ended for good; else it can be resumed."""
+        """Whether the run has ended; otherwise it can be resumed."""
         return isinstance(self.events[-1], RunEnded)
 
     @property
     def states(self) -> dict[str, State]:
-        """Where every step stands, elements of for_each included."""
+        """The state of every step, elements of for_each included."""
         return {id_: node.state for id_, node in self.graph.nodes.items()}
 
     @property
     def steps(self) -> StepResults:
-        """How every step has ended, as far as it has."""
+        """The result of every step that has ended, and what is known of the others."""
         return StepResults(self.graph.nodes)
 
     @property
     def history(self) -> PlanHistory:
-        """The plan as it stands, with all its revisions."""
+        """The plan with all its revisions."""
         return PlanHistory(self.graph.plan.plan, self.graph.revisions)
 
     @property
     def pending(self) -> tuple[Question, ...]:
-        """The questions that are open."""
+        """The open questions."""
         return tuple(self.graph.questions.values())
 
     @property
     def hash(self) -> str:
-        """A hash of the whole state, in hex: the same for the same record on every machine."""
+        """A hash of the whole state, in hex. Equal records have equal hashes on every machine."""
         return state_hash(self.graph)
 
 
 async def replay(run_id: str, *, journal: Journal) -> Replayed:
-    """Fold the record of a run again, and call nothing. It needs neither the tools nor the planner of the run.
+    """Return the state of a run from its record, without calling anything: no tools and no planner are needed.
 
     Args:
         run_id: The run.
-        journal: Where its record is.
+        journal: The journal that has the record.
 
     Raises:
-        RunNotFound: There is no such run.
-        JournalDamaged: Its record is not what was written.
+        RunNotFound: The journal has no such run.
+        JournalDamaged: The record is not what was written.
     """
     return replayed(run_id, events_of(run_id, await journal.read(run_id)))
 
 
 def replayed(run_id: str, events: Sequence[Event]) -> Replayed:
-    """The same from events that have been read.
+    """Return the state of a run from its events; see `replay`.
 
     Raises:
-        JournalDamaged: They do not follow from each other.
+        JournalDamaged: The events do not follow from each other.
     """
     first = events[0]
     assert isinstance(first, RunStarted)

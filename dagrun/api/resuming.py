@@ -1,18 +1,17 @@
-"""A run that is taken up: its record is read, compared with what is there now, and folded."""
+"""A run that is resumed: its record is opened, compared with what there is now, and folded."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from contextvars import copy_context
 from dataclasses import dataclass, replace
+from functools import partial
 
-import anyio
-
-from dagrun.api.checking import must_be, toolbox_of
 from dagrun.api.options import ResumeOptions, must_fit
-from dagrun.checks.tool_contracts import check_recorded_plan, contract_of, opening_differences
+from dagrun.api.record_opening import Present, held_tape, last_opening, present_of
+from dagrun.checks.checked_plan import CheckedPlan
+from dagrun.checks.tool_contracts import check_recorded_plan
 from dagrun.errors import CannotResume, JournalDamaged
 from dagrun.model.codec.event_codec import events_of
 from dagrun.model.event import Event, Opening, RunEnded, RunResumed, RunStarted
@@ -20,32 +19,31 @@ from dagrun.model.executor import Executor
 from dagrun.model.outcome import Status
 from dagrun.model.policy import Policy
 from dagrun.model.secrets.secret import secrets_from
-from dagrun.runtime.artifacts import ArtifactFolder
+from dagrun.model.value import Stored
 from dagrun.runtime.run import Run
-from dagrun.runtime.run_setup import RunSetup, random_of
-
-
-def opening_at_end(events: Sequence[Event]) -> Opening:
-    """What holds of how a run was opened: what was said last."""
-    found = [event.opening for event in events if isinstance(event, RunStarted | RunResumed) and event.opening]
-    return found[-1]
+from dagrun.runtime.run_options import RunOptions, with_defaults
+from dagrun.runtime.run_setup import OpenRecord
 
 
 @dataclass(slots=True)
 class Past:
-    """A run as its record says.
+    """A recorded run, and what it is resumed with.
 
     Attributes:
-        events: Of the run.
-        setup: What it is made of now; without what its engine adds.
-        differences: What is different from what was recorded, and allowed to be.
-        opening: What it is opened with now, if that is different.
+        events: The events on record; after `fold`, only the last one.
+        plan: The checked plan that the run began with.
+        inputs: The inputs of the run, stored.
+        record: The record, open for writing, with what the run is opened with now.
+        options: The options of the run now.
+        differences: What differs from the record, and is allowed to; a line each.
     """
 
     events: list[Event]
-    setup: RunSetup
+    plan: CheckedPlan
+    inputs: Stored
+    record: OpenRecord
+    options: RunOptions
     differences: tuple[str, ...]
-    opening: Opening | None
 
     @property
     def last(self) -> Event:
@@ -53,7 +51,7 @@ class Past:
         return self.events[-1]
 
     def fold(self, running: Run) -> None:
-        """Put *running* into the state that the record says.
+        """Bring *running* into the state at the end of the record.
 
         Raises:
             JournalDamaged: The records do not follow from each other.
@@ -68,60 +66,38 @@ class Past:
         del self.events[:-1]  # they hold every value of the run
 
     def resumed(self, seq: int, at: float) -> RunResumed:
-        """The event that says that the run goes on."""
-        return RunResumed(seq, at, time.time(), self.differences, self.opening)
+        """Return the event that says that the run is resumed; with its opening only if that has changed."""
+        opening = self.record.opening if self.differences else None
+        return RunResumed(seq, at, time.time(), self.differences, opening)
 
 
 @asynccontextmanager
 async def taken_up(
     run_id: str, options: ResumeOptions, executors: Mapping[str, Executor], policy: Policy | None
 ) -> AsyncIterator[Past]:
-    """Take a run over from whoever held it, for as long as the body runs.
+    """Hold the record of a run, and keep other processes from it, for as long as the body runs.
 
     Args:
         run_id: The run.
-        options: Those of `dagrun.resume`.
-        executors: Those of the host, by name.
-        policy: The limits, if the options name none; `None` for those that were recorded.
+        options: The options of `dagrun.resume`.
+        executors: The executors of the host, by name.
+        policy: The limits, if the options name none; `None` for the recorded ones.
 
     Raises:
-        JournalError: It cannot be taken over, or not as it is.
+        JournalError: The run cannot be resumed, or not as it is.
     """
     must_fit(options, ResumeOptions, "resume")
-    tape = await options["journal"].open(run_id, steal=options.get("steal", False))
-    try:
+    async with held_tape(partial(options["journal"].open, run_id, steal=options.get("steal", False))) as tape:
         events = events_of(run_id, tape.lines)
         _must_be_open(events)
-        recorded = opening_at_end(events)
-        now, found = _compared(run_id, recorded, options, executors, policy)
+        recorded = last_opening(events)
+        now = present_of(recorded, options, executors, policy, f"run {run_id} cannot go on as it is")
         if now.policy.release_outputs:
             tape.lines = ()  # they hold every value of the run, and have been read
-        toolbox = toolbox_of(options.get("tools"))
-        first = events[0]
-        assert isinstance(first, RunStarted)
-        assert first.opening is not None
-        begun = replace(now, plan=first.opening.plan)
-        setup = RunSetup(
-            plan=check_recorded_plan(
-                begun, toolbox, now.policy, secrets_from(options.get("secrets")), options.get("redact")
-            ),
-            inputs=first.opening.inputs,
-            run_id=run_id,
-            executors={},
-            artifacts=ArtifactFolder(options.get("artifacts") or tape.artifacts),
-            context=copy_context(),
-            random=random_of(recorded.seed),
-            opening=now,
-            tape=tape,
-            planner=options.get("planner"),
-            critics=options.get("critics", ()),
-            approver=options.get("approver"),
-            attended=options.get("attended", False),
-        )
-        yield Past(events, setup, found, now if found else None)
-    finally:
-        with anyio.CancelScope(shield=True):
-            await tape.aclose()
+        first, opening = _first_opening(events), now.opening(recorded)
+        plan = _plan_of(first, opening, now, options)
+        chosen = with_defaults({**options, "seed": recorded.seed})
+        yield Past(events, plan, first.inputs, OpenRecord(tape, opening), chosen, now.differences)
 
 
 def _must_be_open(events: Sequence[Event]) -> None:
@@ -131,32 +107,14 @@ def _must_be_open(events: Sequence[Event]) -> None:
         raise CannotResume(f"the run has ended as {last.status}{again}")
 
 
-def _compared(
-    run_id: str,
-    recorded: Opening,
-    options: ResumeOptions,
-    executors: Mapping[str, Executor],
-    policy: Policy | None,
-) -> tuple[Opening, tuple[str, ...]]:
-    """What the run is opened with now, and how that differs from what was recorded.
+def _first_opening(events: Sequence[Event]) -> Opening:
+    first = events[0]
+    assert isinstance(first, RunStarted)
+    assert first.opening is not None
+    return first.opening
 
-    Raises:
-        CannotResume: It differs, and nobody has said that it may.
-    """
-    must_be("policy", options.get("policy"), (Policy, type(None)), "a dagrun.Policy")
-    limits = options.get("policy") or policy or recorded.policy
-    toolbox = toolbox_of(options.get("tools"))
-    critics = tuple(critic.name for critic in options.get("critics", ()))
-    found = tuple(opening_differences(recorded, limits, toolbox, critics, tuple(executors)))
-    if found and not options.get("allow_differences", False):
-        raise CannotResume(
-            f"run {run_id} cannot go on as it is, because not all is as it was; allow_differences=True lets it", found
-        )
-    now = replace(
-        recorded,
-        policy=limits,
-        tools={name: contract_of(toolbox[name]) for name in toolbox if name in toolbox.allowed},
-        critics=critics,
-        executors=tuple(sorted(executors)),
-    )
-    return now, found
+
+def _plan_of(first: Opening, opening: Opening, now: Present, options: ResumeOptions) -> CheckedPlan:
+    """Check the plan that the run began with, against what there is now."""
+    begun, secrets = replace(opening, plan=first.plan), secrets_from(options.get("secrets"))
+    return check_recorded_plan(begun, now.toolbox, now.policy, secrets, options.get("redact"))

@@ -1,23 +1,21 @@
-"""Doing again what has failed of a run: a new run, which takes over what has succeeded, and the keys of the calls."""
+"""Retry: a new run of what failed, which takes over outputs and idempotency keys of the first run."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import anyio
 from pydantic import ValidationError
 
-from dagrun.api.checking import toolbox_of
-from dagrun.api.options import Options, RetryOptions, must_fit
+from dagrun.api.options import RetryOptions, must_fit, must_make_sense
+from dagrun.api.record_opening import Descent, last_opening, present_of
 from dagrun.api.replaying import Replayed, replayed
-from dagrun.api.resuming import opening_at_end
 from dagrun.checks.check_plan import check_plan
 from dagrun.checks.checked_plan import CheckedPlan
-from dagrun.checks.tool_contracts import opening_differences
 from dagrun.checks.waves import in_waves
 from dagrun.errors import CannotResume, JournalFailed
 from dagrun.graph.node import Node
@@ -29,10 +27,11 @@ from dagrun.model.secrets.secret import secrets_from
 from dagrun.model.value import Artifact, Stored, Unavailable, decode
 from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.record.record import Record
+from dagrun.runtime.run_options import RunOptions, with_defaults
 
 
 def files_named(value: Stored) -> frozenset[str]:
-    """The names of the files that a value of a step names, by artifacts anywhere in it."""
+    """Return the names of the files of the artifacts in the value of a step, at any depth."""
     if isinstance(value, Unavailable) or (isinstance(value, bytes) and b'"sha256"' not in value):
         return frozenset()
     return frozenset(_found(decode(value)))
@@ -57,15 +56,15 @@ def _artifact(value: dict[str, Any]) -> Artifact | None:
 
 
 def are_there(names: frozenset[str], source: Path | None) -> bool:
-    """Whether all of the files are in the folder *source*."""
+    """Whether all files are in the folder *source*."""
     return not names or (source is not None and all((source / name).is_file() for name in names))
 
 
 def bring(names: frozenset[str], source: Path, target: ArtifactFolder) -> None:
-    """Put the files into the folder of the new run: as another name for the same file, or else as a copy.
+    """Put files into the folder of the new run: as hard links, or else as copies.
 
     Raises:
-        OSError: A file cannot be read, or not be written there.
+        OSError: A file cannot be read or written.
     """
     folder = target.folder
     for name in sorted(names):
@@ -73,39 +72,35 @@ def bring(names: frozenset[str], source: Path, target: ArtifactFolder) -> None:
             continue
         try:
             os.link(source / name, folder / name, follow_symlinks=False)
-        except OSError:  # another disk, say
+        except OSError:  # on another disk, for example
             target.save(source / name)
 
 
 @dataclass(slots=True, kw_only=True)
 class TakenOver:
-    """What a run takes over from another one.
+    """What a new run takes over from the run that it retries.
 
     Attributes:
-        plan: What is still to be done, and what is done.
-        options: Of the new run.
-        parent: The run that it comes from.
-        root: The run that the keys of calls are made of.
-        roots: For each step whose key is not made of its own id: what it is made of, and the generation.
-        values: What the steps gave that have succeeded, by id.
-        files: The names of the files that these values name.
-        source: The folder of those files; `None` if there is none.
+        plan: The checked plan, with the steps that are done and those that are not.
+        options: The options of the new run.
+        descent: The runs that the new run comes from.
+        values: The outputs of the steps that succeeded, by step id.
+        files: The names of the files that belong to these outputs.
+        source: The folder of these files; `None` if there is none.
     """
 
     plan: CheckedPlan
-    options: Options
-    parent: str
-    root: str
-    roots: Mapping[str, tuple[str, int]]
+    options: RunOptions
+    descent: Descent
     values: Mapping[str, Stored]
     files: frozenset[str] = frozenset()
     source: Path | None = None
 
     async def bring(self, target: ArtifactFolder) -> None:
-        """Put the files of what is taken over where those of the new run are.
+        """Put the files that belong to the outputs into the folder of the new run.
 
         Raises:
-            JournalFailed: That cannot be done.
+            JournalFailed: A file cannot be read or written.
         """
         if not self.files or self.source is None:
             return
@@ -115,21 +110,28 @@ class TakenOver:
             raise JournalFailed(f"cannot take over the files in {self.source}: {error.strerror}") from error
 
     def settle(self, record: Record) -> None:
-        """Settle the steps that have succeeded before, when the new run begins."""
+        """Settle, at the beginning of the new run, the steps that succeeded in the first one."""
         for id_, value in self.values.items():
             node = record.graph.nodes[id_]
             if not node.state.is_settled:
-                record.settle(node, State.SUCCEEDED, f"taken over from run {self.parent}", value=value)
-        self.values = {}  # the graph has them, for as long as they are needed
+                record.settle(node, State.SUCCEEDED, f"taken over from run {self.descent.parent}", value=value)
+        self.values = {}  # from now on the graph has them, for as long as they are needed
 
 
 async def failed_part(
     run_id: str, options: RetryOptions, executors: Mapping[str, Executor], policy: Policy | None
 ) -> TakenOver:
-    """Find out what there is to be done again of a run that has ended.
+    """Return what a new run takes over from a run that has ended.
+
+    Args:
+        run_id: The run that has ended.
+        options: The options of `dagrun.retry`.
+        executors: The executors of the host, by name.
+        policy: The limits, if the options name none; `None` for the recorded ones.
 
     Raises:
-        JournalError: The run cannot be read, has not ended, has succeeded, has an effect in doubt, or would repeat one.
+        JournalError: The run cannot be read, has not ended, has succeeded, has an effect in doubt, or a retry would
+            repeat an effect.
     """
     must_fit(options, RetryOptions, "retry")
     events = events_of(run_id, await options["journal"].read(run_id))
@@ -155,58 +157,50 @@ async def failed_part(
 def _taken_over(
     run_id: str, past: Replayed, options: RetryOptions, executors: Mapping[str, Executor], policy: Policy | None
 ) -> TakenOver:
-    recorded = opening_at_end(past.events)
-    limits, toolbox = options.get("policy") or policy or recorded.policy, toolbox_of(options.get("tools"))
-    critics = tuple(critic.name for critic in options.get("critics", ()))
-    found = tuple(opening_differences(recorded, limits, toolbox, critics, tuple(executors)))
-    if found and not options.get("allow_differences", False):
-        raise CannotResume(
-            f"run {run_id} cannot be retried, because not all is as it was; allow_differences=True lets it", found
-        )
+    recorded = last_opening(past.events)
+    now = present_of(recorded, options, executors, policy, f"run {run_id} cannot be retried")
     inputs = decode(recorded.inputs) or {}
-    plan = past.history.current
     secrets = secrets_from(options.get("secrets"))
-    checked = check_plan(plan, toolbox, limits, inputs=inputs, executors=tuple(executors), secrets=secrets)
+    checked = check_plan(
+        past.history.current, now.toolbox, now.policy, inputs=inputs, executors=tuple(executors), secrets=secrets
+    )
+    chosen = with_defaults({**options, **_OF_THE_PLAN, "inputs": inputs, "run_id": options.get("new_id")})
+    must_make_sense(chosen)
     nodes = past.graph.nodes
-    again = {name: value for name, value in options.items() if name in _HANDED_ON}
-    again["run_id"] = options.get("new_id")
     source = options.get("parent_artifacts") or options["journal"].artifacts(run_id)
     files = {id_: files_named(nodes[id_].value) for id_ in checked.steps if _is_done(nodes[id_])}
-    # A file that is gone is made again, if that does no harm; else whoever wants it will say that it is gone.
+    # A step whose file is gone runs again if that does no harm; if not, the step that needs the file will report it.
     kept = [
         id_ for id_, names in files.items() if are_there(names, source) or not checked.steps[id_].tool.effect.is_free
     ]
     return TakenOver(
         plan=in_waves(checked) if recorded.in_waves else checked,
-        options=Options(inputs=inputs, **again),  # type: ignore[arg-type]
-        parent=run_id,
-        root=recorded.root,
-        roots=_roots_of([nodes[id_] for id_ in checked.steps]),
+        options=chosen,
+        descent=Descent(run_id, recorded.root, _roots_of([nodes[id_] for id_ in checked.steps])),
         values={id_: nodes[id_].value for id_ in kept},
         files=frozenset(name for id_ in kept for name in files[id_]),
         source=source,
     )
 
 
-# What the plan was checked with is part of it; all else goes to the new run as it is.
-_OF_THE_PLAN = frozenset(("tools", "policy", "secrets"))
-_HANDED_ON = frozenset(field.name for field in fields(Options)) - _OF_THE_PLAN
+# A checked plan has these of its own, so they are no options of the run.
+_OF_THE_PLAN: Final = {"tools": None, "policy": None, "secrets": None}
 
 
 def _roots_of(steps: Iterable[Node]) -> dict[str, tuple[str, int]]:
-    """What the keys of steps and of their elements are made of, where that is not their own id alone."""
-    found = {}
+    """Return what the keys of steps and elements are made of, for those whose key is not made of their own id alone."""
+    roots = {}
     for node in steps:
         if _has_roots(node):
-            found[node.id] = node.root, node.generation
+            roots[node.id] = node.root, node.generation
         for child in node.children or ():
-            if child.extra is not None and _has_roots(child):  # by its place: a substitute has an id of its own
-                found[f"{node.id}[{child.index}]"] = child.root, child.generation
-    return found
+            if child.extra is not None and _has_roots(child):  # by its index: a substitute has an id of its own
+                roots[f"{node.id}[{child.index}]"] = child.root, child.generation
+    return roots
 
 
 def _took_effect(parent: Node, child: Node) -> bool:
-    """Whether doing a for_each again would repeat the effect of an element: only whole steps are taken over."""
+    """Whether a second run of a for_each would repeat the effect of an element: only whole steps are taken over."""
     is_open = parent.state is not State.SUCCEEDED and not parent.is_gone
     return is_open and child.state is State.SUCCEEDED and not child.plan.tool.effect.may_repeat
 
@@ -216,6 +210,6 @@ def _has_roots(node: Node) -> bool:
 
 
 def _is_done(node: Node) -> bool:
-    """Whether it is not called again: an effect takes place once, also if what the call gave cannot be had again."""
+    """Whether the step is not called again: its output is known, or its effect must not take place twice."""
     is_there = not isinstance(node.value, Unavailable)
     return node.state is State.SUCCEEDED and (is_there or not node.plan.tool.effect.may_repeat)

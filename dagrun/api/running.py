@@ -1,100 +1,47 @@
-"""The functions that run a plan."""
+"""The public functions that run a plan: `start`, `run`, `run_sync`, `draft`, `resume`, `retry`."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from functools import partial
-from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack, cast
 
 import anyio
 from anyio.lowlevel import current_token
 
-from dagrun.api.checking import AnyPlan, AnySecrets, Inputs
+from dagrun.api.checking import AnyPlan
 from dagrun.api.engine import Engine
-from dagrun.api.options import DraftOptions, ResumeOptions, RetryOptions, SoloOptions
+from dagrun.api.options import ResumeOptions, RetryOptions, SoloOptions, lists_options, must_fit
 from dagrun.checks.checked_plan import CheckedPlan
-from dagrun.decide.durations import Durations
-from dagrun.model.critic import Critic
-from dagrun.model.event import Event
-from dagrun.model.executor import Executor
-from dagrun.model.journal import Journal
-from dagrun.model.planner import Planner
-from dagrun.model.policy import Policy
-from dagrun.model.question import Approver
-from dagrun.model.redaction.redactor import Hook
-from dagrun.model.toolbox import Tools
 from dagrun.runtime.backend import call_soon, loop_options
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
+from dagrun.runtime.run_options import DraftOptions, RunOptions
 
 
+@lists_options(SoloOptions)
 @asynccontextmanager
-async def start(
-    plan: AnyPlan | None = None,
-    *,
-    goal: str | None = None,
-    tools: Tools | None = None,
-    policy: Policy | None = None,
-    inputs: Inputs | None = None,
-    artifacts: Path | None = None,
-    run_id: str | None = None,
-    seed: int | None = None,
-    on_event: Callable[[Event], object] | None = None,
-    planner: Planner | None = None,
-    critics: Sequence[Critic] = (),
-    approver: Approver | None = None,
-    attended: bool = False,
-    executors: Mapping[str, Executor] | None = None,
-    secrets: AnySecrets | None = None,
-    redact: Hook | None = None,
-    journal: Journal | None = None,
-    labels: Mapping[str, Any] | None = None,
-    expires_after: float | None = None,
-    durations: Durations | None = None,
-) -> AsyncIterator[Run]:
+async def start(plan: AnyPlan | None = None, **options: Unpack[SoloOptions]) -> AsyncIterator[Run]:
     """Run a plan beside the body of an ``async with``; leaving the body waits for the run to end.
 
-    With a goal in place of a plan, the planner writes the plan, and each step that only looks starts as soon as it is
-    written; what has an effect waits until the plan is ended and valid. If it never is, the result says why.
+    With a goal in place of a plan, the planner writes the plan. A step without effects starts as soon as it is
+    written; a step with effects waits until the whole plan is written and valid. If the plan never is, the result says
+    why.
 
     An error in the body, or a cancellation from outside, cancels the run; no task of it is left behind.
 
     Args:
         plan: As for `check`; `None` if there is a goal.
-        goal: What the run is for, in words; only with a planner.
-        tools: As for `check`; not with a checked plan, which has its own.
-        policy: The limits of the run; not with a checked plan.
-        inputs: What ``${input…}`` refers to: plain JSON by name.
-        artifacts: The folder for the files of tools; `None` for a temporary one that lives as long as the result.
-        run_id: A name for the run; by default a new one.
-        seed: For the jitter of retry delays; `None` for a random one.
-        on_event: Called with each event, right after the change that it stands for. It must be quick.
-        planner: Who makes a plan of a goal, and is asked when a step fails or surprises; see `Planner`. `None` for
-            nobody.
-        critics: Who looks at what steps give, before anything uses it; see `Critic`.
-        approver: Is asked each question to people; `None` for nobody.
-        attended: Whether the caller answers them, through ``run.pending`` and ``run.answer``.
-        executors: Where steps run that say so by name, besides those that there always are; see `Executor`. The
-            caller closes them, after the run.
-        secrets: What tools get through parameters of type ``SecretStr``, by name: texts, `env` or `Secret`. Plans name
-            them, and their values are kept out of records, reports, logs and briefs.
-        redact: Called with each text that is shown or logged, or told a planner; gives it without what must not be
-            seen. If it raises, the whole text is hidden.
-        journal: Where the run is written down, so that `resume` can go on with it; `None` for nowhere. The caller
-            closes it, after the run.
-        labels: What the journal keeps with the run for people: plain JSON by name.
-        expires_after: Seconds after which the journal may forget the run; `None` for never.
-        durations: What is known of how long the calls of each tool take, and learns on; `None` for what the journal
-            keeps of that, if it does. See `Engine.durations`.
+        options: Those of `dagrun.api.RunOptions`, where each is explained; and *durations*, as for `Engine`.
 
     Raises:
         PlanRefused: The plan has problems; nothing was run.
         JournalError: The journal cannot take the run: its name is taken, say.
-        ContractError: There is neither a plan nor a goal with a planner, or both.
+        ContractError: There is neither a plan nor a goal with a planner, or both; or an option is unknown, or makes no
+            sense.
 
     Example:
         >>> async def watch(plan, tools):
@@ -103,51 +50,32 @@ async def start(
         ...             print(event)
         ...     return await run.result()
     """
-    async with (
-        Engine(durations=durations) as engine,
-        engine.start(
-            plan,
-            goal=goal,
-            tools=tools,
-            policy=policy,
-            inputs=inputs,
-            artifacts=artifacts,
-            run_id=run_id,
-            seed=seed,
-            on_event=on_event,
-            planner=planner,
-            critics=critics,
-            approver=approver,
-            attended=attended,
-            executors=executors,
-            secrets=secrets,
-            redact=redact,
-            journal=journal,
-            labels=labels,
-            expires_after=expires_after,
-        ) as run,
-    ):
-        yield run
+    must_fit(options, SoloOptions, "a run")
+    durations = options.pop("durations", None)
+    async with Engine(durations=durations) as engine, engine.start(plan, **cast("RunOptions", options)) as running:
+        yield running
 
 
+@lists_options(DraftOptions)
 async def draft(goal: str, **options: Unpack[DraftOptions]) -> CheckedPlan:
-    """Let a planner make a plan of a goal, and run nothing.
+    """Let a planner write a plan for a goal, and run nothing.
 
     Args:
         goal: What the plan is for.
-        options: As for `start`: at least *planner* and *tools*.
+        options: Those of `dagrun.api.RunOptions`; at least *planner* and *tools*.
 
     Returns:
-        The plan, checked: it can be shown, written to a file, and run.
+        The checked plan, which can be shown, written to a file, and run.
 
     Raises:
-        PlanRefused: What the planner gave has problems, also after it was told of them.
-        RunFailed: The planner gave nothing.
+        PlanRefused: The plan of the planner has problems, also after it was told of them.
+        RunFailed: The planner gave no plan.
     """
     async with Engine() as engine:
         return await engine.draft(goal=goal, **options)
 
 
+@lists_options(SoloOptions)
 async def run(plan: AnyPlan | None = None, **options: Unpack[SoloOptions]) -> RunResult:
     """Run a plan to its end. The options are those of `start`.
 
@@ -159,15 +87,16 @@ async def run(plan: AnyPlan | None = None, **options: Unpack[SoloOptions]) -> Ru
         return await running.result()
 
 
+@lists_options(SoloOptions)
 def run_sync(plan: AnyPlan | None = None, *, backend: str = "asyncio", **options: Unpack[SoloOptions]) -> RunResult:
     """Run a plan to its end from code that is not async. The options are those of `start`.
 
-    Works inside a running loop too, as in a notebook, which it blocks meanwhile: the run then has a loop and a thread
-    of its own.
+    It also works inside a running loop, as in a notebook: the run then has a thread and a loop of its own, and the
+    calling loop is blocked until the run ends.
 
     Args:
         plan: As for `start`.
-        backend: The event loop: ``asyncio``, with the loop of uvloop if that is installed, or ``trio``.
+        backend: The event loop: ``asyncio`` (that of uvloop, if it is installed), or ``trio``.
         options: As for `start`.
 
     Raises:
@@ -183,19 +112,19 @@ def run_sync(plan: AnyPlan | None = None, *, backend: str = "asyncio", **options
 
 
 def _run_in_thread(main: Callable[[], Awaitable[RunResult]], backend: str) -> RunResult:
-    """Run *main* on a loop in a thread of its own, with our context variables; an interrupt here cancels it there."""
+    """Run *main* on a loop in another thread, with our context variables; an interrupt here cancels it there."""
     ours = copy_context()
     stops: list[Callable[[], None]] = []
 
     async def inside() -> RunResult:
         theirs = copy_context()
         for variable, value in ours.items():
-            if variable not in theirs:  # it says there which library runs the loop, say
+            if variable not in theirs:  # sniffio, for example, must name the library of that loop
                 variable.set(value)
         with anyio.CancelScope() as scope:
             stops.append(partial(call_soon, current_token(), scope.cancel))
             return await main()
-        raise InterruptedError("the run was interrupted")  # nobody waits for it any more
+        raise InterruptedError("the run was interrupted")  # the waiting thread raises its own exception
 
     with ThreadPoolExecutor(max_workers=1) as thread:
         running = thread.submit(lambda: anyio.run(inside, backend=backend, backend_options=loop_options(backend)))
@@ -215,31 +144,26 @@ def _is_loop_running() -> bool:
     return True
 
 
+@lists_options(ResumeOptions)
 @asynccontextmanager
 async def resume(run_id: str, **options: Unpack[ResumeOptions]) -> AsyncIterator[Run]:
-    """Go on with a run that was killed, interrupted, or waits for people, beside the body of an ``async with``.
+    """Resume a run that was killed, interrupted, or waits for people, beside the body of an ``async with``.
 
-    What has succeeded stays; what only looks, or is idempotent, and was running is called again (with the same
-    idempotency key); a call of an effectful tool that was cut off is in doubt, and its *reconcile*, a person or the
-    planner settles that. A run that has ended as ``unknown`` is open again for the same purpose.
+    Steps that succeeded stay as they are. A step that was running is called again if its tool has no effects or is
+    idempotent, with the same idempotency key. A call of an effectful tool that was cut off is in doubt; its
+    *reconcile*, a person or the planner settles that. A run that ended as ``unknown`` is reopened for the same purpose.
 
     Args:
         run_id: The run.
-        journal: Where it was written down. The caller closes it.
-        tools: As for `start`: those of the run.
-        policy: The limits; `None` for those that were recorded.
-        artifacts: The folder for the files of tools, if the journal keeps none.
-        on_event: As for `start`, like *planner*, *critics*, *approver*, *attended* and *executors*.
-        allow_differences: Whether the run goes on although its policy, the contracts of its tools, its critics or its
-            executors are not those that were recorded.
-        steal: Whether the run is taken from a process that still holds it; that one is stopped by this.
+        options: Those of `dagrun.api.options.ResumeOptions`: at least *journal* and *tools*, which are the tools of the
+            run.
 
     Raises:
         RunNotFound: The journal has no such run.
-        RunHeld: Another process is at it.
-        CannotResume: It has ended, or not all is as it was; the differences are in the error.
-        JournalDamaged: Its record is not what was written.
-        PlanRefused: Its plan does not pass the check any more.
+        RunHeld: Another process holds the run.
+        CannotResume: The run has ended, or not all is as it was; the differences are in the error.
+        JournalDamaged: The record is not what was written.
+        PlanRefused: The plan of the run does not pass the check any more.
 
     Example:
         >>> async def go_on(run_id, journal, tools):
@@ -250,27 +174,24 @@ async def resume(run_id: str, **options: Unpack[ResumeOptions]) -> AsyncIterator
         yield running
 
 
+@lists_options(RetryOptions)
 @asynccontextmanager
 async def retry(run_id: str, **options: Unpack[RetryOptions]) -> AsyncIterator[Run]:
-    """Do again what has not succeeded of a run that has ended, as a new run.
+    """Run again, as a new run, the steps that did not succeed in a run that has ended.
 
-    Outputs of steps that have succeeded are taken over. The idempotency keys are those of the first run, so a service
-    that knows them sees the same calls once more, not new ones.
+    The new run takes over the outputs of the steps that succeeded. Its idempotency keys are those of the first run: a
+    service that knows them sees the same calls once more, not new ones.
 
     Args:
         run_id: The run that has ended.
-        journal: Where it was written down, and the new one will be. The caller closes it.
-        tools: As for `start`: those of the run.
-        new_id: The name of the new run; by default a new one.
-        policy: The limits; `None` for those that were recorded.
-        parent_artifacts: The folder of the files of the first run, if its journal keeps none of it.
-        allow_differences: As for `resume`. The other options are those of `start`.
+        options: Those of `dagrun.api.options.RetryOptions`: at least *journal* and *tools*, which are the tools of the
+            run.
 
     Raises:
         RunNotFound: The journal has no such run.
-        CannotResume: It has not ended, has succeeded, or an effect of it is in doubt; or not all is as it was.
-        JournalDamaged: Its record is not what was written.
-        PlanRefused: Its plan does not pass the check any more.
+        CannotResume: The run has not ended, has succeeded, or an effect of it is in doubt; or not all is as it was.
+        JournalDamaged: The record is not what was written.
+        PlanRefused: The plan of the run does not pass the check any more.
     """
     async with Engine() as engine, engine.retry(run_id, **options) as running:
         yield running

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from heapq import nsmallest
 from typing import Any
 
 from dagrun.checks.check_context import CheckContext, ToolFacts
-from dagrun.checks.checked_plan import EVERY_TOOL, CheckedStep
+from dagrun.checks.checked_plan import CheckedStep
 from dagrun.checks.findings import MAX_ADVICE, WHOLE_PLAN
 from dagrun.model.effect import Effect
-from dagrun.model.policy import Policy
 from dagrun.model.reference import RESERVED, Template
 
 _MAX_NAMED = 10
@@ -26,7 +25,6 @@ def advise(steps: Sequence[CheckedStep], context: CheckContext) -> None:
     _advise_on_dependencies(steps, context)
     _advise_on_repeated_calls(steps, context)
     _advise_on_open_questions(steps, context)
-    _advise_on_unknown_names(steps, context)
     _advise_on_unbounded_tools(steps, context)
 
 
@@ -112,35 +110,6 @@ def _is_approval_open(facts: ToolFacts) -> bool:
     """Whether neither the tool nor the policy says if a person must agree to calls of a tool with effects."""
     tool = facts.tool
     return not tool.effect.is_free and tool.needs_approval is None and not facts.may_ask
-
-
-def _advise_on_unknown_names(steps: Sequence[CheckedStep], context: CheckContext) -> None:
-    """Name rules of the policy for unknown tools or pools: a misspelt name would go unnoticed until it is needed."""
-    limited = list(_names_in(context.policy))
-    if not limited:
-        return
-    pools = {facts.pool for facts in context.tools.values() if facts.pool is not None}
-    pools |= {checked.pool for checked in steps if checked.pool is not None}
-    known = {"tool": set(context.tools), "pool": pools}
-    for place, kind, name in limited:
-        if name not in known[kind]:
-            hint = context.findings.hint(name, known[kind])
-            context.findings.add("DR913", WHOLE_PLAN, place, kind=kind, name=repr(name), hint=hint)
-
-
-def _names_in(policy: Policy) -> Iterator[tuple[str, str, str]]:
-    """Yield the names of tools and pools in *policy*: the place, the kind (tool or pool), and the name."""
-    by_tool = (
-        ("policy.max_running_by_tool", policy.max_running_by_tool),
-        ("policy.max_calls_by_tool", policy.max_calls_by_tool),
-    )
-    for place, limits in by_tool:
-        yield from ((place, "tool", name) for name in sorted(limits))
-    yield from (("policy.max_running_by_pool", "pool", name) for name in sorted(policy.max_running_by_pool))
-    yield from ((f"policy.stream_safe[{number}]", "tool", name) for number, name in enumerate(policy.stream_safe))
-    for number, rule in enumerate(policy.approve):
-        if rule.tool != EVERY_TOOL:
-            yield f"policy.approve[{number}].tool", "tool", rule.tool
 
 
 def _advise_on_unbounded_tools(steps: Sequence[CheckedStep], context: CheckContext) -> None:

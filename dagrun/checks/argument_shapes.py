@@ -55,11 +55,16 @@ class ArgumentShape:
         pieces: The JSON text around the references.
         places: The places of the references.
         valid: Pairs of the name of a tool and the types of the references, with which the arguments are valid.
+        size: Bytes of the text.
     """
 
     pieces: tuple[bytes, ...]
     places: tuple[Path, ...] = ()
     valid: set[Hashable] = field(default_factory=set)
+    size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.size = sum(map(len, self.pieces))
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from dagrun.checks.check_references import check_output
 from dagrun.checks.check_step import check_step
 from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
 from dagrun.checks.findings import WHOLE_PLAN, Findings
+from dagrun.checks.policy_names import check_policy_names
 from dagrun.errors import PlanRefused, Problem
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import Policy
@@ -97,6 +98,7 @@ def find_problems(
     )
     steps, after, is_ordered = _check_steps(context, plan)
     output = check_output(context, plan.output) if plan.output is not None else None
+    check_policy_names(steps, context)
     advise(steps, context)
     problems = findings.problems()
     if findings.has_errors or (strict and problems):

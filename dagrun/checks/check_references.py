@@ -47,7 +47,9 @@ class StepReferences:
     def for_each(self) -> None:
         """Check the list of a for_each, and store its template in *items*."""
         value = self._step.for_each
-        template = compile_value(value, self._findings, self._index, "for_each")
+        template = compile_value(
+            value, self._findings, self._index, "for_each", self._context.policy.max_argument_bytes
+        )
         if template is None:
             return
         if isinstance(value, list):
@@ -176,7 +178,7 @@ def check_output(context: CheckContext, output: Any) -> Template | None:
             context.findings.add("DR301", PLAN_OUTPUT, "output", text=repr(output[:200]), reason=error)
             return None
     else:
-        template = compile_value(output, context.findings, PLAN_OUTPUT, "output")
+        template = compile_value(output, context.findings, PLAN_OUTPUT, "output", context.policy.max_argument_bytes)
     for hole in template.holes if template is not None else ():
         _check_output_reference(context, hole)
     return template

@@ -11,7 +11,7 @@ from dagrun.checks.check_context import CheckContext, ToolFacts, lowest_limit
 from dagrun.checks.check_references import StepReferences
 from dagrun.checks.checked_plan import CheckedStep, asks_of
 from dagrun.checks.findings import Findings
-from dagrun.checks.plain_json import EMPTY_ARGS, compile_value, is_plain_json
+from dagrun.checks.plain_json import EMPTY_ARGS, compile_value, fits, is_plain_json
 from dagrun.model.plan import Step
 from dagrun.model.reference import Template
 from dagrun.model.secrets.secret import Secrets
@@ -101,6 +101,8 @@ def _check_executor(context: CheckContext, index: int, step: Step, facts: ToolFa
         match step.executor:
             case "process":
                 chosen = "process"
+            case _ if facts.executor == "process":
+                reason = f"{step.tool} runs in a worker process, which no step can leave"
             case "coroutine" | "thread" if step.executor == ("coroutine" if facts.tool.is_async else "thread"):
                 chosen = "coroutine" if facts.tool.is_async else "thread"
             case "coroutine":
@@ -164,10 +166,13 @@ def _compile_arguments(context: CheckContext, index: int, step: Step) -> tuple[T
     """Return the template of the arguments, `None` if they have a problem; and their shape, if it is a common one."""
     if not step.args and type(step.args) is dict:
         return EMPTY_ARGS, None
+    limit = context.policy.max_argument_bytes
     shaped = context.shapes.find(step.args)
     if shaped is not None:
+        if not fits(shaped.shape.size, context.findings, index, "args", limit):
+            return None, None
         return shaped.template(), shaped
-    template = compile_value(step.args, context.findings, index, "args")
+    template = compile_value(step.args, context.findings, index, "args", limit)
     if template is not None and template.holes and not template.holes[0].place:
         reason = "the arguments are values by name; a reference stands for one of them"
         context.findings.add("DR301", index, "args", text=repr(str(template.holes[0].reference)), reason=reason)
@@ -266,4 +271,4 @@ def _check_options(context: CheckContext, index: int, step: Step) -> None:
     if step.has_default and step.on_failure != "default":
         wrong("default", 'a default is used only with on_failure "default"')
     if step.has_default:
-        is_plain_json(step.default, context.findings, index, "default")
+        is_plain_json(step.default, context.findings, index, "default", context.policy.max_argument_bytes)

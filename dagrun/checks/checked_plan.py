@@ -155,10 +155,16 @@ def asks_of(step: Step, tool: AnyTool, policy: Policy) -> tuple[Ask, ...]:
         The reasons; if there are none, the call may be made without a person.
     """
     asks = [Ask(f"{tool.name} needs approval")] if tool.needs_approval else []
-    for number, rule in enumerate(policy.approve, start=1):
-        if rule.tool in (tool.name, EVERY_TOOL):
-            asks.append(Ask(rule.why or f"rule {number}", rule))
+    asks += [Ask(rule.why or f"rule {number}", rule) for number, rule in _rules(tool, policy)]
+    for inner in tool.inner_tools:  # the arguments of its calls are not known yet
+        rules = _rules(inner, policy) if not inner.effect.is_free else ()
+        asks += [Ask(f"it may call {inner.name}: {rule.why or f'rule {number}'}") for number, rule in rules]
     confidence, required = step.confidence, policy.min_confidence
     if confidence is not None and confidence < required and not tool.effect.is_free:
         asks.append(Ask(f"confidence {confidence:g} is below {required:g}"))
     return tuple(asks)
+
+
+def _rules(tool: AnyTool, policy: Policy) -> list[tuple[int, ApprovalRule]]:
+    numbered = enumerate(policy.approve, start=1)
+    return [(number, rule) for number, rule in numbered if rule.tool in (tool.name, EVERY_TOOL)]

@@ -9,11 +9,8 @@ from typing import Any, Final
 
 from dagrun.checks.findings import Findings
 from dagrun.model.reference import Template, compile_template, path_text
-from dagrun.model.value import MAX_DEPTH, MAX_INT_BITS, MAX_VALUE_BYTES, Path, describe
+from dagrun.model.value import MAX_ARGUMENT_BYTES, MAX_DEPTH, MAX_INT_BITS, Path, describe
 
-# Every value takes one byte of JSON or more, so more values than bytes never fit. Lists that share their elements can
-# have a million times as many values as objects in memory.
-MAX_VALUES: Final = MAX_VALUE_BYTES
 MAX_DIGITS: Final = 1_000
 
 EMPTY_ARGS: Final = Template((b"{}",))
@@ -33,7 +30,9 @@ def text_fault(text: str) -> str | None:
     return None
 
 
-def compile_value(value: Any, findings: Findings, index: int, place: str) -> Template | None:
+def compile_value(
+    value: Any, findings: Findings, index: int, place: str, limit: int = MAX_ARGUMENT_BYTES
+) -> Template | None:
     """Turn a value of a plan into a template, or report its problems.
 
     Args:
@@ -41,6 +40,7 @@ def compile_value(value: Any, findings: Findings, index: int, place: str) -> Tem
         findings: Collects the problems.
         index: The index of the step.
         place: The field that the value comes from, such as ``args``.
+        limit: The most bytes of JSON that it may take as it is written.
 
     Returns:
         The template; `None` if there was a problem.
@@ -49,24 +49,34 @@ def compile_value(value: Any, findings: Findings, index: int, place: str) -> Tem
         return EMPTY_ARGS
     has_references = _scan_scalars(value) if type(value) is dict else None
     if has_references is None:
-        scan = _Scan(findings, index, place)
+        scan = _Scan(findings, index, place, limit)
         scan.value(value, (), 1)
         if not scan.is_clean:
             return None
         has_references = scan.has_references
     if not has_references:
-        return Template((compact_json(value).encode(),))
+        text = compact_json(value).encode()
+        return Template((text,)) if fits(len(text), findings, index, place, limit) else None
     template, faults = compile_template(value)
     for fault in faults:
         findings.add("DR301", index, place + path_text(fault.place), text=repr(fault.text), reason=fault.reason)
-    return None if faults else template
+    if faults or not fits(sum(map(len, template.pieces)), findings, index, place, limit):
+        return None
+    return template
 
 
-def is_plain_json(value: Any, findings: Findings, index: int, place: str) -> bool:
-    """Whether *value* is plain JSON; if not, its problems are added to *findings*."""
-    scan = _Scan(findings, index, place)
+def is_plain_json(value: Any, findings: Findings, index: int, place: str, limit: int = MAX_ARGUMENT_BYTES) -> bool:
+    """Whether *value* is plain JSON of at most *limit* bytes; if not, its problems are added to *findings*."""
+    scan = _Scan(findings, index, place, limit)
     scan.value(value, (), 1)
-    return scan.is_clean
+    return scan.is_clean and fits(len(compact_json(value).encode()), findings, index, place, limit)
+
+
+def fits(size: int, findings: Findings, index: int, place: str, limit: int) -> bool:
+    """Whether *size* bytes of JSON are at most *limit*; if not, the problem is added."""
+    if size > limit:
+        findings.add("DR220", index, place, field=place, size=size, limit=limit)
+    return size <= limit
 
 
 _SCALARS: Final = frozenset((str, int, float, bool, type(None)))
@@ -109,9 +119,15 @@ class _Scan:
     findings: Findings
     index: int
     place: str
+    limit: int
     is_clean: bool = True
     has_references: bool = False
-    _left: int = field(default_factory=lambda: MAX_VALUES)
+    _left: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Every value but the outermost takes two bytes at least, with its comma or bracket; so more never fit. Lists
+        # that share their elements can pretend to be a million times as large as they are.
+        self._left = self.limit // 2 + 1
 
     def value(self, value: Any, path: Path, depth: int) -> None:
         try:
@@ -122,7 +138,7 @@ class _Scan:
     def _value(self, value: Any, path: Path, depth: int) -> None:
         self._left -= 1
         if self._left < 0:
-            self._fault("DR012", (), reason=f"at most {MAX_VALUES} values fit, pass an Artifact", found="more")
+            self._fault("DR220", (), field=self.place, size=f"over {self.limit}", limit=self.limit)
             raise _TooMuch
         match value:
             case None:

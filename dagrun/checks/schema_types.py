@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dagrun.model.value import Path
+from dagrun.model.value import SHA256_PATTERN, Path
 
 Schema = Mapping[str, Any]
 Types = frozenset[str]
@@ -60,6 +60,19 @@ def look_up(schemas: Iterable[tuple[Schema, Schema]], path: Path) -> Lookup:
         if not alternatives:
             return Lookup(None, part, tuple(dict.fromkeys(k for b, _ in branches for k in b.get("properties", ()))))
     return Lookup(_union(types_of(schema, root) for schema, root in alternatives))
+
+
+def takes_artifact(schema: Schema, root: Schema, path: Path) -> bool:
+    """Whether the schema names an `Artifact` as one of the types that *path* can have."""
+    spots = [schema]
+    for part in path:
+        spots = [found for spot in spots for branch in _branches(spot, root) for found in _step_into(branch, part)]
+    return any(_is_artifact(branch) for spot in spots for branch in _branches(spot, root))
+
+
+def _is_artifact(branch: Schema) -> bool:
+    field = branch.get("properties", {}).get("sha256", {})
+    return isinstance(field, Mapping) and field.get("pattern") == SHA256_PATTERN
 
 
 def types_of(schema: Schema, root: Schema) -> Types | None:

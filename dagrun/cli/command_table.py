@@ -1,4 +1,4 @@
-"""The ``dagrun`` command and the table of its subcommands."""
+"""The command ``dagrun`` and the table of its subcommands, which are imported when they are called."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from dagrun._version import __version__
 
 
 class LazyCommand(click.Command):
-    """The name and help line of a command; its module is imported by :meth:`load`."""
+    """The name and help line of a command whose module is not imported yet."""
 
     def __init__(self, name: str, target: str, help_line: str) -> None:
         super().__init__(name, short_help=help_line)
         self.target = target
 
     def load(self) -> click.Command:
-        """Import the command itself from ``module:attribute``."""
+        """Import the command from ``module:attribute``."""
         module, _, attribute = self.target.partition(":")
         command = getattr(import_module(module), attribute)
         assert isinstance(command, click.Command), f"{self.target} is not a click command"
@@ -28,16 +28,16 @@ class LazyCommand(click.Command):
 
 
 class LazyGroup(click.Group):
-    """Lists its lazy commands by their help lines, and swaps one for the real command when it is called."""
+    """A group of lazy commands. Its help page imports none of them; a call imports the one that is called."""
 
     def add_lazy(self, name: str, target: str, help_line: str) -> None:
-        """Offer the command at *target* (``module:attribute``) as *name*."""
+        """Add the command at *target* (``module:attribute``) as *name*."""
         self.add_command(LazyCommand(name, target, help_line))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that *args* call; this is where its module is imported."""
+        """Return the command that *args* call, and import its module."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, command.load() if isinstance(command, LazyCommand) else command, rest
 
@@ -45,12 +45,13 @@ class LazyGroup(click.Group):
 class PluginGroup(LazyGroup):
     """A lazy group to which installed packages add commands, by entry points.
 
-    They are looked for only when a name is not one of ours, and for the help page. A plug-in that cannot be loaded
-    costs a line, and never one of our own commands.
+    Entry points are read only for the help page, and for a name that is not in the table. A plug-in that cannot be
+    loaded shows as a line on the help page, and does not affect other commands.
 
     Args:
-        entry_points: The group of entry points.
-        attributes: For click.
+        args: Arguments of `click.Group`.
+        entry_points: The name of the group of entry points.
+        attributes: Further arguments of `click.Group`.
     """
 
     def __init__(self, *args: Any, entry_points: str, **attributes: Any) -> None:
@@ -64,25 +65,25 @@ class PluginGroup(LazyGroup):
         return {point.name: point for point in entry_points(group=self._entry_points)}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Our own commands in their order, then those of other packages."""
+        """Return the names of our own commands in their order, then those of other packages."""
         return [*self.commands, *sorted(self._plugins.keys() - self.commands.keys())]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Find a command by its name."""
-        found = super().get_command(ctx, cmd_name)
-        if found is not None or cmd_name not in self._plugins:
-            return found
+        """Return a command by its name; `None` if there is none."""
+        own = super().get_command(ctx, cmd_name)
+        if own is not None or cmd_name not in self._plugins:
+            return own
         try:
             command = self._plugins[cmd_name].load()
             if not isinstance(command, click.Command):
                 raise TypeError(f"{self._plugins[cmd_name].value} is no click command")
-        except Exception as error:  # noqa: BLE001  (whatever another package raises while it is imported)
+        except Exception as error:  # noqa: BLE001  (another package may raise anything while it is imported)
             return _broken(cmd_name, self._plugins[cmd_name].value, error)
         return command
 
 
 def _broken(name: str, target: str, error: Exception) -> click.Command:
-    """Stand in for a command that cannot be loaded."""
+    """Return a command that stands in for one that cannot be loaded."""
     from dagrun.errors import shorten
 
     fault = shorten(f"{type(error).__name__}: {error}")
@@ -95,31 +96,31 @@ def _broken(name: str, target: str, error: Exception) -> click.Command:
     return click.Command(name, callback=fail, short_help=short, context_settings=settings)
 
 
-# name: (module:attribute, help line). A command may return its exit code; None is 0.
+# The target (module:attribute) and the help line of each command. A command returns its exit code; `None` stands for 0.
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
-    "do": ("dagrun.cli.commands.do:do", "Plan what a goal needs, and run it meanwhile."),
-    "plan": ("dagrun.cli.commands.plan:plan", "Make a plan for a goal, and run nothing."),
+    "do": ("dagrun.cli.commands.do:do", "Let a planner write a plan for a goal, and run it meanwhile."),
+    "plan": ("dagrun.cli.commands.plan:plan", "Let a planner write a plan for a goal, and run nothing."),
     "run": ("dagrun.cli.commands.run:run", "Check a plan and run it."),
-    "resume": ("dagrun.cli.commands.resume:resume", "Go on with a run that was interrupted, killed, or waits."),
-    "retry": ("dagrun.cli.commands.resume:retry", "Do again what has failed of a run."),
-    "runs": ("dagrun.cli.commands.runs:runs", "List the runs on record, and where they stand."),
-    "approve": ("dagrun.cli.commands.answer:approve", "Say yes or no to a question of a run, from elsewhere."),
-    "answer": ("dagrun.cli.commands.answer:answer", "Give a run a value that it has asked for, from elsewhere."),
-    "inspect": ("dagrun.cli.commands.inspect:inspect", "Say what happened in a run, and why."),
-    "replay": ("dagrun.cli.commands.replay:replay", "Fold the record of a run again, and call nothing."),
+    "resume": ("dagrun.cli.commands.resume:resume", "Resume a run that was interrupted, killed, or waits."),
+    "retry": ("dagrun.cli.commands.resume:retry", "Run the failed part of a run again."),
+    "runs": ("dagrun.cli.commands.runs:runs", "List the recorded runs, and the state of each."),
+    "approve": ("dagrun.cli.commands.answer:approve", "Answer a question of a run with yes or no, from elsewhere."),
+    "answer": ("dagrun.cli.commands.answer:answer", "Give a run a value that it asks for, from elsewhere."),
+    "inspect": ("dagrun.cli.commands.inspect:inspect", "Show what happened in a run, and why."),
+    "replay": ("dagrun.cli.commands.replay:replay", "Rebuild the state of a run from its record, and call nothing."),
     "journal": ("dagrun.cli.commands.journal:journal", "Verify the records of runs, or export them."),
     "prune": ("dagrun.cli.commands.prune:prune", "Delete records that have expired."),
     "check": ("dagrun.cli.commands.check:check", "List everything that is wrong with a plan."),
     "show": ("dagrun.cli.commands.show:show", "Draw a plan as a tree, Mermaid, DOT or JSON."),
-    "tools": ("dagrun.cli.commands.tools:tools", "Say which tools there are, and what they take and give."),
-    "prompt": ("dagrun.cli.commands.prompt:prompt", "Print what a planner tells its model."),
-    "schema": ("dagrun.cli.commands.schema:schema", "Print the JSON Schema of plans."),
-    "bench": ("dagrun.cli.commands.bench:bench", "Measure what running in parallel gains."),
-    "config": ("dagrun.cli.commands.config:config", "Say which settings hold, and where they come from."),
+    "tools": ("dagrun.cli.commands.tools:tools", "List the tools, with their arguments and outputs."),
+    "prompt": ("dagrun.cli.commands.prompt:prompt", "Print the prompt that a planner sends to its model."),
+    "schema": ("dagrun.cli.commands.tools:schema", "Print the JSON Schema of plans."),
+    "bench": ("dagrun.cli.commands.bench:bench", "Measure how much time a plan saves by running in parallel."),
+    "config": ("dagrun.cli.commands.config:config", "Show the settings, and where each comes from."),
     "completion": ("dagrun.cli.commands.completion:completion", "Print a completion script for the shell."),
 }
 
-# Commands of other packages: an entry point each, to a click command.
+# The group of entry points by which other packages add commands; each refers to a click command.
 ENTRY_POINTS: Final = "dagrun.commands"
 
 EPILOG: Final = """
@@ -151,11 +152,11 @@ def _change_directory(context: click.Context, parameter: click.Parameter, folder
     is_eager=True,
     expose_value=False,
     callback=_change_directory,
-    help="Do as if started in DIR.",
+    help="Run in DIR.",
 )
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def cli() -> None:
-    """Make plans of tool calls, check them, and run them in parallel."""
+    """Write plans of tool calls, check them, and run them in parallel."""
 
 
 for _name, (_target, _help_line) in COMMANDS.items():

@@ -1,26 +1,27 @@
-"""The entry point of the command line: how the program starts and how it ends."""
+"""The entry point of the command line: starts the program, and turns errors into exit codes."""
 
 import sys
 from collections.abc import Sequence
 
 from dagrun._version import __version__
 
-CANCELLED = 130  # what a shell reports for a program that Ctrl-C ended
+CANCELLED = 130  # as shells report a program that Ctrl-C has ended
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
     Args:
-        args: The arguments after the program's name; by default those of this process.
+        args: The arguments after the name of the program; `None` for those of this process.
     """
     args = sys.argv[1:] if args is None else args
     if list(args) == ["--version"]:
-        sys.stdout.write(f"dagrun {__version__}\n")  # without click, whose import costs three times as much as Python's
+        # Without click: its import takes three times as long as the start of Python.
+        sys.stdout.write(f"dagrun {__version__}\n")
         return 0
     try:
         return _call(args)
-    except KeyboardInterrupt:  # before click was there to catch it
+    except KeyboardInterrupt:  # before click was imported, which would catch it
         sys.stderr.write("Cancelled.\n")
         return CANCELLED
 
@@ -29,10 +30,10 @@ def _call(args: Sequence[str]) -> int:
     import click
 
     from dagrun.cli.command_table import cli
-    from dagrun.cli.terminal.hidden_secrets import STATE
+    from dagrun.cli.terminal.text import SECRETS
     from dagrun.errors import DagrunError
 
-    STATE.forget()
+    SECRETS.forget()
     try:
         code = cli.main(args, prog_name="dagrun", standalone_mode=False, obj=tuple(args))
     except (click.ClickException, DagrunError) as error:

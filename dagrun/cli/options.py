@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options of the command line that several commands share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def change_directory(context: click.Context, parameter: click.Parameter, folder: str | None) -> None:
-    """Work in another directory until the command ends; the callback of an option."""
+    """Change to another directory until the command ends; the callback of ``-C``."""
     if folder is None or context.resilient_parsing:
         return
     try:
@@ -31,14 +31,14 @@ directory: Final = click.option(
     is_eager=True,
     expose_value=False,
     callback=change_directory,
-    help="Do as if started in DIR: names of files, also those in plans, are relative to it.",
+    help="Run in DIR: file names, also those in plans, are relative to it.",
 )
 tools: Final = click.option(
     "-t",
     "--tools",
     multiple=True,
     metavar="MODULE[:NAME]",
-    help="Where the tools are: an importable module, or one tool in it. May be repeated.",
+    help="The tools: an importable module, or one tool in it. May be repeated.",
 )
 inputs: Final = click.option(
     "-i",
@@ -46,7 +46,7 @@ inputs: Final = click.option(
     "inputs",
     multiple=True,
     metavar="K=V",
-    help="What ${input.K} stands for: JSON, else a text; K=@FILE for the contents of a file. May be repeated.",
+    help="The value of ${input.K}: JSON, or else a text; K=@FILE for the contents of a file. May be repeated.",
 )
 policy: Final = click.option(
     "--policy", metavar="FILE", type=click.Path(dir_okay=False), help="A TOML file with the limits of the run."
@@ -57,47 +57,48 @@ max_running: Final = click.option(
 planner: Final = click.option(
     "--planner",
     metavar="NAME",
-    help="Who writes plans, and is asked when a step fails or surprises: openai, anthropic, stepwise, ensemble, or"
-    " MODULE:NAME of an object with a method revise.",
+    help="The planner, which writes plans, and is asked when a step fails or surprises: openai, anthropic, stepwise,"
+    " ensemble, or MODULE:NAME of an object with a method revise.",
 )
 critics: Final = click.option(
     "--critic",
     "critics",
     multiple=True,
     metavar="MODULE:NAME",
-    help="Who looks at what steps give before it is used: an object with a method review. May be repeated.",
+    help="A critic, which reviews outputs of steps before they are used: an object with a method review. May be"
+    " repeated.",
 )
 output: Final = click.option(
     "-o",
     "--output",
     metavar="DIR",
     type=click.Path(file_okay=False),
-    help="Where the run leaves its files: those that tools write, run.json, artifacts/. What tools read is looked for"
-    " there, and then in the current directory.",
+    help="The folder for the files of the run: those that tools write, run.json, artifacts/. Tools look for files to"
+    " read there, and then in the current directory.",
 )
 secrets: Final = click.option(
     "--secret",
     "secrets",
     multiple=True,
     metavar="NAME=env:VARIABLE",
-    help='A secret for tools that take one: {"$secret": "NAME"} stands for it in plans. It is read from a variable,'
-    " or by NAME=file:PATH from a file that nobody else may read; NAME alone stands for the variable of that name. It"
-    " is never shown. May be repeated.",
+    help='A secret for tools that take one; plans refer to it by {"$secret": "NAME"}. It is read from a variable, or'
+    " by NAME=file:PATH from a file that only you may read; NAME alone is short for the variable of that name. Its"
+    " value is never shown. May be repeated.",
 )
 durability: Final = click.option(
     "--durability",
     type=click.Choice(["process", "power"]),
-    help="What the record survives: that the process is killed; or a power cut, too, which takes longer."
+    help="What the record survives: the end of the process; or a power cut, too, which makes writing slower."
     "  [default: process]",
 )
 expires_after: Final = click.option(
     "--expires-after",
     type=click.FloatRange(min=0, min_open=True),
     metavar="DAYS",
-    help="When dagrun prune may delete the record.  [default: never]",
+    help="Days after which dagrun prune may delete the record.  [default: never]",
 )
-no_journal: Final = click.option("--no-journal", is_flag=True, help="Write nothing down: the run cannot be resumed.")
-run_id: Final = click.option("--run-id", metavar="NAME", help="What the run is called.  [default: made of the time]")
+no_journal: Final = click.option("--no-journal", is_flag=True, help="Keep no record: the run cannot be resumed.")
+run_id: Final = click.option("--run-id", metavar="NAME", help="The name of the run.  [default: made of the time]")
 as_json: Final = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 events: Final = click.option(
     "--events", type=click.Choice(["jsonl"]), help="Print each event as it happens, then the result."
@@ -105,13 +106,11 @@ events: Final = click.option(
 verbose: Final = click.option("-v", "--verbose", count=True, help="Show what tools log; -vv for everything.")
 quiet: Final = click.option("-q", "--quiet", is_flag=True, help="No progress and no summary.")
 plan: Final = click.argument("plan", type=click.Path(allow_dash=True))
-
-
 goal: Final = click.argument("goal")
 
 
 def _refuse_key(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
-    """Say where keys go: everybody on the machine can read a command line, and shells keep it."""
+    """Refuse a key on the command line: other users can read it there, and shells keep it."""
     if value is not None:
         raise click.UsageError(
             "keys are never given on the command line, where others can read them: set OPENAI_API_KEY or"
@@ -121,7 +120,7 @@ def _refuse_key(context: click.Context, parameter: click.Parameter, value: str |
 
 
 def model_options(function: F) -> F:
-    """Put the options onto a command that say which language model is asked, and how."""
+    """Add the options of language models to a command: which model is asked, and how."""
     for option in reversed(_MODEL):
         function = option(function)
     return function
@@ -130,30 +129,36 @@ def model_options(function: F) -> F:
 dialect: Final = click.option(
     "--dialect",
     type=click.Choice(["json", "compiler"]),
-    help="How the model writes plans: as JSON, or as numbered calls, which small models find easier.  [default: json]",
+    help="How the model writes plans: as JSON, or as numbered calls, which are easier for small models."
+    "  [default: json]",
 )
 _MODEL: Final = (
     click.option("--model", metavar="NAME", help="The language model; or set DAGRUN_MODEL."),
-    click.option("--fast-model", metavar="NAME", help="With the planner ensemble: the model that is asked first."),
+    click.option("--fast-model", metavar="NAME", help="For the planner ensemble: the model that is asked first."),
     click.option(
         "--base-url",
         metavar="URL",
-        help="Another server than the provider's, such as http://127.0.0.1:8000/v1; or set OPENAI_BASE_URL or"
-        " ANTHROPIC_BASE_URL. Keys come from OPENAI_API_KEY or ANTHROPIC_API_KEY, and from nowhere else.",
+        help="The server, if not the provider's own, such as http://127.0.0.1:8000/v1; or set OPENAI_BASE_URL or"
+        " ANTHROPIC_BASE_URL. Keys are read only from OPENAI_API_KEY or ANTHROPIC_API_KEY.",
     ),
     click.option(
         "--api",
         type=click.Choice(["auto", "responses", "chat"]),
-        help="Which interface of OpenAI the server has.  [default: auto]",
+        help="The OpenAI interface of the server.  [default: auto]",
     ),
     click.option(
         "--structure",
         type=click.Choice(["auto", "schema", "tool", "json"]),
-        help="How the model is made to answer in JSON: by a schema, by a call of a tool, or by its word alone."
+        help="How the model is made to answer in JSON: by a schema, by a tool call, or only by the prompt."
         "  [default: auto]",
     ),
     dialect,
-    click.option("--max-output-tokens", type=click.IntRange(min=1), metavar="N", help="The longest answer."),
+    click.option(
+        "--max-output-tokens",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="The longest answer, in tokens.",
+    ),
     click.option(
         "--api-key",
         "--apikey",
@@ -169,7 +174,7 @@ _MODEL: Final = (
 
 
 def combined(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Put several options onto a command, in this order."""
+    """Return a decorator that adds several options to a command, in this order."""
 
     def decorate(function: F) -> F:
         for option in reversed(options):

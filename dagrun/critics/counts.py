@@ -1,4 +1,4 @@
-"""Thresholds on counts: too few, too many, or not as many as anybody expected."""
+"""`CountCritic`: too few, too many, or surprisingly few or many."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from dagrun.model.value import describe, value_at
 
 
 class CountCritic(StepFilter):
-    """Counts a list, or takes a number for the count, and holds it against thresholds.
+    """Compares the length of a list, or a number, with thresholds.
 
-    Where there is neither a list nor a number at the path, the output fails.
+    An output that has neither a list nor a number at *path* fails.
 
     Args:
-        name: Of the critic, for records and messages.
-        path: Where to look in the output, such as ``rows`` or ``tables[0].count``; empty for the output itself.
-        at_least: With less, the output fails.
-        at_most: With more, it fails.
-        expected: How many there should be, more than 0.
-        factor: With over *factor* times as many as *expected*, or over *factor* times fewer, the output is
-            surprising; more than 1.
-        steps: Ids of the steps whose output it looks at.
-        tools: Names of tools whose outputs it looks at. With neither steps nor tools, it looks at every output.
+        name: The name of the critic, for records and messages.
+        path: The place in the output, such as ``rows`` or ``tables[0].count``; empty for the whole output.
+        at_least: The output fails with a smaller count.
+        at_most: The output fails with a larger count.
+        expected: The expected count, more than 0.
+        factor: The output is surprising if the count is over *factor* times larger or smaller than *expected*; more
+            than 1.
+        steps: Ids of the steps whose outputs are judged.
+        tools: Names of the tools whose outputs are judged. Without *steps* and *tools*, every output is judged.
 
     Raises:
-        ContractError: The path is none, or the thresholds make no sense.
+        ContractError: The path is not valid, or the thresholds contradict each other.
 
     Example:
         >>> critic = CountCritic("rows", "rows", at_least=1, expected=5_000, factor=10, steps=["load"])
@@ -65,16 +65,16 @@ class CountCritic(StepFilter):
         self._at_least, self._at_most, self._expected, self._factor = at_least, at_most, expected, factor
 
     async def review(self, step: Step, outcome: Outcome) -> Verdict:
-        """Judge an outcome that has succeeded."""
+        """Judge the output of a successful outcome."""
         try:
-            found = value_at(outcome.output, self._path)
+            value = value_at(outcome.output, self._path)
         except LookupError as error:
             return Verdict("fail", reason=f"nothing to count at {self._place}: {error.args[0]}")
-        if isinstance(found, list):
-            return self._judge(len(found))
-        if isinstance(found, int | float) and not isinstance(found, bool):
-            return self._judge(found)
-        return Verdict("fail", reason=f"{self._place} is {describe(found)}, neither a list nor a number")
+        if isinstance(value, list):
+            return self._judge(len(value))
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return self._judge(value)
+        return Verdict("fail", reason=f"{self._place} is {describe(value)}, neither a list nor a number")
 
     def _judge(self, count: float) -> Verdict:
         shown = f"{self._place}: {shorten(str(count), 40)}"
@@ -88,7 +88,7 @@ class CountCritic(StepFilter):
     def _surprise(self, count: float, expected: float) -> str:
         if count > expected * self._factor:
             return f"over {self._factor:g} times the {expected} expected"
-        # Divided, not multiplied by: the count comes from an output, and may be too large for a float.
+        # *expected* is divided, and the count not multiplied: a count from an output may be too large for a float.
         return f"under 1/{self._factor:g} of the {expected} expected" if count < expected / self._factor else ""
 
 

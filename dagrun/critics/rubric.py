@@ -1,14 +1,14 @@
-"""Outputs judged by a language model, against a rubric."""
+"""`RubricCritic`: a language model that marks outputs by a rubric."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Unpack
 
 import anyio
 from pydantic import BaseModel, ConfigDict, Field
 
-from dagrun.critics.step_filter import StepFilter
+from dagrun.critics.step_filter import FilterOptions, StepFilter
 from dagrun.errors import ContractError, ModelError
 from dagrun.llm.language_model import Form, LanguageModel, Message, Request, must_be_counts, must_be_model
 from dagrun.llm.quoting import DATA_RULE, block
@@ -33,10 +33,10 @@ Answer with one JSON object and nothing else:
 - "surprising": true only if the output may well be right, but nobody who reads the description of the step would have \
 expected it."""
 
-# The one criterion of a rubric that is a text.
+# The name of the only criterion, if the rubric is a text.
 WHOLE: Final = "rubric"
 
-# Before a second try, where the provider does not say how long; and the most that is waited for one that does.
+# Seconds before a second try, if the provider names no time; and the longest time of a provider that is waited for.
 _PAUSE: Final = 1.0
 _MAX_PAUSE: Final = 30.0
 
@@ -54,23 +54,22 @@ class _Marks(BaseModel):
 class RubricCritic(StepFilter):
     """Lets a model mark outputs; the lowest mark of an output is its score.
 
-    The model is shown the step (tool, arguments, description, expected output) and what it gave, quoted as data. Its
-    calls are charged to the run. An answer that does not fit is asked for once more, and so is one that a busy server
-    has not given; after that the review fails, and with it the step: what nobody has judged is not passed.
+    The model sees the step (tool, arguments, description, expected output) and its output, quoted as data. Its calls
+    are charged to the run. The model is asked once more if its answer does not fit the form, or if its server was busy.
+    After that the review fails, and the step fails with it: an output without a judgement does not pass.
 
     Args:
-        model: Who marks.
-        rubric: What a good output is, in words; or several criteria by name.
-        name: Of the critic, for records and messages.
-        least: With a score below it, from 0 to 1, the output fails.
-        steps: Ids of the steps whose output it looks at.
-        tools: Names of tools whose outputs it looks at. With neither steps nor tools, it looks at every output.
-        max_output_tokens: The longest answer.
-        max_bytes: Of an output, as JSON; what is larger is not judged, and fails.
-        temperature: How much chance there is in the marks; `None` for what the model does by itself.
+        model: The model that marks.
+        rubric: A description of a good output; or several criteria by name.
+        name: The name of the critic, for records and messages.
+        least: The least score, from 0 to 1, of an output that passes.
+        max_output_tokens: The most tokens of one answer.
+        max_bytes: The most bytes of an output, as JSON; a larger output is not judged, and fails.
+        temperature: How random the marks are; `None` for the default of the model.
+        filter: *steps* and *tools*: whose outputs are judged, as for `RuleCritic`; without them, every output.
 
     Raises:
-        ContractError: The rubric is empty, or a number makes no sense.
+        ContractError: The rubric is empty, or a number is not valid.
 
     Example:
         >>> from dagrun.llm.language_model import LanguageModel
@@ -97,13 +96,12 @@ class RubricCritic(StepFilter):
         *,
         name: str = "rubric",
         least: float = 0.7,
-        steps: Sequence[str] = (),
-        tools: Sequence[str] = (),
         max_output_tokens: int = 1_024,
         max_bytes: int = 100_000,
         temperature: float | None = None,
+        **filter: Unpack[FilterOptions],
     ) -> None:
-        super().__init__(name, steps=steps, tools=tools)
+        super().__init__(name, **filter)
         must_be_model(model, f"critic {name}")
         if not 0 <= least <= 1:
             raise ContractError(f"critic {name}: least is a score from 0 to 1, got {least!r}")
@@ -120,11 +118,11 @@ class RubricCritic(StepFilter):
         self._temperature = temperature
 
     async def review(self, step: Step, outcome: Outcome) -> Verdict:
-        """Judge an outcome that has succeeded.
+        """Judge the output of a successful outcome.
 
         Raises:
             ModelError: The model gave no marks.
-            OverCeiling: There is no room for its call under a ceiling of the run.
+            OverCeiling: The call does not fit under a ceiling of the run.
         """
         size = len(to_json(outcome.value))
         if size > self._max_bytes:
@@ -150,7 +148,7 @@ class RubricCritic(StepFilter):
             pause = _PAUSE if error.retry_after is None else error.retry_after
             if pause > _MAX_PAUSE:
                 raise
-        # The step cannot be tried again for this: its tool would be called again.
+        # The review is repeated here, because a retry of the step would call its tool again.
         await anyio.sleep(pause)
         return await ask_in_form(self._model, request, self._read)
 
@@ -171,15 +169,15 @@ class RubricCritic(StepFilter):
 
 
 def _criteria(name: str, rubric: object) -> dict[str, str]:
-    given = {WHOLE: rubric} if isinstance(rubric, str) else rubric
-    if not isinstance(given, Mapping) or not given:
+    criteria = {WHOLE: rubric} if isinstance(rubric, str) else rubric
+    if not isinstance(criteria, Mapping) or not criteria:
         raise ContractError(f"critic {name}: a rubric is a text, or criteria by name, got {rubric!r:.100}")
-    for criterion, text in given.items():
+    for criterion, text in criteria.items():
         if not all(isinstance(part, str) and part.strip() for part in (criterion, text)):
             raise ContractError(
                 f"critic {name}: each criterion has a name and says what it asks for: {criterion!r:.60}"
             )
-    return dict(given)
+    return dict(criteria)
 
 
 def _form(criteria: Mapping[str, str]) -> Form:

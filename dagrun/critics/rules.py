@@ -1,4 +1,4 @@
-"""Rules for outputs, as Python functions."""
+"""`RuleCritic`: a Python function that judges outputs."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _NOT_PASSED = "the rule did not pass it"
 
 
 class RuleCritic(StepFilter):
-    """Asks a function about an output.
+    """Asks a function about each output.
 
-    The function gets the output as plain data of its own. It gives `True` or `None` for a pass, `False` for a fail, a
-    text for a fail with that reason, or a `Verdict`. It is called in the event loop, where nothing can interrupt it,
-    and everything else stands still meanwhile: it must be quick. What has to wait for something is a class of your
-    own with an async ``review`` (see `Critic`).
+    The function gets a copy of the output as plain data. It returns `True` or `None` for a pass, `False` for a fail, a
+    text for a fail with that reason, or a `Verdict`. It is called in the event loop, so it must be quick: nothing can
+    interrupt it, and all other steps wait. A rule that has to wait needs a class of its own with an async ``review``
+    (see `Critic`).
 
     Args:
-        name: Of the critic, for records and messages.
-        rule: The function, not an async one.
-        steps: Ids of the steps whose output it looks at.
-        tools: Names of tools whose outputs it looks at. With neither steps nor tools, it looks at every output.
+        name: The name of the critic, for records and messages.
+        rule: The function, which is not async.
+        steps: Ids of the steps whose outputs are judged.
+        tools: Names of the tools whose outputs are judged. Without *steps* and *tools*, every output is judged.
 
     Raises:
-        ContractError: One of them is something else.
+        ContractError: An argument has the wrong type.
 
     Example:
         >>> def sums_up(output):
@@ -49,10 +49,10 @@ class RuleCritic(StepFilter):
         self._rule = rule
 
     async def review(self, step: Step, outcome: Outcome) -> Verdict:
-        """Judge an outcome that has succeeded.
+        """Judge the output of a successful outcome.
 
         Raises:
-            ContractError: The rule gave something that is no answer.
+            ContractError: The rule returned something else than a bool, `None`, a text or a `Verdict`.
         """
         return self._verdict(self._rule(outcome.output))
 
@@ -66,9 +66,9 @@ class RuleCritic(StepFilter):
                 return Verdict("fail", reason=answer or _NOT_PASSED)
             case Verdict():
                 return answer
-        if inspect.iscoroutine(answer):  # of a lambda around an async function
+        if inspect.iscoroutine(answer):  # from a lambda that calls an async function
             answer.close()
-        # Not taken for true or false: that of an array, or of a count of faults, would often be the wrong one.
+        # Other values are refused: the truth value of an array, or of a number of faults, would often be misleading.
         raise ContractError(
             f"critic {self.name}: its rule gave {type(answer).__name__}; it gives True, False, None, a reason or a "
             "Verdict (bool(…) makes True or False of anything else)"

@@ -1,4 +1,4 @@
-"""Shapes of outputs: a Python type, or a JSON Schema."""
+"""`SchemaCritic`: outputs checked against a Python type or a JSON Schema."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from dagrun.model.reference import path_text
 from dagrun.model.signature import explain
 from dagrun.model.value import Stored, decode, describe, to_json
 
-# What is wrong with a stored value; nothing if all is well.
+# Returns the faults of a stored value as text; empty if there is none.
 _Check: TypeAlias = Callable[[Stored], str]
 
 _MAX_FAULTS: Final = 5
 
 
 class SchemaCritic(StepFilter):
-    """Holds outputs against a shape. Reasons name places and what was expected there, never what was found.
+    """Checks outputs against a shape. Reasons name places and the values expected there, never the actual values.
 
-    It checks in the event loop, where nothing can interrupt it. A type takes milliseconds for the largest output
-    there can be (1 MiB); a JSON Schema up to a hundred times as long, and its ``uniqueItems`` over objects the square
-    of their number.
+    The check runs in the event loop, where nothing can interrupt it. For the largest possible output (1 MiB), a type
+    takes milliseconds. A JSON Schema takes up to a hundred times as long, and with ``uniqueItems`` over objects the
+    time grows with the square of their number.
 
     Args:
-        name: Of the critic, for records and messages.
+        name: The name of the critic, for records and messages.
         shape: A type, such as ``list[int]``, a dataclass or a pydantic model, checked strictly as JSON (no text for a
-            number); or a JSON Schema as a mapping, of the draft that its ``$schema`` names, else 2020-12. What
-            ``$ref`` names is never fetched, and ``format`` is a remark.
-        steps: Ids of the steps whose output it looks at.
-        tools: Names of tools whose outputs it looks at. With neither steps nor tools, it looks at every output.
+            number); or a JSON Schema as a mapping, of the draft that its ``$schema`` names, else 2020-12. The targets
+            of ``$ref`` are never fetched, and ``format`` is not checked.
+        steps: Ids of the steps whose outputs are judged.
+        tools: Names of the tools whose outputs are judged. Without *steps* and *tools*, every output is judged.
 
     Raises:
-        ContractError: The shape is neither.
-        MissingExtra: A JSON Schema needs the package jsonschema, and it is not there.
+        ContractError: The shape is neither a type nor a JSON Schema.
+        MissingExtra: A JSON Schema needs the extra ``jsonschema``, and it is not installed.
 
     Example:
         >>> critic = SchemaCritic("totals", dict[str, float], tools=["sum_up"])
@@ -55,7 +55,7 @@ class SchemaCritic(StepFilter):
         self._check = _check_of_schema(name, shape) if isinstance(shape, Mapping) else _check_of_type(name, shape)
 
     async def review(self, step: Step, outcome: Outcome) -> Verdict:
-        """Judge an outcome that has succeeded."""
+        """Judge the output of a successful outcome."""
         fault = self._check(outcome.value)
         return Verdict("fail", reason=fault) if fault else Verdict("pass")
 
@@ -84,7 +84,7 @@ def _check_of_schema(name: str, schema: Mapping[str, Any]) -> _Check:
 
     def check(value: Stored) -> str:
         errors: Iterator[Any] = validator.iter_errors(decode(value))
-        # Not one more than is shown: a list of 100,000 faults takes seconds.
+        # Only as many faults as are shown: 100,000 of them would take seconds.
         faults = [_sentence(error) for error in islice(errors, _MAX_FAULTS)]
         return "; ".join(faults) + ("; and perhaps more" if len(faults) == _MAX_FAULTS else "")
 
@@ -97,7 +97,8 @@ def _validator(name: str, schema: Mapping[str, Any]) -> Any:
         referencing: Any = import_module("referencing")
     except ImportError:
         raise MissingExtra(
-            f"critic {name}: a JSON Schema needs jsonschema: pip install jsonschema; a Python type needs nothing"
+            f"critic {name}: a JSON Schema needs jsonschema: pip install 'dagrun-engine[jsonschema]'; "
+            "a Python type needs nothing"
         ) from None
     own = _plain(name, schema)
     draft = jsonschema.validators.validator_for(own, default=jsonschema.Draft202012Validator)
@@ -106,12 +107,12 @@ def _validator(name: str, schema: Mapping[str, Any]) -> Any:
     except jsonschema.SchemaError as error:
         place = path_text(tuple(error.absolute_path)).removeprefix(".") or "the whole"
         raise ContractError(f"critic {name}: not a JSON Schema: {place}: {shorten(error.message)}") from None
-    # With a registry of its own it fetches nothing from the network.
+    # With a registry of its own, the validator fetches nothing from the network.
     return draft(own, registry=referencing.Registry())
 
 
 def _plain(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy: the caller's may change."""
+    """Copy the schema as plain JSON, because the caller may change it later."""
     try:
         plain: dict[str, Any] = json.loads(json.dumps(dict(schema), allow_nan=False))
     except (TypeError, ValueError) as error:
@@ -120,14 +121,14 @@ def _plain(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sentence(error: Any) -> str:
-    """Say what is wrong; the message of jsonschema itself shows the value."""
+    """Describe a fault without the value, which the message of jsonschema would show."""
     place = shorten(path_text(tuple(error.absolute_path)).removeprefix("."), 80) or "the output"
     match error.validator:
         case "required":
-            return f"{place}: {error.message}"  # names the field, and nothing else
+            return f"{place}: {error.message}"  # this message names only the field
         case "additionalProperties" | "unevaluatedProperties":
             return f"{place}: there are fields that the schema does not have"
-        case None:  # the schema of a field is `false`; jsonschema gives the place of what it is a field of
+        case None:  # the schema of a field is `false`; the path is that of its parent
             return f"{place}: there is something that the schema forbids"
         case keyword:
             expected = shorten(json.dumps(error.validator_value, ensure_ascii=False))

@@ -1,24 +1,31 @@
-"""Which steps a critic looks at."""
+"""The base class of all critics: a name, and the steps whose outputs it judges."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypedDict
 
 from dagrun.errors import ContractError
 from dagrun.model.plan import Step
 
 
+class FilterOptions(TypedDict, total=False):
+    """The options of `StepFilter`, for critics that pass them on."""
+
+    steps: Sequence[str]
+    tools: Sequence[str]
+
+
 class StepFilter:
-    """The part that all critics share.
+    """Decides which steps a critic judges.
 
     Args:
-        name: Of the critic, for records and messages.
-        steps: Ids of the steps whose output it looks at. A step that a patch puts in the place of one has another id.
-        tools: Names of tools: it looks at the output of every step that calls one of them. With neither steps nor
-            tools, it looks at every step.
+        name: The name of the critic, for records and messages.
+        steps: Ids of the steps whose outputs are judged. A step that replaces one of them in a patch has another id.
+        tools: Names of the tools whose outputs are judged. Without *steps* and *tools*, every output is judged.
 
     Raises:
-        ContractError: One of them is something else.
+        ContractError: An argument has the wrong type.
     """
 
     __slots__ = ("_steps", "_tools", "name")
@@ -31,13 +38,13 @@ class StepFilter:
         self._tools = _names(name, "tools", tools)
 
     def applies_to(self, step: Step) -> bool:
-        """Whether it looks at the output of *step*."""
+        """Whether the critic judges the output of *step*."""
         is_for_all = not self._steps and not self._tools
         return is_for_all or step.id in self._steps or step.tool in self._tools
 
 
 def _names(critic: str, what: str, names: Sequence[str]) -> frozenset[str]:
-    # A text is a sequence of letters: taken for one, it would be a critic of steps that do not exist.
+    # A text is a sequence, too: its letters would be taken for the ids of steps.
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
         raise ContractError(f"critic {critic}: {what} must be a list of names")
     return frozenset(names)

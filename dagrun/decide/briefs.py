@@ -1,9 +1,9 @@
-"""The brief: what a planner is told, as far as the policy allows."""
+"""Write the brief for a planner: the state of the run, as far as the policy lets it be shown."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -12,30 +12,106 @@ from dagrun.graph.live_graph import LiveGraph
 from dagrun.model.outcome import ErrorKind, State
 from dagrun.model.planner import Brief, Refusal, StepView, Trigger
 from dagrun.model.redaction.redactor import DEFAULT_REDACTOR, Redactor, without_secrets
+from dagrun.model.reference import Reference
 from dagrun.model.value import Stored, Unavailable, decode, decode_or_reason, to_json
 from dagrun.plans.plan_schemas import with_secret_names
 
 MAX_KEYS: Final = 50
-MAX_PARTS: Final = 200  # of one view; 50 keys at each of six levels would be more than anybody reads
+MAX_PARTS: Final = 200  # of one view; 50 keys at each of six levels would be too many to read
 MAX_VIEW_DEPTH: Final = 6
 
-# A key may be data too. One that could be a sentence is counted, not shown.
+# A key may be data, too. A key that could be a sentence is counted, not shown.
 _NAME: Final = re.compile(r"[\w.-]{1,40}")
 
 
-def shape_of(stored: Stored) -> Any:
-    """Describe a value by its types, sizes and keys, without a word of what it says.
+def shape_of(stored: Stored, known: Collection[str] | None = None) -> Any:
+    """Describe a value by its types, sizes and keys, without its content.
 
-    An object becomes an object of shapes, a list the shape of its first element and its length, a text its length; a
-    number or a truth value stands as its type, because figures are results. Keys that look like sentences, and those
-    beyond the first few, are counted. Of a value that is not there any more, it is said why.
+    An object becomes an object of shapes, a list the shape of its first element and its length, a text its length. A
+    number or a truth value becomes the name of its type, because figures are results. Keys that look like sentences,
+    and keys beyond the first few, are counted. For a value that is no longer available, the reason is given.
+
+    Args:
+        stored: The value.
+        known: The only keys that are shown, because they are no text of the value's author; `None` for all. Any other
+            key is counted, with those beyond the first few.
     """
     if isinstance(stored, Unavailable):
         return decode_or_reason(stored)
-    return _shape(decode(stored), 0, [MAX_PARTS])
+    return _Shaper(known).shape(decode(stored), 0)
 
 
-def _shape(value: Any, depth: int, left: list[int]) -> Any:
+def known_keys(graph: LiveGraph) -> set[str]:
+    """Return the keys that the host or the plan has named: in the output schemas of the tools, and in references."""
+    keys: set[str] = set()
+    for tool in graph.plan.toolbox.values():
+        keys.update(_properties(tool.output.schema))
+    for reference in _references(graph):
+        keys.update(part for part in reference.path if isinstance(part, str))
+    return keys
+
+
+def _references(graph: LiveGraph) -> Iterator[Reference]:
+    """Yield every reference of the plan as it stands."""
+    plans = [node.plan for node in graph.planned()]
+    templates = [template for plan in plans for template in (plan.args, plan.items)]
+    for template in (*templates, graph.output):
+        yield from (hole.reference for hole in (template.holes if template is not None else ()))
+    for plan in plans:
+        for condition in (plan.step.when, plan.step.success):
+            yield from (leaf.reference for leaf in (condition.leaves() if condition is not None else ()))
+
+
+def _properties(schema: Any) -> Iterator[str]:
+    """Yield every name of a property in a JSON Schema."""
+    if isinstance(schema, Mapping):
+        named = schema.get("properties")
+        if isinstance(named, Mapping):
+            yield from named
+        for part in schema.values():
+            yield from _properties(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            yield from _properties(part)
+
+
+class _Shaper:
+    """Describes one value.
+
+    Args:
+        known: The only keys that are shown; `None` for all.
+    """
+
+    def __init__(self, known: Collection[str] | None) -> None:
+        self._known = known
+        self._left = MAX_PARTS
+
+    def shape(self, value: Any, depth: int) -> Any:
+        """Describe a part of the value, which stands so deep in it."""
+        match value:
+            case list() | dict() if depth >= MAX_VIEW_DEPTH:
+                return "list" if isinstance(value, list) else "object"
+            case list():
+                first = {"first": self.shape(value[0], depth + 1)} if value else {}
+                return {"list of": len(value), **first}
+            case dict():
+                return self._shape_of_object(value, depth)
+            case _:
+                return _scalar(value)
+
+    def _shape_of_object(self, value: dict[str, Any], depth: int) -> dict[str, Any]:
+        shown: dict[str, Any] = {}
+        for key, part in value.items():
+            if len(shown) >= MAX_KEYS or self._left <= 0:
+                break
+            if _NAME.fullmatch(key) and (self._known is None or key in self._known):
+                self._left -= 1
+                shown[key] = self.shape(part, depth + 1)
+        others = len(value) - len(shown)
+        return {**shown, "(other keys)": others} if others else shown
+
+
+def _scalar(value: Any) -> str:
     match value:
         case None:
             return "null"
@@ -45,30 +121,12 @@ def _shape(value: Any, depth: int, left: list[int]) -> Any:
             return "integer"
         case float():
             return "number"
-        case str():
-            return f"text of {len(value)} characters"
-        case _ if depth >= MAX_VIEW_DEPTH:
-            return "list" if isinstance(value, list) else "object"
-        case list():
-            return {"list of": len(value), "first": _shape(value[0], depth + 1, left)} if value else {"list of": 0}
         case _:
-            return _shape_of_object(value, depth, left)
-
-
-def _shape_of_object(value: dict[str, Any], depth: int, left: list[int]) -> dict[str, Any]:
-    shown: dict[str, Any] = {}
-    for key, part in value.items():
-        if len(shown) >= MAX_KEYS or left[0] <= 0:
-            break
-        if _NAME.fullmatch(key):
-            left[0] -= 1
-            shown[key] = _shape(part, depth + 1, left)
-    others = len(value) - len(shown)
-    return {**shown, "(other keys)": others} if others else shown
+            return f"text of {len(value)} characters"
 
 
 def excerpt_of(stored: Stored, limit: int, redactor: Redactor = DEFAULT_REDACTOR) -> Any:
-    """Give a value as it may be shown, fields with secret names hidden; one of over *limit* bytes as its shape."""
+    """Return a value with fields of secret names hidden; one of more than *limit* bytes as its shape."""
     if isinstance(stored, Unavailable):
         return decode_or_reason(stored)
     if len(to_json(stored)) > limit:
@@ -83,17 +141,18 @@ def make_brief(
     refused: Sequence[Refusal],
     left: Mapping[str, float],
 ) -> Brief:
-    """Tell a planner how things stand.
+    """Make the brief of a request to a planner.
 
     Args:
-        graph: The run.
-        run_id: Its name.
-        triggers: Why the planner is asked.
-        refused: Patches that were refused, and why.
-        left: What is left of the ceilings.
+        graph: The state of the run.
+        run_id: The id of the run.
+        triggers: The reasons for the request.
+        refused: The patches that were refused, and why.
+        left: The amounts that are left of the ceilings, by name.
     """
     redactor = graph.plan.redactor
     toolbox = with_secret_names(graph.plan.toolbox, graph.plan.secrets)
+    known = known_keys(graph)
     nodes = [node for node in graph.nodes.values() if not node.is_gone and (node.parent is None or _is_odd(node.state))]
     return Brief(
         run_id=run_id,
@@ -104,9 +163,9 @@ def make_brief(
             node.id: StepView(node.plan.step, node.state, len(node.attempts), node.state is State.BLOCKED)
             for node in nodes
         },
-        results={node.id: _view(node.value, graph) for node in nodes if node.state is State.SUCCEEDED},
+        results={node.id: _view(node.value, graph, known) for node in nodes if node.state is State.SUCCEEDED},
         inputs=_view(graph.inputs, graph),
-        output=graph.revisions[-1].output if graph.revisions else graph.plan.plan.output,
+        output=graph.written_output,
         tools=tuple(toolbox[name].describe() for name in toolbox if name in toolbox.allowed),
         left=dict(left),
         refused=tuple(refused),
@@ -117,7 +176,7 @@ def make_brief(
 
 
 def _is_odd(state: State) -> bool:
-    """Whether an element of a for_each is worth mentioning by itself."""
+    """Whether an element of a for_each in this state is listed by itself."""
     return state.is_settled and state is not State.SUCCEEDED
 
 
@@ -128,7 +187,7 @@ def _shown(trigger: Trigger, graph: LiveGraph) -> Trigger:
 
 
 def _own_words(trigger: Trigger, graph: LiveGraph) -> str:
-    """The reason, as far as it comes from the host or the plan: what a tool says may be meant for the planner."""
+    """Return the reason without texts of tools, which may try to instruct the planner."""
     if trigger.step == GOAL or trigger.error_kind is ErrorKind.SUCCESS_CONDITION:
         return trigger.reason
     extra = graph.nodes[trigger.step].extra
@@ -136,8 +195,8 @@ def _own_words(trigger: Trigger, graph: LiveGraph) -> str:
     return f"not passed by {', '.join(critics)}" if critics else ""
 
 
-def _view(stored: Stored, graph: LiveGraph) -> Any:
+def _view(stored: Stored, graph: LiveGraph, known: Collection[str] | None = None) -> Any:
     policy, redactor = graph.plan.policy, graph.plan.redactor
     if policy.brief == "full":
         return excerpt_of(stored, policy.max_brief_bytes, redactor)
-    return without_secrets(redactor.secrets, shape_of(stored))  # keys are shown, and one may be a secret
+    return without_secrets(redactor.secrets, shape_of(stored, known))  # keys are shown, and a key may be a secret

@@ -1,4 +1,4 @@
-"""What sort of failure an exception means, without importing the library that it comes from."""
+"""Classify exceptions as failures, without importing the libraries that they come from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EXCEPTION: Final = (ErrorKind.EXCEPTION, False)
 _FORBIDDEN: Final = (ErrorKind.FORBIDDEN_EXCEPTION, False)
 _FOREIGN_CANCELLATION: Final = (ErrorKind.FOREIGN_CANCELLATION, False)
 
-# "package.Class", for the first of an exception's classes that stands here: its kind, and whether it is transient.
+# By "package.Class" of an exception, or of its first base class that stands here: the kind, and if it is transient.
 _KINDS: Final[Mapping[str, tuple[ErrorKind, bool]]] = {
     "builtins.TimeoutError": _TIMEOUT,
     "builtins.ConnectionError": _CONNECTION,
@@ -40,7 +40,7 @@ _KINDS: Final[Mapping[str, tuple[ErrorKind, bool]]] = {
     "trio.TooSlowError": _TIMEOUT,
     "httpx.TimeoutException": _TIMEOUT,
     "httpx.TransportError": _CONNECTION,
-    "httpx.UnsupportedProtocol": _EXCEPTION,  # a kind of TransportError that no second attempt cures; the next one too
+    "httpx.UnsupportedProtocol": _EXCEPTION,  # a TransportError that a second attempt does not cure, like the next
     "httpx.LocalProtocolError": _EXCEPTION,
     "httpx2.TimeoutException": _TIMEOUT,
     "httpx2.TransportError": _CONNECTION,
@@ -57,14 +57,14 @@ _KINDS: Final[Mapping[str, tuple[ErrorKind, bool]]] = {
 
 
 def classify(error: BaseException, tool: Tool[..., Any]) -> Failure:
-    """Say what sort of failure *error* is.
+    """Turn *error* into a `Failure`.
 
     Args:
-        error: Whatever came out of a call of *tool*, or of its executor; its methods may raise, its text be huge.
+        error: The exception of a call of *tool* or of its executor. Its methods may raise, and its text may be huge.
         tool: The tool that was called.
     """
     if isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        # A task group around one failing call. Nobody vouches for the other tasks of the group, though.
+        # A task group around one failing call. The tool does not vouch for the other tasks of the group, though.
         return replace(classify(_innermost(error), tool), nothing_happened=False)
     match error:
         case CallFailed():
@@ -116,8 +116,8 @@ def _from_tool(error: ToolError) -> Failure:
 
 
 def _from_model(error: ModelError) -> Failure:
-    # What called the model knows best whether to try again; the status tells what sort of failure it was. Nobody
-    # vouches for what else the tool has done.
+    # The caller of the model knows best whether to try again; the status tells the kind of the failure. No one vouches
+    # for other effects of the tool.
     if type(error.status) is int and 400 <= error.status <= 599:
         failure = _from_status(error, error.status)
     else:
@@ -140,9 +140,9 @@ def _from_class(error: BaseException, tool: Tool[..., Any]) -> Failure:
 
 
 def _from_status(error: BaseException, status: int) -> Failure:
-    """Read an answer of HTTP that a client library has turned into an exception."""
+    """Classify an HTTP response that a client library has turned into an exception."""
     if status == 429:
-        # An account without credit answers 429 too, and will do so tomorrow.
+        # An account without credit also answers 429, and will do so tomorrow.
         is_transient = _attribute(error, "code") != "insufficient_quota"
         return _failure(error, ErrorKind.RATE_LIMITED, is_transient=is_transient, retry_after=_retry_after(error))
     if status == 408:
@@ -165,7 +165,7 @@ def _failure(
 
 
 def _status(error: BaseException) -> int | None:
-    """The status of the HTTP answer that *error* stands for: httpx, the SDKs of models, requests, urllib, and so on."""
+    """Return the HTTP status in *error*, as httpx, the SDKs of models, requests and urllib hold it; `None` without."""
     for holder in (error, _attribute(error, "response")):
         for name in ("status_code", "status"):
             status = _attribute(holder, name)
@@ -175,7 +175,7 @@ def _status(error: BaseException) -> int | None:
 
 
 def _retry_after(error: BaseException) -> float | None:
-    """The seconds that the other side asked for. A date would need a clock, so it counts for nothing."""
+    """Return the seconds of a Retry-After header. A date is ignored: it would need a clock."""
     headers = _attribute(_attribute(error, "response"), "headers") or _attribute(error, "headers")
     if headers is None:
         return None
@@ -198,7 +198,7 @@ def _name(error: BaseException) -> str:
 
 
 def _text(error: BaseException) -> str:
-    """The text of *error*, or the name of its class if it has none."""
+    """Return the text of *error*, or the name of its class if the text is empty."""
     text = _quietly(lambda: str(error))
     return text if isinstance(text, str) and text.strip() else _name(error)
 
@@ -208,10 +208,10 @@ def _attribute(holder: object, name: str) -> Any:
 
 
 def _quietly(get: Callable[[], Any]) -> Any:
-    """Give what *get* gives, or `None` if it raises.
+    """Return the result of *get*, or `None` if it raises.
 
-    It asks a foreign object, whose `__str__` may raise anything, a SystemExit too; nothing is awaited here, so it is
-    no cancellation that gets lost.
+    It reads a foreign object, whose ``__str__`` may raise anything, even SystemExit. Nothing is awaited here, so no
+    cancellation is lost.
     """
     try:
         return get()

@@ -1,4 +1,4 @@
-"""How long the calls of each tool take: learned as they end, in a sketch of fixed size."""
+"""Durations of the calls of each tool, learned as calls end, in a sketch of fixed size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RELATIVE_ERROR: Final = 0.05
 SHORTEST: Final = 1e-6  # one microsecond
 LONGEST: Final = 864_000.0  # ten days
 
-# A tool whose speed has changed is known anew after half as many calls.
+# Above this many calls of a tool old ones fade. A changed speed is learned within half as many calls.
 FADES_ABOVE: Final = 1_000
 
 _MAX_TOOLS: Final = 10_000
@@ -30,11 +30,11 @@ _BUCKETS: Final = _LAST + 1
 
 
 class Durations:
-    """What the calls of each tool took, as far as it is remembered.
+    """The durations of the calls of each tool.
 
-    Quantiles are those of the calls that were added, to within 5 %, for durations between a microsecond and ten days;
-    what is outside counts as the nearer end. Each tool takes about 2 KB, however many calls were added. Above 1,000
-    calls of a tool all its counts are halved, so that the calls before count less and less.
+    Quantiles are right to within 5 %, for durations between a microsecond and ten days; a duration outside counts as
+    the nearer end. A tool takes about 2 KB, however many calls were added. Above 1,000 calls of a tool all its counts
+    are halved, so that old calls count less and less.
 
     Source: C. Masson, J. E. Rim, H. K. Lee, DDSketch: a fast and fully-mergeable quantile sketch with relative-error
     guarantees, Proc. VLDB Endowment 12(12), 2019; here with a fixed range.
@@ -50,15 +50,15 @@ class Durations:
         return f"<Durations {known or 'of nothing yet'}>"
 
     def __len__(self) -> int:
-        """How many tools were seen."""
+        """Return the number of tools."""
         return len(self._tools)
 
     def __iter__(self) -> Iterator[str]:
-        """The tools that were seen."""
+        """Yield the names of the tools."""
         return iter(self._tools)
 
     def add(self, tool: str, seconds: float) -> None:
-        """Take note of one call of *tool* that took *seconds*."""
+        """Add one call of *tool* that took *seconds*."""
         sketch = self._tools.get(tool)
         if sketch is None:
             sketch = self._tools[tool] = _Sketch()
@@ -75,19 +75,19 @@ class Durations:
             sketch.fade()
 
     def count(self, tool: str) -> int:
-        """How many calls of *tool* are remembered; 0 if it was never seen, at most 1,000."""
+        """Return how many calls of *tool* are remembered: 0 if it is unknown, at most 1,000."""
         sketch = self._tools.get(tool)
         return 0 if sketch is None else sketch.total
 
     def quantile(self, tool: str, q: float) -> float | None:
-        """The duration that the share *q* of the calls of *tool* did not exceed, in seconds, to within 5 %.
+        """Return the duration that the share *q* of the calls of *tool* did not exceed, to within 5 %.
 
         Args:
-            tool: Its name.
+            tool: The name of the tool.
             q: From 0 (the shortest) to 1 (the longest); 0.5 is the median.
 
         Returns:
-            `None` if the tool was never seen.
+            The duration in seconds; `None` if the tool is unknown.
 
         Raises:
             ValueError: *q* is not from 0 to 1.
@@ -98,15 +98,15 @@ class Durations:
         return None if sketch is None else sketch.quantile(q)
 
     def median(self, tool: str) -> float | None:
-        """The median of the calls of *tool*, in seconds; `None` if it was never seen."""
+        """Return the median of the calls of *tool*, in seconds; `None` if it is unknown."""
         return self.quantile(tool, 0.5)
 
     def medians_of(self, tools: Iterable[str]) -> dict[str, float]:
-        """The medians of those of *tools* that were seen, in seconds, by name."""
+        """Return the medians of the known ones of *tools*, in seconds, by name."""
         return {tool: sketch.quantile(0.5) for tool in tools if (sketch := self._tools.get(tool)) is not None}
 
     def merge(self, other: Durations) -> None:
-        """Add what *other* remembers to what this one does; where both know a tool well, they count alike."""
+        """Add the calls of *other*; where both know a tool well, they count alike."""
         for tool, sketch in other._tools.items():
             own = self._tools.get(tool)
             if own is None:
@@ -114,15 +114,15 @@ class Durations:
             own.merge(sketch)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON, from which `from_dict` makes the same again."""
+        """Return the durations as plain JSON, for `from_dict`."""
         return {"format": 1, "tools": {tool: sketch.as_dict() for tool, sketch in sorted(self._tools.items())}}
 
     @classmethod
     def from_dict(cls, plain: object) -> Durations:
-        """Read what `as_dict` has given.
+        """Read a result of `as_dict`.
 
         Raises:
-            RecordRefused: It is not what that gives; the error says where.
+            RecordRefused: It is not such a result; the error says where.
         """
         if not isinstance(plain, dict):
             raise RecordRefused(f"an object of JSON is wanted, not {type(plain).__name__}", "durations")
@@ -132,29 +132,29 @@ class Durations:
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(("durations", *(str(part) for part in first["loc"])))
             raise RecordRefused(first["msg"].removeprefix("Value error, "), place) from error
-        made = cls()
+        durations = cls()
         for tool, counts in kept.tools.items():
-            sketch = made._tools[tool] = _Sketch()
+            sketch = durations._tools[tool] = _Sketch()
             sketch.counts[counts.first : counts.first + len(counts.counts)] = counts.counts
             sketch.total = sum(counts.counts)
             while sketch.total > FADES_ABOVE:
                 sketch.fade()
-        return made
+        return durations
 
 
 class _Sketch:
-    """The calls of one tool: how many took how long, in buckets that grow by a tenth."""
+    """The calls of one tool, counted by duration, in buckets that grow by a tenth."""
 
     __slots__ = ("counts", "sums", "total")
 
     def __init__(self) -> None:
         self.counts = [0] * _BUCKETS
         self.total = 0
-        self.sums: list[int] | None = None  # of the counts up to each bucket, as long as nothing is added
+        self.sums: list[int] | None = None  # a cache: the sums of the counts up to each bucket
 
     def fade(self) -> None:
         """Halve all counts."""
-        # The sums are halved, not the counts: else every count of 1 would be lost, and with them the whole tail.
+        # The sums are halved, not the counts: else every count of 1 would be lost, and with it the whole tail.
         halves = [total // 2 for total in accumulate(self.counts)]
         self.counts = [after - before for before, after in zip([0, *halves], halves, strict=False)]
         self.total = halves[-1]
@@ -168,7 +168,7 @@ class _Sketch:
             self.fade()
 
     def quantile(self, q: float) -> float:
-        sums = self.sums  # once: a big plan is put in order in a thread, while other runs learn
+        sums = self.sums  # read once: a large plan is put in order in a thread, while other runs add calls
         if sums is None:
             sums = self.sums = list(accumulate(self.counts))
         return _middle(bisect_left(sums, max(q * sums[-1], 1)))
@@ -179,7 +179,7 @@ class _Sketch:
 
 
 def _middle(bucket: int) -> float:
-    """The duration that stands for all in *bucket*: as far from its ends, in proportion."""
+    """Return the duration that stands for *bucket*: its relative distance from both ends is equal."""
     if not bucket:
         return SHORTEST
     lower: float = _GROWTH ** (bucket - _FIRST)

@@ -1,4 +1,7 @@
-"""How many calls got a second one beside them, and whether one more may: where all is slow, more make it slower."""
+"""Hedging: whether a slow call may get a second one beside it, and whether the end of the run waits for it.
+
+Second calls are limited to a share of all calls: where every call is slow, more calls would make it slower.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,17 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import nlargest
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 
-if TYPE_CHECKING:
-    from dagrun.graph.live_graph import LiveGraph
-
-
-ALWAYS: Final = 3  # second calls of a tool: a share of few calls would be none
-FADES_ABOVE: Final = 1_000  # calls of a tool; then all is halved, so that what was long ago counts less
+ALWAYS: Final = 3  # second calls of a tool that are always allowed: a share of few calls would be none
+FADES_ABOVE: Final = 1_000  # calls of a tool; then both counts are halved, so that old calls count less
 
 
 class HedgeShare:
-    """Counts the calls of each tool, and the second ones, in all runs that share it."""
+    """Counts the calls and the second calls of each tool, in all runs that share it."""
 
     __slots__ = ("_calls", "_hedged")
 
@@ -36,7 +36,7 @@ class HedgeShare:
             self._hedged[tool] //= 2
 
     def allows(self, tool: str, share: float) -> bool:
-        """Whether a call of *tool* may get a second one: at most the part *share* of them, the first few aside."""
+        """Whether a call of *tool* may get a second one: at most the part *share* of its calls may, and a few more."""
         return self._hedged[tool] < ALWAYS + share * self._calls[tool]
 
     def hedged(self, tool: str) -> None:
@@ -49,11 +49,11 @@ _SAME: Final = 1e-9  # seconds: sums of the same figures in another order
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """How long the run takes from now on for the sake of one step that runs, or of one of its elements.
+    """The time until the end of the run along the path of one running step.
 
     Attributes:
-        seconds: To the end of the run, along the longest path behind the step.
-        step: Its id; that of the for_each, of an element.
+        seconds: The expected rest of the step, and the longest path behind it.
+        step: The id of the step; for an element, that of its for_each.
     """
 
     seconds: float
@@ -61,14 +61,14 @@ class Rest:
 
 
 def longest_rests(graph: LiveGraph, running: Iterable[Node], at: float) -> tuple[Rest, ...]:
-    """The two longest rests of different steps that run; fewer, if fewer run.
+    """Return the two longest rests of different running steps; fewer, if fewer run.
 
-    What waits for others takes no longer than what it waits for, so nothing else needs to be looked at but what is
-    ready. The paths are those by which the frontier puts steps in order.
+    The path of a waiting step is part of the path of a step that it waits for, so besides these only ready steps need a
+    look (`is_waited_for`). The paths are those by which the frontier orders steps.
 
     Args:
         graph: The state.
-        running: All steps that run.
+        running: All running steps.
         at: Now, in seconds since the start of the run.
     """
     paths, seconds = graph.frontier.priorities or {}, graph.expected.seconds
@@ -82,12 +82,12 @@ def longest_rests(graph: LiveGraph, running: Iterable[Node], at: float) -> tuple
 
 
 def is_waited_for(graph: LiveGraph, node: Node, rests: Iterable[Rest]) -> bool:
-    """Whether the end of the run waits for *node*, as far as the paths tell: nothing else takes longer from now on.
+    """Whether the end of the run waits for *node*: by the paths, no other step takes longer from now on.
 
     Args:
         graph: The state.
-        node: A step that runs, and may be called once more from the start.
-        rests: What `longest_rests` has given.
+        node: A running step, which may be called once more from the start.
+        rests: The result of `longest_rests`.
     """
     family = _family(node).id
     mine = (graph.frontier.priorities or {}).get(family, 0.0) + _SAME

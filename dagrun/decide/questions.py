@@ -1,4 +1,4 @@
-"""Questions to people: whether one has to be asked, what it says, and what its answer is valid for."""
+"""Questions to people: when one is asked, its text, and which answers fit."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from dagrun.model.redaction.redactor import DEFAULT_REDACTOR, Redactor
 from dagrun.model.reference import Reference
 from dagrun.model.value import decode, describe, encode, store_text, value_at
 
-# A yes to these is good for every attempt of the same call; one to any other question for that question alone.
+# A yes to these is valid for every attempt of the same call; to any other question, for that question alone.
 _LASTING: Final = frozenset((Asked.APPROVAL, Asked.PAUSE))
-# What nobody has said, no passing of time can say.
+# Silence cannot stand for an answer to these: only a person knows it.
 _NO_DEFAULT: Final = frozenset((Asked.EFFECT, Asked.INPUT))
 
 
 class Questions:
-    """Words the questions of one run.
+    """Makes the questions of one run.
 
     Args:
-        run_id: The run.
-        policy: How long people have, and what counts when they do not answer.
-        redactor: Takes out what people may not see.
+        run_id: The id of the run.
+        policy: How long people have to answer, and the default answer.
+        redactor: Removes secrets from the texts.
     """
 
     def __init__(self, run_id: str, policy: Policy, redactor: Redactor = DEFAULT_REDACTOR) -> None:
@@ -43,7 +43,7 @@ class Questions:
         self._policy = policy
 
     def for_call(self, node: Node, asks: Sequence[Ask], arguments: bytes, at: float) -> Question:
-        """May this very call be made? *asks* are the reasons that hold."""
+        """Ask whether this call may be made; *asks* are the reasons that apply to it."""
         rules = [ask.rule for ask in asks if ask.rule is not None]
         return self._make(
             Asked.APPROVAL,
@@ -57,12 +57,12 @@ class Questions:
         )
 
     def for_pause(self, node: Node, at: float) -> Question:
-        """May the run go on here?"""
+        """Ask whether the run may continue at the pause of *node*."""
         when = "before what depends on it" if node.state.is_settled else "before it starts"
         return self._make(Asked.PAUSE, f"Step {node.id} pauses {when}. Go on?", node, at=at, why=f"pause: {when}")
 
     def for_failure(self, node: Node, outcome: Outcome, at: float) -> Question:
-        """What a person has to say before a step whose attempt has failed can go on."""
+        """Ask for what a step whose attempt has failed needs from a person: knowledge, an input or a permission."""
         failure, last = outcome.failure, node.attempts[-1].tool
         why = failure.message if failure is not None else ""
         if outcome.state is State.UNKNOWN:
@@ -78,15 +78,15 @@ class Questions:
         return self._make(Asked.PERMISSION, text, node, at=at, why=why)
 
     def for_value(self, node: Node, text: str, schema: Mapping[str, Any] | None, about: bytes, at: float) -> Question:
-        """What a tool asks in the middle of its work; *about* is JSON text, or nothing."""
+        """Ask the question of a tool in the middle of its call; *about* is JSON text, or empty."""
         return self._make(Asked.INPUT, text, node, at=at, arguments=about, schema=schema)
 
     def for_patch(self, text: str, diff: tuple[str, ...], revision: int, at: float) -> Question:
-        """May the plan, which is at *revision*, be changed like this?"""
+        """Ask whether the plan, which is at *revision*, may be changed as *diff* says."""
         return self._make(Asked.PATCH, text, None, at=at, valid_for=f"{revision}\n" + "\n".join(diff), diff=diff)
 
     def for_output(self, arguments: bytes, at: float) -> Question:
-        """May the run hand out its answer?"""
+        """Ask whether the run may hand out its answer."""
         return self._make(Asked.OUTPUT, "May the run hand out its answer?", None, at=at, arguments=arguments)
 
     def _make(
@@ -112,7 +112,7 @@ class Questions:
             step="" if node is None else node.id,
             tool="" if node is None else node.tool.name,
             effect="" if node is None else str(node.tool.effect),
-            # The arguments of a call are an object, and kept as they are; what else is shown may be of any type.
+            # The arguments of a call are an object, and kept as they are; other values may be of any type.
             arguments=shown.stored(
                 arguments if kind is Asked.APPROVAL else store_text(arguments) if arguments else None
             ),
@@ -125,11 +125,11 @@ class Questions:
         )
 
     def _id(self, kind: Asked, text: str, node: Node | None, valid_for: str) -> str:
-        """A hash of all that an answer is valid for; whatever changes, it is another question."""
+        """Return a hash of all that an answer is valid for; if any of it changes, it is another question."""
         place = definition = tool = ""
         if node is not None:
             asked = node.extra.asked if node.extra is not None else 0
-            # Else a second click on "it did not take effect" would answer the next question, too.
+            # Without the count, a second click on "it did not take effect" would answer the next question, too.
             place = node.id if kind in _LASTING else f"{node.id} {asked}"
             definition = node.plan.step.model_dump_json(exclude_unset=True, by_alias=True)
             tool = f"{node.tool.name} {node.tool.version}"
@@ -137,20 +137,32 @@ class Questions:
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 
-def reasons_to_ask(asks: Iterable[Ask], arguments: bytes) -> list[Ask]:
-    """Those of the reasons that hold for a call with these arguments.
+def reasons_before_call(node: Node) -> tuple[Ask, ...]:
+    """Return every reason for which a person may have to agree before the next call of *node* is made.
 
-    A rule that cannot be applied to them, because a field is missing, say, counts as one that holds.
+    This is the gate of each call, by whichever way its step has come into the graph.
+    """
+    asks = node.plan.fallback_asks if node.on_fallback else node.plan.asks
+    noted = node.parent.extra if node.is_defined_by_parent and node.parent is not None else node.extra
+    if noted is None or not noted.guards or node.tool.effect.is_free:
+        return asks
+    return (*asks, Ask(noted.guards))
+
+
+def reasons_to_ask(asks: Iterable[Ask], arguments: bytes) -> list[Ask]:
+    """Return the reasons that apply to a call with these arguments.
+
+    A rule whose condition cannot be evaluated, for example because a field is missing, applies.
     """
     decoded: Any = None
-    found = []
+    reasons = []
     for ask in asks:
         if ask.rule is not None and ask.rule.when is not None:
             decoded = from_json(arguments) if decoded is None else decoded
             if not _holds(ask.rule.when, decoded):
                 continue
-        found.append(ask)
-    return found
+        reasons.append(ask)
+    return reasons
 
 
 def _holds(condition: Condition, arguments: Any) -> bool:
@@ -164,25 +176,25 @@ def _holds(condition: Condition, arguments: Any) -> bool:
 
 
 def silence_of(asks: Iterable[Ask], policy: Policy) -> tuple[float | None, str]:
-    """Say what nobody's answer means to a call that these are the reasons to ask about.
+    """Return when, and as which answer, silence counts for a call with these reasons to ask.
 
-    Each reason has its own time and default. One that says no ends the matter, so the first of those counts; a yes
-    needs all of them. A checklist that nobody has ticked is no yes.
+    Each reason has its own time and default. A single no decides, so the earliest no counts; a yes needs all reasons. A
+    reason with a checklist never counts as yes, because silence ticks no points.
 
     Returns:
-        The seconds until then, `None` for never; and ``approve`` or ``deny``.
+        The seconds until silence counts, `None` for never; and ``approve`` or ``deny``.
     """
-    found = []
+    silences = []
     for ask in asks:
         rule = ask.rule
         within = policy.answer_within if rule is None or rule.answer_within is None else rule.answer_within
         choice = policy.default_answer if rule is None or rule.default_answer is None else rule.default_answer
-        found.append((within, "deny" if rule is not None and rule.checklist else choice))
-    refusals = [within for within, choice in found if choice == "deny" and within is not None]
+        silences.append((within, "deny" if rule is not None and rule.checklist else choice))
+    refusals = [within for within, choice in silences if choice == "deny" and within is not None]
     if refusals:
         return min(refusals), "deny"
-    times = [within for within, _ in found if within is not None]
-    if len(times) < len(found) or any(choice == "deny" for _, choice in found):
+    times = [within for within, _ in silences if within is not None]
+    if len(times) < len(silences) or any(choice == "deny" for _, choice in silences):
         return None, "deny"
     return max(times, default=None), "approve"
 
@@ -192,15 +204,15 @@ def _default_of(kind: Asked, choice: str) -> Answer | None:
 
 
 def may_help(node: Node, outcome: Outcome, most: int) -> bool:
-    """Whether a person can still mend how the last attempt of *node* has ended.
+    """Whether a person can still help after the last attempt of *node*.
 
-    Nobody is asked about the same failure for ever, lest an approver that always says yes keeps a run from ending; and
-    what is missing must be an argument of the tool.
+    The questions about one failure are limited, or an approver that always says yes would keep a run from ending. A
+    missing input must be an argument of the tool.
 
     Args:
         node: The step.
-        outcome: Of its last attempt.
-        most: How often a person is asked about the same failure.
+        outcome: The outcome of its last attempt.
+        most: The most questions about the same failure.
     """
     failure = outcome.failure
     missing = failure.missing_input if failure is not None else None
@@ -237,15 +249,15 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 
 
 def fault_of(question: Question, answer: Answer) -> str:
-    """Say why *answer* does not fit *question*; empty if it does. Its fields may hold anything: hosts fill them."""
+    """Return why *answer* does not fit *question*; empty if it does. Its fields may hold anything: hosts fill them."""
     if answer.choice not in _CHOICES:
         return f"the choice is one of {', '.join(_CHOICES)}, not {shorten(repr(answer.choice), 60)}"
-    said = (answer.by, answer.note)
-    ticked: Any = answer.ticked  # a text would tick every point that stands anywhere in it
-    if not isinstance(ticked, tuple | list) or not all(isinstance(text, str) for text in (*said, *ticked)):
+    texts = (answer.by, answer.note)
+    ticked: Any = answer.ticked  # a plain text would tick every point that it contains
+    if not isinstance(ticked, tuple | list) or not all(isinstance(text, str) for text in (*texts, *ticked)):
         return "by and note are texts, and ticked is a tuple of texts"
     try:
-        encode([*said, *ticked])
+        encode([*texts, *ticked])
         value = decode(encode(answer.value))
     except ValueRefused as error:
         return f"it cannot be kept: {error}"
@@ -260,12 +272,12 @@ def fault_of(question: Question, answer: Answer) -> str:
 
 
 def kept(answer: Answer) -> Answer:
-    """A copy of *answer* that nobody else holds."""
+    """Return a copy of *answer* that shares no value with it."""
     return replace(answer, value=decode(encode(answer.value)), ticked=tuple(answer.ticked))
 
 
 def type_fault(schema: Mapping[str, Any], value: Any) -> str:
-    """Say why *value* is not of the type, or none of the values, that a JSON schema names at its top; else nothing."""
+    """Return why *value* does not fit the type or the enum at the top of a JSON schema; empty if it fits."""
     choices = schema.get("anyOf")
     if isinstance(choices, list):
         faults = [type_fault(choice, value) for choice in choices if isinstance(choice, Mapping)]
@@ -289,9 +301,9 @@ def _is_of_type(value: Any, name: object) -> bool:
 
 
 def refuse_batch(questions: Iterable[Question], answer: Answer) -> str:
-    """Say why one answer must not stand for all of *questions*; empty if it may.
+    """Return why one answer must not stand for all of *questions*; empty if it may.
 
-    Calls that change the world each time are agreed to one by one, by somebody who has looked at each.
+    Calls with effects are agreed to one by one, by a person who has looked at each.
     """
     asked = list(questions)
     if len(asked) < 2 or answer.choice != "approve":

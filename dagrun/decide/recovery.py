@@ -1,4 +1,4 @@
-"""The recovery table: what follows from how an attempt ended. Only this table retries."""
+"""The recovery table: from the outcome of an attempt to a decision. Only this table retries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_RETRY_AFTER: Final = 120.0
 
 
 def retry_delay(rule: RetryRule, attempt: int, draw: float, retry_after: float | None = None) -> float:
-    """Give the seconds to wait after a failed attempt: exponential back-off with full jitter.
+    """Return the seconds to wait after a failed attempt: exponential back-off with full jitter.
 
     Args:
         rule: The first delay, the factor and the longest delay.
@@ -41,7 +41,7 @@ def _longest_delay(rule: RetryRule, attempt: int) -> float:
         return ceiling if rule.first_delay > 0 else 0.0
 
 
-# What a step must not do any more when the run, or the step itself, is on its way out.
+# Decisions after which a step continues: not allowed once the run is being stopped or the step is being dropped.
 GOES_ON: Final = frozenset((Recovery.RETRY, Recovery.FALL_BACK, Recovery.REPLAN, Recovery.ASK))
 
 # Another tool with the same arguments would fail for the same reason.
@@ -49,9 +49,9 @@ _NO_FALLBACK: Final = frozenset((ErrorKind.BAD_ARGUMENTS, ErrorKind.MISSING_INPU
 
 
 CANCELLED: Final = Decision(Recovery.GIVE_UP, "the step was cancelled")
-"""Of every attempt that somebody has stopped, a thousand at once when a run is cancelled."""
+"""The decision about every attempt that was cancelled; shared, because a cancelled run may have a thousand of them."""
 
-# What says nothing about the call itself: such attempts do not count.
+# Failures that say nothing about the call itself: such attempts do not count.
 SPOILT: Final = {
     ErrorKind.STRAY_CANCELLATION: "a cancellation left behind by another step hit this one",
     ErrorKind.INTERRUPTED: "the process that made the call has ended",
@@ -60,22 +60,22 @@ SPOILT: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What the table looks at besides the outcome.
+    """The facts besides the outcome that decide.
 
     Attributes:
-        effect: Of the tool that was called.
-        attempt: Attempts of this step so far, those that others have spoilt not counted; at least 1.
+        effect: The effect of the tool that was called.
+        attempt: The attempts of this step so far, without those that others have spoilt; at least 1.
         rule: When to try again.
         fallback: The name of a fallback that was not tried yet.
-        on_failure: What the author of the plan wants when the step has failed for good; `None` if nothing was said.
-        seconds_left: Until the deadline of the whole step; `None` if it has none.
+        on_failure: The wish of the plan for a step that has failed for good; `None` if the plan names none.
+        seconds_left: The seconds until the deadline of the step; `None` if it has none.
         draw: Uniform in [0, 1), for the jitter of the delay.
-        replan_on: What a planner may be asked about; nothing if there is none.
+        replan_on: The triggers that a planner may be asked about; empty if there is no planner.
         can_ask: Whether there is a person to ask.
-        can_reconcile: Whether the tool can find out by itself whether a call of it took effect.
-        last_resort: What the policy wants when a step has failed for good and nobody could help.
-        in_doubt: Whether an attempt before this one may have taken effect, and nobody knows: until one succeeds, the
-            step cannot end otherwise than in doubt, and nothing but the very same call may follow.
+        can_reconcile: Whether the tool itself can find out whether a call took effect.
+        last_resort: The wish of the policy for a step that has failed for good, where neither planner nor person helps.
+        in_doubt: Whether an attempt before this one may have taken effect. Until an attempt succeeds, the step can only
+            end in doubt, and only the same call may follow.
     """
 
     effect: Effect
@@ -93,16 +93,16 @@ class Situation:
 
     @property
     def is_open(self) -> bool:
-        """Whether the author of the plan has left it to others what happens on a failure."""
+        """Whether the plan leaves the decision about a failure to planner and policy."""
         return self.on_failure in (None, "replan")
 
 
 def decide(outcome: Outcome, situation: Situation) -> Decision:
-    """Say what to do about *outcome*: the first row that fits.
+    """Decide what to do about *outcome*: the first row that fits.
 
     Args:
-        outcome: How the attempt ended.
-        situation: The step, its tool, its limits.
+        outcome: The outcome of the attempt.
+        situation: The step, its tool and its limits.
     """
     if outcome.state is State.SUCCEEDED:
         return _after_success(outcome, situation)
@@ -112,7 +112,7 @@ def decide(outcome: Outcome, situation: Situation) -> Decision:
     if failure is not None:
         if failure.kind in SPOILT and situation.effect.may_repeat:
             return Decision(Recovery.RETRY, SPOILT[failure.kind])
-        # Who was not allowed to will not be allowed to the next time, whatever the tool says.
+        # A permission that was refused will be refused the next time, whatever the tool says.
         if failure.is_transient and failure.kind is not ErrorKind.PERMISSION and _may_repeat(outcome, situation):
             delay = retry_delay(situation.rule, situation.attempt, situation.draw, failure.retry_after)
             if situation.seconds_left is None or delay < situation.seconds_left:
@@ -130,8 +130,8 @@ def decide(outcome: Outcome, situation: Situation) -> Decision:
 
 
 def was_cancelled(outcome: Outcome) -> bool:
-    """Whether somebody has asked for this end; then the situation does not matter, and what follows is `CANCELLED`."""
-    # By its kind, not its state alone: it may be unknown or abandoned as well.
+    """Whether the attempt was cancelled on request: then the decision is `CANCELLED` in every situation."""
+    # The kind tells it, not the state alone: a cancelled attempt may be unknown or abandoned as well.
     failure = outcome.failure
     return outcome.state is State.CANCELLED or (failure is not None and failure.kind is ErrorKind.CANCELLED)
 
@@ -145,7 +145,7 @@ def _after_success(outcome: Outcome, situation: Situation) -> Decision:
 
 
 def _question(outcome: Outcome, situation: Situation) -> str:
-    """What only a person can say; empty if there is nothing of that sort."""
+    """Return what only a person can settle, in a few words; empty if there is nothing."""
     failure = outcome.failure
     is_settled_by_repeating = situation.effect.may_repeat and not situation.can_reconcile
     if outcome.state is State.UNKNOWN and not is_settled_by_repeating and situation.on_failure != "stop":
@@ -153,7 +153,7 @@ def _question(outcome: Outcome, situation: Situation) -> str:
     if failure is None or not situation.is_open or outcome.state is State.UNKNOWN:
         return ""
     if failure.missing_input is not None:
-        # A call that may have taken effect can be repeated, but not with what a person adds to it.
+        # A call that may have taken effect can only be repeated as it was, not with an argument that a person adds.
         return "" if _is_in_doubt(outcome, situation) else f"{failure.missing_input} is missing"
     return "permission was refused" if failure.kind is ErrorKind.PERMISSION else ""
 
@@ -165,7 +165,7 @@ def _may_repeat(outcome: Outcome, situation: Situation) -> bool:
 
 
 def surely_nothing_happened(outcome: Outcome, effect: Effect) -> bool:
-    """Whether the attempt certainly had no effect on the world, so that another tool, or another try, is safe."""
+    """Whether the attempt certainly had no effect, so that another attempt or another tool is safe."""
     return effect.is_free or (outcome.failure is not None and outcome.failure.nothing_happened)
 
 
@@ -198,25 +198,25 @@ _TRIGGERS: Final = {
 
 
 def trigger_of(outcome: Outcome, attempt: int) -> TriggerKind:
-    """Say what the planner would be asked about after a failure for good.
+    """Return the trigger of a request to the planner after a failure for good.
 
     Args:
-        outcome: Of the last attempt.
-        attempt: How many there were.
+        outcome: The outcome of the last attempt.
+        attempt: The number of attempts.
     """
     if outcome.state is State.UNKNOWN:
         return TriggerKind.UNKNOWN_EFFECT
     kind = outcome.failure.kind if outcome.failure is not None else None
-    found = _TRIGGERS.get(kind) if kind is not None else None
-    return found or (TriggerKind.FAILED_TWICE if attempt > 1 else TriggerKind.FAILED)
+    trigger = _TRIGGERS.get(kind) if kind is not None else None
+    return trigger or (TriggerKind.FAILED_TWICE if attempt > 1 else TriggerKind.FAILED)
 
 
 def settled_state(outcome: Outcome, decision: Decision, *, in_doubt: bool = False) -> State:
-    """The state of the step after *decision*: settled, or ready for another attempt.
+    """Return the state of the step after *decision*: settled, held, or ready for another attempt.
 
     Args:
-        outcome: Of the last attempt.
-        decision: What is done about it.
+        outcome: The outcome of the last attempt.
+        decision: The decision about it.
         in_doubt: Whether an attempt before that one may have taken effect.
     """
     match decision.recovery:
@@ -231,12 +231,12 @@ def settled_state(outcome: Outcome, decision: Decision, *, in_doubt: bool = Fals
 
 
 def state_after_stop(effect: Effect, asked: State, *, is_known: bool, still_running: bool) -> State:
-    """The state of an attempt that was told to stop while it ran: the effect table.
+    """Return the state of an attempt that was stopped while it ran: the effect table.
 
     Args:
-        effect: Of the tool.
-        asked: ``timed_out``, ``cancelled`` or ``superseded``: why it was told to stop.
-        is_known: Whether it is known what it did: the tool itself said that nothing happened, or had ended before.
+        effect: The effect of the tool.
+        asked: ``timed_out``, ``cancelled`` or ``superseded``: why it was stopped.
+        is_known: Whether its effect is known: the tool said that nothing happened, or had ended before.
         still_running: Whether it would not stop.
     """
     if not effect.is_free and not is_known:

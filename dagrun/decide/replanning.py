@@ -1,4 +1,7 @@
-"""The governor: when the planner is not asked any more, so that a run that cannot be repaired ends."""
+"""Decisions about replanning: when the planner is not asked again, and when a person looks at a patch.
+
+A request or a patch that is equal to a failed one is refused, so a run that cannot be repaired ends.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from dagrun.errors import Problem
 from dagrun.graph.live_graph import LiveGraph
@@ -19,21 +22,21 @@ from dagrun.model.policy import Policy
 
 
 def is_seen(fingerprint: str, past: Iterable[PastReplan]) -> bool:
-    """Whether the planner was asked about the very same failure before: nothing new can come of it."""
+    """Whether the planner was asked about the same failure before: asking again would bring nothing new."""
     return bool(fingerprint) and any(fingerprint in replan.fingerprints for replan in past)
 
 
 def fingerprint_of(*facts: object) -> str:
-    """The same for the same failure of the same call."""
+    """Return a text that is equal for equal failures of the same call."""
     return _digest([str(fact) for fact in facts])
 
 
 def signature_of(patch: Patch, roots: Mapping[str, str]) -> str:
-    """The same for patches that differ in nothing but the names of their new steps.
+    """Return a text that is equal for patches that differ only in the ids of their new steps.
 
     Args:
         patch: The patch.
-        roots: For each step of the run, the step whose place it has taken at the end of the chain.
+        roots: For each step of the run, the first step on the chain of steps that replaced each other.
     """
     new = [edit.step.id for edit in patch.edits if isinstance(edit, Add | Replace)]
     names = {**roots, **{id_: f"new {number}" for number, id_ in enumerate(new)}}
@@ -65,38 +68,59 @@ def _digest(value: Any) -> str:
 
 
 _EDIT: Final = re.compile(r"edits\[(\d+)\]\.step")
-_RENAMED: Final = re.compile(r"-r\d+$")  # see `difference`
+_RENAMED: Final = re.compile(r"-r\d+$")  # see `plan_to_patch.py`
 
 
-def needs_person(graph: LiveGraph, checked: CheckedPatch) -> bool:
-    """Whether the policy wants a person to agree to a patch before it is applied."""
-    match graph.plan.policy.approve_patches:
-        case "always":
-            return True
-        case "effects":
-            return _has_effects(graph, checked)
-        case _:
-            return False
+def why_agree(
+    policy: Policy, confidence: float | None, *, has_effects: bool, proposed: Literal["plan", "patch"]
+) -> str:
+    """Say why a person must agree to what a planner has proposed, before anything of it runs.
+
+    Args:
+        policy: What the run may do by itself.
+        confidence: What the planner says of its own proposal; `None` if it says nothing.
+        has_effects: Whether it may change the world.
+        proposed: A whole first plan, or a change of the plan.
+
+    Returns:
+        The reason in words; empty if nobody needs to agree.
+    """
+    wanted, least = policy.approve_patches, policy.min_confidence
+    if confidence is not None and confidence < least:
+        return f"its planner gives it a confidence of {confidence:g}, and at least {least:g} is wanted"
+    if wanted == "always" or (wanted == "effects" and has_effects):
+        what = "plans" if proposed == "plan" else "changes of the plan"
+        return f"the policy wants a person to agree to {what}" + (" that have effects" if wanted == "effects" else "")
+    return ""
 
 
-def _has_effects(graph: LiveGraph, checked: CheckedPatch) -> bool:
-    """Whether a patch brings calls that change the world, or stops one."""
-    # What only uses a substitute from now on is not counted: it does what it was to do anyway.
-    edited = (edit.id for edit in checked.edits if isinstance(edit, Rewire))
-    for id_ in (*checked.consequence.added, *edited):
-        plan = checked.steps[id_]
-        if not plan.tool.effect.is_free or (plan.fallback is not None and not plan.fallback.effect.is_free):
-            return True
-    return any(not graph.nodes[id_].tool.effect.is_free for id_ in checked.consequence.cancelled)
+def steps_after(graph: LiveGraph, checked: CheckedPatch) -> tuple[Step, ...]:
+    """Return the steps of the whole plan as a patch would leave it."""
+    leaving = frozenset(checked.leaving)
+    stay = [node for node in graph.planned() if node.id not in leaving]
+    new = [plan.step for id_, plan in checked.steps.items() if id_ not in graph.nodes]
+    return (*(checked.steps.get(node.id, node.plan).step for node in stay), *new)
 
 
-def is_doubtful(proposed: Plan | Patch, policy: Policy) -> bool:
-    """Whether its author is less sure of it than the policy wants."""
-    return proposed.confidence is not None and proposed.confidence < policy.min_confidence
+def unagreed_calls(graph: LiveGraph, checked: CheckedPatch) -> Mapping[str, str]:
+    """Return the calls that a person must agree to because of a planner's patch that no person has agreed to.
+
+    Returns:
+        Each step with a sentence that says why.
+    """
+    why = why_agree(graph.plan.policy, None, has_effects=True, proposed="patch")
+    return {**dict.fromkeys(checked.effects, why), **checked.guards}
+
+
+def patch_has_effects(graph: LiveGraph, checked: CheckedPatch) -> bool:
+    """Whether a patch brings calls that change the world, changes anything before one, or stops one."""
+    return bool(checked.effects) or any(
+        not graph.nodes[id_].tool.effect.is_free for id_ in checked.consequence.cancelled
+    )
 
 
 def as_in_plan(problems: Iterable[Problem], patch: Patch, plan: Plan) -> Iterator[Problem]:
-    """Name the places of problems as the author of a whole plan knows them, not those of the patch made of it."""
+    """Change the places of problems from those in the patch to those in the whole plan that it was made of."""
     places = {step.id: f"steps[{place}]" for place, step in enumerate(plan.steps)}
     for problem in problems:
         match = _EDIT.match(problem.path)
@@ -110,20 +134,19 @@ def as_in_plan(problems: Iterable[Problem], patch: Patch, plan: Plan) -> Iterato
 
 
 def has_effects(graph: LiveGraph, steps: Iterable[Step]) -> bool:
-    """Whether any of *steps* may call a tool that changes the world; tools that are not known do not count."""
+    """Whether any of *steps* may call a tool with effects; unknown tools do not count."""
     tools = graph.plan.toolbox
     names = {name for step in steps for name in (step.tool, step.fallback) if name is not None}
     return any(not tools[name].effect.is_free for name in names if name in tools)
 
 
-def lines_of(plan: Plan) -> tuple[str, ...]:
+def lines_of(steps: Iterable[Step], output: Any) -> tuple[str, ...]:
     """A whole plan as a person looks at it, line by line."""
-    output = [f"+ output: {plan.output}"] if plan.output is not None else []
-    return (*(f"+ {_line(step)}" for step in plan.steps), *output)
+    return (*(f"+ {_line(step)}" for step in steps), *([f"+ output: {output}"] if output is not None else ()))
 
 
 def diff_of(graph: LiveGraph, checked: CheckedPatch) -> tuple[str, ...]:
-    """What a patch would change, line by line: ``-`` for what was, ``+`` for what comes, ``!`` for what is stopped."""
+    """Return the changes of a patch line by line: ``-`` before the old, ``+`` the new, and ``!`` the stopped steps."""
     before = PlanHistory(graph.plan.plan, graph.revisions).steps
     lines = [f"- {_line(graph.nodes[id_].plan.step)}" for id_ in checked.leaving]
     for id_, new in checked.steps.items():
@@ -131,7 +154,7 @@ def diff_of(graph: LiveGraph, checked: CheckedPatch) -> tuple[str, ...]:
             lines.append(f"- {_line(before[id_])}")
         lines.append(f"+ {_line(new.step)}")
     if checked.changes_output:
-        written = graph.revisions[-1].output if graph.revisions else graph.plan.plan.output
+        written = graph.written_output
         lines += [f"- output: {written}", f"+ output: {checked.written_output}"]
     lines += [f"! {id_} runs, and would be stopped" for id_ in checked.consequence.cancelled]
     return tuple(lines)

@@ -1,4 +1,4 @@
-"""How a run ended, from how its steps ended."""
+"""The status of a run, from the ends of its steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dagrun.model.outcome import State, Status
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A step that has ended, as far as the status of the run cares."""
+    """The end of a step, as far as the status of the run depends on it."""
 
     id: str
     state: State
@@ -27,7 +27,7 @@ _NAMED: Final = 10  # of each kind
 
 @dataclass(slots=True)
 class Some:
-    """Steps of one kind: the first few, and how many there are."""
+    """Steps of one kind: the first few, and their number."""
 
     first: list[Ended] = field(default_factory=list)
     count: int = 0
@@ -40,7 +40,7 @@ class Some:
 
     @property
     def names(self) -> str:
-        """The ids of the first ones."""
+        """The ids of the first steps, and the number of the others."""
         shown = ", ".join(step.id for step in self.first)
         return shown if self.count <= _NAMED else f"{shown} and {self.count - _NAMED} more"
 
@@ -49,19 +49,19 @@ _NONE: Final = Some()
 
 
 class Tally:
-    """How the steps of a run have ended, as far as its status cares.
+    """The ends of the steps of a run, as far as its status depends on them.
 
     Args:
-        planned: How many steps the plan has.
-        steps: Of those that did not succeed the first ones, in the order of the plan.
+        planned: The number of steps of the plan.
+        steps: The steps that did not succeed, in the order of the plan.
 
     Attributes:
-        planned: As given.
-        states: How many have ended in each state.
-        in_doubt: Those of which nobody knows whether they took effect.
-        bad: Those because of which the run did not succeed.
-        unskipped: Those of them that were not skipped.
-        held: Those of them that nobody was there to approve.
+        planned: The number of steps of the plan.
+        states: The number of steps that have ended in each state, without those that succeeded.
+        in_doubt: The steps of which it is unknown whether they took effect.
+        bad: The steps because of which the run did not succeed.
+        unskipped: The bad steps that were not skipped.
+        held: The bad steps that were skipped because there was no approver.
     """
 
     __slots__ = ("bad", "held", "in_doubt", "planned", "states", "unskipped")
@@ -75,7 +75,7 @@ class Tally:
 
     def add(self, step: Ended) -> None:
         """Count *step*, the next in the order of the plan."""
-        if not self.states:  # every run has a tally, and hardly any has something in it
+        if not self.states:  # every run has a tally, and most stay empty
             self.in_doubt, self.bad, self.unskipped, self.held = Some(), Some(), Some(), Some()
         self.states[step.state] = self.states.get(step.state, 0) + 1
         if step.state is State.UNKNOWN:
@@ -90,10 +90,10 @@ class Tally:
 
 
 def status_of(tally: Tally, stopped: tuple[Status, str] | None = None) -> tuple[Status, str]:
-    """Give the status of a run and the reason for it: the worst thing that applies.
+    """Return the status of a run and the reason for it: the worst that applies.
 
     Args:
-        tally: How its steps have ended.
+        tally: The ends of its steps.
         stopped: The status and reason with which the run was ended early, if it was.
     """
     if tally.in_doubt.count:
@@ -104,9 +104,9 @@ def status_of(tally: Tally, stopped: tuple[Status, str] | None = None) -> tuple[
         return Status.SUCCEEDED, _summary(tally)
     if tally.held.count and not tally.unskipped.count:
         return Status.WAITING, f"nobody was there to approve {tally.held.names}"
-    told = tally.unskipped if tally.unskipped.count else tally.bad
-    reasons = "; ".join(f"{step.id} {step.state}: {shorten(step.reason)}" for step in told.first[:3])
-    return Status.FAILED, reasons + (f"; and {told.count - 3} more" if told.count > 3 else "")
+    causes = tally.unskipped if tally.unskipped.count else tally.bad
+    reasons = "; ".join(f"{step.id} {step.state}: {shorten(step.reason)}" for step in causes.first[:3])
+    return Status.FAILED, reasons + (f"; and {causes.count - 3} more" if causes.count > 3 else "")
 
 
 def is_bad(step: Ended) -> bool:

@@ -1,8 +1,9 @@
-"""The executors that every installation has, and those of the host by name."""
+"""The executors by name: those that dagrun brings, and those of the host program."""
 
 from __future__ import annotations
 
 import re
+from collections import ChainMap
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
@@ -17,25 +18,25 @@ from dagrun.model.policy import Policy
 
 
 class CoroutineExecutor:
-    """Hands out the coroutine of the tool as it is: a layer around it would cost every step."""
+    """Returns the coroutine of the tool itself, because a layer around it would cost time in every step."""
 
     def call(self, call: ToolCall) -> Coroutine[Any, Any, object]:
-        """Give the coroutine of the tool."""
+        """Return the coroutine of the tool."""
         return call.tool.function(**call.arguments)  # type: ignore[no-any-return]
 
     async def aclose(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is nothing to release."""
 
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
-_OURS: Final = frozenset(("coroutine", "thread", "process"))
+_BUILT_IN: Final = frozenset(("coroutine", "thread", "process"))
 
 
 class Executors:
-    """The executors of an engine: ours, made when they are wanted, and those of the host.
+    """The executors of an engine: the built-in ones, made when they are needed, and those of the host.
 
     Args:
-        host: Those of the host, by name.
+        host: The executors of the host, by name.
 
     Raises:
         ContractError: See `named`.
@@ -44,13 +45,13 @@ class Executors:
     def __init__(self, host: Mapping[str, Executor] | None = None) -> None:
         self._host: dict[str, Executor] = {}
         self._host = self.named(host)
-        self._made: dict[tuple[int | None, ...], Mapping[str, Executor]] = {}
+        self._made: dict[tuple[int | None, ...], BuiltInExecutors] = {}
 
     def named(self, more: Mapping[str, Executor] | None) -> dict[str, Executor]:
-        """Those of the host, for a run that brings *more*.
+        """Return the executors of the host, and *more* that belong to one run.
 
         Raises:
-            ContractError: A name that is none, or is one of ours; or something that is no executor.
+            ContractError: A name is not valid or is built in, or an object is not an executor.
         """
         if not isinstance(more, Mapping | None):
             raise ContractError(f'executors are given by name: executors={{"sql": …}}; got {type(more).__name__}')
@@ -59,44 +60,55 @@ class Executors:
         return self._host | dict(more or {})
 
     def of(self, plan: CheckedPlan, named: Mapping[str, Executor]) -> Mapping[str, Executor]:
-        """Ours in the sizes that the policy of *plan* wants, which runs that agree on them share; and *named*.
+        """Return the built-in executors in the sizes that the policy of *plan* names, and *named*.
+
+        Runs whose policies name the same sizes share the built-in executors.
 
         Raises:
-            ContractError: The plan was checked with executors that are not there.
+            ContractError: The plan was checked with executors that are missing here.
         """
         if missing := plan.executors - named.keys():
             raise ContractError(f"the plan was checked with an executor {', '.join(sorted(missing))}: executors={{…}}")
         policy = plan.policy
         key = (policy.max_threads, policy.max_stuck_threads, policy.max_processes, policy.max_process_memory)
         if key not in self._made:
-            self._made[key] = make_executors(policy)
-        return {**self._made[key], **named} if named else self._made[key]
+            self._made[key] = BuiltInExecutors(policy)
+        return ChainMap(dict(named), self._made[key]) if named else self._made[key]
 
     async def aclose(self) -> None:
-        """Close ours; those of the host are the host's, and may be in use elsewhere."""
+        """Close the built-in executors; those of the host belong to the host, and may be in use elsewhere."""
         opened, self._made = list(self._made.values()), {}
-        with anyio.CancelScope(shield=True):  # closing is bounded by itself, and must not leave processes behind
+        with anyio.CancelScope(shield=True):  # closing has its own time limit, and must leave no process behind
             for executor in (executor for group in opened for executor in group.values()):
                 await executor.aclose()
 
 
-def make_executors(policy: Policy) -> Mapping[str, Executor]:
-    """Make an executor of each kind, by name. None of them starts a thread or a process before its first call.
+class BuiltInExecutors(dict[str, Executor]):
+    """The built-in executors by name, each made when the first step needs it.
 
     Args:
-        policy: Says how many threads and processes there may be, and how much memory a process gets.
+        policy: Limits the threads, the processes, and the memory of a process.
     """
-    return {
-        "coroutine": CoroutineExecutor(),
-        "thread": ThreadExecutor(max_threads=policy.max_threads, max_stuck=policy.max_stuck_threads),
-        "process": ProcessExecutor(max_processes=policy.max_processes, max_memory=policy.max_process_memory),
-    }
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__(coroutine=CoroutineExecutor())
+        self._policy = policy
+
+    def __missing__(self, name: str) -> Executor:
+        policy = self._policy
+        if name == "thread":
+            self[name] = ThreadExecutor(max_threads=policy.max_threads, max_stuck=policy.max_stuck_threads)
+        elif name == "process":
+            self[name] = ProcessExecutor(max_processes=policy.max_processes, max_memory=policy.max_process_memory)
+        else:
+            raise KeyError(name)
+        return self[name]
 
 
 def _check(name: object, executor: object) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ContractError(f"{name!r} is not a name of an executor: a letter, then letters, digits, '_', '.', '-'")
-    if name in _OURS:
+    if name in _BUILT_IN:
         raise ContractError(f"an executor of the host cannot be called {name}: there is always one of that name")
     if isinstance(executor, type) or not callable(getattr(executor, "call", None)):
         raise ContractError(f"executor {name} needs a method call, like dagrun's Executor; got {executor!r:.100}")

@@ -1,4 +1,4 @@
-"""Budgets: ceilings on what calls of tools may use, of one run or of many."""
+"""Budgets: ceilings on the use of calls, for one run or for many together."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dagrun.errors import ContractError
 from dagrun.model.effect import Effect
 from dagrun.model.toolbox import AnyTool
 
-# Costs are counted in whole units of this size: sums of floats drift, and 0.1 is none of them.
+# Costs are counted in whole units, this many to 1 of the currency: sums of floats drift, and 0.1 is not a float.
 COST_UNITS: Final = 10**9
 
 
 class Kind(Enum):
-    """What a ceiling counts."""
+    """The thing that a ceiling counts."""
 
     CALLS = "calls"
     TOKENS = "tokens"
@@ -25,14 +25,14 @@ class Kind(Enum):
 
 
 class Account:
-    """One ceiling, in whole units: nothing is ever rounded in its favour.
+    """One ceiling, in whole units. Use is always rounded up.
 
     Attributes:
         name: For people: ``attempts``, ``calls of load``, ``tokens``, ``cost``.
-        kind: What it counts.
-        limit: Never to be exceeded by *spent* and *reserved* together.
-        spent: What was used.
-        reserved: What calls that run may use at most.
+        kind: The thing that it counts.
+        limit: The sum of *spent* and *reserved* never exceeds it.
+        spent: The amount used so far.
+        reserved: The most that open calls may use.
     """
 
     __slots__ = ("kind", "limit", "name", "reserved", "spent")
@@ -44,23 +44,27 @@ class Account:
         self.spent = 0
         self.reserved = 0
 
+    def __str__(self) -> str:
+        reserved = f" and {self.shown(self.reserved):g} reserved" if self.reserved else ""
+        return f"{self.shown(self.spent):g}{reserved} of {self.shown(self.limit):g} {self.name}"
+
     @property
     def left(self) -> int:
-        """What nobody has used or reserved."""
+        """The amount that is neither spent nor reserved."""
         return max(0, self.limit - self.spent - self.reserved)
 
     def shown(self, units: int) -> float:
-        """A number of units as people count them."""
+        """Return a number of units as people count them."""
         return units / COST_UNITS if self.kind is Kind.COST else units
 
 
 class Claim(NamedTuple):
-    """What a call takes of one account.
+    """The share of one account that a call takes.
 
     Attributes:
         account: The account.
-        need: What must be left of it for the call to begin; 0 if the call cannot use any of it.
-        worst: The most that the call will use; 0 if nobody knows.
+        need: The amount that must be left for the call to begin; 0 if the call cannot use any.
+        worst: The most that the call will use; 0 if that is unknown.
     """
 
     account: Account
@@ -75,23 +79,23 @@ class Claim(NamedTuple):
 
     @property
     def room(self) -> float:
-        """How many of it fit now beside each other; infinitely many if nobody knows what they will use."""
+        """How many such claims fit now at the same time; infinitely many if their worst case is unknown."""
         if not self.fits:
             return 0
         return self.account.left // self.worst if self.need and self.worst else math.inf
 
     @property
     def may_fit_later(self) -> bool:
-        """Whether there would be room for it, if all that is reserved were given back."""
+        """Whether there would be room for it if all that is reserved were returned."""
         return not self.need or self.account.spent + self.need <= self.account.limit
 
 
 class Billed(Protocol):
-    """Something whose calls cost: a tool, or a model."""
+    """A tool or a model, as the ledger sees it."""
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The name, for people."""
 
     @property
     def max_tokens(self) -> int | None:
@@ -106,14 +110,14 @@ class Ceilings:
     """The accounts of a run, or of all runs that share a budget.
 
     Args:
-        attempts: Calls of tools.
-        tokens: Tokens of models.
-        cost: Cost, in the currency that tools report.
-        calls: Calls of single tools, by name.
-        whose: Said after the name of each.
+        attempts: The most calls of tools.
+        tokens: The most tokens of models.
+        cost: The highest cost, in the currency that tools report.
+        calls: The most calls of single tools, by name.
+        whose: A text after the name of each account.
 
     Attributes:
-        accounts: Those that are set, in this order.
+        accounts: The accounts of the ceilings that are set.
     """
 
     __slots__ = ("_attempts", "_calls", "_cost", "_tokens", "accounts")
@@ -125,19 +129,19 @@ class Ceilings:
         self._calls = {name: Account(f"calls of {name}{whose}", Kind.CALLS, most) for name, most in calls.items()}
         self._tokens = None if tokens is None else Account(f"tokens{whose}", Kind.TOKENS, tokens)
         self._cost = None if cost is None else Account(f"cost{whose}", Kind.COST, cost_units(cost, ROUND_FLOOR))
-        found = (self._attempts, *self._calls.values(), self._tokens, self._cost)
-        self.accounts = tuple(account for account in found if account is not None)
+        accounts = (self._attempts, *self._calls.values(), self._tokens, self._cost)
+        self.accounts = tuple(account for account in accounts if account is not None)
 
     def claims(self, tool: AnyTool) -> Iterator[Claim]:
-        """What a call of *tool* takes of each account."""
+        """Yield the claim of a call of *tool* on each account."""
         for account in (self._attempts, self._calls.get(tool.name)):
             if account is not None:
                 yield Claim(account, 1, 1)
-        # What is pure calls no model: it is not held back.
+        # A pure tool calls no model, so spent tokens do not stop it.
         yield from self.claims_of_use(tool, 0 if tool.effect is Effect.PURE else 1)
 
     def claims_of_use(self, call: Billed, least: int = 1) -> Iterator[Claim]:
-        """What a call takes of tokens and cost; one that names no bound must find *least* units left."""
+        """Yield the claims of a call on tokens and cost; a call without a bound needs *least* units left."""
         if self._tokens is not None:
             worst = math.ceil(call.max_tokens or 0)
             yield Claim(self._tokens, worst or least, worst)
@@ -147,21 +151,21 @@ class Ceilings:
 
 
 class Budget:
-    """Ceilings that hold for all runs together which are given it; they must be on one event loop.
+    """Ceilings for the sum of several runs, all on one event loop.
 
     Args:
-        max_attempts: Calls of tools.
-        max_tokens: Tokens of models.
-        max_cost: Cost, in the currency that tools report.
-        max_calls_by_tool: Calls of single tools, by name.
+        max_attempts: The most calls of tools.
+        max_tokens: The most tokens of models.
+        max_cost: The highest cost, in the currency that tools report.
+        max_calls_by_tool: The most calls of single tools, by name.
 
     Attributes:
-        ceilings: The same, with what is used of them.
-        open: Calls that run.
-        waiting: The runs that wait for room, in the order of asking, and how to tell them.
+        ceilings: The ceilings, with what is spent and reserved.
+        open: The number of open calls.
+        waiting: The ledgers that wait for room, in the order of asking, and the callbacks that tell them.
 
     Raises:
-        ContractError: A ceiling is no positive number, or there is none.
+        ContractError: A ceiling is not a positive number, or no ceiling is set.
     """
 
     __slots__ = ("ceilings", "open", "waiting")
@@ -193,24 +197,24 @@ class Budget:
         self.waiting: dict[Hashable, Callable[[], object]] = {}
 
     def tell(self) -> None:
-        """Tell the runs that wait, in the order of asking, that a call has ended; who still wants room asks again."""
+        """Tell the waiting runs, in the order of asking, that a call has ended; a run that needs room asks again."""
         waiting, self.waiting = self.waiting, {}
         for on_room in waiting.values():
             on_room()
 
     def used(self) -> dict[str, float]:
-        """What is spent of each ceiling, by name."""
+        """Return what is spent of each ceiling, by name."""
         return {account.name: account.shown(account.spent) for account in self.ceilings.accounts}
 
     def left(self) -> dict[str, float]:
-        """What is neither spent nor reserved of each ceiling, by name."""
+        """Return what is neither spent nor reserved of each ceiling, by name."""
         return {account.name: account.shown(account.left) for account in self.ceilings.accounts}
 
 
 def cost_units(cost: Any, rounding: str = ROUND_CEILING) -> int:
     """Turn a cost into whole units, rounded up by default.
 
-    Fifteen digits are looked at: further ones are noise of floats, such as that of 0.1 + 0.2.
+    Only fifteen digits count: further ones are noise of floats, such as that of 0.1 + 0.2.
     """
     exact = Decimal(cost) if isinstance(cost, int) else Decimal(f"{float(cost):.15g}")
     return int((exact * COST_UNITS).to_integral_value(rounding))

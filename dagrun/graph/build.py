@@ -1,4 +1,7 @@
-"""The state of a run before its first event: built apart from the run, so that it can be built in a thread."""
+"""Build the state of a new run: its frontier, its caps and its live graph.
+
+It is built apart from the run, so that the state of a large plan can be built in a worker thread.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
-from dagrun.graph import changes  # noqa: F401
 from dagrun.graph.caps import Cap
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.longest_paths import Expected, priorities
-from dagrun.graph.released_outputs import ReleasingGraph
 from dagrun.model.policy import Policy
 from dagrun.model.value import Stored
 
@@ -19,34 +20,34 @@ CapsOf = Callable[[CheckedStep], tuple[Cap, ...]]
 
 
 def limits_steps(policy: Policy, shared: Cap | None) -> bool:
-    """Whether anything limits which steps run at once, so that their order matters.
+    """Whether a limit holds on the steps that run at once, so that their order matters.
 
     Args:
-        policy: Of the run.
+        policy: The policy of the run.
         shared: A cap that counts the steps of several runs, or none.
     """
     return bool(policy.max_running or shared or policy.max_running_by_tool or policy.max_running_by_pool)
 
 
 def _is_limited(plan: CheckedPlan, shared: Cap | None) -> bool:
-    """The same, or whether a step of the plan limits its own elements."""
+    """Whether such a limit holds, or a step of the plan limits its own elements."""
     return limits_steps(plan.policy, shared) or any(s.step.max_parallel is not None for s in plan.steps.values())
 
 
 def make_frontier(
     plan: CheckedPlan, shared: Cap | None, expected: Expected | None = None
 ) -> tuple[Frontier, CapsOf | None]:
-    """Make the frontier of a run; without a limit it is a plain queue, and costs next to nothing.
+    """Make the frontier of a run. Without a limit it is a plain queue, the cheapest kind.
 
-    Where slow calls are hedged it has priorities, too: they say what the end of the run waits for.
+    Where slow calls are hedged it has priorities, too: they say which steps the end of the run waits for.
 
     Args:
         plan: The plan and the policy that it was checked against.
         shared: A cap that counts the steps of several runs, or none.
-        expected: How long steps are expected to take; `None` for what the plan alone says.
+        expected: How long steps are expected to take; `None` for the estimates of the plan alone.
 
     Returns:
-        The frontier; and the caps that count a step besides the total, `None` if there are none.
+        The frontier, and a function for the caps that count a step besides the total; `None` if there are none.
     """
     if not _is_limited(plan, shared) and plan.policy.hedge is None:
         return Frontier(), None
@@ -56,12 +57,14 @@ def make_frontier(
     by_pool = {name: Cap(limit) for name, limit in policy.max_running_by_pool.items()}
 
     def caps_of(step: CheckedStep) -> tuple[Cap, ...]:
+        # No step leaves the limits of what it may call: its tool, the fallback, and what either calls by itself.
+        tools = [tool for main in (step.tool, step.fallback) if main is not None for tool in (main, *main.inner_tools)]
         found = (
             own if shared is not None else None,  # with a shared cap in its place, the own one is one among others
-            by_tool.get(step.tool.name),
-            by_pool.get(step.pool) if step.pool is not None else None,
+            *(by_tool.get(tool.name) for tool in tools),
+            *(by_pool.get(pool) for pool in (step.pool, *(tool.pool for tool in tools)) if pool is not None),
         )
-        return tuple(cap for cap in found if cap is not None)
+        return tuple(dict.fromkeys(cap for cap in found if cap is not None))
 
     first = priorities(plan, expected or Expected(plan))
     return Frontier(shared or own, first), caps_of
@@ -69,11 +72,11 @@ def make_frontier(
 
 @dataclass(slots=True)
 class Built:
-    """A run that has not begun.
+    """The state of a run that has not begun.
 
     Attributes:
-        frontier: Ready steps.
-        graph: The state.
+        frontier: The frontier of the graph.
+        graph: The live graph.
     """
 
     frontier: Frontier
@@ -84,15 +87,10 @@ def build(plan: CheckedPlan, inputs: Stored, shared: Cap | None, expected: Expec
     """Build the state in which a run of *plan* begins.
 
     Args:
-        plan: What is run.
+        plan: The checked plan.
         inputs: The inputs of the run, stored.
         shared: A cap that counts the steps of several runs, or none.
         expected: How long steps are expected to take.
     """
     frontier, caps_of = make_frontier(plan, shared, expected)
-    return Built(frontier, kind_of(plan)(plan, inputs, frontier, caps_of, expected))
-
-
-def kind_of(plan: CheckedPlan) -> type[LiveGraph]:
-    """The live graph for *plan*: what only few plans need costs the others nothing."""
-    return ReleasingGraph if plan.policy.release_outputs else LiveGraph
+    return Built(frontier, LiveGraph(plan, inputs, frontier, caps_of, expected))

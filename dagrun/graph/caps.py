@@ -7,9 +7,16 @@ from typing import Any
 
 
 class Cap:
-    """A limit on steps that run at once: a counter, the steps that it keeps back, and the runs that wait for room.
+    """A limit on steps that run at once: a count of used slots, with the steps and the runs that wait for one.
 
-    Where runs share a cap, each stands in line for one slot at a time, so that a long run cannot starve a short one.
+    Runs that share a cap wait in line for one slot at a time, so that a long run cannot starve a short one.
+
+    Attributes:
+        limit: The number of slots.
+        used: The slots that are taken.
+        parked: A heap of ready steps that wait for a slot, with their priorities (`frontier.Entry`).
+        waiting: The frontiers that wait for a slot, in the order of asking, and the callbacks that tell them.
+        promised: The frontiers to which a free slot is promised.
     """
 
     __slots__ = ("limit", "parked", "promised", "used", "waiting")
@@ -23,27 +30,27 @@ class Cap:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more may start under it."""
+        """Whether every slot is taken."""
         return self.used >= self.limit
 
     def free_for(self, frontier: object) -> int:
-        """How many slots *frontier* may take: what is promised to others is taken already."""
+        """The number of slots that *frontier* may take; a slot that is promised to another counts as taken."""
         return self.limit - self.used - len(self.promised) + (frontier in self.promised)
 
     def release(self) -> None:
-        """Give one slot back."""
+        """Return one slot."""
         self.used -= 1
         self.offer()
 
     def offer(self) -> None:
-        """Promise what is free to those who wait, in the order of asking, and tell them."""
+        """Promise free slots to the frontiers that wait, in the order of asking, and tell them."""
         while self.waiting and self.used + len(self.promised) < self.limit:
             first = next(iter(self.waiting))
             self.promised.add(first)
             self.waiting.pop(first)()
 
     def decline(self, frontier: object) -> None:
-        """Pass on what was promised to *frontier*, which has no use for it."""
+        """Offer the slot promised to *frontier*, which has no use for it, to the next one."""
         if frontier in self.promised:
             self.promised.remove(frontier)
             self.offer()

@@ -1,19 +1,76 @@
-"""What it does to the live graph that a run is suspended, goes on, is opened again, or ends."""
+"""Every change of the state of a run: which event changes what, and which events may follow each other.
+
+A run changes by events alone, and `apply` is the one place where an event becomes a change. `EventLog` calls it when
+something happens, `fold` when a record is read back: both come to the same state.
+
+**The run.** The events about it, in the order in which they may come::
+
+    RunStarted ... [CeilingNear] ... [RunStopping] ... RunEnded
+                                 ... RunSuspended, RunResumed [RunReopened] ...
+
+1. `RunStarted` is the first event, and `RunEnded` the last. After `RunEnded` or `RunSuspended` only `RunResumed` or
+   `RunReopened` may follow. The latter opens steps whose effect is in doubt, or whose output is not on record.
+2. After `RunStopping` nothing starts; what runs ends, and what does not run is settled as cancelled.
+
+**A step.** Its states, and the events that lead from one to the next::
+
+    waiting -- the last step that it needs has succeeded --> ready
+    waiting -- a step that it needs has failed, or is kept back --> blocked
+    ready   -- AttemptStarted --> running
+    ready   -- StepExpanded, of a for_each --> running; its elements are ready
+    running -- AttemptEnded, then Reviewed if there are critics --> settled, or ready (tried again), or held
+    ready   -- QuestionAsked --> held -- QuestionAnswered --> ready
+    running -- QuestionAsked by its tool --> held -- StepResumed --> running
+    waiting, ready, held, blocked -- StepSettled --> settled
+    running -- StepSettled, of a for_each whose elements have settled --> settled
+    waiting, ready, held, blocked -- Spliced --> waiting, ready or blocked (rewired), or superseded (dropped)
+    ready, never called -- GoalChanged, or DraftEnded without a plan --> blocked -- ReplanEnded --> ready
+    settled -- RunReopened --> waiting, ready, running, held or blocked
+
+3. A step settles once, unless it is opened again. `LiveGraph.settled` counts it, releases the steps that waited only
+   for it, and blocks the steps that cannot run without it.
+4. The dependents of a settled step may be blocked a while longer (`LiveGraph.kept`): until the planner has been asked
+   about it (`ReplanEnded`), or a person has let the run continue after it (`QuestionAnswered`).
+5. While the graph is frozen (after `GoalChanged`, or a first plan that was refused), no step starts that was never
+   called. While the first plan is being written (`DraftStarted` to `DraftEnded`), only steps start whose call does no
+   harm if the plan turns out otherwise.
+6. A step that has succeeded never changes. `Spliced` changes and drops steps that have not started. A dropped step that
+   runs is only marked, and settles when its call has ended.
+7. Each `AttemptStarted` of a step has its `AttemptEnded` before the next one; after a crash it comes once the run is
+   resumed. `Hedged` and `HedgeEnded` come between the two: a second call is made beside a slow one.
+
+**The planner.** `ReplanRequested` names a reason to ask it. Then follow `ReplanStarted`; for each call `PlannerAsked`
+and `PlannerCalled`; for each patch `Spliced` or `PatchRefused`; and `ReplanEnded`. The first plan is written between
+`DraftStarted` and `DraftEnded`, and each of its steps is a `Spliced`.
+
+8. One request is open at a time. Reasons that arise meanwhile belong to the next one. A request that could not be made
+   has a `ReplanEnded` alone, with the number 0.
+
+**Models.** Each call of a model that no tool makes (by a planner or a critic) has a `ModelReserved` and a
+`ModelCharged`.
+
+9. After each change outputs are released that no step needs any more, if the policy says so (`released_outputs.py`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Final
+
 from dagrun.graph.caps import Cap
-from dagrun.graph.live_graph import LiveGraph, freeze, thaw
+from dagrun.graph.live_graph import PAUSE, REPLAN, LiveGraph, freeze, thaw
 from dagrun.graph.node import Node
 from dagrun.graph.patches.apply_patch import change_goal, splice
 from dagrun.graph.plan_history import PastReplan
-from dagrun.model import event as events
+from dagrun.graph.released_outputs import keep_for_reopened, release_outputs
 from dagrun.model.event import (
     AttemptEnded,
     AttemptStarted,
     CeilingNear,
     DraftEnded,
     DraftStarted,
+    Event,
+    GoalChanged,
     Hedged,
     HedgeEnded,
     ModelCharged,
@@ -26,23 +83,45 @@ from dagrun.model.event import (
     ReplanEnded,
     ReplanRequested,
     ReplanStarted,
+    Reviewed,
     RunEnded,
     RunReopened,
     RunResumed,
     RunStarted,
     RunStopping,
     RunSuspended,
+    Spliced,
     StepExpanded,
     StepResumed,
     StepSettled,
 )
-from dagrun.model.outcome import Hedge, Recovery, State, Status, TriggerKind
+from dagrun.model.outcome import SETTLED, Attempt, Hedge, Recovery, State, Status, TriggerKind
 from dagrun.model.question import Answer, Asked, Question
 from dagrun.model.value import encode
 
+GOAL = ""  # stands for the goal among the ids of steps
+
+_RUNNING: Final = State.RUNNING
+_SUCCEEDED: Final = State.SUCCEEDED
+_PROCEED: Final = Recovery.PROCEED
+
+
+# The run --------------------------------------------------------------------------------------------------------------
+
+
+def run_started(graph: LiveGraph, event: RunStarted) -> None:
+    """The run begins: put the steps that wait for no other on the frontier."""
+    graph.roots = event.opening.roots if event.opening is not None else {}
+    for id_ in graph.roots:
+        if id_ in graph.nodes:  # the elements of a for_each come later
+            graph.inherit_root(graph.nodes[id_])
+    for node in graph.nodes.values():
+        if node.state is State.READY:
+            graph.frontier.push(node)
+
 
 def run_ended(graph: LiveGraph, event: RunEnded) -> None:
-    """Nothing happens any more."""
+    """The run has ended."""
     graph.status, graph.reason = event.status, event.reason
 
 
@@ -52,7 +131,7 @@ def ceiling_near(graph: LiveGraph, event: CeilingNear) -> None:
 
 
 def run_suspended(graph: LiveGraph, event: RunSuspended) -> None:
-    """Nothing more happens until the run is resumed."""
+    """The run pauses until it is resumed."""
     graph.status, graph.reason = event.status, event.reason
 
 
@@ -62,7 +141,7 @@ def run_stopping(graph: LiveGraph, event: RunStopping) -> None:
 
 
 def run_resumed(graph: LiveGraph, event: RunResumed) -> None:
-    """The run goes on: what was held and has no question open is asked about anew."""
+    """The run is resumed: steps that were held and have no open question become ready, and are asked about anew."""
     graph.status, graph.reason = None, ""
     asked_about = {question.step for question in graph.questions.values()}
     for node in graph.nodes.values():
@@ -71,16 +150,18 @@ def run_resumed(graph: LiveGraph, event: RunResumed) -> None:
 
 
 def _has_failed(node: Node) -> bool:
-    """Whether a person is needed because of how its last attempt has ended, and not before the next one begins."""
+    """Whether a person is needed because of the end of the last attempt, and not before the next one."""
     decision = node.attempts[-1].decision if node.attempts else None
     return decision is not None and decision.recovery not in (Recovery.RETRY, Recovery.FALL_BACK)
 
 
 def run_reopened(graph: LiveGraph, event: RunReopened) -> None:
-    """Steps that had settled are open again, and everything that waits for them waits once more."""
+    """Settled steps are opened again, and the steps that depend on them wait once more."""
     nodes = [graph.nodes[id_] for id_ in event.steps]
+    if graph.releasing is not None:
+        keep_for_reopened(graph.releasing, nodes)
     graph.status, graph.reason = None, ""
-    graph.stopping = None  # what ended the run early would end it again, before anything could be settled
+    graph.stopping = None  # else the run would be ended early again, before any of the steps could settle
     for node in nodes:
         graph.unsettled += 1
         if node.parent is not None:
@@ -89,8 +170,8 @@ def run_reopened(graph: LiveGraph, event: RunReopened) -> None:
         node.state = State.BLOCKED
     for node in nodes:
         _open(graph, node)
-    again = {after.id: after for node in nodes for after in node.successors}
-    for after in again.values():
+    dependents = {after.id: after for node in nodes for after in node.successors}
+    for after in dependents.values():
         if _may_wait_again(after):
             graph.reassess(after)
 
@@ -101,7 +182,7 @@ def _may_wait_again(node: Node) -> bool:
 
 
 def _open(graph: LiveGraph, node: Node) -> None:
-    """Put a step that is open again where it stands."""
+    """Put a step that is opened again into its new state."""
     if node.children is not None:
         node.state = State.RUNNING
     elif node.is_in_doubt and not node.tool.effect.may_repeat:
@@ -113,161 +194,99 @@ def _open(graph: LiveGraph, node: Node) -> None:
         graph.reassess(node)
 
 
-def planner_asked(graph: LiveGraph, event: PlannerAsked) -> None:
-    """The planner is called once more."""
-    graph.planner_calls = event.number
+# Attempts -------------------------------------------------------------------------------------------------------------
 
 
-def model_reserved(graph: LiveGraph, event: ModelReserved) -> None:
-    """A model that no tool calls is about to be called."""
-    graph.model_calls[event.number] = (event, None)
+def attempt_started(graph: LiveGraph, event: AttemptStarted, node: Node | None = None) -> None:
+    """A tool is called: the step is running."""
+    node = graph.nodes[event.step] if node is None else node
+    node.state = _RUNNING
+    node.earlier = () if node.latest is None else node.attempts
+    node.latest = Attempt(event.attempt, event.tool, event.at)
 
 
-def model_charged(graph: LiveGraph, event: ModelCharged) -> None:
-    """Its call has ended."""
-    graph.model_calls[event.number] = (graph.model_calls[event.number][0], event)
+def attempt_ended(graph: LiveGraph, event: AttemptEnded, node: Node | None = None) -> None:
+    """A call has ended, and recovery has decided what follows."""
+    node = graph.nodes[event.step] if node is None else node
+    attempt = node.latest
+    assert attempt is not None
+    attempt.ended, attempt.outcome, attempt.decision = event.at, event.outcome, event.decision
+    if event.state is _SUCCEEDED and event.decision.recovery is _PROCEED and not node.plan.pauses_after:
+        node.state, node.value = _SUCCEEDED, event.outcome.value
+        graph.settled(node)
+    else:
+        _follow_decision(graph, node, event)
 
 
-GOAL = ""  # stands for the goal among the ids of steps
-
-
-def replan_requested(graph: LiveGraph, event: ReplanRequested) -> None:
-    """There is one more reason to ask the planner."""
-    graph.triggers[event.trigger.step] = event.trigger
-
-
-def replan_started(graph: LiveGraph, event: ReplanStarted) -> None:
-    """The planner is asked."""
-    graph.replans += 1
-    graph.asking = graph.replans
-
-
-def replan_ended(graph: LiveGraph, event: ReplanEnded) -> None:
-    """The planner was asked, or could not be; what waited only for that goes on."""
-    graph.asking = 0
-    graph.replanned.append(PastReplan(event.result, event.fingerprints, event.signature))
-    changed = event.result in ("applied", "repaired")
-    for step in event.steps:
-        trigger = graph.triggers.pop(step, None)
-        if trigger is not None and trigger.kind is TriggerKind.SURPRISE and not changed:
-            graph.warnings.append(
-                f"{step} was surprising ({trigger.reason}), and the plan was not changed: {event.reason}"
-            )
-        elif not changed and _is_unrepaired(graph, step, event.result):
-            graph.why_unchanged = event.reason
-        if step == GOAL:
-            graph.wants_more = event.more
-            if changed or event.result == "unchanged":
-                graph.problems, graph.has_plan = (), True
-            thaw(graph)
-        else:
-            graph.let_go(graph.nodes[step], "replan")
-
-
-def _is_unrepaired(graph: LiveGraph, step: str, result: str) -> bool:
-    """Whether a request that has changed nothing leaves its cause as it was."""
-    return result != "unchanged" if step == GOAL else not graph.nodes[step].is_gone
-
-
-def patch_refused(graph: LiveGraph, event: PatchRefused) -> None:
-    """A patch came to nothing; if it was to be the first plan, there still is none."""
-    goal = graph.triggers.get(GOAL)
-    if goal is not None and goal.kind is TriggerKind.GOAL_GIVEN and event.origin == "planner":
-        graph.problems = event.problems
-
-
-def planner_called(graph: LiveGraph, event: PlannerCalled) -> None:
-    """The planner was called once more, and its models have used something."""
-    graph.models.add(event.tokens, event.cost)
-
-
-def question_asked(graph: LiveGraph, event: QuestionAsked) -> None:
-    """A person must answer; the step that it is about is held, unless it has settled."""
-    question = event.question
-    graph.questions[question.id] = question
-    if question.kind is Asked.OUTPUT:
-        graph.shown_output = question.arguments
-    if not question.step:
-        return
-    node = graph.nodes[question.step]
-    extra = node.make_extra()
-    extra.asked += 1
-    if not node.state.is_settled:
-        node.state = State.HELD
-        # Before that its deadline does not run yet.
-        extra.held_since = event.at if node.attempts or node.parent is not None else None
-
-
-def question_answered(graph: LiveGraph, event: QuestionAnswered) -> None:
-    """A question is no longer open."""
-    question = graph.questions.pop(event.question)
-    if not event.step:
-        if question.kind is Asked.OUTPUT:
-            graph.withheld = _withheld(event.answer)
-        return
+def reviewed(graph: LiveGraph, event: Reviewed) -> None:
+    """Critics have looked at the output of a call, and recovery has decided what follows."""
     node = graph.nodes[event.step]
-    if not node.is_in_flight:  # else it still waits for a place to go on
-        _end_wait(node, event.at)
-    if event.answer is not None:
-        _note(node, question, event.answer)
-    if question.kind is Asked.PERMISSION and event.state is State.READY and not _is_yes(event.answer):
-        node.on_fallback = True
-    if question.kind is Asked.PAUSE and node.state.is_settled:
-        graph.let_go(node, "pause")
-    elif event.state is State.READY:
-        graph.release(node)
-    elif event.state is not None:
-        node.state = event.state
+    node.make_extra().verdicts = event.verdicts
+    for verdict in event.verdicts:
+        graph.models.add(verdict.tokens, verdict.cost)
+    attempt = node.attempts[-1]
+    attempt.outcome, attempt.decision = event.outcome, event.decision
+    _follow_decision(graph, node, event)
 
 
-def _withheld(answer: Answer | None) -> tuple[Status, str] | None:
-    """How the run ends after the question whether its answer may be handed out; `None` if it may."""
-    if answer is None:
-        return Status.WAITING, "nobody was there to let the answer out"
-    if answer.choice == "approve":
-        return None
-    return Status.FAILED, "a person did not let the answer out" + (f": {answer.note}" if answer.note else "")
+def _follow_decision(graph: LiveGraph, node: Node, event: AttemptEnded | Reviewed) -> None:
+    """Put *node* into the state that recovery has decided on."""
+    recovery, state = event.decision.recovery, event.state
+    node.state = state
+    if recovery is Recovery.REPLAN:  # rule 4
+        graph.kept.setdefault(node.id, set()).add(REPLAN)
+    if state is _SUCCEEDED:
+        if node.pauses_after:
+            graph.kept.setdefault(node.id, set()).add(PAUSE)
+        is_default = recovery is Recovery.DEFAULT
+        limit = graph.plan.policy.max_argument_bytes
+        node.value = encode(node.plan.step.default, limit) if is_default else event.outcome.value
+        if event.outcome.surprise and recovery is _PROCEED:
+            graph.warnings.append(f"{node.id} was surprising ({event.outcome.surprise}), and nobody was asked")
+        graph.settled(node)
+    elif state in SETTLED:
+        # A step that left the plan while it ran is tolerated, unless its effect is in doubt.
+        graph.all_well, graph.all_known = False, graph.all_known and state is not State.UNKNOWN
+        node.is_tolerated = recovery is Recovery.SKIP or (node.is_gone and state is not State.UNKNOWN)
+        graph.settled(node)
+    else:
+        node.on_fallback = recovery is Recovery.FALL_BACK or node.on_fallback
 
 
-def step_resumed(graph: LiveGraph, event: StepResumed) -> None:
-    """A step goes on that has asked a person in the middle of its work."""
-    node = graph.nodes[event.step]
-    node.state = State.RUNNING
-    _end_wait(node, event.at)
+def hedged(graph: LiveGraph, event: Hedged) -> None:
+    """A second call is made beside the slow one."""
+    graph.nodes[event.step].attempts[-1].hedge = Hedge(event.at)
 
 
-def _end_wait(node: Node, at: float) -> None:
-    extra = node.extra
-    if extra is not None and extra.held_since is not None:
-        extra.held += at - extra.held_since
-        extra.held_since = None
+def hedge_ended(graph: LiveGraph, event: HedgeEnded) -> None:
+    """The second call has ended."""
+    hedge = graph.nodes[event.step].attempts[-1].hedge
+    assert hedge is not None
+    hedge.ended, hedge.has_won, hedge.fault = event.at, event.has_won, event.fault
+    hedge.tokens, hedge.cost = event.tokens, event.cost
 
 
-def _is_yes(answer: Answer | None) -> bool:
-    return answer is not None and answer.choice == "approve"
+# Ends and elements ----------------------------------------------------------------------------------------------------
 
 
-def _note(node: Node, question: Question, answer: Answer) -> None:
-    """Keep with the step what a yes, or a known effect, changes about its next attempt."""
-    extra = node.make_extra()
-    match question.kind, answer.choice:
-        case Asked.APPROVAL, "approve":
-            extra.approved = question.id
-        case Asked.PAUSE, "approve":
-            extra.is_passed = True
-        case Asked.INPUT, "approve" if question.name:
-            extra.given[question.name] = encode(answer.value)
-            extra.generation += 1  # surely nothing has happened, and the arguments differ: it is another call
-            extra.forgiven = len(node.attempts)
-        case Asked.PERMISSION, "approve":
-            extra.forgiven = len(node.attempts)
-        case Asked.EFFECT, "deny":  # it surely did not take effect: the next call is another one
-            extra.generation += 1
-            extra.forgiven = extra.cleared = len(node.attempts)
+def step_settled(graph: LiveGraph, event: StepSettled, node: Node | None = None) -> None:
+    """A step has ended otherwise than by a call: it was skipped or cancelled, or its elements have ended."""
+    node = graph.nodes[event.step] if node is None else node
+    node.state = event.state
+    node.value = event.value
+    node.is_tolerated = event.is_tolerated
+    node.ended = event
+    graph.all_well = graph.all_well and event.state is _SUCCEEDED
+    graph.all_known = graph.all_known and event.state is not State.UNKNOWN
+    if event.asks_planner:  # rule 4
+        graph.kept.setdefault(node.id, set()).add(REPLAN)
+    if node.state is _SUCCEEDED and node.pauses_after:
+        graph.kept.setdefault(node.id, set()).add(PAUSE)
+    graph.settled(node)
 
 
 def step_expanded(graph: LiveGraph, event: StepExpanded) -> None:
-    """Make a step of each element, and let it start."""
+    """A for_each has its list: make a step of each element, and let it start."""
     parent = graph.nodes[event.step]
     parent.state = State.RUNNING
     parent.children = children = []
@@ -286,67 +305,223 @@ def step_expanded(graph: LiveGraph, event: StepExpanded) -> None:
     graph.unsettled += len(children)
 
 
+# The planner and models -----------------------------------------------------------------------------------------------
+
+
 def draft_started(graph: LiveGraph, event: DraftStarted) -> None:
-    """A planner writes the plan."""
+    """The planner begins to write the first plan."""
     graph.goal = event.goal
     graph.is_drafting = True
     graph.is_frozen = event.is_held
 
 
 def draft_ended(graph: LiveGraph, event: DraftEnded) -> None:
-    """The plan is ended: all of it may run, or what has not started waits for a better one."""
+    """The first plan is complete: all of it may run, or the steps that have not started wait for a better plan."""
     graph.is_drafting = False
     graph.draft_end = (event.result, event.reason)
     graph.problems = event.problems
     if event.result == "applied":
         graph.wants_more, graph.has_plan = event.more, True
-        if not graph.triggers.get(""):  # else the goal is another one now
+        if not graph.triggers.get(GOAL):  # else the goal has changed meanwhile
             thaw(graph)
     else:
         freeze(graph)
 
 
-def hedged(graph: LiveGraph, event: Hedged) -> None:
-    """A second call is made."""
-    graph.nodes[event.step].attempts[-1].hedge = Hedge(event.at)
+def replan_requested(graph: LiveGraph, event: ReplanRequested) -> None:
+    """There is a new reason to ask the planner."""
+    graph.triggers[event.trigger.step] = event.trigger
 
 
-def hedge_ended(graph: LiveGraph, event: HedgeEnded) -> None:
-    """It has ended."""
-    hedge = graph.nodes[event.step].attempts[-1].hedge
-    assert hedge is not None
-    hedge.ended, hedge.has_won, hedge.fault = event.at, event.has_won, event.fault
-    hedge.tokens, hedge.cost = event.tokens, event.cost
+def replan_started(graph: LiveGraph, event: ReplanStarted) -> None:
+    """A request to the planner begins."""
+    graph.replans += 1
+    graph.asking = graph.replans
 
 
-LiveGraph.changes = {
-    RunStarted: LiveGraph._run_started,
-    AttemptStarted: LiveGraph._attempt_started,
-    AttemptEnded: LiveGraph._attempt_ended,
-    StepSettled: LiveGraph._step_settled,
-    events.StepExpanded: step_expanded,
+def replan_ended(graph: LiveGraph, event: ReplanEnded) -> None:
+    """A request to the planner has ended, or could not be made; release the steps that waited for it alone."""
+    graph.asking = 0
+    graph.replanned.append(PastReplan(event.result, event.fingerprints, event.signature))
+    changed = event.result in ("applied", "repaired")
+    for step in event.steps:
+        trigger = graph.triggers.pop(step, None)
+        if trigger is not None and trigger.kind is TriggerKind.SURPRISE and not changed:
+            graph.warnings.append(
+                f"{step} was surprising ({trigger.reason}), and the plan was not changed: {event.reason}"
+            )
+        elif not changed and _is_unrepaired(graph, step, event.result):
+            graph.why_unchanged = event.reason
+        if step == GOAL:
+            graph.wants_more = event.more
+            if changed or event.result == "unchanged":
+                graph.problems, graph.has_plan = (), True
+            thaw(graph)
+        else:
+            graph.unblock_dependents(graph.nodes[step], REPLAN)
+
+
+def _is_unrepaired(graph: LiveGraph, step: str, result: str) -> bool:
+    """Whether a request that did not change the plan leaves its cause unrepaired."""
+    return result != "unchanged" if step == GOAL else not graph.nodes[step].is_gone
+
+
+def patch_refused(graph: LiveGraph, event: PatchRefused) -> None:
+    """A patch was refused; if it was to be the first plan, there still is none."""
+    goal = graph.triggers.get(GOAL)
+    if goal is not None and goal.kind is TriggerKind.GOAL_GIVEN and event.origin == "planner":
+        graph.problems = event.problems
+
+
+def planner_asked(graph: LiveGraph, event: PlannerAsked) -> None:
+    """The planner is called."""
+    graph.planner_calls = event.number
+
+
+def planner_called(graph: LiveGraph, event: PlannerCalled) -> None:
+    """A call of the planner has ended, and its models have used tokens."""
+    graph.models.add(event.tokens, event.cost)
+
+
+def model_reserved(graph: LiveGraph, event: ModelReserved) -> None:
+    """A planner or a critic is about to call a model."""
+    graph.model_calls[event.number] = (event, None)
+
+
+def model_charged(graph: LiveGraph, event: ModelCharged) -> None:
+    """The call of that model has ended."""
+    graph.model_calls[event.number] = (graph.model_calls[event.number][0], event)
+
+
+# People ---------------------------------------------------------------------------------------------------------------
+
+
+def question_asked(graph: LiveGraph, event: QuestionAsked) -> None:
+    """A person must answer. The step of the question is held, unless it has settled."""
+    question = event.question
+    graph.questions[question.id] = question
+    if question.kind is Asked.OUTPUT:
+        graph.shown_output = question.arguments
+    if not question.step:
+        return
+    node = graph.nodes[question.step]
+    extra = node.make_extra()
+    extra.asked += 1
+    if not node.state.is_settled:
+        node.state = State.HELD
+        # The deadline of a step begins with its first attempt: before that, waiting takes nothing from it.
+        extra.held_since = event.at if node.attempts or node.parent is not None else None
+
+
+def question_answered(graph: LiveGraph, event: QuestionAnswered) -> None:
+    """A question is closed: it was answered, or has become void."""
+    question = graph.questions.pop(event.question)
+    if not event.step:
+        if question.kind is Asked.OUTPUT:
+            graph.withheld = _withheld(event.answer)
+        return
+    node = graph.nodes[event.step]
+    if not node.is_in_flight:  # else it still waits for a slot, until `StepResumed`
+        _end_wait(node, event.at)
+    if event.answer is not None:
+        _keep_answer(node, question, event.answer)
+    if question.kind is Asked.PERMISSION and event.state is State.READY and not _is_yes(event.answer):
+        node.on_fallback = True
+    if question.kind is Asked.PAUSE and node.state.is_settled:
+        graph.unblock_dependents(node, PAUSE)
+    elif event.state is State.READY:
+        graph.release(node)
+    elif event.state is not None:
+        node.state = event.state
+
+
+def _withheld(answer: Answer | None) -> tuple[Status, str] | None:
+    """The status and reason with which a run ends whose answer is not handed out; `None` if it may be."""
+    if answer is None:
+        return Status.WAITING, "nobody was there to let the answer out"
+    if answer.choice == "approve":
+        return None
+    return Status.FAILED, "a person did not let the answer out" + (f": {answer.note}" if answer.note else "")
+
+
+def step_resumed(graph: LiveGraph, event: StepResumed) -> None:
+    """A tool that has asked a person in the middle of its call continues."""
+    node = graph.nodes[event.step]
+    node.state = State.RUNNING
+    _end_wait(node, event.at)
+
+
+def _end_wait(node: Node, at: float) -> None:
+    extra = node.extra
+    if extra is not None and extra.held_since is not None:
+        extra.held += at - extra.held_since
+        extra.held_since = None
+
+
+def _is_yes(answer: Answer | None) -> bool:
+    return answer is not None and answer.choice == "approve"
+
+
+def _keep_answer(node: Node, question: Question, answer: Answer) -> None:
+    """Keep what the answer of a person changes about the next attempt of *node*."""
+    extra = node.make_extra()
+    match question.kind, answer.choice:
+        case Asked.APPROVAL, "approve":
+            extra.approved = question.id
+        case Asked.PAUSE, "approve":
+            extra.is_passed = True
+        case Asked.INPUT, "approve" if question.name:
+            extra.given[question.name] = encode(answer.value)
+            extra.generation += 1  # the last call had no effect, and the arguments differ: the next is another call
+            extra.forgiven = len(node.attempts)
+        case Asked.PERMISSION, "approve":
+            extra.forgiven = len(node.attempts)
+        case Asked.EFFECT, "deny":  # the last call had no effect: the next is another call
+            extra.generation += 1
+            extra.forgiven = extra.cleared = len(node.attempts)
+
+
+# The table ------------------------------------------------------------------------------------------------------------
+
+CHANGES: Final[Mapping[type[Event], Callable[..., None]]] = {
+    RunStarted: run_started,
+    RunStopping: run_stopping,
+    RunSuspended: run_suspended,
+    RunResumed: run_resumed,
+    RunReopened: run_reopened,
     RunEnded: run_ended,
-    events.Reviewed: LiveGraph._reviewed,
-    events.Spliced: splice,
-    events.GoalChanged: change_goal,
-    events.ReplanRequested: replan_requested,
-    events.ReplanStarted: replan_started,
-    events.ReplanEnded: replan_ended,
-    events.QuestionAsked: question_asked,
-    events.QuestionAnswered: question_answered,
-    events.StepResumed: step_resumed,
-    events.PatchRefused: patch_refused,
-    events.DraftStarted: draft_started,
-    events.DraftEnded: draft_ended,
-    PlannerCalled: planner_called,
-    events.CeilingNear: ceiling_near,
-    events.RunSuspended: run_suspended,
-    events.RunResumed: run_resumed,
-    events.RunReopened: run_reopened,
-    events.RunStopping: run_stopping,
-    PlannerAsked: planner_asked,
-    ModelReserved: model_reserved,
-    ModelCharged: model_charged,
+    CeilingNear: ceiling_near,
+    AttemptStarted: attempt_started,
+    AttemptEnded: attempt_ended,
+    Reviewed: reviewed,
     Hedged: hedged,
     HedgeEnded: hedge_ended,
+    StepSettled: step_settled,
+    StepExpanded: step_expanded,
+    Spliced: splice,
+    GoalChanged: change_goal,
+    DraftStarted: draft_started,
+    DraftEnded: draft_ended,
+    ReplanRequested: replan_requested,
+    ReplanStarted: replan_started,
+    ReplanEnded: replan_ended,
+    PatchRefused: patch_refused,
+    PlannerAsked: planner_asked,
+    PlannerCalled: planner_called,
+    ModelReserved: model_reserved,
+    ModelCharged: model_charged,
+    QuestionAsked: question_asked,
+    QuestionAnswered: question_answered,
+    StepResumed: step_resumed,
 }
+"""The change of each kind of event. `Progress` and `Gap` are missing: they are shown, and never applied."""
+
+
+def apply(graph: LiveGraph, event: Event, node: Node | None = None) -> None:
+    """Change *graph* as *event* says; *node* is its step, if at hand. Never fails on an event of a run."""
+    if node is None:
+        CHANGES[type(event)](graph, event)
+    else:
+        CHANGES[type(event)](graph, event, node)
+    if graph.releasing is not None:  # rule 9
+        release_outputs(graph, graph.releasing)

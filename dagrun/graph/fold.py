@@ -1,4 +1,4 @@
-"""Folding: the state of a run from its events, as they were recorded; nothing is called and nothing happens."""
+"""Fold a record: compute the state of a run from its recorded events, without calling anything."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from dagrun.errors import JournalDamaged
+from dagrun.graph.changes import apply
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
@@ -24,12 +25,12 @@ _ORIGINS: Final[dict[str, Origin]] = {"host": "host", "planner": "planner"}
 
 
 def fold(graph: LiveGraph, recorded: Iterable[Event], run_id: str) -> None:
-    """Put *graph*, which is as its run began, into the state that *recorded* events say.
+    """Apply the *recorded* events to *graph*, the state of a run that has not begun.
 
-    It has all values that are in the record; what the run has released of them is only marked.
+    The graph then has all values of the record; those that the run has released are only marked.
 
     Raises:
-        JournalDamaged: An event does not follow from those before it.
+        JournalDamaged: An event does not fit the events before it.
     """
     splicer, frontier = Splicer(graph), graph.frontier
     keep_values(graph)
@@ -42,12 +43,12 @@ def fold(graph: LiveGraph, recorded: Iterable[Event], run_id: str) -> None:
 
 
 class _Nowhere(Frontier):
-    """Where ready steps go while nobody takes them: a step may become ready again and again."""
+    """A frontier that keeps nothing: while a record is folded, no step is taken, and one becomes ready many times."""
 
     __slots__ = ()
 
     def push(self, node: Node) -> None:
-        """Forget it."""
+        """Ignore *node*."""
 
 
 def _fold(graph: LiveGraph, splicer: Splicer, recorded: Iterable[Event], run_id: str) -> None:
@@ -55,11 +56,11 @@ def _fold(graph: LiveGraph, splicer: Splicer, recorded: Iterable[Event], run_id:
         if graph.status is not None and type(event).__name__ not in _AFTER_END:
             raise JournalDamaged(run_id, event.seq, f"the run had ended, and {type(event).__name__} comes after that")
         try:
-            graph.apply(_with_patch(event, splicer) if isinstance(event, Spliced) else event)
+            apply(graph, _with_patch(event, splicer) if isinstance(event, Spliced) else event)
         except JournalDamaged:
             raise
         except Exception as error:
-            # Each record is well-formed by itself; what fits nowhere was not written by a run.
+            # Each record is well-formed by itself; an event that cannot be applied was not written by a run.
             what = f"{type(event).__name__} does not follow from what was recorded before it"
             raise JournalDamaged(run_id, event.seq, f"{what}: {type(error).__name__}: {error}") from error
 
@@ -68,7 +69,7 @@ _AFTER_END: Final = frozenset(("RunResumed", "RunReopened"))
 
 
 def _with_patch(event: Spliced, splicer: Splicer) -> Spliced:
-    """The same event with its patch as the live graph needs it: it passes the check that it has passed before."""
+    """Return *event* with its `CheckedPatch`, from the check that the patch has passed before."""
     facts: dict[str, Any] = {"output": event.output} if event.changes_output else {}
     checked, problems = splicer.check(Patch(edits=event.edits, **facts), _ORIGINS[event.origin])
     if checked is None:
@@ -77,7 +78,7 @@ def _with_patch(event: Spliced, splicer: Splicer) -> Spliced:
 
 
 def state_of(graph: LiveGraph) -> dict[str, Any]:
-    """The whole state of a run as plain JSON: the same for the same events, on every machine."""
+    """Return the whole state of a run as plain JSON: equal for equal events, on every machine."""
     seen = as_released(graph)
     return {
         "status": None if graph.status is None else str(graph.status),
@@ -107,7 +108,7 @@ def state_of(graph: LiveGraph) -> dict[str, Any]:
 
 
 def state_hash(graph: LiveGraph) -> str:
-    """A hash of `state_of`, in hex."""
+    """Return a hash of `state_of`, in hex."""
     text = json.dumps(state_of(graph), ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -134,6 +135,7 @@ def _node_state(node: Node, seen: Callable[[Stored], Stored]) -> dict[str, Any]:
             "generation": extra.generation,
             "approved": extra.approved,
             "is_passed": extra.is_passed,
+            "guards": extra.guards,
             "given": {name: decode_or_reason(value) for name, value in extra.given.items()},
             "verdicts": [verdict.as_dict() for verdict in extra.verdicts],
             "counts": [extra.forgiven, extra.cleared, extra.asked],

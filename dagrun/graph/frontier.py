@@ -1,4 +1,4 @@
-"""The frontier: steps that may start now, and the caps that say how many at once."""
+"""The frontier: ready steps in the order in which they should start, as far as the caps let them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dagrun.graph.caps import Cap
 from dagrun.graph.node import Node
 from dagrun.model.outcome import State
 
-# Nodes do not compare: priority, place in the plan and, of a for_each, the element always tell two apart.
+# Nodes do not compare. Priority, place in the plan and index of the element always tell two entries apart.
 Entry: TypeAlias = tuple[float, int, int, Node]
 
 _READY: Final = State.READY
@@ -20,17 +20,18 @@ _READY: Final = State.READY
 class Frontier:
     """Ready steps, in the order in which they should start.
 
-    Without a cap that is first ready, first started. Under a cap it is longest remaining path first, ties in the
-    order of the plan; a step whose own cap is full waits at that cap, out of the way of the others.
+    Without a cap the step that was ready first starts first. Under a cap the step with the longest remaining path
+    starts first, ties in the order of the plan. A step whose own cap is full waits at that cap, out of the way of the
+    others.
 
     Args:
         total: The cap on all running steps; `None` for no limit.
-        priorities: Longest remaining path per step id, in seconds or hops; `None` where no cap makes it matter. A
-            splice changes them in place, and calls `reorder`; or brings the first cap, and calls `rank`.
+        priorities: The longest remaining path by step id, in seconds or hops; `None` where no cap makes it matter. A
+            splice changes the mapping in place and calls `reorder`, or brings the first cap and calls `rank`.
 
     Attributes:
-        on_room: Called when there is room again under the total cap, if that is shared with other runs; else `None`.
-        elsewhere: Lists of others in which steps wait that are ready: what is withdrawn leaves them as well.
+        on_room: Called when a slot of a total cap that is shared with other runs becomes free.
+        elsewhere: Lists of other parts in which ready steps wait; steps that are withdrawn leave them as well.
     """
 
     __slots__ = ("_heap", "_queue", "_total", "elsewhere", "on_room", "priorities")
@@ -47,9 +48,16 @@ class Frontier:
         self._heap: list[Entry] = []
         self.elsewhere: list[list[Node]] = []
 
+    def __repr__(self) -> str:
+        nodes = [*self._queue, *(entry[-1] for entry in self._heap)]
+        facts = [f"{sum(1 for node in nodes if node.state is _READY)} ready"]
+        if self._total is not None:
+            facts.append(f"{self._total.used} of {self._total.limit} slots taken")
+        return f"<{type(self).__name__}: {', '.join(facts)}>"
+
     @property
     def is_empty(self) -> bool:
-        """Whether no step lies here that could still be taken, now or when there is room for it."""
+        """Whether no step waits here that could be taken now or later."""
         while self._queue and self._queue[0].state is not _READY:
             self._queue.popleft()
         while self._heap and self._heap[0][-1].state is not _READY:
@@ -69,52 +77,52 @@ class Frontier:
         return (-priorities.get(family, 0.0), node.order, node.index, node)
 
     def refill(self, nodes: Collection[Node]) -> None:
-        """Hold these steps, and none else, as ready: a run goes on, and nothing has been taken yet."""
+        """Replace all ready steps by *nodes*: a run is resumed, and no step has been taken yet."""
         self._queue.clear()
         self._heap.clear()
         for node in nodes:
             self.push(node)
 
     def occupy(self, node: Node) -> None:
-        """Take the slots of a step that runs without having been taken: its tool had ended before the run went on."""
+        """Take the slots of a step that runs without having been taken from here."""
         if self.priorities is not None:
             for cap in (*node.caps, *((self._total,) if self._total is not None else ())):
                 cap.used += 1
 
     def has_more_room(self, node: Node) -> bool:
-        """Whether slots are free for one more call of a step that runs; `occupy` takes them."""
+        """Whether slots are free for a second call of a running step; `occupy` takes them."""
         total = self._total
         if any(cap.is_full for cap in node.caps):
             return False
-        # What is promised is for a step that is ready.
+        # A promised slot is for a ready step.
         return total is None or (self not in total.promised and total.free_for(self) > 0)
 
     def withdraw(self, nodes: Collection[Node]) -> None:
-        """Take steps back that were ready and have not been started: they may be pushed again later."""
-        off = set(nodes)
-        if not off:
+        """Remove ready steps that have not started; they may be pushed again later."""
+        withdrawn = set(nodes)
+        if not withdrawn:
             return
         for line in self.elsewhere:
-            line[:] = [node for node in line if node not in off]
-        self._queue = deque(node for node in self._queue if node not in off)
-        self._heap = [entry for entry in self._heap if entry[-1] not in off]
+            line[:] = [node for node in line if node not in withdrawn]
+        self._queue = deque(node for node in self._queue if node not in withdrawn)
+        self._heap = [entry for entry in self._heap if entry[-1] not in withdrawn]
         heapify(self._heap)
-        for cap in {cap for node in off for cap in node.caps}:
-            cap.parked = [entry for entry in cap.parked if entry[-1] not in off]
+        for cap in {cap for node in withdrawn for cap in node.caps}:
+            cap.parked = [entry for entry in cap.parked if entry[-1] not in withdrawn]
             heapify(cap.parked)
-            self._unpark((cap,))  # what one of them was taken from the cap for, another may use
+            self._unpark((cap,))  # the free slot that a withdrawn step had left the cap for is another's now
 
     def reorder(self, nodes: Collection[Node]) -> None:
-        """Take note of changed priorities of *nodes*, as far as they wait here or at a cap."""
+        """Apply changed priorities of *nodes*, as far as they wait here or at a cap."""
         if self.priorities is None or not nodes:
             return
-        off = set(nodes)
-        for heap in (self._heap, *(cap.parked for cap in {cap for node in off for cap in node.caps})):
-            heap[:] = [self._entry(entry[-1], self.priorities) if entry[-1] in off else entry for entry in heap]
+        moved = set(nodes)
+        for heap in (self._heap, *(cap.parked for cap in {cap for node in moved for cap in node.caps})):
+            heap[:] = [self._entry(entry[-1], self.priorities) if entry[-1] in moved else entry for entry in heap]
             heapify(heap)
 
     def rank(self, priorities: dict[str, float]) -> None:
-        """Go by *priorities* from now on: the first cap has come."""
+        """Order by *priorities* from now on: a splice has brought the first cap."""
         self.priorities = priorities
         waiting, self._queue = self._queue, deque()
         for node in waiting:
@@ -122,11 +130,11 @@ class Frontier:
 
     @property
     def longest_waiting(self) -> float:
-        """The longest remaining path of the steps that lie here; 0 if none does, or nothing makes paths matter."""
+        """The longest remaining path of the steps that wait here; 0 if none waits, or paths do not matter."""
         return -self._heap[0][0] if self._heap and not self.is_empty else 0.0
 
     def room(self) -> int:
-        """How many more steps could be taken now, at most."""
+        """The most steps that could be taken now."""
         waiting, total = len(self._queue) or len(self._heap), self._total
         if total is None:
             return waiting
@@ -139,7 +147,7 @@ class Frontier:
         return min(waiting, max(free, 0))
 
     def take(self) -> Node | None:
-        """Give the step that should start next, its slots taken; `None` if nothing may start now."""
+        """Return the step that should start next, with its slots taken; `None` if no step may start now."""
         if self.priorities is None:
             queue = self._queue
             while queue:
@@ -158,12 +166,12 @@ class Frontier:
             entry = heappop(self._heap)
             node = entry[-1]
             if node.state is not _READY:
-                self._unpark(node.caps)  # it was settled while it waited: what it leaves unused, another may use
+                self._unpark(node.caps)  # it has settled while it waited: another may use its slots
                 continue
             full = next((cap for cap in node.caps if cap.is_full), None)
             if full is not None:
                 heappush(full.parked, entry)
-                self._unpark(node.caps)  # what this one was taken from a cap for, another may use
+                self._unpark(node.caps)  # it does not use the slots of its other caps: another may
                 continue
             for cap in node.caps:
                 cap.used += 1
@@ -180,7 +188,7 @@ class Frontier:
             self._total.waiting.setdefault(self, self.on_room)
 
     def release(self, node: Node) -> None:
-        """Give back the slots of a step that was taken."""
+        """Return the slots of a step that was taken."""
         if self.priorities is None:
             return
         for cap in node.caps:
@@ -195,7 +203,7 @@ class Frontier:
                 heappush(self._heap, heappop(cap.parked))
 
     def leave(self) -> None:
-        """Want nothing any more: the run has ended, and what still lies here has settled."""
+        """Drop all steps and wait for no slot: the run has ended, and every step has settled."""
         self._heap.clear()
         if self._total is not None:
             self._total.waiting.pop(self, None)

@@ -1,7 +1,7 @@
-"""The ledger of a run: what it may use is reserved at its worst before a call, and settled after it.
+"""The ledger of a run: the worst case of a call is reserved before it, and its real use is settled after it.
 
-The same instant that finds room takes it, so runs and branches that go on at the same time cannot overspend together.
-Attempts and calls are spent by being made; of tokens and cost, what a call did not use is given back.
+Room is found and taken in the same instant, so runs and branches at work at the same time cannot overspend together.
+Attempts and calls are spent when they are made. Tokens and cost that a call did not use are returned.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dagrun.model.policy import Policy
 from dagrun.model.tool import Tool
 from dagrun.model.toolbox import AnyTool
 
-_MAX_FIGURE: Final = 10**15  # a report beyond that is a fault of the tool, and no figure
+_MAX_FIGURE: Final = 10**15  # a report above that is a fault of the tool
 
 
 @dataclass(slots=True, eq=False)
@@ -26,8 +26,8 @@ class Reservation:
     """Room for one call.
 
     Attributes:
-        called: What is called.
-        claims: What is reserved for it.
+        called: The tool or model.
+        claims: The amounts that are reserved, one for each account.
     """
 
     called: Billed
@@ -39,9 +39,9 @@ class ModelCall:
     """One call of a model that no tool makes.
 
     Attributes:
-        name: Of the model.
-        max_tokens: The most that it can use; `None` if there is no bound.
-        max_cost: The most that it can cost; `None` if nobody knows.
+        name: The name of the model.
+        max_tokens: The most tokens that the call can use; `None` if there is no bound.
+        max_cost: The most that the call can cost; `None` if that is unknown.
     """
 
     name: str
@@ -50,7 +50,7 @@ class ModelCall:
 
 
 class Near(NamedTuple):
-    """A ceiling of which much is spent."""
+    """A ceiling that is nearly spent."""
 
     ceiling: str
     used: float
@@ -58,15 +58,12 @@ class Near(NamedTuple):
 
 
 class Ledger:
-    """What a run has used and may still use. It is cheap to make, and every run has one, for its planner.
+    """What a run has used, and what it may still use. Cheap to make: every run has one, if only for its planner.
 
     Args:
         policy: The ceilings of the run.
-        shared: Ceilings that it shares with other runs; what does not fit there does not fit.
-        on_room: Called when it was refused for a shared ceiling, and a call of any of those runs has ended since.
-
-    Attributes:
-        binds_attempts: Whether there is any ceiling on calls, tokens or cost; if not, nobody needs to reserve.
+        shared: Ceilings that it shares with other runs; a call must fit under them as well.
+        on_room: Called after a call was refused for a shared ceiling, once a call of any of these runs has ended.
     """
 
     __slots__ = ("_accounts", "_claims", "_has_left", "_on_room", "_open", "_own", "_planner", "_replans", "_shared")
@@ -90,15 +87,18 @@ class Ledger:
         limit = policy.max_planner_calls
         self._planner = None if limit is None else Account("planner calls", Kind.CALLS, limit)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {', '.join(map(str, self._all()))}>"
+
     @property
     def binds_attempts(self) -> bool:
-        """Whether there is any ceiling on calls, tokens or cost; if not, nobody needs to reserve."""
+        """Whether there is a ceiling on calls, tokens or cost; if not, nothing needs to be reserved."""
         return bool(self._accounts)
 
     # Calls of tools ---------------------------------------------------------------------------------------
 
     def reserve(self, tool: AnyTool) -> Reservation | None:
-        """Take room for a call of *tool* at its worst: all of it, or nothing and `None` if it does not fit now."""
+        """Reserve the worst case of a call of *tool*; `None`, with nothing reserved, if it does not fit now."""
         claims = self._claims_of(tool)
         if not all(claim.fits for claim in claims):
             self._wait(claim for claim in claims if not claim.fits)
@@ -106,7 +106,7 @@ class Ledger:
         return self._take_room(tool, claims)
 
     def reserve_model(self, call: ModelCall) -> Reservation | None:
-        """Take room for a call of a model: all of it, or nothing and `None`. Nobody waits for such room."""
+        """Reserve the worst case of a call of a model; `None` if it does not fit. Nothing waits for such room."""
         claims = self._claims_of_model(call)
         return self._take_room(call, claims) if not self._has_left and all(claim.fits for claim in claims) else None
 
@@ -123,27 +123,27 @@ class Ledger:
         return reservation
 
     def charge(self, called: Billed, tokens: int, cost: float | None, *, is_reported: bool) -> None:
-        """Charge a call that was made before the run went on here; to the ceilings of the run alone.
+        """Charge a call that was made before the run was resumed, to the ceilings of the run alone.
 
         Args:
-            called: What was called.
-            tokens: Tokens that it reported.
-            cost: Cost that it reported; `None` if none was.
+            called: The tool or model.
+            tokens: The tokens that it reported.
+            cost: The cost that it reported; `None` if it reported none.
             is_reported: Whether it reported anything; else its worst case is charged.
         """
         claims = self._own.claims(called) if isinstance(called, Tool) else self._own.claims_of_use(called)
         self.settle(self._take_room(called, tuple(claims)), tokens, cost, is_reported=is_reported)
 
     def count_planner(self, replans: int, calls: int) -> None:
-        """Note how often the planner was asked before the run went on here."""
+        """Set how often the planner was asked before the run was resumed."""
         self._replans.spent = replans
         if self._planner is not None:
             self._planner.spent = calls
 
     def room(self, tool: AnyTool, wanted: int) -> int:
-        """How many of the *wanted* calls of *tool* fit now beside each other.
+        """Return how many of the *wanted* calls of *tool* fit now at the same time.
 
-        If it is a shared ceiling that not all of them do, this run is told when that may have changed.
+        If a shared ceiling lets fewer through, this run is told when that may have changed.
         """
         claims = self._claims_of(tool)
         fewest = min((claim.room for claim in claims), default=wanted)
@@ -154,19 +154,20 @@ class Ledger:
     def settle(
         self, reservation: Reservation, tokens: int | None = 0, cost: float | None = None, *, is_reported: bool
     ) -> tuple[str, ...]:
-        """Charge what a call has used, and give back the rest; a second time, that changes nothing.
+        """Charge what a call has used, and return the rest. A second call for the same reservation changes nothing.
 
-        What nobody knows is charged at its worst: all of it if nothing was reported, else what cannot be true, a cost
-        that was not told, and a zero beside a figure that is none. What is above the worst is charged as it is.
+        Unknown figures are charged at their worst case: both if nothing was reported, else a figure that cannot be
+        true, a cost that was not reported, and a zero beside a figure above zero. A figure above its worst case is
+        charged as it is.
 
         Args:
-            reservation: Of the call.
-            tokens: Tokens that it reported; `None` if none were.
-            cost: Cost that it reported; `None` if none was.
+            reservation: The reservation of the call.
+            tokens: The tokens that it reported; `None` if it reported none.
+            cost: The cost that it reported; `None` if it reported none.
             is_reported: Whether it reported anything.
 
         Returns:
-            Where the tool has broken its word, a sentence each.
+            Where the tool has broken its contract, a sentence each.
         """
         if reservation not in self._open:
             return ()
@@ -181,7 +182,7 @@ class Ledger:
         return usage.faults
 
     def withdraw(self, reservation: Reservation) -> None:
-        """Give back all that was reserved, as no call was made."""
+        """Return all that was reserved: no call was made."""
         if reservation not in self._open:
             return
         for account, _, worst in reservation.claims:
@@ -192,7 +193,7 @@ class Ledger:
         self._close(reservation)
 
     def leave(self) -> None:
-        """End: charge what has not ended at its worst, wait for nothing any more, and let no model be called."""
+        """End the run: charge open calls at their worst, wait for no room, and let no model be called."""
         self._has_left = True
         if self._shared is not None:
             self._shared.waiting.pop(self, None)
@@ -201,43 +202,43 @@ class Ledger:
 
     @property
     def has_open(self) -> bool:
-        """Whether a call is going on, of this run or of one that shares its budget."""
+        """Whether a call is open, of this run or of one that shares its budget."""
         return bool(self._open) or (self._shared is not None and self._shared.open > 0)
 
     def may_fit_later(self, tool: AnyTool) -> bool:
-        """Whether a call that does not fit now is worth waiting for.
+        """Whether waiting for room is worthwhile for a call that does not fit now.
 
-        It is while calls of this run go on: they end, and their results count. Those of other runs are waited for
-        only if they may give back enough.
+        It is while calls of this run are open, because their results count in any case. For calls of other runs the run
+        waits only if they may return enough.
         """
         return bool(self._open) or all(claim.may_fit_later for claim in self._claims_of(tool))
 
     def why_not(self, tool: AnyTool, ready: int) -> str:
-        """The ceiling that keeps a call of *tool* from being made, in a sentence; empty if it fits.
+        """Name the ceiling under which a call of *tool* does not fit, in a sentence; empty if it fits.
 
         Args:
-            tool: What would be called.
-            ready: How many steps wait for their turn.
+            tool: The tool.
+            ready: The number of ready steps.
         """
         return _why_not(tool, self._claims_of(tool), f"{ready} still ready")
 
     def why_no_model(self, call: ModelCall) -> str:
-        """The ceiling that keeps a model from being called, in a sentence; empty if the call fits."""
+        """Name the ceiling under which a call of a model does not fit, in a sentence; empty if it fits."""
         return "the run has ended" if self._has_left else _why_not(call, self._claims_of_model(call))
 
     def _claims_of(self, tool: AnyTool) -> tuple[Claim, ...]:
-        found = self._claims.get(tool.name)
-        if found is None:
+        claims = self._claims.get(tool.name)
+        if claims is None:
             shared = self._shared.ceilings.claims(tool) if self._shared is not None else ()
-            found = self._claims[tool.name] = (*self._own.claims(tool), *shared)
-        return found
+            claims = self._claims[tool.name] = (*self._own.claims(tool), *shared)
+        return claims
 
     def _claims_of_model(self, call: ModelCall) -> tuple[Claim, ...]:
         shared = self._shared.ceilings.claims_of_use(call) if self._shared is not None else ()
         return (*self._own.claims_of_use(call), *shared)
 
     def _wait(self, lacking: Iterable[Claim]) -> None:
-        """Stand in line, if it is a shared ceiling under which there is no room."""
+        """Join the waiting runs, if one of the *lacking* accounts is a shared one."""
         if self._shared is None or self._on_room is None:
             return
         shared = self._shared.ceilings.accounts
@@ -248,46 +249,46 @@ class Ledger:
         self._open.remove(reservation)
         if self._shared is not None:
             self._shared.open -= 1
-            self._shared.tell()  # last: who is told may ask at once
+            self._shared.tell()  # last: the runs that are told may reserve at once
 
     # The planner ------------------------------------------------------------------------------------------
 
     def take_replan(self) -> bool:
-        """Count one more request to the planner, if there may be one."""
+        """Count one more request to the planner; return whether there may be one."""
         return _take(self._replans)
 
     def take_planner_call(self) -> bool:
-        """Count one more call of the planner, if there may be one."""
+        """Count one more call of the planner; return whether there may be one."""
         return self._planner is None or _take(self._planner)
 
     def why_no_planner(self) -> str:
-        """The ceiling that keeps the planner from being asked again, in a sentence; empty if there is none."""
-        # Calls first: a request that was granted as the last one may still run out of calls.
+        """Name the ceiling that keeps the planner from being asked again, in a sentence; empty if none does."""
+        # Calls come first: the last request that was granted may still run out of calls.
         spent = next((a for a in (self._planner, self._replans) if a is not None and a.spent >= a.limit), None)
         return "" if spent is None else f"{_ceiling(spent)} is spent: {spent.spent} used"
 
     # Figures ----------------------------------------------------------------------------------------------
 
     def near(self, warn_at: float | None) -> Near | None:
-        """The first ceiling of which at least the part *warn_at* is spent; `None` if none is, or nobody asked.
+        """Return the first ceiling of which at least the part *warn_at* is spent; `None` if there is none.
 
-        What is only reserved does not count: it may be given back, and a warning cannot be. Replans and calls of the
-        planner do not count either, as nothing is won by dropping steps.
+        Reserved amounts do not count: they may be returned, and a warning cannot be taken back. Replans and calls of
+        the planner do not count either, because dropping steps saves none of them.
         """
         if warn_at is None:
             return None
         for account in self._accounts:
             spent, limit = account.spent, account.limit
-            if spent >= limit or spent / limit >= warn_at:  # a product could be above the figure that is meant
+            if spent >= limit or spent / limit >= warn_at:  # a product of floats could be rounded up
                 return Near(account.name, account.shown(spent), account.shown(limit))
         return None
 
     def used(self) -> dict[str, float]:
-        """What is spent of every ceiling that is set, by name."""
+        """Return what is spent of every ceiling that is set, by name."""
         return {account.name: account.shown(account.spent) for account in self._all()}
 
     def left(self) -> dict[str, float]:
-        """What is neither spent nor reserved of every ceiling that is set, by name."""
+        """Return what is neither spent nor reserved of every ceiling that is set, by name."""
         return {account.name: account.shown(account.left) for account in self._all()}
 
     def _all(self) -> tuple[Account, ...]:
@@ -303,7 +304,7 @@ def _take(account: Account) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Usage:
-    """What a call has used, in whole units; `None` where nobody knows."""
+    """What a call has used, in whole units; `None` where that is unknown."""
 
     tokens: int | None = None
     cost: int | None = None
@@ -314,7 +315,7 @@ _UNKNOWN = _Usage()
 
 
 def _why_not(called: Billed, claims: Iterable[Claim], *more: str) -> str:
-    """The first ceiling under which a call does not fit, in a sentence; empty if it fits everywhere."""
+    """Name the first ceiling under which a call does not fit, in a sentence; empty if it fits everywhere."""
     claim = next((claim for claim in claims if not claim.fits), None)
     if claim is None:
         return ""
@@ -330,7 +331,7 @@ def _why_not(called: Billed, claims: Iterable[Claim], *more: str) -> str:
 
 
 def _usage(tool: Billed, tokens: Any, cost: Any) -> _Usage:
-    """What a report can be believed of."""
+    """Return the credible part of a report, and its faults."""
     faults = [
         f"{tool.name} reported {shorten(repr(figure), 40)} as its {name}, which cannot be; its worst case is charged"
         for name, figure in (("tokens", tokens), ("cost", cost))
@@ -342,7 +343,7 @@ def _usage(tool: Billed, tokens: Any, cost: Any) -> _Usage:
         faults.append(f"{tool.name} used {used_tokens} tokens, and its max_tokens is {tool.max_tokens}")
     if tool.max_cost is not None and (used_cost or 0) > cost_units(tool.max_cost):
         faults.append(f"{tool.name} cost {cost:g}, and its max_cost is {tool.max_cost:g}")
-    # No call of a model costs money and no tokens, or tokens and no money, where its tool says that it costs any.
+    # A call of a model that costs money uses tokens, and the reverse: a zero beside a real figure is not credible.
     return _Usage(
         None if used_tokens == 0 and used_cost else used_tokens,
         None if used_cost == 0 and used_tokens else used_cost,
@@ -351,7 +352,7 @@ def _usage(tool: Billed, tokens: Any, cost: Any) -> _Usage:
 
 
 def _is_figure(figure: Any) -> bool:
-    """Whether *figure* can be an amount: a number, not negative, and not beyond all bounds."""
+    """Whether *figure* can be an amount: a number, not negative, and not absurdly large."""
     return issubclass(type(figure), Real) and type(figure) is not bool and bool(0 <= figure <= _MAX_FIGURE)
 
 

@@ -11,21 +11,21 @@ K = TypeVar("K", str, int)
 
 
 class After(Protocol[K]):
-    """For each step those that wait for it, all by id or all by place."""
+    """The successors of each step, all by id or all by place."""
 
     def __getitem__(self, step: K, /) -> Sequence[K]: ...
 
 
 def remaining_paths(order: Sequence[K], successors: After[K], seconds: Callable[[K], float]) -> dict[K, float]:
-    """The longest path from each step to the end, itself included.
+    """Return the longest path from each step to the end, the step itself included.
 
     Args:
         order: The steps in a topological order, by id or by place.
-        successors: For each, those that wait for it.
+        successors: The steps that wait for each.
         seconds: The duration of a step, in seconds (or 1 for hops).
 
     Returns:
-        For each, in the unit of *seconds*.
+        The length of the path by step, in the unit of *seconds*.
     """
     longest: dict[K, float] = {}
     for step in reversed(order):
@@ -34,11 +34,11 @@ def remaining_paths(order: Sequence[K], successors: After[K], seconds: Callable[
 
 
 def topological_order(successors: After[K], degree: Mapping[K, int]) -> list[K]:
-    """The steps in an order in which each comes after its dependencies; steps on a cycle are left out.
+    """Return the steps in an order in which each comes after its dependencies, without those on or after a cycle.
 
     Args:
-        successors: For each step, by id or by place, those that wait for it.
-        degree: For each, how many it waits for.
+        successors: The steps that wait for each, by id or by place.
+        degree: The number of steps that each waits for.
     """
     left = dict(degree)
     order = [step for step, count in left.items() if not count]
@@ -51,32 +51,36 @@ def topological_order(successors: After[K], degree: Mapping[K, int]) -> list[K]:
 
 
 def order_of(plan: CheckedPlan) -> Sequence[int]:
-    """The steps of *plan*, by place, in an order in which each comes after its dependencies."""
+    """Return the steps of *plan*, by place, in an order in which each comes after its dependencies."""
     if plan.is_ordered:
         return range(len(plan.after))
     return topological_order(plan.after, {place: len(s.depends_on) for place, s in enumerate(plan.steps.values())})
 
 
 def priorities(plan: CheckedPlan, expected: Expected) -> dict[str, float]:
-    """Longest remaining path of each step, in the unit of *expected*."""
+    """Return the longest remaining path of each step, in the unit of *expected*."""
     steps = list(plan.steps.values())
     longest = remaining_paths(order_of(plan), plan.after, lambda place: expected.seconds(steps[place]))
     return {id_: longest[place] for place, id_ in enumerate(plan.steps)}
 
 
 class Expected:
-    """How long steps are expected to take: the one place where that is decided.
+    """How long steps are expected to take. This is the one place where that is decided.
 
-    A step counts as its own estimate; without one as its tool was learned, the median of its calls; without that as
-    the mean of the steps of the plan of which either is known, or of the tools that were learned if there is none.
-    Where nothing at all is known, each step counts as 1, and a path is as long as it has steps.
+    A step counts as the first of these that is known:
 
-    It is found out when first asked for, and holds for the whole run: in a comparison of paths all must be by the same
-    knowledge. What a run learns is for the runs after it.
+    1. its own estimate;
+    2. the median of the calls of its tool;
+    3. the mean of those steps of the plan of which 1 or 2 is known;
+    4. the mean of the medians of all tools;
+    5. 1: then a path is as long as the number of its steps.
+
+    The medians are read on first use and hold for the whole run, because paths can only be compared by the same
+    knowledge. The durations that a run learns serve the runs after it.
 
     Args:
-        plan: What the run begins with.
-        learned: Gives the medians of the tools that were seen, in seconds, by name.
+        plan: The plan that the run begins with.
+        learned: Returns the medians of the calls of tools, in seconds, by name of the tool.
     """
 
     __slots__ = ("_learn", "_learned", "_plan", "_usual")
@@ -88,18 +92,18 @@ class Expected:
         self._usual: float | None = None
 
     def seconds(self, checked: CheckedStep) -> float:
-        """How long a step is expected to take, in seconds, or 1 where nothing is known; the step may be a new one."""
+        """Return how long a step is expected to take, in seconds, or 1 where nothing is known; it may be a new step."""
         usual = self.usual
         known = self._known(checked)
         return usual if known is None else known
 
     @property
     def usual(self) -> float:
-        """What a step counts as of which nothing is known."""
+        """The duration of a step of which nothing is known."""
         if self._usual is None:
             self._learned = self._learn()
-            found = (self._known(checked) for checked in self._plan.steps.values())
-            known = [seconds for seconds in found if seconds is not None] or list(self._learned.values())
+            durations = (self._known(checked) for checked in self._plan.steps.values())
+            known = [seconds for seconds in durations if seconds is not None] or list(self._learned.values())
             self._usual = sum(known) / len(known) if known else 1.0
         return self._usual
 

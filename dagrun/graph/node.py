@@ -1,4 +1,4 @@
-"""A step of a run, with where it stands."""
+"""One step of a run: its definition, its state and its attempts."""
 
 from __future__ import annotations
 
@@ -20,23 +20,25 @@ _READY: Final = State.READY
 
 @dataclass(slots=True)
 class RareStepState:
-    """What only few steps have.
+    """State that few steps need, allocated on first use.
 
     Attributes:
-        root: The step whose place this one has taken, at the end of the chain; the key of its calls is made of it.
+        root: The first step on the chain of steps that replaced each other; the idempotency key is made of its id.
         frozen: The step on that chain whose call may have taken effect, or none.
-        substitute: The step that has taken its place, or empty.
-        is_gone: Whether a splice has taken it out of the plan.
-        generation: Part of the same key: moves on when it is known that a call was not applied.
+        substitute: The id of the step that has replaced this one, or empty.
+        is_gone: Whether a splice has removed it from the plan.
+        generation: The other part of the key; it grows when a call is known to have had no effect.
         approved: The hash of the call that a person has agreed to, or empty.
         is_passed: Whether a person has let it through its pause.
+        guards: What people would have looked at before it is called, and a patch of the planner has taken away; empty
+            if there is nothing of that.
         given: Arguments that a person has given, stored, by name.
-        verdicts: What critics said of its last attempt.
-        asked: Questions about it so far.
-        held: Seconds that it waited for people since its deadline began to run, the present wait not counted.
-        held_since: When the present wait began, in seconds since the start of the run; `None` if there is none.
-        forgiven: Attempts that do not count any more, because a person has let it try again.
-        cleared: Attempts of which a person knows that they did not take effect.
+        verdicts: The verdicts of critics on its last attempt.
+        asked: The number of questions about it so far.
+        held: Seconds that it waited for people since its deadline began to run, without the current wait.
+        held_since: When the current wait began, in seconds since the start of the run; `None` if there is none.
+        forgiven: The number of attempts that no longer count, because a person has let it try again.
+        cleared: The number of attempts that, as a person knows, had no effect.
     """
 
     root: str = ""
@@ -46,6 +48,7 @@ class RareStepState:
     generation: int = 0
     approved: str = ""
     is_passed: bool = False
+    guards: str = ""
     given: dict[str, Stored] = field(default_factory=dict)
     verdicts: tuple[Verdict, ...] = ()
     forgiven: int = 0
@@ -56,28 +59,28 @@ class RareStepState:
 
 
 class Node:
-    """A step of one run, with where it stands. Changed by `LiveGraph.apply` alone.
+    """A step of one run. Only `changes.apply` changes it.
 
     Attributes:
-        id: Of the step; ``id[0]`` for an element of a for_each.
+        id: The id of the step; ``id[0]`` for an element of a for_each.
         plan: The checked step; an element shares that of its parent.
-        order: Place in the plan, for ties.
-        state: Where it stands.
-        missing: Dependencies, or elements, that have not settled yet.
+        order: The place in the plan, for ties.
+        state: The state.
+        missing: The number of dependencies, or of elements, that have not settled.
         successors: The nodes that wait for this one.
-        latest: The newest of its calls, or none.
-        earlier: Those before it.
-        value: What it gave, once it has succeeded.
-        caps: The limits that count it while it runs.
+        latest: The last attempt, or none.
+        earlier: The attempts before it.
+        value: The output, stored, once the step has succeeded.
+        caps: The caps that count it while it runs.
         parent: The for_each that it is an element of, or none.
-        index: Which element.
-        item: The element itself.
+        index: The index of the element.
+        item: The element itself, stored.
         children: The elements of a for_each, once its list is known.
-        expanded: When that was, in seconds since the start of the run.
-        ended: How it settled, if not by an attempt.
-        is_tolerated: Whether it may fail or be skipped without taking along what depends on its order alone.
+        expanded: When the list became known, in seconds since the start of the run.
+        ended: The event that settled it, if that was not the end of an attempt.
+        is_tolerated: Whether steps that wait for it without reading it run, although it did not succeed.
         on_fallback: Whether the next attempt calls the fallback.
-        extra: What only few steps have; none as long as there is nothing of it.
+        extra: State that few steps need; `None` until it is needed.
     """
 
     __slots__ = (
@@ -108,7 +111,7 @@ class Node:
         self.order = order
         self.state = _WAITING if missing else _READY
         self.missing = missing
-        # A million empty lists would be a tenth of the memory of a run.
+        # Many steps have no successor, or one: a tuple takes less memory than a list, and the empty one none.
         self.successors: Sequence[Node] = ()
         self.latest: Attempt | None = None
         self.earlier: tuple[Attempt, ...] = ()
@@ -129,7 +132,7 @@ class Node:
 
     @property
     def reason(self) -> str:
-        """Why it did not succeed, in a sentence; empty if it did, or has not ended."""
+        """Why it did not succeed, in a sentence; empty if it has succeeded or not ended."""
         if self.ended is not None:
             return self.ended.reason
         outcome = self.latest.outcome if self.latest is not None else None
@@ -137,38 +140,38 @@ class Node:
 
     @property
     def tool(self) -> AnyTool:
-        """What its next attempt calls."""
+        """The tool of its next attempt."""
         plan = self.plan
         return plan.fallback if self.on_fallback and plan.fallback is not None else plan.tool
 
     @property
     def is_expandable(self) -> bool:
-        """Whether its list must be looked at before anything can be called."""
+        """Whether it is a for_each, whose list must be evaluated before a tool can be called."""
         return self.plan.items is not None and self.parent is None
 
     @property
     def pauses_after(self) -> bool:
-        """Whether what depends on it waits until a person has looked at what it gave; its elements do not."""
+        """Whether its dependents wait until a person has looked at its output; an element never pauses."""
         return self.plan.pauses_after and self.parent is None
 
     @property
     def is_defined_by_parent(self) -> bool:
-        """Whether it is an element of a for_each, and no substitute for one, which has a definition of its own."""
+        """Whether it is an element of a for_each, and not a substitute for one, which has its own definition."""
         return self.parent is not None and self.plan is self.parent.plan
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
-        """Its calls so far, in their order."""
+        """Its attempts so far, in their order."""
         return () if self.latest is None else (*self.earlier, self.latest)
 
     @property
     def has_started(self) -> bool:
-        """Whether its definition cannot change any more: it was called, or its list was looked at."""
+        """Whether its definition can no longer change: it was called, or its list was evaluated."""
         return self.latest is not None or self.children is not None
 
     @property
     def may_have_applied(self) -> bool:
-        """Whether one of its calls may have changed the world: it ran into its limit, say, or runs still."""
+        """Whether one of its calls may have changed the world: it has timed out, say, or still runs."""
         for attempt in self.attempts[self._cleared :]:
             if self.called(attempt.tool).effect.is_free:
                 continue
@@ -178,30 +181,30 @@ class Node:
         return False
 
     def called(self, name: str) -> AnyTool:
-        """The tool of that name, of the two that it may call."""
+        """The one of its two tools (its own and the fallback) that is called *name*."""
         fallback = self.plan.fallback
         return fallback if fallback is not None and name != self.plan.tool.name else self.plan.tool
 
     @property
     def is_in_flight(self) -> bool:
-        """Whether a call of it has begun, and its end is not on record."""
+        """Whether its last attempt has no recorded end."""
         return self.latest is not None and self.latest.outcome is None
 
     @property
     def is_under_review(self) -> bool:
-        """Whether a call of it has ended, and critics still look at what it gave."""
+        """Whether its last attempt has ended, and critics are still looking at the output."""
         decision = self.latest.decision if self.latest is not None else None
         return decision is not None and decision.recovery is Recovery.REVIEW and not self.state.is_settled
 
     @property
     def is_gone(self) -> bool:
-        """Whether a splice has taken it out of the plan; it may still run for a moment."""
+        """Whether a splice has removed it, or its for_each, from the plan; it may still run for a moment."""
         own = self.extra is not None and self.extra.is_gone
         return own or (self.parent is not None and self.parent.is_gone)
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether a call of it that is over may have changed the world, and nobody knows."""
+        """Whether it is unknown if one of its finished calls has changed the world."""
         in_doubt = False
         for attempt in self.attempts[self._cleared :]:
             if attempt.outcome is not None:
@@ -215,9 +218,9 @@ class Node:
 
     @property
     def frozen_call(self) -> Node | None:
-        """The step whose call nothing but the same call may follow, as it may have taken effect; or none.
+        """The step whose call may have taken effect, so that only the same call may follow; or none.
 
-        That is this step, or one whose place it has taken. Of a for_each, the call of any element counts.
+        It is this step, or one that this step has replaced. Of a for_each, the call of any element counts.
         """
         calls = [self] if self.children is None else self.children
         if any(part.may_have_applied or (part is not self and part.frozen_call) for part in calls):
@@ -226,39 +229,39 @@ class Node:
 
     @property
     def root(self) -> str:
-        """The step whose place it has taken, at the end of the chain: itself, if it took none."""
+        """The id of the first step on the chain of steps that replaced each other; its own if it replaced none."""
         if self.extra is not None and self.extra.root:
             return self.extra.root
-        # The elements of a substitute make the same calls as those of the for_each whose place it has taken.
+        # The elements of a substitute make the same calls as those of the for_each that it has replaced.
         return self.id if self.parent is None else f"{self.parent.root}[{self.index}]"
 
     @property
     def generation(self) -> int:
-        """How often it became known, along that chain, that a call was not applied."""
+        """How many calls along that chain are known to have had no effect."""
         own = self.extra.generation if self.extra is not None else 0
         has_root = self.extra is not None and bool(self.extra.root)
         return own if self.parent is None or has_root else own + self.parent.generation
 
     def precede(self, after: Node) -> None:
-        """Have *after* wait for it."""
+        """Add *after* to the steps that wait for this one."""
         if type(self.successors) is list:
             self.successors.append(after)
         else:
             self.successors = [*self.successors, after]
 
     def make_extra(self) -> RareStepState:
-        """Give its `RareStepState`, made if there is none yet."""
+        """Return `extra`, and make it if there is none."""
         if self.extra is None:
             self.extra = RareStepState()
         return self.extra
 
 
 def nodes_of(plan: CheckedPlan) -> list[Node]:
-    """The steps of *plan* before anything has happened, in its order, each with those that wait for it."""
-    made = [Node(id_, step, order, len(step.depends_on)) for order, (id_, step) in enumerate(plan.steps.items())]
-    for node, after in zip(made, plan.after, strict=True):
-        if len(after) == 1:  # as nearly everywhere in a big plan
-            node.successors = (made[after[0]],)
+    """Make the nodes of a new run of *plan*, in its order, each with its successors."""
+    nodes = [Node(id_, step, order, len(step.depends_on)) for order, (id_, step) in enumerate(plan.steps.items())]
+    for node, after in zip(nodes, plan.after, strict=True):
+        if len(after) == 1:
+            node.successors = (nodes[after[0]],)
         elif after:
-            node.successors = [made[at] for at in after]
-    return made
+            node.successors = [nodes[place] for place in after]
+    return nodes

@@ -1,10 +1,9 @@
-"""Order labels: the place of every step in one order in which the plan could be carried out.
+"""Order labels: numbers that put the steps of a changing plan into a topological order.
 
-A step that has not settled has a higher label than those that it waits for. New edges that agree with the labels can
-close no cycle, so most patches are placed without a walk over the graph; for the others the walk is confined to the
-labels in between. The idea is that of dynamic topological sorting (D. J. Pearce, P. H. J. Kelly, A dynamic topological
-sort algorithm for directed acyclic graphs, ACM J. Exp. Algorithmics 11, 2007), with fractions for labels, so that there
-is always room between two steps.
+A step that has not settled has a higher label than the steps that it waits for. New edges that agree with the labels
+cannot close a cycle, so most patches need no walk over the graph. For the others the walk stays between the two labels
+of the edge. This is dynamic topological sorting (D. J. Pearce, P. H. J. Kelly, A dynamic topological sort algorithm for
+directed acyclic graphs, ACM J. Exp. Algorithmics 11, 2007). The labels are fractions, so there is room between any two.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Edge = tuple[str, str]  # a step, and one that waits for it
 
 
 class Cycle(Exception):
-    """Steps wait for each other; the ids in the order of the waiting, the first not repeated."""
+    """Steps wait for each other in a circle: their ids, each before the one that it waits for, and none twice."""
 
     def __init__(self, steps: list[str]) -> None:
         super().__init__(steps)
@@ -27,17 +26,20 @@ class Cycle(Exception):
 
 
 def first_labels(plan: CheckedPlan) -> dict[str, float]:
-    """The labels of a plan as it is checked."""
+    """Return the labels of a plan that has not been changed."""
     ids = list(plan.steps)
     return {ids[place]: float(label) for label, place in enumerate(order_of(plan))}
 
 
 class Labels:
-    """The labels of a plan as they would be with some edges more; the old ones stay as they are.
+    """The labels of a plan with some edges more. The old labels are not changed.
 
     Args:
         old: The labels so far, by id.
-        after: For an id, the steps that would wait for it and that have not settled.
+        after: Returns the steps that would wait for a step and have not settled.
+
+    Attributes:
+        changed: The labels that are new or different.
     """
 
     def __init__(self, old: Mapping[str, float], after: Callable[[str], Iterable[str]]) -> None:
@@ -46,14 +48,14 @@ class Labels:
         self._after = after
 
     def place(self, needs: Mapping[str, Iterable[str]], new: Iterable[str]) -> None:
-        """Find labels for new steps, and for new edges between old ones.
+        """Find labels for new steps, and for new edges between old steps.
 
         Args:
-            needs: For each step whose edges are new, the steps that it waits for and that have not settled.
-            new: Those of them that have no label yet.
+            needs: For each step with new edges, the steps that it waits for and that have not settled.
+            new: The keys of *needs* that have no label yet.
 
         Raises:
-            Cycle: There are none.
+            Cycle: The edges close a cycle.
         """
         fresh = set(new)
         self._place_new(needs, fresh)
@@ -63,11 +65,11 @@ class Labels:
                     self._lift(id_, need)
 
     def __getitem__(self, id_: str) -> float:
-        found = self.changed.get(id_)
-        return self._old[id_] if found is None else found
+        changed = self.changed.get(id_)
+        return self._old[id_] if changed is None else changed
 
     def _place_new(self, needs: Mapping[str, Iterable[str]], fresh: set[str]) -> None:
-        """Put each new step between what it waits for and what waits for it, where that can be had."""
+        """Put each new step between the steps that it waits for and those that wait for it, where there is room."""
         inner = {id_: [after for after in self._after(id_) if after in fresh] for id_ in fresh}
         degree = {id_: sum(1 for need in needs[id_] if need in fresh) for id_ in fresh}
         order = topological_order(inner, {id_: degree[id_] for id_ in needs if id_ in fresh})
@@ -83,7 +85,7 @@ class Labels:
             self.changed[id_] = _between(low, above[id_])
 
     def _lift(self, step: str, need: str) -> None:
-        """Move *step*, and what waits for it as far as that is in the way, above *need*."""
+        """Move *step*, and the steps behind it as far as they are in the way, above *need*."""
         floor = self[need]
         came: dict[str, str] = {step: need}
         stack = [step]
@@ -102,13 +104,13 @@ class Labels:
         room = 1.0 if ceiling == math.inf else (ceiling - floor) / (len(moved) + 1)
         labels = [floor + number * room for number in range(1, len(moved) + 1)]
         if not floor < labels[0] or not labels[-1] < ceiling or len(set(labels)) < len(labels):
-            self._spread()  # after some fifty patches at one place, fractions run out
+            self._spread()  # after about fifty patches at one place there are no floats left in between
             self._lift(step, need)
             return
         self.changed.update(zip(moved, labels, strict=True))
 
     def _spread(self) -> None:
-        """Make room everywhere: the same order, with whole numbers."""
+        """Number all steps anew with whole numbers, in the same order."""
         known = {**self._old, **self.changed}
         self.changed = {id_: float(place) for place, id_ in enumerate(sorted(known, key=known.__getitem__))}
 
@@ -122,7 +124,7 @@ def _between(low: float, high: float) -> float:
 
 
 def _path(came: Mapping[str, str], at: str, need: str) -> list[str]:
-    """The steps from *at* back to *need*: each waits for the next, and *need* waits for *at*."""
+    """Return the steps from *at* back to *need*: each waits for the next, and *need* waits for *at*."""
     path = [at]
     while path[-1] != need:
         path.append(came[path[-1]])
@@ -130,7 +132,7 @@ def _path(came: Mapping[str, str], at: str, need: str) -> list[str]:
 
 
 def _cycle_in(needs: Mapping[str, list[str]]) -> list[str]:
-    """One cycle among steps of which each waits for another of them, or follows one that does."""
+    """Return one cycle among steps that are all on a cycle or behind one."""
     at = next(id_ for id_ in needs if any(need in needs for need in needs[id_]))
     passed: dict[str, int] = {}
     while at not in passed:

@@ -1,4 +1,4 @@
-"""The plan of a run as it now stands, and as it stood before."""
+"""The plan of a run at each of its revisions, and the differences between them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class Revision:
     """One change of a plan.
 
     Attributes:
-        number: Of the plan after it; the plan that the run began with is revision 0.
+        number: The number of the revision; the plan that the run began with is revision 0.
         at: Seconds since the start of the run.
         origin: ``host`` or ``planner``.
         reason: Why, in a sentence.
-        goal: Of the run, from then on.
-        edits: What was carried out; none for a change of the goal alone.
-        consequence: What that did.
-        defined: The steps that came or changed, by id.
-        output: What the run answers, from then on.
+        goal: The goal of the run from then on.
+        edits: The edits that were applied; none for a change of the goal alone.
+        consequence: The effect of the edits.
+        defined: The steps that were added or changed, by id.
+        output: The output of the plan from then on, as it is written.
     """
 
     number: int
@@ -43,18 +43,18 @@ class Revision:
 
     @property
     def touched(self) -> frozenset[str]:
-        """The ids of steps that were there before and are not what they were; additions leave no mark."""
+        """The ids of the old steps that left the plan or changed; added steps do not count."""
         return self.gone | frozenset(self.consequence.rewired)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanDiff:
-    """What is different between two revisions of a plan. Steps by id.
+    """The differences between two revisions of a plan, by step id.
 
     Attributes:
-        added: Steps that only the later one has.
-        removed: Steps that only the earlier one has.
-        changed: Steps that both have, with other definitions: before and after.
+        added: Steps of the later revision alone.
+        removed: Steps of the earlier revision alone.
+        changed: Steps of both with different definitions: before and after.
     """
 
     added: Mapping[str, Step]
@@ -65,7 +65,7 @@ class PlanDiff:
         return bool(self.added or self.removed or self.changed)
 
     def lines(self) -> Iterator[str]:
-        """The difference line by line, each step as one line of JSON after ``+`` or ``-``."""
+        """Yield the differences line by line, each step as one line of JSON after ``+`` or ``-``."""
         yield from (f"- {_line(step)}" for step in self.removed.values())
         for before, after in self.changed.values():
             yield from (f"- {_line(before)}", f"+ {_line(after)}")
@@ -77,12 +77,12 @@ class PlanDiff:
 
 @dataclass(frozen=True, slots=True)
 class PastReplan:
-    """A request to the planner that is over.
+    """A finished request to the planner.
 
     Attributes:
-        result: As in `ReplanEnded`.
-        fingerprints: Of the failures that it was about.
-        signature: Of the patch that came of it; empty if there was none.
+        result: The result, as in `ReplanEnded`.
+        fingerprints: The fingerprints of the failures that it was about.
+        signature: The signature of the patch that the planner proposed; empty if there was none.
     """
 
     result: str
@@ -91,11 +91,11 @@ class PastReplan:
 
 
 class PlanHistory:
-    """The plan as it stands at one instant, with how it came to that.
+    """The plan of a run at one instant, with all its revisions.
 
     Args:
-        plan: What the run began with.
-        revisions: What was changed since, oldest first.
+        plan: The plan that the run began with.
+        revisions: The changes since, oldest first.
     """
 
     def __init__(self, plan: Plan, revisions: Sequence[Revision]) -> None:
@@ -104,28 +104,28 @@ class PlanHistory:
 
     @property
     def revision(self) -> int:
-        """The number of the present revision."""
+        """The number of the current revision."""
         return len(self.revisions)
 
     @property
     def goal(self) -> str:
-        """What the run is for now."""
+        """The current goal."""
         return self.revisions[-1].goal if self.revisions else self._first.goal
 
     @property
     def current(self) -> Plan:
-        """The plan as it now stands."""
+        """The current plan."""
         return self.at(self.revision)
 
     @property
     def steps(self) -> Mapping[str, Step]:
-        """The steps of the plan as it now stands, by id."""
+        """The steps of the current plan, by id."""
         return self._steps(self.revision)
 
     def at(self, revision: int) -> Plan:
-        """The plan as it stood at *revision*.
+        """Return the plan at *revision*.
 
-        Substitutes for elements of a for_each are not in it: a plan has no words for them. The revisions have.
+        Substitutes for elements of a for_each are left out, because a plan cannot express them; see `revisions`.
 
         Raises:
             ValueError: There is no such revision.
@@ -142,7 +142,7 @@ class PlanHistory:
 
         Args:
             before: The earlier one.
-            after: The later one; by default the present one.
+            after: The later one; by default the current one.
 
         Raises:
             ValueError: There is no such revision.

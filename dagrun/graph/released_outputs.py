@@ -1,167 +1,146 @@
-"""Outputs that nobody needs any more are let go of while the run goes on, if its policy says so.
+"""Release outputs that no step needs any more while the run goes on, if its policy says so.
 
-A live graph of its own does that, so that runs whose policy does not say so pay nothing. What it releases follows from
-the events alone: a graph that is folded from a record shows the same. But such a graph only marks what is released, and
-has all values still: they are what is read back, taken over by another run, and needed once more by steps that are
-opened again. A run that goes on drops them when nothing of the past is missing any more.
+Which outputs are released follows from the events alone, so a graph that is folded from a record shows the same. The
+rules:
+
+1. A step is needed as long as a step that reads it has not settled, or has failed and waits for the planner's answer.
+2. A step is needed if the run answers with it. Where the sinks are the answer, a step that only waits for it counts as
+   one that reads it: were that one dropped, the run would answer with the step that it has waited for.
+3. An element of a for_each is needed until all of them are joined.
+4. While the planner writes, is asked, or wants to be asked again, every step is needed: its next patch may name any.
+5. A graph that is being folded only marks what is released, and has all values still: the record is read back, another
+   run may start from it, and steps that are opened again need what they have read. Once the run goes on, what is
+   marked is dropped (`drop_values`), and from then on everything at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-from dagrun.graph.live_graph import LiveGraph
+from dagrun.checks.checked_plan import CheckedStep
+from dagrun.graph.live_graph import LiveGraph, ReleasedOutputs
 from dagrun.graph.node import Node
-from dagrun.model.event import Event, RunReopened, Spliced
 from dagrun.model.outcome import SETTLED
-from dagrun.model.reference import Template
 from dagrun.model.value import RELEASED, Stored
 
-# Numbers and truth values take no more room than what would stand in their place.
+# Values that are stored as text. Numbers and truth values take no more room than the marker in their place.
 _LARGE: Final = frozenset((bytes, str))
 
 
-class ReleasingGraph(LiveGraph):
-    """A live graph that lets go of what nobody needs any more.
+# Called by changes ----------------------------------------------------------------------------------------------------
 
-    A step is needed as long as a step that reads it has not settled, or has failed and waits for what the planner says
-    to that; and if the run answers with it. Where the sinks are the answer, a step that only waits for it counts as one
-    that reads it: were that one dropped, the run would answer with what it has waited for. An element of a for_each is
-    needed until all of them are joined. While the planner writes, is asked, or wants to be asked again, everything is
-    needed: what it says next may name any step.
 
-    Attributes:
-        drops: Whether values are dropped; else it is only marked what is released.
-        marked: The ids of the steps that are.
+def release_outputs(graph: LiveGraph, releasing: ReleasedOutputs) -> None:
+    """Release the outputs that no step needs after the last event."""
+    if not releasing.changed or may_be_named(graph):
+        return
+    changed, releasing.changed = releasing.changed, []
+    for node in changed:
+        _look_around(graph, releasing, node)
+
+
+def look_again_after_splice(
+    graph: LiveGraph, steps: dict[str, CheckedStep], leaving: Collection[str], *, changes_output: bool
+) -> None:
+    """Note the steps that a patch, which is not applied yet, may leave without readers or out of the answer.
+
+    Args:
+        graph: The graph without the patch.
+        steps: The steps that are added or changed, by id.
+        leaving: The ids of the steps that leave the plan.
+        changes_output: Whether the answer of the run changes.
     """
+    releasing = graph.releasing
+    if releasing is None:
+        return
+    before = [graph.nodes[id_].plan for id_ in (*steps, *leaving) if id_ in graph.nodes]
+    for id_ in dict.fromkeys(need for plan in (*before, *steps.values()) for need in plan.depends_on):
+        if id_ in graph.nodes:
+            releasing.first_readers.pop(id_, None)
+            releasing.changed.append(graph.nodes[id_])
+    if changes_output:
+        releasing.first_readers.clear()
+        ids = _answering(graph, releasing)
+        releasing.changed += graph.sinks() if ids is None else [graph.nodes[id_] for id_ in ids if id_ in graph.nodes]
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.drops = True
-        self.marked: set[str] = set()
-        self._news: list[Node] = []  # what has settled, or has other steps behind it, and was not looked at since
-        self._first: dict[str, int] = {}  # among the successors of a step: the first that may still read it
-        self._named: tuple[Template | None, frozenset[str]] = (None, frozenset())
 
-    # What happens -----------------------------------------------------------------------------------------
+def keep_for_reopened(releasing: ReleasedOutputs, nodes: Collection[Node]) -> None:
+    """Unmark the outputs that *nodes*, which are opened again, have read; a folded graph still has their values."""
+    releasing.first_readers.clear()
+    for node in nodes:
+        ids = (node.id, *node.plan.value_sources)
+        releasing.marked.difference_update(ids, (child.id for child in node.children or ()))
 
-    def apply(self, event: Event, node: Node | None = None) -> None:
-        """Change the state as *event* says, and release what nobody needs after that."""
-        kind = type(event)
-        if kind is Spliced:
-            self._note_splice(event)
-        elif kind is RunReopened:
-            self._take_back(event)
-        super().apply(event, node)
-        if self._news and not self._may_be_named:
-            news, self._news = self._news, []
-            for settled in news:
-                self._look_around(settled)
 
-    def settled(self, node: Node) -> None:
-        """Count a step that has ended; see `LiveGraph`."""
-        super().settled(node)
-        self._news.append(node)
+# The rules ------------------------------------------------------------------------------------------------------------
 
-    def let_go(self, node: Node, why: str) -> None:
-        """A reason for which the dependents of a settled step had to wait is gone."""
-        super().let_go(node, why)
-        self._news.append(node)
 
-    def _note_splice(self, event: Any) -> None:
-        """What a patch touches may lose readers, and be the answer of the run no longer."""
-        patch = event.checked
-        before = [self.nodes[id_].plan for id_ in (*patch.steps, *patch.leaving) if id_ in self.nodes]
-        for id_ in dict.fromkeys(need for plan in (*before, *patch.steps.values()) for need in plan.depends_on):
-            if id_ in self.nodes:
-                self._first.pop(id_, None)
-                self._news.append(self.nodes[id_])
-        if patch.changes_output:
-            self._first.clear()
-            ids = self._answering()
-            self._news += self.sinks() if ids is None else [self.nodes[id_] for id_ in ids if id_ in self.nodes]
+def may_be_named(graph: LiveGraph) -> bool:
+    """Whether a planner is at work, whose next patch may name any step (rule 4)."""
+    return bool(graph.triggers) or graph.is_drafting or graph.is_frozen or graph.wants_more
 
-    def _take_back(self, event: Any) -> None:
-        """What opens again needs what it has read before; that happens only to what was folded, and has it still."""
-        self._first.clear()
-        for id_ in event.steps:
-            node = self.nodes[id_]
-            self.marked.difference_update((id_, *node.plan.value_sources), (c.id for c in node.children or ()))
 
-    # What follows from it ---------------------------------------------------------------------------------
+def _look_around(graph: LiveGraph, releasing: ReleasedOutputs, node: Node) -> None:
+    """Release the outputs that only *node* still needed, and its own if no step needs it."""
+    if node.state in SETTLED and not node.is_defined_by_parent:  # the for_each reads for all its elements
+        for id_ in node.plan.value_sources if graph.output is not None else node.plan.depends_on:
+            _look_at(graph, releasing, graph.nodes[id_])
+    _look_at(graph, releasing, node)
+    for child in node.children or ():
+        _look_at(graph, releasing, child)
 
-    @property
-    def _may_be_named(self) -> bool:
-        """Whether somebody is about to say what comes next, who has seen what is there."""
-        return bool(self.triggers) or self.is_drafting or self.is_frozen or self.wants_more
 
-    def _look_around(self, node: Node) -> None:
-        """Release what *node* was the last to need."""
-        if node.state in SETTLED and not node.is_defined_by_parent:  # its for_each reads for all its elements
-            for id_ in node.plan.value_sources if self.output is not None else node.plan.depends_on:
-                self._look_at(self._nodes[id_])
-        self._look_at(node)
-        for child in node.children or ():
-            self._look_at(child)
+def _look_at(graph: LiveGraph, releasing: ReleasedOutputs, node: Node) -> None:
+    if node.state not in SETTLED or node.id in graph.kept or _is_needed(graph, releasing, node):
+        return
+    releasing.first_readers.pop(node.id, None)
+    if releasing.drops:
+        _drop(node)
+    else:
+        releasing.marked.add(node.id)
 
-    def _look_at(self, node: Node) -> None:
-        if node.state not in SETTLED or node.id in self.kept or self._is_needed(node):
-            return
-        self._first.pop(node.id, None)
-        if self.drops:
-            _drop(node)
-        else:
-            self.marked.add(node.id)
 
-    def _is_needed(self, node: Node) -> bool:
-        if node.parent is not None:
-            return node.parent.state not in SETTLED
-        if self._is_read(node):
-            return True
-        if node.is_gone:
-            return False
-        named = self._answering()
-        return self._is_sink(node) if named is None else node.id in named
-
-    def _is_read(self, node: Node) -> bool:
-        """Whether a step is open that reads *node*; who has been found to be over is not looked at again."""
-        id_, successors, any_counts = node.id, node.successors, self.output is None
-        for place in range(self._first.get(id_, 0), len(successors)):
-            after = successors[place]
-            counts = id_ not in after.plan.gates if any_counts else id_ in after.plan.value_sources
-            if counts and (after.state not in SETTLED or after.id in self.kept):
-                self._first[id_] = place
-                return True
+def _is_needed(graph: LiveGraph, releasing: ReleasedOutputs, node: Node) -> bool:
+    if node.parent is not None:
+        return node.parent.state not in SETTLED
+    if _is_read(graph, releasing, node):
+        return True
+    if node.is_gone:
         return False
+    named = _answering(graph, releasing)
+    return _is_sink(graph, node) if named is None else node.id in named
 
-    def _answering(self) -> frozenset[str] | None:
-        """The steps that the output of the plan names; `None` if the sinks are the answer."""
-        if self.output is None:
-            return None
-        if self._named[0] is not self.output:
-            self._named = (self.output, self.output.sources)
-        return self._named[1]
 
-    def _is_sink(self, node: Node) -> bool:
-        return all(node.id in after.plan.gates for after in self.after(node))
+def _is_read(graph: LiveGraph, releasing: ReleasedOutputs, node: Node) -> bool:
+    """Whether an open step reads *node* (rules 1 and 2); a reader that was found to be over is not looked at again."""
+    id_, successors, order_counts = node.id, node.successors, graph.output is None
+    for place in range(releasing.first_readers.get(id_, 0), len(successors)):
+        after = successors[place]
+        is_reader = id_ not in after.plan.gates if order_counts else id_ in after.plan.value_sources
+        if is_reader and (after.state not in SETTLED or after.id in graph.kept):
+            releasing.first_readers[id_] = place
+            return True
+    return False
 
-    # After a fold -----------------------------------------------------------------------------------------
 
-    def drop_marked(self) -> None:
-        """Drop what is marked, and from now on everything at once: nothing of the past will be needed any more."""
-        self.drops = True
-        for id_ in self.marked:
-            node = self.nodes[id_]
-            # With another policy than that by which the run went before, more may be needed than its record says.
-            if not self._is_needed(node):
-                _drop(node)
-        self.marked.clear()
+def _answering(graph: LiveGraph, releasing: ReleasedOutputs) -> frozenset[str] | None:
+    """Return the ids of the steps that the output of the plan names; `None` if the sinks are the answer."""
+    output = graph.output
+    if output is None:
+        return None
+    if releasing.named[0] is not output:
+        releasing.named = (output, output.sources)
+    return releasing.named[1]
+
+
+def _is_sink(graph: LiveGraph, node: Node) -> bool:
+    return all(node.id in after.plan.gates for after in graph.after(node))
 
 
 def _drop(node: Node) -> None:
-    """Let go of what *node* gave. Events and outcomes are never changed: others have them, and may still write them."""
+    """Drop the output of *node*. Events and outcomes are replaced, not changed: the journal may still write them."""
     if type(node.value) in _LARGE:
         node.value = RELEASED
     for attempt in node.attempts:
@@ -173,24 +152,32 @@ def _drop(node: Node) -> None:
         node.item = RELEASED
 
 
-# For others ----------------------------------------------------------------------------------------------------------
+# Folding and resuming -------------------------------------------------------------------------------------------------
 
 
 def keep_values(graph: LiveGraph) -> None:
-    """Only mark what is released from now on: the past is folded."""
-    if isinstance(graph, ReleasingGraph):
-        graph.drops = False
+    """Mark released values instead of dropping them: a record is about to be folded (rule 5)."""
+    if graph.releasing is not None:
+        graph.releasing.drops = False
 
 
 def drop_values(graph: LiveGraph) -> None:
-    """Drop what is released, now and from now on: the run goes on, and what it needs of the past is open again."""
-    if isinstance(graph, ReleasingGraph):
-        graph.drop_marked()
+    """Drop the marked values, and from now on every released one at once: the run has been resumed (rule 5)."""
+    releasing = graph.releasing
+    if releasing is None:
+        return
+    releasing.drops = True
+    for id_ in releasing.marked:
+        node = graph.nodes[id_]
+        # With another policy than before, the run may need more than its record says.
+        if not _is_needed(graph, releasing, node):
+            _drop(node)
+    releasing.marked.clear()
 
 
 def as_released(graph: LiveGraph) -> Callable[[Node, Stored], Stored]:
-    """Give what shows a value of a node as the run itself has it, whether it was dropped here or is only marked."""
-    marked: Iterable[str] = graph.marked if isinstance(graph, ReleasingGraph) else ()
+    """Return a function that shows a value of a node as the run has it, whether it was dropped or is only marked."""
+    marked = graph.releasing.marked if graph.releasing is not None else ()
     if not marked:
         return lambda node, value: value
     return lambda node, value: RELEASED if node.id in marked and type(value) in _LARGE else value

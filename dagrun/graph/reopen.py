@@ -1,4 +1,4 @@
-"""What is open again when a run goes on: effects in doubt, and outputs that are needed and not in the record."""
+"""Find what must be done again when a run is resumed: effects in doubt, and needed outputs that are lost."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from dagrun.model.value import Unavailable
 
 
 def in_doubt(graph: LiveGraph) -> list[str]:
-    """The steps of a run that has ended as unknown which may be settled now, with all that was skipped for them."""
+    """Return the steps in doubt of a run that ended as unknown, with all steps that were skipped because of them."""
     if graph.status is not Status.UNKNOWN:
         return []
     doubtful = [node for node in graph.nodes.values() if node.state is State.UNKNOWN and not node.is_gone]
-    found = {node.id: node for node in doubtful}
+    ids = {node.id for node in doubtful}
     for node in doubtful:
-        found |= {behind.id: behind for behind in _skipped_behind(node)}
-    return [node.id for node in graph.nodes.values() if node.id in found]
+        ids.update(behind.id for behind in _skipped_behind(node))
+    return [id_ for id_ in graph.nodes if id_ in ids]
 
 
 def _skipped_behind(cause: Node) -> Iterator[Node]:
-    """What was skipped because of *cause*, step by step, and the for_each that it belongs to."""
+    """Yield the steps that were skipped because of *cause*, directly or not."""
     seen, behind = {cause.id}, [cause]
     while behind:
         node = behind.pop()
@@ -35,11 +35,11 @@ def _skipped_behind(cause: Node) -> Iterator[Node]:
 
 
 def lost(graph: LiveGraph) -> tuple[list[str], list[tuple[str, str]]]:
-    """The outputs that steps still need and that are not in the record.
+    """Find the outputs that steps still need and that are not in the record.
 
     Returns:
-        The steps that may be called once more, because they only look; and the steps that cannot run, because what
-        they need cannot be had again, each with the id of the step that gave it.
+        The steps that may be called once more, because their tools change nothing; and pairs of a step that cannot run
+        and the step whose output it needs, which cannot be had again.
     """
     again: dict[str, Node] = {}
     hopeless: list[tuple[str, str]] = []
@@ -55,7 +55,7 @@ def lost(graph: LiveGraph) -> tuple[list[str], list[tuple[str, str]]]:
                 continue
             if _may_be_called_again(source):
                 again[source.id] = source
-                wanting.append(source)  # its own arguments may need what is not there either
+                wanting.append(source)  # its own arguments may need lost outputs, too
             else:
                 hopeless.append((node.id, source.id))
     return [node.id for node in graph.nodes.values() if node.id in again], hopeless
@@ -66,7 +66,7 @@ def _may_be_called_again(node: Node) -> bool:
 
 
 def _answering(graph: LiveGraph) -> Iterator[Node]:
-    """The steps whose outputs are the answer of the run."""
+    """Yield the steps whose outputs are the answer of the run."""
     if graph.output is None:
         yield from graph.sinks()
     else:
@@ -85,7 +85,7 @@ def _lost_sources(graph: LiveGraph, node: Node) -> Iterator[Node]:
 
 
 def restore(ledger: Ledger, graph: LiveGraph) -> None:
-    """Charge *ledger* with all that the calls of a run have used so far, as its record says."""
+    """Charge *ledger* with all that the recorded calls of a run have used."""
     ledger.count_planner(graph.replans, graph.planner_calls)
     if not ledger.binds_attempts:
         return
@@ -105,10 +105,10 @@ def restore(ledger: Ledger, graph: LiveGraph) -> None:
 
 
 def _has_reported(attempt: Attempt) -> bool:
-    """Whether what is on record of the use of a call is all of it; where that cannot be told, the worst is charged."""
+    """Whether the recorded usage of a call is all of it; else its worst case is charged."""
     outcome = attempt.outcome
     if outcome is None:
         return False
     if outcome.failure is not None and outcome.failure.kind is ErrorKind.BAD_ARGUMENTS:
-        return True  # no call came of it
+        return True  # the tool was not called
     return bool(outcome.tokens) or outcome.cost is not None

@@ -1,7 +1,7 @@
-"""The anchor: how far the records of a run go, kept outside their database.
+"""The anchor of a run: a file outside the database that says how far its records go.
 
-A database that has lost its tail looks whole: a truncated file of SQLite's log opens without an error, and gives fewer
-rows. The anchor tells. It has two slots that are written in turn, so that a torn write leaves one that is good.
+A database that has lost its last records looks whole: SQLite opens a truncated log file without an error, and returns
+fewer rows. The anchor shows the loss. It has two slots that are written in turn, so a torn write leaves one good slot.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from dagrun.journal.hash_chain import ChainFault
 from dagrun.journal.run_folder import FILE_MODE, as_failure
 from dagrun.model.journal import Durability, Line
 
-SLOT: Final = 512  # bytes: a sector of a disk, which is written whole
+SLOT: Final = 512  # bytes: one disk sector, which a disk writes whole or not at all
 _MARK = re.compile(rb"dagrun-anchor 1 (\d{1,18}) ([0-9a-f]{64}) (\d{1,18}) ([0-9a-f]{64})\n *")
 
 
 @dataclass(frozen=True, slots=True)
 class AnchorMark:
-    """How far a journal goes.
+    """How far the records of a run go.
 
     Attributes:
-        seq: Of the last record that was acknowledged; 0 if there is none.
-        digest: Of that record, in hex.
-        token: Of the owner who wrote it.
+        seq: Number of the last acknowledged record; 0 if there is none.
+        digest: Digest of that record, in hex.
+        token: Token of the owner that wrote it.
     """
 
     seq: int
@@ -37,17 +37,17 @@ class AnchorMark:
     token: int
 
     def encode(self) -> bytes:
-        """Give the mark as a slot holds it."""
+        """Return the mark as the bytes of one slot."""
         body = b"dagrun-anchor 1 %d %b %d" % (self.seq, self.digest.encode(), self.token)
         return (body + b" " + sha256(body).hexdigest().encode() + b"\n").ljust(SLOT)
 
 
 def decode(slot: bytes) -> AnchorMark | None:
-    """Read a slot; `None` if it was torn, or never written."""
-    found = _MARK.fullmatch(slot)
-    if found is None:
+    """Return the mark in a slot; `None` if the slot is torn, or was never written."""
+    match = _MARK.fullmatch(slot)
+    if match is None:
         return None
-    mark = AnchorMark(int(found[1]), found[2].decode(), int(found[3]))
+    mark = AnchorMark(int(match[1]), match[2].decode(), int(match[3]))
     return mark if mark.encode() == slot else None
 
 
@@ -56,7 +56,7 @@ class Anchor:
 
     Args:
         path: The file.
-        durability: Whether each mark has to survive a power cut.
+        durability: With `Durability.POWER`, each mark is synced to the disk.
     """
 
     def __init__(self, path: Path, durability: Durability) -> None:
@@ -67,34 +67,34 @@ class Anchor:
         self._identity = _identity(os.fstat(self._descriptor))
 
     def write(self, mark: AnchorMark) -> None:
-        """Say that the journal goes as far as *mark*; what it says must be durable already."""
+        """Write that the records go as far as *mark*. They must be durable already."""
         self._slot = 1 - self._slot
         os.pwrite(self._descriptor, mark.encode(), self._slot * SLOT)
         if self._is_synced:
             os.fdatasync(self._descriptor)
 
     def is_in_place(self) -> bool:
-        """Whether the file is still where it was.
+        """Return whether the path still names the file that was opened.
 
         Raises:
-            OSError: There is none.
+            OSError: The path names no file.
         """
         return _identity(os.lstat(self._path)) == self._identity
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self._descriptor)
 
 
-def _identity(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def replace(path: Path, mark: AnchorMark, durability: Durability) -> Anchor:
-    """Begin a new anchor in the place of the old one, which a former owner may still be writing to.
+    """Put a new anchor file in place of the old one, to which a former owner may still be writing.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The new file cannot be written.
     """
     new = path.with_name(".anchor-new")
     descriptor = os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
@@ -109,7 +109,7 @@ def replace(path: Path, mark: AnchorMark, durability: Durability) -> Anchor:
 
 
 def read(path: Path) -> AnchorMark | None:
-    """Read the newer of the good slots; `None` if neither is, or there is no anchor.
+    """Return the newer mark of the two slots; `None` if neither slot is good, or there is no file.
 
     Raises:
         JournalFailed: The file cannot be read.
@@ -133,7 +133,7 @@ def check(lines: Sequence[Line], mark: AnchorMark | None) -> ChainFault | None:
     """Compare the good records of a run with its anchor.
 
     Returns:
-        What is wrong; `None` if the records go at least as far as the anchor says, and are those that it knows.
+        The fault; `None` if the records go at least as far as the mark, and the record that it names has its digest.
     """
     if mark is None:
         return ChainFault(0, "the anchor, which says how far the records go, is missing or unreadable")

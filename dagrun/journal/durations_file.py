@@ -1,4 +1,7 @@
-"""How long calls took, in a file beside the folders of the runs: only good to know, and never in the way of a run."""
+"""The file beside the run folders that keeps how long the calls of each tool took.
+
+The durations are only a help: a file that cannot be understood counts as empty, with a warning, and fails no run.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +17,29 @@ from pydantic_core import from_json
 
 from dagrun.decide.durations import Durations
 from dagrun.errors import RecordRefused
-from dagrun.journal.run_folder import FILE_MODE, as_failure, check_file, check_folder, make_root, sync_folder, unseen
+from dagrun.journal.run_folder import (
+    FILE_MODE,
+    as_failure,
+    check_file,
+    check_folder,
+    hidden_path,
+    make_root,
+    sync_folder,
+)
 from dagrun.model.journal import Durability
 
-FILE: Final = ".durations.json"  # no name of a run
-MOST: Final = 2**24  # bytes: as many as 10,000 tools may need
+FILE: Final = ".durations.json"  # not a valid run id
+MOST: Final = 2**24  # bytes: enough for 10,000 tools
 
 _LOG: Final = logging.getLogger("dagrun.journal")
-_ONE_AT_A_TIME: Final = Lock()  # of this process; of two processes, one may lose what it adds
+_ONE_AT_A_TIME: Final = Lock()  # for the threads of this process; if two processes add at once, one may lose its part
 
 
 def read(folder: Path) -> Durations:
-    """Read what is kept in *folder*, the folder of all runs; nothing, with a warning, if it cannot be understood.
+    """Return the durations kept in *folder*, the folder of all runs; empty if there is no file.
 
     Raises:
-        JournalFailed: The file is none of ours, or cannot be read.
+        JournalFailed: The file is not safe to use (see `check_file`), or cannot be read.
     """
     path = folder / FILE
     if not os.path.lexists(path):
@@ -41,10 +52,10 @@ def read(folder: Path) -> Durations:
 
 
 def add(folder: Path, new: Durations, durability: Durability) -> None:
-    """Add *new* to what is kept.
+    """Add *new* to the durations kept in *folder*.
 
     Raises:
-        JournalFailed: The file is none of ours, or cannot be written.
+        JournalFailed: The file is not safe to use (see `check_file`), or cannot be written.
     """
     with _ONE_AT_A_TIME:
         make_root(folder)
@@ -56,19 +67,19 @@ def add(folder: Path, new: Durations, durability: Durability) -> None:
 
 
 def as_text(kept: Durations) -> str:
-    """What is written."""
+    """Return durations as the text of the file."""
     return json.dumps(kept.as_dict())
 
 
 def understood(text: bytes | str, where: str) -> Durations:
-    """Read what was written; what cannot be understood counts as nothing, with a warning that says *where* it is."""
+    """Return the durations in *text*; empty, with a warning that names *where*, if it cannot be understood."""
     if not text:
         return Durations()
     try:
         if len(text) > MOST:
             raise RecordRefused(f"it has more than {MOST} bytes")
         return Durations.from_dict(from_json(text))
-    except ValueError as error:  # of from_json as well
+    except ValueError as error:  # raised by `from_json`, too; `RecordRefused` is one
         _LOG.warning("%s: this is not used, and will be written anew: %s", where, error)
         return Durations()
 
@@ -80,7 +91,7 @@ def _text(path: Path) -> bytes:
 
 
 def _replace(path: Path, text: bytes, *, is_synced: bool) -> None:
-    new = unseen(path.parent, "new")
+    new = hidden_path(path.parent, "new")
     descriptor = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
     try:
         with open(descriptor, "wb") as file:

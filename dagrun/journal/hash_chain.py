@@ -1,9 +1,9 @@
-"""The chain of hashes through the records of a run: none can be changed, moved or left out without being noticed.
+"""The hash chain through the records of a run: it shows when a record was changed, moved or left out.
 
-The digest of a record is that of all records up to it, so that many can be added at the price of one.
+The digest of a record covers all records up to it, so many records can be added for the price of one digest.
 
-Whoever can write the whole file can also compute a new chain; the anchor beside it (`dagrun.journal.anchor`) is what
-tells a chain that was cut, and one that was made anew by somebody who has overlooked it.
+A process that can write the whole file can also compute a new chain. The anchor beside the file
+(`dagrun.journal.anchor`) shows a chain that was cut, and a new chain whose maker has overlooked the anchor.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ class ChainFault:
     """What is wrong with the records of a run.
 
     Attributes:
-        seq: The first record that cannot be trusted; 0 if it cannot be said.
-        reason: In a sentence.
+        seq: Number of the first record that cannot be trusted; 0 if it is unknown.
+        reason: The fault in a sentence.
     """
 
     seq: int
     reason: str
 
 
-END: Final = b"\x1e"  # of a record, where several stand one after another: no JSON text has it (RFC 7464)
+END: Final = b"\x1e"  # ends a record where several are in one text: no JSON text contains it (RFC 7464)
 
 
 class Chain:
-    """The hash over the records of a run, from the first to the last: SHA-256 of the name of the run and of every text.
+    """The running hash over the records of a run: SHA-256 of the run id and of every text.
 
-    The name makes records fit no other run.
+    The run id is hashed so that records do not fit another run.
 
     Args:
         run_id: The run.
-        texts: Its records.
+        texts: The first records of the run.
 
     Attributes:
-        seq: The number of the last record; 0 before the first.
+        seq: Number of the last record; 0 before the first.
     """
 
     __slots__ = ("_hash", "seq")
@@ -55,23 +55,23 @@ class Chain:
 
     @property
     def digest(self) -> str:
-        """Of the last record and all before it, in hex."""
+        """The digest of all records so far, in hex."""
         return self._hash.hexdigest()
 
     def add(self, text: bytes, count: int = 1) -> None:
-        """Go on with *text*: a record, or *count* of them, with `END` between them."""
+        """Add *text*: one record, or *count* records with `END` between them."""
         self._hash.update(text + END)
         self.seq += count
 
     def copy(self) -> Chain:
-        """The same, to go on by itself."""
+        """Return an independent copy."""
         other = object.__new__(Chain)
         other.seq, other._hash = self.seq, self._hash.copy()
         return other
 
 
 def chained(run_id: str, texts: Iterable[bytes]) -> list[Line]:
-    """Make the lines of a run out of its texts, from the first on."""
+    """Return the lines of a run, made of all its texts from the first on."""
     chain = Chain(run_id)
     return [_line(chain, text) for text in texts]
 
@@ -82,16 +82,16 @@ def _line(chain: Chain, text: bytes) -> Line:
 
 
 def verify(run_id: str, rows: Iterable[tuple[object, object, object]]) -> tuple[list[Line], ChainFault | None]:
-    """Check the records of a run, as a store gives them.
+    """Check the records of a run, as a store returns them.
 
     Args:
         run_id: The run.
-        rows: Of one record or several: the number of the first, their texts, with `END` between them, and the digest
-            of the last, in hex. In the order of their numbers, and of any type, since they come out of a file that
-            anybody may have changed.
+        rows: One row for one record or several: the number of the first record, the texts with `END` between them, and
+            the digest of the last record, in hex. In the order of their numbers. The values may have any type, as
+            anybody may have changed the file.
 
     Returns:
-        The records that are good, from the first on; and what is wrong with the next one, or `None`.
+        The good records, from the first on; and the fault of the next record, or `None`.
     """
     lines: list[Line] = []
     chain = Chain(run_id)

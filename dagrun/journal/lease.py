@@ -1,7 +1,7 @@
-"""Who may add to a run: a lease that ends by itself, and a token that only ever grows.
+"""Who may add records to a run: a lease that expires by itself, and a token that only grows.
 
-The lease keeps others away while its owner lives. It cannot keep an owner away that slept through its end: the token
-does that. Each transaction that adds records looks, inside itself, whether the token is still the owner's.
+The lease keeps other processes away while its owner lives. It cannot stop an owner that slept until after its lease
+had expired; the token does. Each transaction that adds records checks that the token is still the owner's.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ TABLE = """CREATE TABLE lease (
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A process, named so that no later one can be taken for it.
+    """A process, described so that no later process can be mistaken for it.
 
     Attributes:
         host: The name of the machine.
-        boot: Of its start; empty where the system tells none.
-        space: In which process ids are counted: two containers count apart.
+        boot: The id of the machine's last start; empty if the system has none.
+        space: The namespace of the process id: each container has its own.
         pid: The process id.
-        started: When the process was started, in ticks since the start of the machine; 0 where nobody tells.
+        started: When the process was started, in ticks since the machine was; 0 if unknown.
     """
 
     host: str
@@ -43,11 +43,11 @@ class Owner:
         return f"process {self.pid} on {self.host}"
 
     def encode(self) -> str:
-        """Give the owner as text."""
+        """Return the owner as JSON text."""
         return json.dumps(asdict(self))
 
     def is_dead(self) -> bool:
-        """Whether the process is known to have ended; of one on another machine nobody knows."""
+        """Return whether the process is known to have ended; false for a process on another machine."""
         here = this_process()
         if (self.host, self.space) != (here.host, here.space):
             return False
@@ -55,13 +55,13 @@ class Owner:
 
 
 def this_process() -> Owner:
-    """The process that asks."""
+    """Return the running process as an owner."""
     pid = os.getpid()
     return Owner(os.uname().nodename, _boot(), _space(), pid, _started(pid) or 0)
 
 
 def decode(text: object) -> Owner | None:
-    """Read an owner; `None` if nobody is named, or not in our words."""
+    """Return the owner that *text* describes; `None` if it is empty, or not what `Owner.encode` returns."""
     try:
         fields: dict[str, Any] = json.loads(text) if isinstance(text, str) and text else {}
         owner = Owner(**fields)
@@ -87,13 +87,13 @@ def _space() -> str:
 
 
 def _started(pid: int) -> int | None:
-    """When a process was started; `None` if it has ended, 0 if it lives and the system does not say since when."""
+    """Return when a process was started, in ticks; `None` if it has ended, 0 if it lives and the time is unknown."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return _is_alive(pid)
-    # A process that was killed stays a zombie until its parent has looked.
+    # A killed process stays a zombie until its parent has waited for it.
     return None if fields[0] in {b"Z", b"X"} else int(fields[19])
 
 
@@ -105,18 +105,18 @@ def _is_alive(pid: int) -> int | None:
     except ProcessLookupError:
         return None
     except OSError:
-        pass  # it lives, and is somebody else's
+        pass  # the process lives, and belongs to another user
     return 0
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Who holds a run, as the database says.
+    """Who holds a run, according to the database.
 
     Attributes:
-        token: Of the last owner.
-        owner: The process; `None` if nobody holds the run, or its name cannot be read.
-        expires: When the lease runs out, in seconds since 1970.
+        token: Token of the last owner.
+        owner: The process that holds the run; `None` if there is none, or it cannot be read.
+        expires: When the lease expires, in seconds since 1970.
     """
 
     token: int
@@ -125,30 +125,30 @@ class Holding:
 
     @property
     def is_held(self) -> bool:
-        """Whether the run could not be opened now."""
+        """Whether the run cannot be opened now: its lease has not expired, and its owner is not known to be dead."""
         return self.expires > time.time() and not (self.owner is not None and self.owner.is_dead())
 
 
 def holding(database: sqlite3.Connection) -> Holding:
-    """Say who holds the run.
+    """Return who holds the run of *database*.
 
     Raises:
-        sqlite3.DatabaseError: The database does not say.
+        sqlite3.DatabaseError: The row of the lease is missing or damaged.
     """
-    found = database.execute("SELECT token, CAST(owner AS BLOB), expires FROM lease").fetchall()
-    if len(found) != 1 or type(found[0][0]) is not int or type(found[0][2]) not in {int, float}:
+    rows = database.execute("SELECT token, CAST(owner AS BLOB), expires FROM lease").fetchall()
+    if len(rows) != 1 or type(rows[0][0]) is not int or type(rows[0][2]) not in {int, float}:
         raise sqlite3.DatabaseError("the row of the owner is missing or spoilt")
-    token, owner, expires = found[0]
+    token, owner, expires = rows[0]
     return Holding(token, decode(bytes(owner or b"").decode(errors="replace")), expires)
 
 
 class Lease:
-    """The right to add to a run, as its owner holds it.
+    """The right of this process to add records to a run.
 
     Args:
         run_id: The run.
-        token: Ours.
-        seconds: How long the lease goes on after it was renewed.
+        token: The token of this owner.
+        seconds: How long the lease lasts after each renewal.
     """
 
     def __init__(self, run_id: str, token: int, seconds: float) -> None:
@@ -161,12 +161,12 @@ class Lease:
         """Take the run over, in a transaction that is open already.
 
         Raises:
-            RunHeld: It has an owner that lives, and *steal* is false.
+            RunHeld: The run is held, and *steal* is false.
         """
-        found = holding(database)
-        if found.is_held and not steal:
-            raise RunHeld(held_text(run_id, found))
-        lease = cls(run_id, found.token + 1, seconds)
+        former = holding(database)
+        if former.is_held and not steal:
+            raise RunHeld(held_text(run_id, former))
+        lease = cls(run_id, former.token + 1, seconds)
         database.execute(
             "UPDATE lease SET token = ?, owner = ?, expires = ?",
             (lease.token, this_process().encode(), time.time() + seconds),
@@ -174,30 +174,30 @@ class Lease:
         return lease
 
     def check(self, database: sqlite3.Connection) -> None:
-        """Make sure that the run is still ours, in the transaction that adds to it; renew what is two thirds left.
+        """Check that the run is still ours, in the transaction that adds records; renew the lease after a third of it.
 
         Raises:
-            OwnerLost: Somebody else has it.
+            OwnerLost: Another process has taken the run over.
         """
-        found = database.execute("SELECT token, expires FROM lease").fetchone()
-        if found is None or not self.is_ours(found[0]):
+        row = database.execute("SELECT token, expires FROM lease").fetchone()
+        if row is None or not self.is_ours(row[0]):
             raise OwnerLost(f"run '{self.run_id}' was taken over by another process; this one writes nothing more")
         now = time.time()
-        if found[1] < now + self.seconds * 2 / 3:
+        if row[1] < now + self.seconds * 2 / 3:
             database.execute("UPDATE lease SET expires = ?", (now + self.seconds,))
 
     def is_ours(self, token: object) -> bool:
-        """Whether *token*, which the database holds, is ours: the fence."""
+        """Return whether *token*, read from the database, is ours. This is the fence against former owners."""
         return token == self.token
 
     def release(self, database: sqlite3.Connection) -> None:
-        """Let go of the run."""
+        """Release the run."""
         database.execute("UPDATE lease SET owner = '', expires = 0 WHERE token = ?", (self.token,))
 
 
-def held_text(run_id: str, found: Holding) -> str:
-    """The sentence for a run that somebody holds."""
-    who = str(found.owner) if found.owner is not None else "somebody unknown"
-    # A spoilt time must not hide the message.
-    until = datetime.fromtimestamp(min(max(found.expires, 0), 2**32), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+def held_text(run_id: str, holder: Holding) -> str:
+    """Return the error message for a run that is held."""
+    who = str(holder.owner) if holder.owner is not None else "somebody unknown"
+    # The time comes from the database: a damaged one must not raise here.
+    until = datetime.fromtimestamp(min(max(holder.expires, 0), 2**32), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return f"run '{run_id}' is held by {who}, at least until {until}; stop that process, or take the run over"

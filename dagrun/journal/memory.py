@@ -1,4 +1,4 @@
-"""Records in memory: for tests, and for programs that want to read what happened and not to keep it."""
+"""The journal in memory: for tests, and for programs that need no records after they end."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from dagrun.runtime.backend import call_soon
 
 
 class MemoryJournal(Readable):
-    """Keeps the records of runs until the process ends, or the journal is forgotten.
+    """Keeps the records of runs until the process ends, or the journal object is dropped.
 
-    It has no thread and reads no clock, so it works on virtual time. Several parts of one program may share it, all
-    on one event loop; each run has one owner at a time, as in any journal.
+    It has no thread and reads no clock, so it works on virtual time. Several parts of one program may share it if all
+    run on one event loop. Each run has one owner at a time, as in any journal.
     """
 
     durability = Durability.MEMORY
@@ -32,11 +32,11 @@ class MemoryJournal(Readable):
         self._durations = Durations()
 
     async def create(self, run_id: str) -> MemoryTape:
-        """Begin the records of a new run.
+        """Start the record of a new run.
 
         Raises:
-            RunExists: There is one of this name.
-            JournalFailed: No run may be called so.
+            RunExists: There is a run of this name.
+            JournalFailed: *run_id* is invalid.
         """
         check_run_id(run_id)
         if run_id in self._runs:
@@ -45,11 +45,11 @@ class MemoryJournal(Readable):
         return kept.taken(self.tape_type)
 
     async def open(self, run_id: str, *, steal: bool = False) -> MemoryTape:
-        """Take over a run, to go on with it: its former owner cannot add to it any more.
+        """Take over a run, to resume it: its former owner can add nothing more.
 
         Raises:
-            RunNotFound: There is none of this name.
-            RunHeld: Its tape is not closed, and *steal* is false.
+            RunNotFound: There is no run of this name.
+            RunHeld: The tape of the run is not closed, and *steal* is false.
         """
         kept = self._find(run_id)
         if kept.owner is not None and not steal:
@@ -57,19 +57,19 @@ class MemoryJournal(Readable):
         return kept.taken(self.tape_type)
 
     async def read(self, run_id: str) -> list[Line]:
-        """Give the records of a run.
+        """Return the records of a run.
 
         Raises:
-            RunNotFound: There is none of this name.
+            RunNotFound: There is no run of this name.
         """
         return self._find(run_id).lines()
 
     def artifacts(self, run_id: str) -> Path | None:
-        """Nowhere: `None`."""
+        """Return `None`: this journal has no folders."""
         return None
 
     async def runs(self) -> list[Held]:
-        """The runs that are kept, in the order of their names."""
+        """Return all runs, in the order of their names."""
         return [
             Held(name, "a tape of this process" if kept.owner else "", kept.owner is not None)
             for name, kept in sorted(self._runs.items())
@@ -79,7 +79,7 @@ class MemoryJournal(Readable):
         """Leave a letter for a run.
 
         Raises:
-            RunNotFound: There is none of this name.
+            RunNotFound: There is no run of this name.
             JournalFailed: The letter is too long.
         """
         kept = self._find(run_id)
@@ -87,33 +87,33 @@ class MemoryJournal(Readable):
         kept.posted += 1
         kept.letters[kept.posted] = text
         if kept.owner is not None:
-            kept.owner.knock()
+            kept.owner.notify_letter()
 
     async def delete(self, run_id: str) -> None:
-        """Forget a run.
+        """Delete a run.
 
         Raises:
-            RunNotFound: There is none of this name.
-            RunHeld: Its tape is not closed.
+            RunNotFound: There is no run of this name.
+            RunHeld: The tape of the run is not closed.
         """
         if self._find(run_id).owner is not None:
             raise RunHeld(f"run '{run_id}' is held by a tape of this process; close that one first")
         del self._runs[run_id]
 
     async def durations(self) -> dict[str, Any]:
-        """How long the calls of each tool took in all runs so far."""
+        """Return how long the calls of each tool took, in all runs so far."""
         return self._durations.as_dict()
 
     async def keep_durations(self, new: dict[str, Any]) -> None:
-        """Add what a run has learned of that.
+        """Add the durations that a run has measured.
 
         Raises:
-            RecordRefused: It is not what `Durations.as_dict` gives.
+            RecordRefused: *new* is not what `Durations.as_dict` returns.
         """
         self._durations.merge(Durations.from_dict(new))
 
     async def aclose(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is nothing to release."""
 
     def _find(self, run_id: str) -> _KeptRun:
         try:
@@ -123,21 +123,21 @@ class MemoryJournal(Readable):
 
 
 class _KeptRun:
-    """What is kept of one run."""
+    """The records and letters of one run, and its owner."""
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
         self.texts: list[bytes] = []
         self.owner: MemoryTape | None = None
-        self.letters: dict[int, bytes] = {}  # by the order of posting
+        self.letters: dict[int, bytes] = {}  # by number, in the order of posting
         self.posted = 0
 
     def lines(self) -> list[Line]:
-        # The chain is computed when somebody asks: most runs in memory nobody ever reads.
+        # The chain is computed only on request: most runs in memory are never read.
         return chained(self.run_id, self.texts)
 
     def taken(self, tape_type: type[MemoryTape]) -> MemoryTape:
-        """A new tape, which is the owner from now on; the former one is told."""
+        """Return a new tape, the owner from now on, and report the loss to the former owner."""
         former, self.owner = self.owner, tape_type(self)
         if former is not None:
             former.fail(OwnerLost(f"run '{self.run_id}' was taken over by another tape of this process"))
@@ -145,7 +145,7 @@ class _KeptRun:
 
 
 class MemoryTape:
-    """The records of one run, in the hands of the one who may add to them."""
+    """The records of one run, held by its owner."""
 
     durability = Durability.MEMORY
     artifacts: Path | None = None
@@ -162,13 +162,13 @@ class MemoryTape:
         self._failure: JournalError | None = None
 
     def append(self, text: bytes) -> int:
-        """Add a record, and give its number."""
+        """Add a record, and return its number."""
         self._unit.append(text)
         self._last += 1
         return self._last
 
     def flush(self) -> None:
-        """Hand on what was added since the last time."""
+        """Keep the records that were added since the last flush."""
         if not self._unit:
             return
         unit, self._unit = self._unit, []
@@ -177,7 +177,7 @@ class MemoryTape:
             self._kept_last = self._last
 
     def is_owner(self) -> bool:
-        """Whether nobody else has taken the run over: the fence."""
+        """Return whether this tape still owns the run. This is the fence against former owners."""
         return self._kept.owner is self
 
     async def durable(self, seq: int | None = None) -> None:
@@ -185,8 +185,8 @@ class MemoryTape:
 
         Raises:
             OwnerLost: The run was taken over.
-            JournalFailed: The tape was closed before.
-            ValueError: There is no such record.
+            JournalFailed: The tape was closed before the record was added.
+            ValueError: Record *seq* was never added.
         """
         self.flush()
         if seq is not None and seq > self._last:
@@ -199,39 +199,39 @@ class MemoryTape:
             raise JournalFailed(f"the tape of run '{self.run_id}' is closed: record {self._last} came too late")
 
     def letters(self) -> AsyncIterator[Letter]:
-        """The letters that others have left, each once, oldest first; waits for more."""
+        """Return an iterator over the letters, oldest first, each once; it waits for more, for ever."""
         return self._letters
 
     async def backlog(self) -> list[Letter]:
-        """The letters that lie there now, oldest first; `letters` does not give them again."""
+        """Return the letters that are there now, oldest first; `letters` does not yield them again."""
         letters = []
         while (letter := self._letters.take()) is not None:
             letters.append(letter)
         return letters
 
-    def knock(self) -> None:
-        """Say that there is a letter."""
-        self._letters.knock()
+    def notify_letter(self) -> None:
+        """Wake the iterator over the letters: a letter has come."""
+        self._letters.notify()
 
     async def discard(self, letter: str) -> None:
-        """Throw a letter away."""
+        """Delete a letter."""
         if letter.isdecimal():
             self._kept.letters.pop(int(letter), None)
 
     async def aclose(self) -> None:
-        """Keep what is left, and let go of the run."""
+        """Keep the last records, and release the run."""
         self.flush()
         if self.is_owner():
             self._kept.owner = None
 
     def fail(self, error: JournalError) -> None:
-        """Take nothing more; the run is told on its loop, and not in the middle of what it does."""
+        """Refuse further records; the run is notified by its loop, never in the middle of a change."""
         self._failure = error
         call_soon(self._loop, lambda: self.on_failure(error))
 
 
 class _Letters:
-    """The letters of a run, as one owner gets them: an iterator that waits for more."""
+    """The letters of a run for one owner: an iterator that waits for more."""
 
     def __init__(self, kept: _KeptRun) -> None:
         self._kept = kept
@@ -246,12 +246,12 @@ class _Letters:
             await self._has_post.wait()
         return letter
 
-    def knock(self) -> None:
+    def notify(self) -> None:
         self._has_post.set()
         self._has_post = anyio.Event()
 
     def take(self) -> Letter | None:
-        """The oldest letter that was not given yet, if there is one."""
+        """Return the oldest letter that was not returned yet, if there is one."""
         number = next((number for number in self._kept.letters if number > self._last), None)
         if number is None:
             return None
@@ -260,7 +260,7 @@ class _Letters:
 
 
 def _ignore(_: JournalError) -> None:
-    """What a failure calls that nobody wants to hear of."""
+    """The default `on_failure`."""
 
 
 MemoryJournal.tape_type = MemoryTape

@@ -1,4 +1,4 @@
-"""The folders of runs: one each, which nobody but their user can read or write."""
+"""The folder of a run on disk: its paths, and the checks that only its user can read or write it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from dagrun.errors import JournalFailed, RunExists
 from dagrun.journal.base import is_run_id
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
-# Those of the network: locks and shared memory of SQLite do not work there, or only seem to.
+# Network file systems: SQLite's locks and shared memory do not work there, or only seem to.
 _NETWORK: Final = frozenset(
     ("afs", "beegfs", "ceph", "cifs", "davfs", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs", "sshfs")
 )
 
 
 def network_of(path: Path, mounts: str | None = None) -> str:
-    """The name of the network file system that *path* is on; empty if it is on none, or nobody says.
+    """Return the name of the network file system that *path* is on; empty if it is on none, or if that is unknown.
 
     Args:
         path: A folder that exists.
-        mounts: What is mounted where, as ``/proc/self/mountinfo`` says it, which is read if nothing is given.
+        mounts: The text of ``/proc/self/mountinfo``; `None` to read that file.
     """
     if mounts is None:
         try:
@@ -34,7 +34,7 @@ def network_of(path: Path, mounts: str | None = None) -> str:
         except OSError:
             return ""
     real = os.path.realpath(path)
-    # What is mounted deepest counts; of two at the same place, the later one.
+    # The deepest mount point counts; of two mounts at the same point, the later one.
     deepest, kind = -1, ""
     for point, its_kind in map(_mount, mounts.splitlines()):
         if _holds(point, real) and len(point) >= deepest:
@@ -43,7 +43,7 @@ def network_of(path: Path, mounts: str | None = None) -> str:
 
 
 def _mount(line: str) -> tuple[str, str]:
-    """Where something is mounted, and of what kind it is; two empty texts for a line that says neither."""
+    """Return the mount point and the file system type of a line; two empty texts for a line that has none."""
     before, _, after = line.partition(" - ")
     fields, kinds = before.split(" "), after.split(" ")
     if len(fields) < 5 or not kinds[0]:
@@ -60,11 +60,11 @@ FOLDER_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
 
 
-class Place:
-    """The folder of one run, and what is in it.
+class RunPaths:
+    """The paths in the folder of one run.
 
     Args:
-        folder: Where it is.
+        folder: The folder of the run.
     """
 
     __slots__ = ("anchor", "artifacts", "database", "folder", "inbox", "wake", "wal")
@@ -79,31 +79,31 @@ class Place:
         self.wake = self.inbox / ".wake"
 
     def exists(self) -> bool:
-        """Whether there is a run."""
+        """Return whether the folder of the run exists."""
         return os.path.lexists(self.folder)
 
     def identities(self) -> list[tuple[int, int]]:
-        """What the files of the database are, to tell later whether their names still stand for them.
+        """Return device and inode of the database files, to find out later whether a file was replaced.
 
         Raises:
-            OSError: One is missing.
+            OSError: A file is missing.
         """
-        found = [os.lstat(path) for path in (self.database, self.wal)]
-        return [(file.st_dev, file.st_ino) for file in found]
+        files = [os.lstat(path) for path in (self.database, self.wal)]
+        return [(file.st_dev, file.st_ino) for file in files]
 
     def make(self) -> None:
-        """Make the folders and an empty database, closed to everybody else."""
+        """Make the folders and an empty database, with access for this user only."""
         for folder in (self.folder, self.artifacts, self.inbox):
             os.mkdir(folder, FOLDER_MODE)
         os.mkfifo(self.wake, FILE_MODE)
-        # SQLite gives the files beside it the mode of this one.
+        # SQLite makes the log files beside it with the mode of this file.
         os.close(os.open(self.database, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE))
 
     def check(self) -> None:
-        """Refuse what others could have put there, or could change.
+        """Refuse files and folders that another user could have put there, or could change.
 
         Raises:
-            JournalFailed: One of the files or folders is a link, somebody else's, or writable for everybody; the
+            JournalFailed: A file or folder is a link, belongs to another user, or is writable for everybody; the
                 message says which.
         """
         check_folder(self.folder)
@@ -117,41 +117,41 @@ class Place:
 
 
 def check_folder(path: Path) -> None:
-    """Refuse a folder that is none of ours.
+    """Refuse a folder that is not safe to use.
 
     Raises:
-        JournalFailed: It is no folder, a link, somebody else's, or writable for everybody.
+        JournalFailed: *path* is not a folder, is a link, belongs to another user, or is writable for everybody.
     """
     _check(path, stat.S_IFDIR, "folder")
 
 
 def check_file(path: Path) -> None:
-    """Refuse a file that is none of ours.
+    """Refuse a file that is not safe to use.
 
     Raises:
-        JournalFailed: It is no plain file, a link, somebody else's, or writable for everybody.
+        JournalFailed: *path* is not a plain file, is a link, belongs to another user, or is writable for everybody.
     """
     _check(path, stat.S_IFREG, "plain file")
 
 
 def _check(path: Path, kind: int, word: str) -> None:
     with as_failure(f"cannot use {path}"):
-        found = os.lstat(path)
-    if stat.S_ISLNK(found.st_mode):
+        status = os.lstat(path)
+    if stat.S_ISLNK(status.st_mode):
         raise JournalFailed(f"{path} is a symbolic link; records are kept only in a place that is named itself")
-    if stat.S_IFMT(found.st_mode) != kind:
+    if stat.S_IFMT(status.st_mode) != kind:
         raise JournalFailed(f"{path} is not a {word}; choose another place for the records of runs")
-    if found.st_uid != os.geteuid():
-        raise JournalFailed(f"{path} belongs to user {found.st_uid}; records are kept only in a place of one's own")
-    if found.st_mode & stat.S_IWOTH:
+    if status.st_uid != os.geteuid():
+        raise JournalFailed(f"{path} belongs to user {status.st_uid}; records are kept only in a place of one's own")
+    if status.st_mode & stat.S_IWOTH:
         raise JournalFailed(f"{path} can be written by everybody; take that away (chmod o-w), or choose another place")
 
 
 def make_root(folder: Path) -> None:
-    """Make the folder of all runs, if it is not there, and check it.
+    """Make the folder of all runs, unless it exists, and check it.
 
     Raises:
-        JournalFailed: It cannot be made, is none of ours, or is on a file system of the network.
+        JournalFailed: The folder cannot be made, is not safe to use, or is on a network file system.
     """
     if not os.path.lexists(folder):
         with as_failure(f"cannot make the folder {folder}"):
@@ -162,7 +162,7 @@ def make_root(folder: Path) -> None:
 
 
 def run_names(folder: Path) -> list[str]:
-    """The names of the runs in *folder*, sorted; none if it does not exist."""
+    """Return the names of the runs in *folder*, sorted; none if the folder does not exist."""
     if not os.path.lexists(folder):
         return []
     check_folder(folder)
@@ -172,24 +172,24 @@ def run_names(folder: Path) -> list[str]:
         )
 
 
-def unseen(folder: Path, why: str) -> Path:
-    """A path in *folder* that is no name of a run: for what is not there yet, or not any more."""
+def hidden_path(folder: Path, why: str) -> Path:
+    """Return a new path in *folder* that is not a valid run id: for a run that is being made, or being deleted."""
     return folder / f".{why}-{secrets.token_hex(8)}"
 
 
-def publish(new: Path, place: Place) -> None:
-    """Give the finished folder of a run its name, in one step.
+def publish(new: Path, paths: RunPaths) -> None:
+    """Rename the finished folder *new* to the folder of the run, in one step.
 
     Raises:
-        RunExists: There is one of this name.
-        JournalFailed: It cannot be done.
+        RunExists: There is a run of this name.
+        JournalFailed: The folder cannot be renamed.
     """
     try:
-        os.rename(new, place.folder)
+        os.rename(new, paths.folder)
     except OSError as error:
-        if place.exists():
-            raise RunExists(f"there is a run '{place.folder.name}' already; choose another id") from error
-        raise JournalFailed(f"cannot make {place.folder}: {error.strerror}") from error
+        if paths.exists():
+            raise RunExists(f"there is a run '{paths.folder.name}' already; choose another id") from error
+        raise JournalFailed(f"cannot make {paths.folder}: {error.strerror}") from error
 
 
 def sync_folder(folder: Path) -> None:
@@ -203,10 +203,10 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def as_failure(what: str) -> Iterator[None]:
-    """Say of an error of the system what could not be done.
+    """Turn an `OSError` of the body into a `JournalFailed` that begins with *what*.
 
     Raises:
-        JournalFailed: In place of an `OSError`.
+        JournalFailed: The body raised an `OSError`.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""The records of one run in the hands of its owner, where something beside the loop writes them."""
+"""A tape whose records are written by another thread: the part that SQLite and PostgreSQL share."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ import anyio
 from anyio.lowlevel import EventLoopToken, current_token
 
 from dagrun.errors import JournalError, JournalFailed
-from dagrun.journal.handover import WriteQueue
+from dagrun.journal.write_queue import Callback, WriteQueue
 from dagrun.model.journal import Durability, Letter, Line
 from dagrun.runtime.backend import call_soon
 
 
 class DurableWaiters:
-    """An event for each record that somebody waits for. One who was cancelled meanwhile costs nothing but its event."""
+    """The tasks that wait for a record to become durable: one event for each awaited record.
+
+    The event of a task that was cancelled stays until its record is durable.
+    """
 
     __slots__ = ("_events", "_seqs")
 
@@ -27,11 +30,11 @@ class DurableWaiters:
 
     @property
     def first(self) -> int:
-        """The first record that somebody waits for; 0 if nobody waits."""
+        """The first awaited record; 0 if there is none."""
         return self._seqs[0] if self._seqs else 0
 
     def event(self, seq: int) -> anyio.Event:
-        """The event of record *seq*, set when it is durable or never will be."""
+        """Return the event of record *seq*, set when it is durable or never will be."""
         event = self._events.get(seq)
         if event is None:
             event = self._events[seq] = anyio.Event()
@@ -39,14 +42,14 @@ class DurableWaiters:
         return event
 
     def wake(self, upto: int) -> bool:
-        """Wake those who wait for record *upto* or one before; say whether there were any."""
+        """Wake the tasks that wait for a record up to *upto*; return whether there were any."""
         count = len(self._seqs)
         while self._seqs and self._seqs[0] <= upto:
             self._events.pop(heapq.heappop(self._seqs)).set()
         return len(self._seqs) < count
 
     def wake_all(self) -> None:
-        """Wake everybody."""
+        """Wake all tasks."""
         for event in self._events.values():
             event.set()
         self._events.clear()
@@ -54,22 +57,22 @@ class DurableWaiters:
 
 
 class AnswerInbox(Protocol):
-    """The letters of a run, as its owner gets them: an iterator that waits for more, until it is closed."""
+    """The letters of a run for its owner: an iterator that waits for more, until it is closed."""
 
     def __aiter__(self) -> AsyncIterator[Letter]:
-        """Itself."""
+        """Return the inbox itself."""
         ...
 
     async def __anext__(self) -> Letter:
-        """The oldest letter that was not given yet."""
+        """Return the oldest letter that was not returned yet."""
         ...
 
     async def backlog(self) -> list[Letter]:
-        """The letters that lie there now, and were not given yet."""
+        """Return the letters that are there now, and were not returned yet."""
         ...
 
     def close(self) -> None:
-        """End the waiting; on the loop."""
+        """End the iteration; called on the loop."""
         ...
 
 
@@ -78,15 +81,15 @@ WriterT = TypeVar("WriterT", bound=WriteQueue)
 
 
 class BufferedTape(Generic[InboxT, WriterT]):
-    """A tape whose records are handed over to a writer.
+    """A tape that hands its records over to a writer.
 
     Args:
         run_id: The run.
-        durability: What its acknowledged records survive.
-        lines: The records that are there.
-        artifacts: The folder for its files, if there is one.
-        inbox: The letters for it.
-        start: Starts the writer, given what it calls to be heard.
+        durability: What an acknowledged record survives.
+        lines: The records that were there when the run was opened.
+        artifacts: The folder for the files of the run, if there is one.
+        inbox: The letters for the run.
+        start: Starts the writer; its argument is the `notify` of `WriteQueue`.
     """
 
     def __init__(
@@ -97,7 +100,7 @@ class BufferedTape(Generic[InboxT, WriterT]):
         artifacts: Path | None,
         *,
         inbox: InboxT,
-        start: Callable[[Callable[[], None]], WriterT],
+        start: Callable[[Callback], WriterT],
     ) -> None:
         self.run_id = run_id
         self.durability = durability
@@ -107,20 +110,20 @@ class BufferedTape(Generic[InboxT, WriterT]):
         self._inbox = inbox
         self._loop: EventLoopToken = current_token()
         self._last = self._flushed = len(lines)
-        self._waiting = DurableWaiters()
+        self._waiters = DurableWaiters()
         self._ended = anyio.Event()
         self._is_closed = False
-        self._writer = start(lambda: call_soon(self._loop, self._hear))
+        self._writer = start(lambda: call_soon(self._loop, self._check_writer))
         self._add = self._writer.texts.append
 
     def append(self, text: bytes) -> int:
-        """Add a record, and give its number."""
+        """Add a record, and return its number."""
         self._add(text)
         self._last += 1
         return self._last
 
     def flush(self) -> None:
-        """Hand on what was added since the last time: it becomes durable together, all of it or nothing."""
+        """Hand over the records since the last flush as one unit: all of them become durable, or none."""
         if self._last == self._flushed:
             return
         self._flushed = self._last
@@ -131,9 +134,9 @@ class BufferedTape(Generic[InboxT, WriterT]):
         """Wait until record *seq* is durable; by default, the last one that was added.
 
         Raises:
-            JournalFailed: It could not be written, or came after the tape was closed.
-            OwnerLost: Somebody else has taken the run over; nothing of it was written.
-            ValueError: There is no such record.
+            JournalFailed: The record could not be written, or was added after the tape was closed.
+            OwnerLost: Another process has taken the run over; the record was not written.
+            ValueError: Record *seq* was never added.
         """
         self.flush()
         if seq is None:
@@ -144,52 +147,53 @@ class BufferedTape(Generic[InboxT, WriterT]):
         writer = self._writer
         while writer.acknowledged < seq:
             if writer.has_ended:
-                # What was acknowledged before the end is durable all the same.
+                # Look once more: the writer may have acknowledged the record just before it ended.
                 if writer.acknowledged < seq:
                     self._raise_failure()
                     raise JournalFailed(f"the tape of run '{self.run_id}' is closed: record {seq} came too late")
                 return
-            event = self._waiting.event(seq)
-            writer.hurry(self._waiting.first)
-            # It may have become durable just before the writer was asked to tell.
+            event = self._waiters.event(seq)
+            writer.request_notice(self._waiters.first)
+            # The record may have become durable just before the request.
             if writer.acknowledged < seq and not writer.has_ended:
                 await event.wait()
 
     def letters(self) -> AsyncIterator[Letter]:
-        """The letters that others have left, each once, oldest first; waits for more."""
+        """Return an iterator over the letters, oldest first, each once; it waits for more."""
         return self._inbox
 
     async def backlog(self) -> list[Letter]:
-        """The letters that lie there now, oldest first; `letters` does not give them again.
+        """Return the letters that are there now, oldest first; `letters` does not yield them again.
 
         Raises:
-            JournalFailed: They cannot be read.
+            JournalFailed: The letters cannot be read.
         """
         return await self._inbox.backlog()
 
     async def aclose(self) -> None:
-        """Write what is left, and let go of the run."""
+        """Write the last records, and release the run."""
         self.flush()
         if not self._is_closed:
             self._is_closed = True
             self._inbox.close()
             self._writer.close()
-        # It takes no longer than the disk, or the patience with a server or with whoever has locked the database.
+        # This takes no longer than the disk, or the patience with the server or with a process that has locked the
+        # database.
         with anyio.CancelScope(shield=True):
             await self._ended.wait()
 
-    def _hear(self) -> None:
-        """Look at what the writer has done."""
+    def _check_writer(self) -> None:
+        """Wake the tasks whose records are durable; all of them if the writer has ended."""
         writer = self._writer
         if writer.has_ended:
             self._end()
             return
-        # Again, if it has gone on between the look and the request.
-        while self._waiting.wake(writer.heard()):
-            writer.hurry(self._waiting.first)
+        # Once more if there were any: the writer may have written more before the new request.
+        while self._waiters.wake(writer.take_notice()):
+            writer.request_notice(self._waiters.first)
 
     def _end(self) -> None:
-        self._waiting.wake_all()
+        self._waiters.wake_all()
         if self._ended.is_set():
             return
         self._ended.set()
@@ -199,9 +203,9 @@ class BufferedTape(Generic[InboxT, WriterT]):
     def _raise_failure(self) -> None:
         failure = self._writer.failure
         if failure is not None and self._writer.has_ended:
-            # A new one each time: many tasks may raise it at once.
+            # A new error each time: many tasks may raise it at once.
             raise type(failure)(*failure.args) from failure
 
 
 def _ignore(_: JournalError) -> None:
-    """What a failure calls that nobody wants to hear of."""
+    """The default `on_failure`."""

@@ -1,4 +1,4 @@
-"""Anthropic's Messages API."""
+"""The Messages API of Anthropic."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ _STOPS: Final[dict[str, Stop]] = {
 }
 
 
-def _body(asking: ApiRequest) -> dict[str, Any]:
+def _body(call: ApiRequest) -> dict[str, Any]:
     body: dict[str, Any] = {
-        "model": asking.model,
-        "messages": asking.messages,
-        "max_tokens": asking.request.max_output_tokens,
+        "model": call.model,
+        "messages": call.messages,
+        "max_tokens": call.request.max_output_tokens,
         "stream": True,
-        **asking.allowed(system=asking.system or None, temperature=asking.request.temperature),
+        **call.allowed(system=call.system or None, temperature=call.request.temperature),
     }
-    form = asking.request.form
-    if form is not None and asking.way == "schema":
-        body["output_config"] = {"format": {"type": "json_schema", "schema": asking.schema}}
-    elif form is not None and asking.way == "tool":
-        body["tools"] = [{"name": form.name, "description": form.description, "input_schema": asking.schema}]
+    form = call.request.form
+    if form is not None and call.answer_format == "schema":
+        body["output_config"] = {"format": {"type": "json_schema", "schema": call.schema}}
+    elif form is not None and call.answer_format == "tool":
+        body["tools"] = [{"name": form.name, "description": form.description, "input_schema": call.schema}]
         choice = {"type": "tool", "name": form.name}
-        body["tool_choice"] = choice | asking.allowed(disable_parallel_tool_use=True)
+        body["tool_choice"] = choice | call.allowed(disable_parallel_tool_use=True)
     return body
 
 
 class _MessagesReader(Reader):
     """Reads the events of the Messages API."""
 
-    _block: Any = None  # the block that holds the arguments; others are ignored
+    _block: Any = None  # the first block with arguments; other blocks are ignored
 
     def _read(self, event: Event) -> str:
         match event.get("type"):
@@ -46,11 +46,11 @@ class _MessagesReader(Reader):
                 message = event.get("message")
                 if isinstance(model := part(message, "model"), str):
                     self.model = model
-                self._note(part(message, "usage"), is_end=False)
+                self._note_usage(part(message, "usage"), is_end=False)
             case "message_delta":
                 if isinstance(reason := part(event, "delta", "stop_reason"), str):
                     self.stop = _STOPS.get(reason, "end")
-                self._note(event.get("usage"), is_end=True)
+                self._note_usage(event.get("usage"), is_end=True)
             case "message_stop":
                 self.is_over = True
                 self.stop = self.stop or "end"
@@ -68,21 +68,21 @@ class _MessagesReader(Reader):
                 return self._arguments(part(event, "delta", "partial_json")) if self._block == index else ""
         return ""
 
-    def _note(self, usage: Any, *, is_end: bool) -> None:
+    def _note_usage(self, usage: Any, *, is_end: bool) -> None:
         old = self.usage
-        told = count(part(usage, "input_tokens"))
+        input_ = count(part(usage, "input_tokens"))
         cached = count(part(usage, "cache_read_input_tokens")) or 0
-        if told is None:
-            told, cached = old.input, old.cached
+        if input_ is None:
+            input_, cached = old.input, old.cached
         else:
-            told += cached + (count(part(usage, "cache_creation_input_tokens")) or 0)
-        # What stands at the start is the first token only.
-        self.usage = Usage(told, count(part(usage, "output_tokens")) if is_end else old.output, cached)
+            input_ += cached + (count(part(usage, "cache_creation_input_tokens")) or 0)
+        # The output tokens of the first event count the first token only.
+        self.usage = Usage(input_, count(part(usage, "output_tokens")) if is_end else old.output, cached)
 
 
 MESSAGES: Final = Api(
     path="/v1/messages",
-    ways=("schema", "tool", "prompt"),
+    answer_formats=("schema", "tool", "prompt"),
     options=frozenset(("temperature", "disable_parallel_tool_use")),
     body=_body,
     reader=_MessagesReader,

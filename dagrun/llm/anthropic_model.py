@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any, Final, Literal
+from typing import Final, Unpack
 
 from dagrun.errors import ContractError, MissingExtra
-from dagrun.llm.http_clients import Client, Clients, SdkClient, http_client, timeouts, tried
-from dagrun.llm.http_model import HttpModel, checked_options
-from dagrun.llm.language_model import Structure
-from dagrun.llm.prices import Prices, PriceTable
+from dagrun.llm.http_clients import Client, Clients, SdkClient, checked_maker, http_client, timeouts
+from dagrun.llm.http_model import HttpModel, HttpOptions, HttpSettings
 from dagrun.llm.server_features import FeatureChoice
 
-# A server that needs no key gets this one: the library does not send calls without.
+# The key for a server that needs none: the library makes no call without a key.
 _NO_KEY: Final = "none"
 
 
@@ -22,77 +20,59 @@ class AnthropicModel(HttpModel):
     """A model of Anthropic, over its Messages API.
 
     The key is taken from the environment (``ANTHROPIC_API_KEY`` or ``ANTHROPIC_AUTH_TOKEN``) unless the host gives one;
-    the address of another server from ``ANTHROPIC_BASE_URL`` in the same way. A server that is named by its address may
-    do without a key. Profiles that lie on the disk are not looked at.
+    so is the address of another server (``ANTHROPIC_BASE_URL``), without a version. A server with an address of its own
+    may need no key. Profiles on the disk are not read.
 
     ``async with model:`` keeps the connections from one call to the next; without it, they are closed with the last of
     the calls that overlap. Both are safe on any number of event loops.
 
     Args:
-        name: As the server calls it.
-        base_url: The address of the server, without a version.
-        structure: How an answer gets its form: ``schema`` (JSON by a schema), ``tool`` (a call of a tool that must be
-            called), ``json`` (by nothing but the prompt); ``auto`` for the first of them that the server takes.
-        timeout: Seconds without a word of the server.
-        max_seconds: Seconds for a whole call.
-        prices: What models cost; `None` for what ``genai-prices`` knows, if it is installed.
-        api_key: From the host program, never from a plan.
-        http_client: An ``AsyncClient`` of httpx2, for proxies and the like; for one event loop, and closed by who has
-            made it.
+        name: The server's name for the model.
+        options: *base_url*, *structure*, *timeout*, *max_seconds*, *prices*, *api_key* and *http_client*: see
+            `HttpOptions`.
 
     Raises:
-        ContractError: An option makes no sense, or there is no key.
+        ContractError: An option is invalid, or there is no key.
         MissingExtra: The library of Anthropic is not installed.
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        base_url: str | None = None,
-        structure: Structure | Literal["auto"] = "auto",
-        timeout: float = 120.0,
-        max_seconds: float = 600.0,
-        prices: PriceTable | Prices | None = None,
-        api_key: str | None = None,
-        http_client: Any = None,
-    ) -> None:
+    def __init__(self, name: str, **options: Unpack[HttpOptions]) -> None:
         if find_spec("anthropic") is None:
             raise MissingExtra("models of Anthropic need their library: pip install 'dagrun-engine[anthropic]'")
-        base_url = base_url or os.environ.get("ANTHROPIC_BASE_URL") or None
-        checked_options(name, base_url=base_url, structure=structure, timeout=timeout, max_seconds=max_seconds)
-        key = (api_key or os.environ.get("ANTHROPIC_API_KEY") or "").strip()
+        options["base_url"] = options.get("base_url") or os.environ.get("ANTHROPIC_BASE_URL") or None
+        settings = HttpSettings(name=name, **options)
+        key = (settings.api_key or os.environ.get("ANTHROPIC_API_KEY") or "").strip()
         token = "" if key else os.environ.get("ANTHROPIC_AUTH_TOKEN", "").strip()
-        if not key and not token and base_url is None:
+        if not key and not token and settings.base_url is None:
             raise ContractError(f"{name} needs a key: set ANTHROPIC_API_KEY, or give the base_url of another server")
         credentials = {"auth_token": token} if token else {"api_key": key or _NO_KEY}
         super().__init__(
-            name,
-            clients=Clients(_maker(credentials, base_url, timeout, http_client)),
-            choice=FeatureChoice(("messages",), structure),
-            prices=prices if isinstance(prices, PriceTable) else PriceTable(prices),
-            sold_by={"provider": "anthropic"} if base_url is None else {"url": base_url},
-            max_seconds=max_seconds,
+            settings,
+            "anthropic",
+            clients=Clients(_maker(settings, credentials)),
+            choice=FeatureChoice(("messages",), settings.structure),
             secret=key or token,
         )
 
 
-def _maker(credentials: dict[str, str], base_url: str | None, timeout: float, given: Any) -> Callable[[], Client]:
-    """How to make clients of the library. It is loaded here, not in the middle of a run: it takes two seconds."""
+def _maker(settings: HttpSettings, credentials: dict[str, str]) -> Callable[[], Client]:
+    """Return what makes clients of the library, which is loaded here and not during a run: that takes two seconds."""
     import anthropic
+
+    given, timeout = settings.http_client, settings.timeout
 
     def make() -> Client:
         try:
             client = anthropic.AsyncAnthropic(
                 api_key=credentials.get("api_key"),
                 auth_token=credentials.get("auth_token"),
-                base_url=base_url,
+                base_url=settings.base_url,
                 timeout=timeouts(timeout),
-                max_retries=0,  # they would be charged to nobody
+                max_retries=0,  # retries of the library would not be metered
                 http_client=http_client(timeout) if given is None else given,
             )
         except TypeError as error:
             raise ContractError(f"http_client is an AsyncClient of httpx2, not {type(given).__name__}") from error
         return SdkClient(client, is_ours=given is None)
 
-    return tried(make, given)
+    return checked_maker(make, given)

@@ -1,4 +1,4 @@
-"""What the HTTP interfaces of all providers have in common: a body that asks, and a stream of events that answers."""
+"""What the APIs of all providers share: the request, and a reader that puts an answer together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dagrun.llm.language_model import Form, Request, Usage
 from dagrun.llm.quoting import quote
 from dagrun.llm.structured_answers import Unfenced
 
-# How an answer gets its structure; `prompt` is what is left when a server has no way at all.
+# How an answer gets its structure; `prompt` is left when a server supports none of the others.
 AnswerFormat: TypeAlias = Literal["schema", "tool", "json", "prompt"]
 Stop: TypeAlias = Literal["end", "length", "refused"]
 Event: TypeAlias = Mapping[str, Any]
@@ -19,144 +19,144 @@ Event: TypeAlias = Mapping[str, Any]
 # Stands for the line that ends the streams of some servers.
 DONE: Final[Event] = {"type": "[DONE]"}
 
-# The longest answer, in characters. No model says so much in one go; a broken server might.
+# The longest answer, in characters: far more than any model writes in one answer; a broken server might send more.
 MAX_ANSWER: Final = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRequest:
-    """All that the body of a call is made from.
+    """Everything that the body of a call is made of.
 
     Attributes:
         model: The name of the model.
-        request: What it is asked.
-        way: How the answer gets its structure; `None` for plain text.
-        without: Options that this server does not take.
+        request: What the model is asked.
+        answer_format: How the answer gets its structure; `None` for plain text.
+        without: Options that this server does not accept.
     """
 
     model: str
     request: Request
-    way: AnswerFormat | None
+    answer_format: AnswerFormat | None
     without: frozenset[str] = frozenset()
 
     @property
     def form(self) -> Form:
-        """The form of the answer, where there is one."""
+        """The form of the answer; only for an answer that has one."""
         assert self.request.form is not None
         return self.request.form
 
     @property
     def schema(self) -> dict[str, Any]:
-        """Its schema."""
+        """The schema of the form."""
         return dict(self.form.schema)
 
     @property
     def system(self) -> str:
-        """What the model is told first; in the ways that have nothing better, with the schema."""
+        """The instructions; with the schema, if the structure is described in the prompt only."""
         text = clean(self.request.system)
         return f"{text}\n\n{_describe(self.form)}".lstrip() if self.is_in_words else text
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        """The conversation, as all providers take it."""
+        """The conversation, in the form that all providers accept."""
         turns = [{"role": message.role, "content": clean(message.text)} for message in self.request.messages]
         if self.is_in_words and turns:
-            # Some servers look for the word in what the user says before they switch to JSON.
+            # Some servers switch to JSON only if a message of the user contains the word.
             turns[-1]["content"] += "\n\nAnswer with the JSON object only."
         return turns
 
     @property
     def is_in_words(self) -> bool:
         """Whether the structure is described in the prompt."""
-        return self.way in {"json", "prompt"}
+        return self.answer_format in {"json", "prompt"}
 
     def allowed(self, **options: Any) -> dict[str, Any]:
-        """Those of *options* that have a value and that the server takes."""
+        """Return those of *options* that have a value and that the server accepts."""
         return {name: value for name, value in options.items() if value is not None and name not in self.without}
 
 
 class Reader:
-    """Puts an answer together from its events. Each interface has one of its own.
+    """Puts an answer together from its events. Each API has a reader of its own.
 
     Args:
-        way: How the answer gets its structure; `None` for plain text.
-        is_picky: Whether an answer that is not quite of the form of the interface is refused, because there is another
-            one to be tried.
+        answer_format: How the answer gets its structure; `None` for plain text.
+        is_picky: Whether to refuse an answer that does not quite have the form of the API, because another API can be
+            tried.
 
     Attributes:
-        usage: What the call has used, as far as the server has said so.
-        model: The name that the server gives; empty if it gives none.
-        stop: How the answer has ended; `None` as long as nobody knows.
-        is_over: Whether nothing more will come.
+        usage: The tokens that the call has used, as far as the server has said.
+        model: The name that the server gives the model; empty if it gives none.
+        stop: How the answer has ended; `None` until that is known.
+        is_over: Whether the answer is complete.
     """
 
-    def __init__(self, way: AnswerFormat | None, is_picky: bool) -> None:
-        self.way = way
+    def __init__(self, answer_format: AnswerFormat | None, is_picky: bool) -> None:
+        self.answer_format = answer_format
         self.is_picky = is_picky
         self.usage = Usage()
         self.model = ""
         self.stop: Stop | None = None
         self.is_over = False
-        self._said: list[str] = []
-        self._aside: list[str] = []
+        self._answer: list[str] = []
+        self._aside: list[str] = []  # words beside the arguments of a tool
         self._refusal: list[str] = []
         self._length = 0
-        self._unfenced = Unfenced() if way is not None else None
+        self._unfenced = Unfenced() if answer_format is not None else None
 
     @property
     def text(self) -> str:
-        """The whole of the answer; of one that was refused, what the model says about that."""
-        return "".join(self._said) or "".join(self._refusal)
+        """The whole answer; of a refused one, the words of the refusal."""
+        return "".join(self._answer) or "".join(self._refusal)
 
     def take(self, event: Event) -> str:
-        """Take one event, and give what it adds to the answer.
+        """Read one event, and return what it adds to the answer.
 
         Raises:
-            Fault: The server reports an error, or its event makes no sense.
+            CallError: The server reports an error, or the event is not of this API.
         """
-        return self._say(self._read(event))
+        return self._add(self._read(event))
 
     def finish(self) -> str:
-        """The rest of an answer of which no more events will come.
+        """Return the rest of the answer, after the last event.
 
         Raises:
-            Fault: It is not over.
+            CallError: The answer is not complete.
         """
         if not self.is_over:
             raise broke_off("the stream ends without the event that ends an answer")
-        if self._refusal and not self._said:
+        if self._refusal and not self._answer:
             self.stop = "refused"
-        # A server that does not force the tool answers in plain words, which may hold what was wanted all the same.
-        rest = "" if self._said or self._refusal else self._say("".join(self._aside))
+        # A server that does not force the tool answers in words, which may hold the arguments all the same.
+        rest = "" if self._answer or self._refusal else self._add("".join(self._aside))
         last = self._unfenced.end() if self._unfenced is not None else ""
-        self._said.append(last)
+        self._answer.append(last)
         return rest + last
 
     def _read(self, event: Event) -> str:
         raise NotImplementedError
 
-    def _say(self, piece: str) -> str:
+    def _add(self, piece: str) -> str:
         self._length += len(piece)
         if self._length > MAX_ANSWER:
             raise CallError(f"the answer has more than {MAX_ANSWER} characters")
         if self._unfenced is not None:
             piece = self._unfenced.feed(piece)
         if piece:
-            self._said.append(piece)
+            self._answer.append(piece)
         return piece
 
     def _words(self, piece: Any) -> str:
-        """Words of the model: the answer itself, unless that is in the arguments of a tool."""
+        """Return words of the model, which are the answer, unless the answer is in the arguments of a tool."""
         if not isinstance(piece, str):
             return ""
-        if self.way == "tool":
+        if self.answer_format == "tool":
             self._aside.append(piece)
             return ""
         return piece
 
     def _arguments(self, piece: Any) -> str:
-        """Arguments of the tool: the answer, if a tool was wanted."""
-        return piece if self.way == "tool" and isinstance(piece, str) else ""
+        """Return arguments of the tool, which are the answer if a tool was asked for."""
+        return piece if self.answer_format == "tool" and isinstance(piece, str) else ""
 
     def _refuse(self, piece: Any) -> str:
         if isinstance(piece, str):
@@ -166,30 +166,30 @@ class Reader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """An interface.
+    """An API of a provider.
 
     Attributes:
-        path: Behind the base address.
-        ways: How it can structure an answer, best first.
-        options: Fields of the body without which a call means the same, or that have another name.
+        path: The path after the base address.
+        answer_formats: How it can structure an answer, best first.
+        options: Fields of the body that may be left out, or sent under another name, without changing the call.
         body: Writes a body.
-        reader: Reads an answer.
+        reader: Makes the reader of an answer.
     """
 
     path: str
-    ways: tuple[AnswerFormat, ...]
+    answer_formats: tuple[AnswerFormat, ...]
     options: frozenset[str]
     body: Callable[[ApiRequest], dict[str, Any]]
     reader: Callable[[AnswerFormat | None, bool], Reader]
 
 
 def count(value: Any) -> int | None:
-    """A number of tokens, if it is one that can be true."""
+    """Return *value* if it can be a number of tokens, else `None`."""
     return value if type(value) is int and 0 <= value < 2**53 else None
 
 
 def part(event: Any, *keys: str | int) -> Any:
-    """What lies in an event under *keys*; `None` where it is not as it should be."""
+    """Return the value in an event under *keys*; `None` if it is missing or an unexpected type is in the way."""
     for key in keys:
         if isinstance(event, Mapping) and isinstance(key, str):
             event = event.get(key)
@@ -201,12 +201,12 @@ def part(event: Any, *keys: str | int) -> Any:
 
 
 def clean(text: str) -> str:
-    """The text without halves of surrogate pairs, which cannot be sent."""
+    """Return the text without halves of surrogate pairs, which cannot be sent."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _describe(form: Form) -> str:
-    # The descriptions of tools are in it, and others have written them.
+    # Quoted: the schema contains descriptions of tools, which others have written.
     schema = quote(dict(form.schema), is_compact=True)
     return (
         "Answer with one JSON object and with nothing else: no text before or behind it, no fences, no comments.\n"

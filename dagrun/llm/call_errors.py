@@ -1,4 +1,4 @@
-"""What can go wrong with a call of a model, whichever library reports it."""
+"""The errors of model calls: one form for those of all servers, libraries and HTTP clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from dagrun.errors import ModelError, shorten
 
-# What providers call errors that pass by themselves, and those of an empty purse, which come with status 429 as well.
+# The providers' names for errors that pass by themselves.
 _PASSING: Final = frozenset(
     (
         "api_error",
@@ -24,7 +24,8 @@ _PASSING: Final = frozenset(
         "timeout_error",
     )
 )
-_EMPTY_PURSE: Final = ("insufficient_quota", "billing_hard_limit_reached", "billing_error", "credit balance")
+# Signs of an account without credit, which does not pass by itself although its status is 429 as well.
+_NO_CREDIT: Final = ("insufficient_quota", "billing_hard_limit_reached", "billing_error", "credit balance")
 _TRANSIENT: Final = frozenset((408, 409, 425, 429))
 _NEVER: Final = frozenset((501, 505))
 _UNREACHED: Final = frozenset(("ConnectError", "ConnectTimeout", "PoolTimeout"))
@@ -32,17 +33,19 @@ _TURNED_AWAY: Final = frozenset((501, 503, 529))
 
 
 class CallError(Exception):
-    """A call that gave no answer, before anybody has decided what to do about it.
+    """A call that gave no answer.
+
+    It never leaves this package: `HttpModel` either asks the server in another form, or raises a `ModelError`.
 
     Attributes:
         reason: What happened, in a few words.
-        status: Of the HTTP answer, if there was one.
-        code: What the provider calls it; empty if it has no name.
-        text: All that the server said about it; for looking only, it may hold secrets.
-        retry_after: Seconds.
-        is_transient: Whether the same call may work later.
-        is_foreign: The answer is not of the form that this API has: the server does not speak it.
-        is_free: The model has surely not worked: the call did not reach it, or was turned away.
+        status: The status of the HTTP answer, if there was one.
+        code: The provider's name for the error; empty if it has none.
+        text: Everything that the server said about the error; only to be searched, as it may hold secrets.
+        retry_after: Seconds after which the server wants to be asked again.
+        is_transient: Whether the same call may succeed later.
+        is_foreign: Whether the answer does not have the form of this API: the server does not support it.
+        is_free: Whether the model has surely not worked: the call did not reach it, or was turned away.
     """
 
     def __init__(
@@ -68,8 +71,8 @@ class CallError(Exception):
         self.is_free = is_free
 
     def error(self, model: str, secret: str) -> ModelError:
-        """The error for callers, without *secret* in it."""
-        # The secret first: a text that was shortened may hold half of it.
+        """Return the error for callers, without *secret* in its message."""
+        # The secret is replaced before the text is shortened: half a secret would not be found.
         text = self.reason.replace(secret, "***") if secret else self.reason
         return ModelError(
             f"{shorten(model, 60)}: {shorten(text)}",
@@ -80,21 +83,21 @@ class CallError(Exception):
 
 
 def broke_off(what: str) -> CallError:
-    """The answer has begun and does not come to its end."""
+    """Return the error for an answer that has begun and does not reach its end."""
     return CallError(f"the answer broke off: {what}", is_transient=True)
 
 
 def reported(error: Any) -> CallError:
-    """An error that the server has reported in the middle of its answer, as an object or a text."""
-    code, message = _said(error)
+    """Return the error for one that the server has reported in the middle of its answer, as an object or a text."""
+    code, message = _code_and_message(error)
     text = f"{code} {message}"
     status = int(code) if code.isdecimal() and 400 <= int(code[:4]) <= 599 else None
     is_transient = _is_transient(status, text) if status is not None else code in _PASSING
     return CallError(f"the server reports {_quote(code, message)}", code=code, text=text, is_transient=is_transient)
 
 
-def fault_of(error: Exception) -> CallError:
-    """What *error*, which the library of a provider or its HTTP client has raised, means."""
+def call_error_of(error: Exception) -> CallError:
+    """Return the meaning of *error*, raised by the library of a provider or by its HTTP client."""
     status = getattr(error, "status_code", None)
     response = getattr(error, "response", None)
     if isinstance(status, int) and response is not None:
@@ -112,7 +115,7 @@ def fault_of(error: Exception) -> CallError:
 
 
 def _from_status(status: int, body: Any, headers: Mapping[str, str]) -> CallError:
-    code, message = _said(body)
+    code, message = _code_and_message(body)
     text = f"{code} {body}"[:10_000]
     if 300 <= status < 400:
         message = "it sends us to another address, which we do not follow"
@@ -131,8 +134,8 @@ def _from_status(status: int, body: Any, headers: Mapping[str, str]) -> CallErro
     )
 
 
-def _said(body: Any) -> tuple[str, str]:
-    """The code and the message of an error, in the many forms that servers have for it."""
+def _code_and_message(body: Any) -> tuple[str, str]:
+    """Return the code and the message of an error, from any of the forms that servers use."""
     if isinstance(body, Mapping) and isinstance(body.get("error"), Mapping | str):
         body = body["error"]
     if not isinstance(body, Mapping):
@@ -147,7 +150,7 @@ def _quote(code: str, message: str) -> str:
 
 
 def _is_transient(status: int, text: str) -> bool:
-    if any(word in text for word in _EMPTY_PURSE):
+    if any(word in text for word in _NO_CREDIT):
         return False
     return status in _TRANSIENT or (status >= 500 and status not in _NEVER)
 

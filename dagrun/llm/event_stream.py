@@ -1,4 +1,7 @@
-"""One HTTP call and the events of its answer; the connection is closed, or free for the next call, when it is over."""
+"""One HTTP call, and the server-sent events of its answer.
+
+At the end of the call, its connection is closed, or free for another call.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,18 @@ import anyio
 from pydantic_core import from_json
 
 from dagrun.llm.api_format import DONE, Event
-from dagrun.llm.call_errors import CallError, broke_off, fault_of
+from dagrun.llm.call_errors import CallError, broke_off, call_error_of
 from dagrun.llm.http_clients import HttpAnswer
 
-# A whole answer of the longest kind has less; what has more is no answer, and would fill the memory.
+# The longest whole answer has less; a longer event would only fill the memory.
 MAX_EVENT: Final = 16 * 1024 * 1024
 
 
 class SseReader:
-    """Cuts a stream of bytes into events. Their names are left out: the events of all providers say what they are.
+    """Cuts a stream of bytes into events, without their names: the data of each event names its type.
 
-    The library of the provider has one of these, too, inside of generators that it leaves half-read; trio complains
-    about every one of them.
+    The libraries of the providers have such a reader, too, but without a ceiling, and behind generators that they leave
+    half-read, of which trio warns each time (`docs/decisions.md`, 101).
     """
 
     __slots__ = ("_after_cr", "_data", "_line", "_size")
@@ -34,7 +37,7 @@ class SseReader:
         self._after_cr = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The data of the events that *chunk* completes.
+        """Return the data of the events that *chunk* completes.
 
         Raises:
             ValueError: An event has more than 16 MiB.
@@ -46,7 +49,7 @@ class SseReader:
         *lines, rest = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         events = []
         for line in lines:
-            self._line += line  # never more than one chunk is copied, however long the line grows
+            self._line += line  # copies one chunk at most, even if the line is long
             events += self._take(bytes(self._line))
             self._line.clear()
         self._line += rest
@@ -55,7 +58,7 @@ class SseReader:
         return events
 
     def end(self) -> list[bytes]:
-        """The data of the last event, if the stream has ended without the empty line behind it."""
+        """Return the data of the last event, if the stream has ended without the empty line after it."""
         return [*self._take(bytes(self._line)), *self._take(b"")]
 
     def _take(self, line: bytes) -> list[bytes]:
@@ -70,7 +73,7 @@ class SseReader:
         return [event]
 
 
-# Seconds to wait for the end of a stream whose answer is over: that is what it takes to use the connection again.
+# Seconds to wait for the end of a stream whose answer is complete: only then can the connection be used again.
 _LINGER: Final = 0.1
 
 
@@ -78,7 +81,7 @@ class Exchange:
     """Reads the events of one answer.
 
     Attributes:
-        is_over: Set by who reads, when all that matters has been read.
+        is_over: Set by the caller when it has read the whole answer.
     """
 
     def __init__(self, answer: HttpAnswer, deadline: float) -> None:
@@ -92,15 +95,15 @@ class Exchange:
 
     @property
     def is_stream(self) -> bool:
-        """Whether the answer says that it is a stream of events."""
+        """Whether the answer is a stream of events, according to its content type."""
         kind = self._answer.headers.get("content-type", "")
         return str(kind).lower().startswith("text/event-stream")
 
     async def next_event(self) -> Event | None:
-        """The next event; `None` at the end.
+        """Return the next event; `None` at the end.
 
         Raises:
-            Fault: The connection is lost, nothing comes any more, or it makes no sense.
+            CallError: The connection is lost, the time is over, or an event is not a JSON object.
         """
         while not self._waiting and not self._is_ended:
             chunk = await self._next_chunk()
@@ -112,10 +115,10 @@ class Exchange:
         return _parse(self._waiting.popleft()) if self._waiting else None
 
     async def close(self) -> None:
-        """End it, wherever it is. Cancelling this does no harm."""
-        # The body lies behind half a dozen generators of three libraries. Only reading on lets all of them end, and
-        # in a cancelled scope that takes no time; whoever drops them leaves them to the garbage collector, and trio
-        # complains.
+        """Close the answer, read to its end or not. Cancelling this does no harm."""
+        # The body is behind half a dozen generators of three libraries. Only reading further lets all of them end, and
+        # in a cancelled scope that takes no time. Generators that are dropped are left to the garbage collector, and
+        # trio warns of each.
         with anyio.CancelScope(shield=True) as scope:
             scope.deadline = anyio.current_time() + _LINGER
             if not self.is_over:
@@ -123,7 +126,7 @@ class Exchange:
             try:
                 async for _ in self._chunks:
                     pass
-            except Exception:  # noqa: BLE001 -- what has been read was good, and the rest is not wanted
+            except Exception:  # noqa: BLE001 -- the answer has been read, and the rest is not wanted
                 pass
         with anyio.CancelScope(shield=True):
             await self._answer.aclose()
@@ -133,22 +136,22 @@ class Exchange:
         try:
             with scope:
                 return await anext(self._chunks, None)
-        except Exception as error:  # noqa: BLE001 -- becomes an error of ours
-            fault = fault_of(error)
-            raise broke_off(fault.reason) if fault.is_transient else fault from None
+        except Exception as error:  # noqa: BLE001 -- raised again as `CallError`
+            call_error = call_error_of(error)
+            raise broke_off(call_error.reason) if call_error.is_transient else call_error from None
         raise _late()
 
 
 @asynccontextmanager
 async def exchange(post: Callable[[], Awaitable[HttpAnswer]], max_seconds: float) -> AsyncGenerator[Exchange]:
-    """Make a call, and close what it has opened at the end of the block.
+    """Make a call, and close its answer at the end of the block.
 
     Args:
-        post: Makes the call, and returns as soon as the head of the answer is there.
-        max_seconds: For all of it.
+        post: Makes the call, and returns as soon as the head of the answer has come.
+        max_seconds: The longest time for the call and its whole answer.
 
     Raises:
-        Fault: There is no answer, or it is an error.
+        CallError: There is no answer, or it is an error.
     """
     deadline = anyio.current_time() + max_seconds
     answer = await _open(post, deadline)
@@ -163,8 +166,8 @@ async def _open(post: Callable[[], Awaitable[HttpAnswer]], deadline: float) -> H
     try:
         with anyio.CancelScope(deadline=deadline):
             return await post()
-    except Exception as error:  # noqa: BLE001 -- becomes an error of ours
-        raise fault_of(error) from None
+    except Exception as error:  # noqa: BLE001 -- raised again as `CallError`
+        raise call_error_of(error) from None
     raise _late()
 
 

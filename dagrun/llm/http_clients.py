@@ -1,4 +1,4 @@
-"""One HTTP client for each event loop, for as long as somebody uses it."""
+"""HTTP clients for models: one for each event loop, closed after its last use."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ MAX_CONNECT: Final = 10.0
 
 
 class HttpAnswer(Protocol):
-    """The part of an answer of httpx or httpx2 that is needed here."""
+    """The part of an answer of httpx or httpx2 that is used here."""
 
     headers: Any
 
     def aiter_bytes(self) -> AsyncIterator[bytes]:
-        """The body, decoded."""
+        """Return the body, decoded."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of the connection."""
+        """Release the connection."""
         ...
 
 
 class Client(Protocol):
-    """What can make a call."""
+    """A client that makes HTTP calls."""
 
     async def post(self, path: str, body: dict[str, Any]) -> HttpAnswer:
-        """Make it, and return as soon as the head of the answer is there."""
+        """Make a call, and return as soon as the head of the answer has come."""
         ...
 
     async def close(self) -> None:
-        """Close its connections."""
+        """Close the connections."""
         ...
 
 
@@ -54,12 +54,12 @@ class _Lent:
 
 
 class Clients:
-    """Lends clients. Who overlaps on the same event loop shares one, and its connections; the last one out closes it.
+    """Lends clients. Calls that overlap on one event loop share a client and its connections; the last one closes it.
 
-    A connection belongs to the loop that has opened it, and nobody else would close it before the loop is gone.
+    A connection belongs to the loop that has opened it, and must be closed before that loop ends.
 
     Args:
-        make: Makes one.
+        make: Makes a client.
     """
 
     def __init__(self, make: Callable[[], Client]) -> None:
@@ -68,7 +68,7 @@ class Clients:
 
     @asynccontextmanager
     async def lend(self) -> AsyncGenerator[Client]:
-        """A client, until the end of the block."""
+        """Lend a client until the end of the block."""
         lent = self.take()
         try:
             yield lent
@@ -76,7 +76,7 @@ class Clients:
             await self.give_back()
 
     def take(self) -> Client:
-        """A client; `give_back` must follow, on the same loop."""
+        """Return a client; `give_back` must follow, on the same loop."""
         lent = self._here.get()
         if lent is None:
             lent = _Lent(self._make())
@@ -85,23 +85,23 @@ class Clients:
         return lent.client
 
     async def give_back(self) -> None:
-        """Close the client if nobody else uses it."""
+        """Close the client if this was its last use."""
         lent = self._here.get()
         assert lent is not None
         assert lent.token is not None  # `take` came first
         lent.users -= 1
         if lent.users == 0:
-            self._here.reset(lent.token)  # first: who comes while it closes gets a new one
+            self._here.reset(lent.token)  # first, so that a call that begins during the close gets a new client
             with anyio.CancelScope(shield=True):
                 await lent.client.close()
 
 
 class SdkClient:
-    """A client of the library of a provider, reduced to what is needed.
+    """A client of a provider's library, reduced to one raw call.
 
     Args:
-        client: Of the library.
-        is_ours: Whether its HTTP client is closed with it.
+        client: The client of the library.
+        is_ours: Whether to close its HTTP client, too.
     """
 
     def __init__(self, client: Any, *, is_ours: bool) -> None:
@@ -109,35 +109,35 @@ class SdkClient:
         self._is_ours = is_ours
 
     async def post(self, path: str, body: dict[str, Any]) -> HttpAnswer:
-        """Make a call, and return as soon as the head of the answer is there."""
+        """Make a call, and return as soon as the head of the answer has come."""
         import httpx2
 
-        # Redirects would carry the key, and the goal, to somebody else; a client of the host may follow them.
+        # A redirect would carry the key and the goal to another server.
         options = {"follow_redirects": False}
-        # The raw answer: the streams of the libraries leave generators half-read, and their events cannot be trusted
-        # to have the types that they are declared with.
+        # The raw answer: the typed streams of the libraries cost seven times the CPU, do not check their types, have
+        # no ceiling, and leave generators half-read (`docs/decisions.md`, 101).
         answer: HttpAnswer = await self._client.post(
             path, body=body, cast_to=httpx2.Response, options=options, stream=True
         )
         return answer
 
     async def close(self) -> None:
-        """Close its connections."""
+        """Close the connections."""
         if self._is_ours:
             await self._client.close()
 
 
-def tried(make: Callable[[], Client], given: Any) -> Callable[[], Client]:
-    """Give *make* back after what can be done before the first call.
+def checked_maker(make: Callable[[], Client], host_client: Any) -> Callable[[], Client]:
+    """Validate *make* and *host_client* before the first call, and return *make*.
 
     Args:
         make: Makes a client.
-        given: The HTTP client that it gets from the host, if it does.
+        host_client: The HTTP client that the host has given, if there is one.
 
     Raises:
-        ContractError: It cannot be used.
+        ContractError: *host_client* cannot be used.
     """
-    if given is None:
+    if host_client is None:
         certificates()
     else:
         make()
@@ -145,10 +145,10 @@ def tried(make: Callable[[], Client], given: Any) -> Callable[[], Client]:
 
 
 def http_client(timeout: float) -> httpx2.AsyncClient:
-    """A client for one event loop; whoever makes it closes it.
+    """Return a new client for one event loop, for the caller to close.
 
     Args:
-        timeout: Seconds without a word of the server.
+        timeout: The longest silence of the server, in seconds.
     """
     import httpx2
 
@@ -156,7 +156,7 @@ def http_client(timeout: float) -> httpx2.AsyncClient:
 
 
 def timeouts(timeout: float) -> httpx2.Timeout:
-    """The same for each kind of waiting, but less for a connection: who answers at all answers soon."""
+    """Return *timeout* for each kind of waiting, but at most `MAX_CONNECT` for connecting: a live server is quick."""
     import httpx2
 
     return httpx2.Timeout(timeout, connect=min(timeout, MAX_CONNECT))
@@ -164,7 +164,7 @@ def timeouts(timeout: float) -> httpx2.Timeout:
 
 @cache
 def certificates() -> ssl.SSLContext:
-    """Whom to trust. Reading that takes 60 ms, and the first time half a second; all clients share it."""
+    """Return the trusted certificates, shared by all clients: loading them takes 60 ms, and half a second at first."""
     import httpx2
 
     return httpx2.create_ssl_context()

@@ -1,15 +1,15 @@
-"""What the models behind all interfaces share: dialect, metering, and the way from events to a reply."""
+"""A model behind HTTP: one call from request to reply, metered; the base of the providers' models."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self, TypedDict
 from urllib.parse import urlsplit
 
 from dagrun.errors import ContractError
@@ -18,12 +18,12 @@ from dagrun.llm.call_errors import CallError
 from dagrun.llm.event_stream import exchange
 from dagrun.llm.http_clients import Clients
 from dagrun.llm.language_model import Reply, Request, Structure, Usage
-from dagrun.llm.prices import PriceTable
+from dagrun.llm.prices import Prices, PriceTable
 from dagrun.llm.server_features import APIS, FeatureChoice, ServerFeatures
 from dagrun.model.redaction.redactor import REDACTOR
 from dagrun.model.usage import METER
 
-# What providers put around the messages: names of roles, the frame of a tool. Tokens; generous.
+# What providers add to the messages: the names of roles, the frame of a tool. In tokens; generous.
 _OVERHEAD: Final = 1_000
 
 _STRUCTURES: Final[dict[AnswerFormat, Structure]] = {
@@ -34,42 +34,86 @@ _STRUCTURES: Final[dict[AnswerFormat, Structure]] = {
 }
 
 
+class HttpOptions(TypedDict, total=False):
+    """The options that the models of all providers take.
+
+    Attributes:
+        base_url: The address of the server; by default, that of the environment, or else the provider's own.
+        structure: How an answer gets its form: ``schema`` (strict JSON by a schema), ``tool`` (the arguments of a tool
+            that must be called), ``json`` (JSON, with the schema in the prompt only); ``auto``, the default, for the
+            first of them that the server supports.
+        timeout: The longest silence of the server, in seconds; 120 by default.
+        max_seconds: The longest call, in seconds; 600 by default.
+        prices: The prices of models; by default those of ``genai-prices``, if it is installed.
+        api_key: The key, from the host program, never from a plan; by default that of the environment.
+        http_client: A client of the host, for proxies and the like: an ``AsyncClient`` of httpx2 (`OpenAIModel` takes
+            one of httpx, too), for one event loop. The host closes it.
+    """
+
+    base_url: str | None
+    structure: Structure | Literal["auto"]
+    timeout: float
+    max_seconds: float
+    prices: PriceTable | Prices | None
+    api_key: str | None
+    http_client: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings:
+    """The name of a model and its `HttpOptions`, checked, with their defaults.
+
+    Raises:
+        ContractError: An option is invalid.
+    """
+
+    name: str
+    base_url: str | None = None
+    structure: Structure | Literal["auto"] = "auto"
+    timeout: float = 120.0
+    max_seconds: float = 600.0
+    prices: PriceTable | Prices | None = None
+    api_key: str | None = field(default=None, repr=False)
+    http_client: Any = None
+
+    def __post_init__(self) -> None:
+        if not self.name or not isinstance(self.name, str):
+            raise ContractError(f"name is what the provider calls the model, not {self.name!r}")
+        if self.structure not in {"auto", "schema", "tool", "json"}:
+            raise ContractError(f"structure is one of auto, schema, tool, json, not {self.structure!r}")
+        for option, value in (("timeout", self.timeout), ("max_seconds", self.max_seconds)):
+            if not 0 < value < math.inf:
+                raise ContractError(f"{option} is a number of seconds above 0, not {value!r}")
+        if self.base_url is not None and urlsplit(self.base_url).scheme not in {"http", "https"}:
+            raise ContractError("base_url is an address that begins with http:// or https://")
+
+
 class HttpModel:
-    """A model behind HTTP; a base for those of the providers.
+    """A model behind HTTP; the base of the providers' models.
 
     ``async with model:`` keeps the connections from one call to the next; without it, they are closed with the last of
     the calls that overlap. Both are safe on any number of event loops.
 
     Args:
-        name: As its provider calls it.
-        clients: Where clients come from.
-        choice: What may be spoken with the server.
-        prices: What it costs.
-        sold_by: Where to look for prices that are not in the table: see `PriceTable.cost`.
-        max_seconds: The longest call.
+        settings: The options of the host.
+        provider: The provider's name in ``genai-prices``.
+        clients: Lends the HTTP clients.
+        choice: The features of the server that may be used.
         secret: Never shown in an error.
     """
 
     def __init__(
-        self,
-        name: str,
-        *,
-        clients: Clients,
-        choice: FeatureChoice,
-        prices: PriceTable,
-        sold_by: Mapping[str, str],
-        max_seconds: float,
-        secret: str,
+        self, settings: HttpSettings, provider: str, *, clients: Clients, choice: FeatureChoice, secret: str
     ) -> None:
-        self.name = name
+        self.name = settings.name
         self._clients = clients
         self._choice = choice
-        self._prices = prices
-        self._sold_by = sold_by
-        self._max_seconds = max_seconds
+        self._prices = settings.prices if isinstance(settings.prices, PriceTable) else PriceTable(settings.prices)
+        self._sold_by = {"provider": provider} if settings.base_url is None else {"url": settings.base_url}
+        self._max_seconds = settings.max_seconds
         self._secret = secret
-        self._dialect = choice.first()
-        self._proven: set[tuple[str, AnswerFormat]] = set()
+        self._features = choice.first()
+        self._proven: set[tuple[str, AnswerFormat]] = set()  # APIs with the answer formats that have worked
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -86,36 +130,37 @@ class HttpModel:
     async def stream(self, request: Request) -> AsyncGenerator[str | Reply, None]:
         """Ask, and yield the pieces of the answer as they come; and, last, a `Reply`.
 
-        A server that refuses the way in which it is asked is asked in another one, at once: see `dialect`. Nothing
-        else is tried again. Nobody vouches that an answer keeps to its form; some servers ignore it.
+        A server that refuses a feature is asked again at once without it: see `server_features`. Nothing else is tried
+        again. The answer is not checked against its form, which some servers ignore.
 
         Raises:
             ModelError: There is no answer, or it broke off.
             OverCeiling: The call does not fit under a ceiling of the run.
         """
-        request = _cleaned(request)
-        dialect, has_begun = self._dialect, False
+        request = _without_secrets(request)
+        features, has_begun = self._features, False
         while True:
-            call = self._call(request, dialect)
+            call = self._call(request, features)
             try:
                 async for piece in call:
-                    has_begun = has_begun or self._learn(dialect, request)
+                    has_begun = has_begun or self._learn(features, request)
                     yield piece
                 return
-            except CallError as fault:
-                lower = None if has_begun else self._lower(dialect, fault, request)
+            except CallError as error:
+                lower = None if has_begun else self._lower(features, error, request)
                 if lower is None:
-                    # Not chained: what the libraries say may hold the whole body, and the key.
-                    raise fault.error(self.name, self._secret) from None
-                dialect = lower
+                    # Not chained: an error of a library may hold the whole body, and the key.
+                    raise error.error(self.name, self._secret) from None
+                features = lower
             finally:
                 await call.aclose()
 
-    async def _call(self, request: Request, dialect: ServerFeatures) -> AsyncGenerator[str | Reply, None]:
-        """Make one call in one dialect."""
-        asking = self._asking(request, dialect)
-        api = APIS[dialect.api]
-        body, reader = api.body(asking), api.reader(asking.way, self._choice.has_more(dialect))
+    async def _call(self, request: Request, features: ServerFeatures) -> AsyncGenerator[str | Reply, None]:
+        """Make one call with the given features."""
+        api_request = self._api_request(request, features)
+        api = APIS[features.api]
+        body = api.body(api_request)
+        reader = api.reader(api_request.answer_format, self._choice.has_more(features))
         async with (
             self._metered(body, request, reader),
             self._clients.lend() as client,
@@ -131,23 +176,24 @@ class HttpModel:
             if piece := reader.finish():
                 yield piece
             events.is_over = True
-        yield self._reply(reader, asking.way)
+        yield self._reply(reader)
 
-    def _asking(self, request: Request, dialect: ServerFeatures) -> ApiRequest:
-        way = dialect.way if request.form is not None else None
-        return ApiRequest(model=self.name, request=request, way=way, without=dialect.without)
+    def _api_request(self, request: Request, features: ServerFeatures) -> ApiRequest:
+        answer_format = features.answer_format if request.form is not None else None
+        return ApiRequest(model=self.name, request=request, answer_format=answer_format, without=features.without)
 
     @asynccontextmanager
     async def _metered(self, body: dict[str, Any], request: Request, reader: Reader) -> AsyncGenerator[None]:
+        """Reserve the most that the call can use, and settle with what it has used."""
         # A token has at least one byte.
-        told = len(json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")) + _OVERHEAD
-        worst = Usage(told, request.max_output_tokens)
+        most_input = len(json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")) + _OVERHEAD
+        worst = Usage(most_input, request.max_output_tokens)
         charge = METER.get().reserve(self.name, worst.total, self._cost(worst))
         is_free = False
         try:
             yield
-        except CallError as fault:
-            is_free = fault.is_free
+        except CallError as error:
+            is_free = error.is_free
             raise
         finally:
             if is_free:
@@ -158,56 +204,39 @@ class HttpModel:
     def _cost(self, usage: Usage) -> float | None:
         return self._prices.cost(self.name, usage, **self._sold_by)
 
-    def _reply(self, reader: Reader, way: AnswerFormat | None) -> Reply:
+    def _reply(self, reader: Reader) -> Reply:
         return Reply(
             text=reader.text,
             stop=reader.stop or "end",
             usage=reader.usage,
             cost=self._cost(reader.usage),
             model=reader.model or self.name,
-            structure=None if way is None else _STRUCTURES[way],
+            structure=None if reader.answer_format is None else _STRUCTURES[reader.answer_format],
         )
 
-    def _learn(self, dialect: ServerFeatures, request: Request) -> bool:
-        """Remember what has worked. What a call without a form says about ways to structure is nothing."""
+    def _learn(self, features: ServerFeatures, request: Request) -> bool:
+        """Remember features that have worked. A call without a form proves nothing about answer formats."""
         if request.form is None:
-            dialect = replace(dialect, way=self._dialect.way)
+            features = replace(features, answer_format=self._features.answer_format)
         else:
-            self._proven.add((dialect.api, dialect.way))
-        self._dialect = dialect
+            self._proven.add((features.api, features.answer_format))
+        self._features = features
         return True
 
-    def _lower(self, dialect: ServerFeatures, fault: CallError, request: Request) -> ServerFeatures | None:
+    def _lower(self, features: ServerFeatures, error: CallError, request: Request) -> ServerFeatures | None:
         return self._choice.next(
-            dialect,
-            fault,
-            options=frozenset(APIS[dialect.api].body(self._asking(request, dialect))),
+            features,
+            error,
+            options=frozenset(APIS[features.api].body(self._api_request(request, features))),
             has_form=request.form is not None,
-            is_proven=(dialect.api, dialect.way) in self._proven,
+            is_proven=(features.api, features.answer_format) in self._proven,
         )
 
 
-def _cleaned(request: Request) -> Request:
-    """*request* without the secrets of the run, which may have come with the outputs of tools."""
+def _without_secrets(request: Request) -> Request:
+    """Return *request* without the secrets of the run, which outputs of tools may have brought into it."""
     secrets = REDACTOR.get().secrets
     if not secrets.are_hidden:
         return request
     messages = tuple(replace(message, text=secrets.replaced_in(message.text)) for message in request.messages)
     return replace(request, system=secrets.replaced_in(request.system), messages=messages)
-
-
-def checked_options(name: str, *, base_url: str | None, structure: str, timeout: float, max_seconds: float) -> None:
-    """Refuse options that make no sense.
-
-    Raises:
-        ContractError: One does not.
-    """
-    if not name or not isinstance(name, str):
-        raise ContractError(f"name is what the provider calls the model, not {name!r}")
-    if structure not in {"auto", "schema", "tool", "json"}:
-        raise ContractError(f"structure is one of auto, schema, tool, json, not {structure!r}")
-    for option, value in (("timeout", timeout), ("max_seconds", max_seconds)):
-        if not 0 < value < math.inf:
-            raise ContractError(f"{option} is a number of seconds above 0, not {value!r}")
-    if base_url is not None and urlsplit(base_url).scheme not in {"http", "https"}:
-        raise ContractError("base_url is an address that begins with http:// or https://")

@@ -1,4 +1,4 @@
-"""What a language model is asked, and what it answers."""
+"""The protocol of language models: what a model is asked, and what it answers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Literal, Protocol
 
 from dagrun.errors import ContractError, shorten
 
-# How an answer gets its structure: JSON by a strict schema; the arguments of one tool that must be called; or JSON by
-# nothing but the word of the prompt.
+# How the structure of an answer is asked for: by a strict JSON schema; as the arguments of one tool that must be
+# called; or as JSON, described in the prompt only.
 Structure = Literal["schema", "tool", "json"]
 
 
@@ -23,12 +23,12 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form for answers.
+    """The form that an answer must have.
 
     Attributes:
-        name: What it is called: letters, digits and ``_``.
-        description: What it is for, in a sentence.
-        schema: A JSON Schema that keeps to what strict output modes take: closed objects, every field required.
+        name: The name of the form: letters, digits and ``_``.
+        description: The purpose of the form, in a sentence.
+        schema: A JSON Schema that strict output modes accept: closed objects, every field required.
     """
 
     name: str
@@ -41,11 +41,11 @@ class Request:
     """One call of a model.
 
     Attributes:
-        system: What it is told before all else.
-        messages: The conversation; the last one is the user's.
+        system: The instructions before the conversation.
+        messages: The conversation; the last message is the user's.
         form: The form of the answer; `None` for plain text.
-        max_output_tokens: The longest answer.
-        temperature: How much chance there is in it; `None` for what the model does by itself.
+        max_output_tokens: The longest answer, in tokens.
+        temperature: How random the answer is; `None` for the model's default.
     """
 
     system: str
@@ -57,12 +57,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a call has used, in tokens; `None` where the model did not say.
+    """The tokens that a call has used; `None` where the server did not say.
 
     Attributes:
-        input: Of what it was told, cached ones included.
-        output: Of what it said, reasoning included.
-        cached: How many of the input tokens came from its cache.
+        input: Tokens of the request, cached ones included.
+        output: Tokens of the answer, reasoning included.
+        cached: How many of the input tokens came from the model's cache.
     """
 
     input: int | None = None
@@ -80,11 +80,11 @@ class Reply:
     """The end of an answer.
 
     Attributes:
-        text: The whole of it; of a structured one, the JSON text, unchecked; of a refused one, maybe the reason.
-        stop: ``end``, ``length`` (the answer is cut off at its ceiling), or ``refused`` (the model does not want to).
-        usage: What the call has used.
+        text: The whole answer. A structured answer is JSON text, unchecked; a refused one may hold the reason.
+        stop: ``end``, ``length`` (the answer was cut off at its ceiling), or ``refused`` (the model refused to answer).
+        usage: The tokens that the call has used.
         cost: In the currency of the price table; `None` if the price of the model is unknown.
-        model: The name that the server gave, or the one that was asked for.
+        model: The name that the server has given, or else the name in the request.
         structure: How the structure was asked for; `None` for plain text.
     """
 
@@ -100,7 +100,7 @@ class LanguageModel(Protocol):
     """A model that can be asked. Its calls are charged to the meter of the run (see `usage.METER`).
 
     Attributes:
-        name: As its provider calls it.
+        name: The provider's name for the model.
     """
 
     name: str
@@ -108,8 +108,8 @@ class LanguageModel(Protocol):
     def stream(self, request: Request) -> AsyncGenerator[str | Reply, None]:
         """Ask, and yield the pieces of the answer as they come; and, last, a `Reply`.
 
-        Closing the generator, or cancelling its task, closes the connection. Nothing is tried again: that is decided
-        by who asks.
+        Closing the generator, or cancelling its task, closes the connection. Nothing is tried again: the caller
+        decides that.
 
         Raises:
             ModelError: There is no answer, or it broke off.
@@ -119,14 +119,14 @@ class LanguageModel(Protocol):
 
 
 def must_be_model(model: object, user: str) -> None:
-    """Check that *model* is one, before anybody asks it.
+    """Check that *model* is a language model, before it is asked.
 
     Args:
-        model: What was given as one.
-        user: Who wants to ask it, for the message.
+        model: The object to check.
+        user: The name of the part that will ask it, for the message.
 
     Raises:
-        ContractError: It is none.
+        ContractError: *model* is not a language model.
     """
     if isinstance(model, type) or not callable(getattr(model, "stream", None)):
         raise ContractError(
@@ -135,10 +135,10 @@ def must_be_model(model: object, user: str) -> None:
 
 
 def must_be_counts(user: str, **limits: object) -> None:
-    """Check *limits* that count something, by name.
+    """Check that *limits* are counts.
 
     Raises:
-        ContractError: One is no whole number of at least 1.
+        ContractError: A limit is not a whole number of at least 1.
     """
     for name, limit in limits.items():
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
@@ -146,7 +146,7 @@ def must_be_counts(user: str, **limits: object) -> None:
 
 
 async def ask(model: LanguageModel, request: Request) -> Reply:
-    """Ask, and wait for the whole answer.
+    """Ask *model*, and return the whole answer.
 
     Raises:
         ModelError: There is no answer, or it broke off.

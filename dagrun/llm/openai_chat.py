@@ -1,4 +1,4 @@
-"""The Chat Completions API, as OpenAI has it and many other servers, too."""
+"""The Chat Completions API of OpenAI and of many other servers."""
 
 from __future__ import annotations
 
@@ -11,30 +11,31 @@ from dagrun.llm.language_model import Usage
 _STOPS: Final[dict[str, Stop]] = {"length": "length", "content_filter": "refused"}
 
 
-def _body(asking: ApiRequest) -> dict[str, Any]:
-    system = [{"role": "system", "content": asking.system}] if asking.system else []
-    # The newer name is refused by nobody who knows it, but ignored by some who do not: then there would be no limit.
-    limit = "max_completion_tokens" if "max_tokens" in asking.without else "max_tokens"
+def _body(call: ApiRequest) -> dict[str, Any]:
+    system = [{"role": "system", "content": call.system}] if call.system else []
+    # The older name first: a server that no longer accepts it refuses it, but some servers that do not know the newer
+    # name ignore it, and then there would be no limit.
+    limit = "max_completion_tokens" if "max_tokens" in call.without else "max_tokens"
     body: dict[str, Any] = {
-        "model": asking.model,
-        "messages": system + asking.messages,
-        limit: asking.request.max_output_tokens,
+        "model": call.model,
+        "messages": system + call.messages,
+        limit: call.request.max_output_tokens,
         "stream": True,
-        **asking.allowed(stream_options={"include_usage": True}, temperature=asking.request.temperature),
+        **call.allowed(stream_options={"include_usage": True}, temperature=call.request.temperature),
     }
-    form = asking.request.form
-    if asking.way is None or form is None:
+    form = call.request.form
+    if call.answer_format is None or form is None:
         return body
     named = {"name": form.name, "description": form.description}
-    match asking.way:
+    match call.answer_format:
         case "schema":
-            schema = {**named, "schema": asking.schema, "strict": True}
+            schema = {**named, "schema": call.schema, "strict": True}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
         case "tool":
-            tool = {**named, "parameters": asking.schema, "strict": True}
+            tool = {**named, "parameters": call.schema, "strict": True}
             body["tools"] = [{"type": "function", "function": tool}]
             body["tool_choice"] = {"type": "function", "function": {"name": form.name}}
-            body |= asking.allowed(parallel_tool_calls=False)
+            body |= call.allowed(parallel_tool_calls=False)
         case "json":
             body["response_format"] = {"type": "json_object"}
         case "prompt":
@@ -60,7 +61,7 @@ class _ChatReader(Reader):
         return self._choice(part(event, "choices", 0))
 
     def finish(self) -> str:
-        # The line that ends the stream is often missing; the reason for the end comes from the model itself.
+        # The line that ends the stream is often missing; a finish reason means that the answer is complete.
         self.is_over = self.is_over or self.stop is not None
         return super().finish()
 
@@ -72,14 +73,14 @@ class _ChatReader(Reader):
         text = self._words(part(delta, "content"))
         calls = part(delta, "tool_calls")
         for call in calls if isinstance(calls, list) else ():
-            if (part(call, "index") or 0) == 0:  # only one was asked for
+            if (part(call, "index") or 0) == 0:  # only one call was asked for
                 text += self._arguments(part(call, "function", "arguments"))
         return text
 
 
 CHAT: Final = Api(
     path="/chat/completions",
-    ways=("schema", "tool", "json", "prompt"),
+    answer_formats=("schema", "tool", "json", "prompt"),
     options=frozenset(("stream_options", "temperature", "max_tokens", "parallel_tool_calls")),
     body=_body,
     reader=_ChatReader,

@@ -1,4 +1,4 @@
-"""OpenAI's Responses API."""
+"""The Responses API of OpenAI."""
 
 from __future__ import annotations
 
@@ -9,56 +9,56 @@ from dagrun.llm.call_errors import CallError, reported
 from dagrun.llm.language_model import Usage
 
 
-def _body(asking: ApiRequest) -> dict[str, Any]:
+def _body(call: ApiRequest) -> dict[str, Any]:
     body: dict[str, Any] = {
-        "model": asking.model,
-        "input": asking.messages,
-        "max_output_tokens": asking.request.max_output_tokens,
+        "model": call.model,
+        "input": call.messages,
+        "max_output_tokens": call.request.max_output_tokens,
         "stream": True,
-        # Not kept by the provider: nobody here would come back to it.
-        **asking.allowed(store=False, temperature=asking.request.temperature, instructions=asking.system or None),
+        # The provider need not keep the answer: it is not used again.
+        **call.allowed(store=False, temperature=call.request.temperature, instructions=call.system or None),
     }
-    if asking.way == "tool":
-        body |= _tool(asking)
-    elif asking.way in _FORMATS:
-        body["text"] = {"format": _format(asking)}
+    if call.answer_format == "tool":
+        body |= _tool(call)
+    elif call.answer_format in _FORMATS:
+        body["text"] = {"format": _format(call)}
     return body
 
 
-# What the ways ask for in `text.format.type`.
+# The values of `text.format.type`.
 _FORMATS: Final = {"schema": "json_schema", "json": "json_object"}
 
 
-def _format(asking: ApiRequest) -> dict[str, Any]:
-    if asking.way == "json":
+def _format(call: ApiRequest) -> dict[str, Any]:
+    if call.answer_format == "json":
         return {"type": "json_object"}
-    form = asking.form
+    form = call.form
     return {
         "type": "json_schema",
         "name": form.name,
         "description": form.description,
-        "schema": asking.schema,
+        "schema": call.schema,
         "strict": True,
     }
 
 
-def _tool(asking: ApiRequest) -> dict[str, Any]:
-    form = asking.form
+def _tool(call: ApiRequest) -> dict[str, Any]:
+    form = call.form
     tool = {
         "type": "function",
         "name": form.name,
         "description": form.description,
-        "parameters": asking.schema,
+        "parameters": call.schema,
         "strict": True,
     }
     chosen = {"type": "function", "name": form.name}
-    return {"tools": [tool], "tool_choice": chosen, **asking.allowed(parallel_tool_calls=False)}
+    return {"tools": [tool], "tool_choice": chosen, **call.allowed(parallel_tool_calls=False)}
 
 
 class _ResponsesReader(Reader):
     """Reads the events of the Responses API."""
 
-    _call: Any = None  # the item that holds the arguments; others are ignored
+    _call: Any = None  # the first item with arguments; other items are ignored
 
     def _read(self, event: Event) -> str:
         if self.is_picky:
@@ -72,7 +72,7 @@ class _ResponsesReader(Reader):
             case "response.refusal.delta":
                 return self._refuse(event.get("delta"))
             case "response.created" | "response.in_progress":
-                self._note(event.get("response"))
+                self._note_response(event.get("response"))
             case "response.completed" | "response.incomplete":
                 return self._end(event.get("response"))
             case "response.failed":
@@ -82,15 +82,15 @@ class _ResponsesReader(Reader):
         return ""
 
     def _check(self, event: Event) -> None:
-        """Tell by the first event whether the server knows the API, or only its name."""
+        """Refuse a server that knows only the path of the API, by the first event of its answer."""
         kind = event.get("type")
         if kind in {"error", "response.failed"}:
             return
         if not isinstance(kind, str) or not kind.startswith("response.") or count(event.get("sequence_number")) is None:
             raise CallError("its answer has not the form of the Responses API", is_foreign=True)
-        wanted = _FORMATS.get(self.way or "")
+        wanted = _FORMATS.get(self.answer_format or "")
         if wanted is not None and part(event, "response", "text", "format", "type") != wanted:
-            # The API repeats what it was asked; a server that does not ignores the schema, too.
+            # The API repeats the format in its first event; a server that does not would ignore the schema, too.
             raise CallError(
                 "it does not repeat the form that was asked for, as the Responses API does", is_foreign=True
             )
@@ -101,7 +101,7 @@ class _ResponsesReader(Reader):
             self._call = item
         return bool(self._call == item)
 
-    def _note(self, response: Any) -> None:
+    def _note_response(self, response: Any) -> None:
         if isinstance(model := part(response, "model"), str):
             self.model = model
         if isinstance(usage := part(response, "usage"), dict):
@@ -109,7 +109,7 @@ class _ResponsesReader(Reader):
             self.usage = Usage(count(usage.get("input_tokens")), count(usage.get("output_tokens")), cached)
 
     def _end(self, response: Any) -> str:
-        self._note(response)
+        self._note_response(response)
         self.is_over = True
         self.stop = "end"
         if part(response, "status") == "incomplete":
@@ -118,7 +118,7 @@ class _ResponsesReader(Reader):
         return "" if self._length or self._aside or self._refusal else self._whole(response)
 
     def _whole(self, response: Any) -> str:
-        """The answer out of the last event, from a server that did not send it in pieces."""
+        """Return the answer from the last event, for a server that did not send it in pieces."""
         items = part(response, "output")
         text = ""
         for item in items if isinstance(items, list) else ():
@@ -132,7 +132,7 @@ class _ResponsesReader(Reader):
 
 RESPONSES: Final = Api(
     path="/responses",
-    ways=("schema", "tool", "json", "prompt"),
+    answer_formats=("schema", "tool", "json", "prompt"),
     options=frozenset(("store", "temperature", "parallel_tool_calls")),
     body=_body,
     reader=_ResponsesReader,

@@ -1,4 +1,4 @@
-"""What calls of models cost: by a table of the host, or else by the package ``genai-prices``; never by a guess."""
+"""The cost of model calls, from a table of the host or the package ``genai-prices``; never guessed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ PerMtok = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Price(BaseModel):
-    """What a model costs, for a million tokens each, in whatever currency the host counts in.
+    """The prices of a model for a million tokens, in the currency of the host's choice.
 
     Attributes:
-        input_per_mtok: Of what it is told.
-        output_per_mtok: Of what it says, reasoning included.
-        cached_per_mtok: Of what it is told and has in its cache; `None` for the price of all other input.
+        input_per_mtok: For input tokens.
+        output_per_mtok: For output tokens, reasoning included.
+        cached_per_mtok: For input tokens from the model's cache; `None` if they cost as much as other input tokens.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -33,13 +33,13 @@ class Price(BaseModel):
     cached_per_mtok: PerMtok | None = None
 
     def cost(self, usage: Usage) -> float | None:
-        """What a call costs; `None` if its usage is unknown."""
+        """Return the cost of a call; `None` if its usage is unknown."""
         if usage.input is None or usage.output is None:
             return None
         cached = min(usage.cached, usage.input)
-        of_cached = self.input_per_mtok if self.cached_per_mtok is None else self.cached_per_mtok
-        told = (usage.input - cached) * self.input_per_mtok + cached * of_cached
-        return (told + usage.output * self.output_per_mtok) / _MTOK
+        cached_price = self.input_per_mtok if self.cached_per_mtok is None else self.cached_per_mtok
+        input_cost = (usage.input - cached) * self.input_per_mtok + cached * cached_price
+        return (input_cost + usage.output * self.output_per_mtok) / _MTOK
 
 
 Prices: TypeAlias = Mapping[str, "Price | Mapping[str, Any]"]
@@ -49,13 +49,13 @@ class PriceTable:
     """The prices of models.
 
     Args:
-        prices: By the name of the model: a `Price`, or its fields as they stand in a file of settings
-            (``[prices."my-model"]``, ``input_per_mtok = 0.4``). They go before all that is found elsewhere.
-        use_package: Whether the package ``genai-prices`` is asked for models that are not in the table, if it is there
-            (``pip install 'dagrun-engine[prices]'``). Its prices are in US dollars.
+        prices: For each name of a model, a `Price`, or its fields as in a settings file (``[prices."my-model"]``,
+            ``input_per_mtok = 0.4``). They take precedence over the package.
+        use_package: Whether the package ``genai-prices``, if it is installed (``pip install 'dagrun-engine[prices]'``),
+            is asked for models that are not in the table. Its prices are in US dollars.
 
     Raises:
-        ContractError: An entry is no price.
+        ContractError: An entry is not a valid price.
     """
 
     def __init__(
@@ -66,14 +66,14 @@ class PriceTable:
         self._unknown: set[tuple[str, str | None, str | None]] = set()
 
     def cost(self, model: str, usage: Usage, *, provider: str | None = None, url: str | None = None) -> float | None:
-        """What a call costs; `None` if nobody knows.
+        """Return the cost of a call; `None` if it is unknown.
 
         Args:
-            model: Its name.
-            usage: What the call has used.
-            provider: Whose model it is, as ``genai-prices`` calls them: ``openai``, ``anthropic``.
-            url: The address of its server in place of *provider*. A server that nobody knows sells at prices that
-                nobody knows, whatever the names of its models.
+            model: The name of the model.
+            usage: The tokens that the call has used.
+            provider: The provider's name in ``genai-prices``: ``openai``, ``anthropic``.
+            url: The address of the server, in place of *provider*. The prices of an unknown server are unknown, even if
+                its models have known names.
         """
         if (price := self._prices.get(model)) is not None:
             return price.cost(usage)
@@ -94,15 +94,15 @@ def _read(name: str, price: Price | Mapping[str, Any]) -> Price:
 
 
 def _ask_package(model: str, usage: Usage, provider: str | None, url: str | None) -> float | None:
-    import genai_prices  # here, because it costs 30 ms, and 40 more at the first question
+    import genai_prices  # imported here: it takes 30 ms, and 40 more for the first price
 
-    told, said = usage.input or 0, usage.output or 0
-    used = genai_prices.Usage(input_tokens=told, output_tokens=said, cache_read_tokens=min(usage.cached, told))
+    input_, output = usage.input or 0, usage.output or 0
+    tokens = genai_prices.Usage(input_tokens=input_, output_tokens=output, cache_read_tokens=min(usage.cached, input_))
     try:
         if url is not None:
-            price = genai_prices.calc_price(used, model, provider_api_url=url)
+            price = genai_prices.calc_price(tokens, model, provider_api_url=url)
         else:
-            price = genai_prices.calc_price(used, model, provider_id=provider)
+            price = genai_prices.calc_price(tokens, model, provider_id=provider)
     except (LookupError, ValueError):
         return None
     return float(price.total_price)

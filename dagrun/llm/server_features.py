@@ -1,4 +1,4 @@
-"""How to talk to a server: what it understands is found out by its refusals, and remembered."""
+"""The features of a server: tried best first, lowered when the server refuses, and remembered."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ ApiName: TypeAlias = Literal["responses", "chat", "messages"]
 
 APIS: Final[dict[ApiName, Api]] = {"responses": RESPONSES, "chat": CHAT, "messages": MESSAGES}
 
-# The ways of a host that has chosen one. Where JSON is not to be had, the prompt has asked for it in any case.
+# The answer formats for a structure that the host has chosen. `prompt` is for servers without a JSON mode: the prompt
+# asks for JSON in any case.
 _FORCED: Final[dict[Structure, tuple[AnswerFormat, ...]]] = {
     "schema": ("schema",),
     "tool": ("tool",),
     "json": ("json", "prompt"),
 }
 
-# Words in a refusal that tell what is refused.
+# Words in a refusal that show that an answer format is refused.
 _WORDS: Final[dict[AnswerFormat, re.Pattern[str]]] = {
     "schema": re.compile(
         r"schema|response_?format|text\.format|output_(config|format)|structured|grammar|strict", re.I
@@ -38,7 +39,7 @@ _UNKNOWN: Final = re.compile(
     r"|does(n't| not) (support|take|accept)",
     re.I,
 )
-# Refusals that another way of asking would meet as well.
+# Refusals that every other answer format would meet as well.
 _ELSEWHERE: Final = re.compile(
     r"context.{0,20}(length|size|window)|too (long|many tokens)|model_not_found|content_policy|invalid_api_key|billing"
     r"|insufficient_quota",
@@ -51,27 +52,27 @@ _CLUMSY_REFUSALS: Final = frozenset((500, 501))
 
 @dataclass(frozen=True, slots=True)
 class ServerFeatures:
-    """What is spoken with a server.
+    """The features of a server that calls use.
 
     Attributes:
-        api: The interface.
-        way: How answers get their structure.
+        api: The API.
+        answer_format: How answers get their structure.
         without: Options that are not sent.
     """
 
     api: ApiName
-    way: AnswerFormat
+    answer_format: AnswerFormat
     without: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureChoice:
-    """What the host allows.
+    """The features that the host allows.
 
     Attributes:
-        apis: The interfaces, the preferred one first.
-        structure: The way to get structure; ``auto`` for the best that the server has.
-        without: Options that are not sent from the beginning.
+        apis: The APIs, the preferred one first.
+        structure: How answers get their structure; ``auto`` for the best way that the server supports.
+        without: Options that are never sent.
     """
 
     apis: tuple[ApiName, ...]
@@ -79,56 +80,56 @@ class FeatureChoice:
     without: frozenset[str] = frozenset()
 
     def first(self) -> ServerFeatures:
-        """What is tried first."""
-        return self._begin(self.apis[0])
+        """Return the features to try first."""
+        return self._best(self.apis[0])
 
-    def has_more(self, dialect: ServerFeatures) -> bool:
-        """Whether there is another interface that can be tried."""
-        return dialect.api != self.apis[-1]
+    def has_more(self, features: ServerFeatures) -> bool:
+        """Return whether another API can be tried."""
+        return features.api != self.apis[-1]
 
     def next(
-        self, dialect: ServerFeatures, fault: CallError, *, options: frozenset[str], has_form: bool, is_proven: bool
+        self, features: ServerFeatures, error: CallError, *, options: frozenset[str], has_form: bool, is_proven: bool
     ) -> ServerFeatures | None:
-        """What to try after a refusal; `None` if that was no matter of the dialect. Each one is tried once at most.
+        """Return what to try after a refusal; `None` if other features would not help. No features are tried twice.
 
         Args:
-            dialect: What has been tried.
-            fault: The refusal.
-            options: What was in the body.
-            has_form: Whether structure was asked for.
-            is_proven: Whether this way of asking for it has worked with this server before.
+            features: What was tried.
+            error: The refusal.
+            options: The fields of the body that was refused.
+            has_form: Whether the answer was to have a form.
+            is_proven: Whether this answer format has worked with this server before.
         """
-        if self._is_no_api(dialect, fault):
-            return self._begin(self.apis[self.apis.index(dialect.api) + 1])
-        for option in sorted(APIS[dialect.api].options & options):
-            if re.search(rf"\b{option}\b", fault.text) and _UNKNOWN.search(fault.text):
-                return replace(dialect, without=dialect.without | {option})
-        ways = self._ways(dialect.api)
-        below = ways[ways.index(dialect.way) + 1 :]
-        if has_form and below and _is_about_way(dialect.way, fault, is_proven=is_proven):
-            return replace(dialect, way=below[0])
+        if self._is_no_api(features, error):
+            return self._best(self.apis[self.apis.index(features.api) + 1])
+        for option in sorted(APIS[features.api].options & options):
+            if re.search(rf"\b{option}\b", error.text) and _UNKNOWN.search(error.text):
+                return replace(features, without=features.without | {option})
+        formats = self._formats(features.api)
+        below = formats[formats.index(features.answer_format) + 1 :]
+        if has_form and below and _is_about_format(features.answer_format, error, is_proven=is_proven):
+            return replace(features, answer_format=below[0])
         return None
 
-    def _begin(self, api: ApiName) -> ServerFeatures:
-        return ServerFeatures(api, self._ways(api)[0], self.without)
+    def _best(self, api: ApiName) -> ServerFeatures:
+        return ServerFeatures(api, self._formats(api)[0], self.without)
 
-    def _ways(self, api: ApiName) -> tuple[AnswerFormat, ...]:
-        ways = APIS[api].ways
+    def _formats(self, api: ApiName) -> tuple[AnswerFormat, ...]:
+        formats = APIS[api].answer_formats
         if self.structure == "auto":
-            return ways
-        return tuple(way for way in _FORCED[self.structure] if way in ways)
+            return formats
+        return tuple(each for each in _FORCED[self.structure] if each in formats)
 
-    def _is_no_api(self, dialect: ServerFeatures, fault: CallError) -> bool:
-        is_unknown = fault.is_foreign or (fault.status in _NO_API and fault.code != "model_not_found")
-        return is_unknown and self.has_more(dialect)
+    def _is_no_api(self, features: ServerFeatures, error: CallError) -> bool:
+        is_unknown = error.is_foreign or (error.status in _NO_API and error.code != "model_not_found")
+        return is_unknown and self.has_more(features)
 
 
-def _is_about_way(way: AnswerFormat, fault: CallError, *, is_proven: bool) -> bool:
-    if fault.status is not None and fault.status not in _REFUSALS | _CLUMSY_REFUSALS:
+def _is_about_format(answer_format: AnswerFormat, error: CallError, *, is_proven: bool) -> bool:
+    if error.status is not None and error.status not in _REFUSALS | _CLUMSY_REFUSALS:
         return False
-    if _ELSEWHERE.search(fault.text):
+    if _ELSEWHERE.search(error.text):
         return False
-    if _WORDS[way].search(fault.text) is not None or fault.status == 501:
-        return not fault.is_transient or fault.status in _CLUMSY_REFUSALS
-    # Many servers say no more than that a field is wrong. Once the way has worked, it is something else.
-    return fault.status in _REFUSALS and not is_proven
+    if _WORDS[answer_format].search(error.text) is not None or error.status == 501:
+        return not error.is_transient or error.status in _CLUMSY_REFUSALS
+    # Many servers say only that a field is wrong. If the format has worked before, the refusal is about something else.
+    return error.status in _REFUSALS and not is_proven

@@ -1,4 +1,4 @@
-"""Answers in a form: asked for, checked by us whatever a model promises, and asked for once more if they do not fit."""
+"""Answers with a form: always checked, and asked for once more if they do not fit."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _EDGE: Final = "` \t\r\n"
 
 
 class Unfenced:
-    """Takes the fences off an answer while it streams: a line that begins with three backticks, and all from the next.
+    """Removes the code fence around an answer while it streams.
 
-    Nothing else is touched. Text that stands between the fences is held back only where it may be the closing one.
+    The first line is removed if it begins with three backticks; then everything from the next such line on is removed,
+    too. Nothing else is changed. Text inside the fence is held back only while it may be the closing line.
     """
 
     __slots__ = ("_held", "_is_fenced", "_is_over", "_is_text")
@@ -31,13 +32,13 @@ class Unfenced:
         self._is_over = False
 
     def feed(self, piece: str) -> str:
-        """The part of the answer that is certain now."""
+        """Return the part of the answer that is certain now."""
         if not self._is_text:
             return self._begin(self._held + piece)
         return self._inside(piece) if self._is_fenced else piece
 
     def end(self) -> str:
-        """The rest."""
+        """Return the rest of the answer."""
         held, self._held = self._held, ""
         if self._is_over or (held.lstrip().startswith(_FENCE) and (self._is_fenced or not self._is_text)):
             return ""
@@ -61,7 +62,7 @@ class Unfenced:
         if self._is_over:
             return ""
         text = self._held + piece
-        # A line break never stands inside of a string of JSON, so this cannot be a part of the answer.
+        # A JSON string contains no line break, so this cannot be a part of the answer.
         before, fence, _ = text.partition(f"\n{_FENCE}")
         if fence:
             self._is_over = True
@@ -73,24 +74,24 @@ class Unfenced:
 
 T = TypeVar("T")
 
-MAX_ANSWER: Final = 1_000_000  # characters; what is longer is not looked at
+MAX_ANSWER: Final = 1_000_000  # characters; a longer answer is not read
 
-# Of an answer that was wrong; enough for a model to see which one is meant.
+# The most characters of a wrong answer that the model is shown again: enough to recognize it.
 _MAX_REPEATED: Final = 4_000
 
 
 async def ask_in_form(model: LanguageModel, request: Request, read: Callable[[str], T], tries: int = 2) -> T:
-    """Ask until *read* can read the answer.
+    """Ask *model* until *read* accepts the answer, and return its value.
 
     Args:
-        model: Who is asked.
-        request: With the form of the answer.
-        read: Makes a value of the text of an answer, or raises `ValueError`.
-        tries: How often it is asked at most.
+        model: The model.
+        request: The request, with the form of the answer.
+        read: Returns the value of an answer's text, or raises `ValueError`.
+        tries: The most calls.
 
     Raises:
-        ModelError: There is no answer; it was cut off or refused; or none was in the form.
-        OverCeiling: A call does not fit under a ceiling.
+        ModelError: There is no answer; it was cut off or refused; or no answer had the form.
+        OverCeiling: A call does not fit under a ceiling of the run.
     """
     fault = ""
     for _ in range(tries):
@@ -106,7 +107,7 @@ async def ask_in_form(model: LanguageModel, request: Request, read: Callable[[st
 
 
 def why_no_answer(reply: Reply, request: Request) -> str:
-    """Why a reply must not be used, whatever it says; empty if it may be."""
+    """Return why a reply is no complete answer; empty if it is one."""
     match reply.stop:
         case "length":
             return f"the answer was cut off at the ceiling of {request.max_output_tokens} output tokens"
@@ -117,10 +118,10 @@ def why_no_answer(reply: Reply, request: Request) -> str:
 
 
 def json_text(text: str) -> str:
-    """The JSON in an answer, without the fence that some models put around it.
+    """Return the JSON text of an answer, without the code fence that some models put around it.
 
     Raises:
-        ValueError: The answer is longer than any that is looked at.
+        ValueError: The answer has more than `MAX_ANSWER` characters.
     """
     if len(text) > MAX_ANSWER:
         raise ValueError(f"the answer has {len(text)} characters, the ceiling is {MAX_ANSWER}")
@@ -129,12 +130,12 @@ def json_text(text: str) -> str:
 
 
 def fault_of(error: ValueError) -> str:
-    """What is wrong with an answer, without the values in it."""
+    """Return what is wrong with an answer, without the values in it."""
     return explain(error) if isinstance(error, ValidationError) else str(error)
 
 
 def told(request: Request, answer: str, reply: str) -> Request:
-    """The request that goes on a conversation: what the model has *answer*ed, and what it is told now."""
-    # Providers take no empty turns, and half a character cannot be sent.
-    said = answer[:_MAX_REPEATED].encode(errors="replace").decode().strip() or "(nothing)"
-    return replace(request, messages=(*request.messages, Message("assistant", said), Message("user", reply)))
+    """Return *request* with two more messages: the model's *answer*, and the *reply* to it."""
+    # Providers accept no empty messages, and half a surrogate pair cannot be sent.
+    shown = answer[:_MAX_REPEATED].encode(errors="replace").decode().strip() or "(nothing)"
+    return replace(request, messages=(*request.messages, Message("assistant", shown), Message("user", reply)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 
 class Effect(StrEnum):
@@ -16,6 +16,10 @@ class Effect(StrEnum):
     ``idempotent``  Changes the world; the same call with the same idempotency key changes it once.
     ``effectful``   Changes the world each time. A tool that declares no effect counts as effectful.
     ==============  ======================================================================================
+
+    Attributes:
+        is_free: Whether a call may be repeated, hedged, or dropped while it runs, without any effect on the world.
+        may_repeat: Whether a call of unknown outcome may be made again, with the same idempotency key.
     """
 
     PURE = "pure"
@@ -23,18 +27,16 @@ class Effect(StrEnum):
     IDEMPOTENT = "idempotent"
     EFFECTFUL = "effectful"
 
-    @property
-    def is_free(self) -> bool:
-        """Whether a call may be repeated, hedged, or dropped while it runs, without any effect on the world."""
-        return self in _FREE
+    is_free: bool
+    may_repeat: bool
 
-    @property
-    def may_repeat(self) -> bool:
-        """Whether a call of unknown outcome may be made again, with the same idempotency key."""
-        return self is not Effect.EFFECTFUL
-
-
-_FREE = frozenset((Effect.PURE, Effect.READ))
+    def __new__(cls, value: str) -> Self:
+        """Make a member; what every check and every splice asks of it is an attribute."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.is_free = value in ("pure", "read")
+        member.may_repeat = value != "effectful"
+        return member
 
 
 @dataclass(frozen=True, slots=True)

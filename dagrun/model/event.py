@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from dagrun.errors import Problem
 from dagrun.model.critic import Verdict
@@ -19,6 +19,22 @@ from dagrun.model.planner import Trigger
 from dagrun.model.policy import Policy
 from dagrun.model.question import Answer, Question
 from dagrun.model.value import Stored
+
+# Marks fields that records of the first release do not have: they are not written while they have their default.
+LATER: Final = "is_later"
+
+
+def later(default: Any) -> Any:
+    """Declare such a field."""
+    return field(default=default, metadata={LATER: True})
+
+
+def later_mapping() -> Any:
+    """Declare such a field that holds a mapping."""
+    return field(default_factory=dict, metadata={LATER: True})
+
+
+# Slotted and not frozen: the hot path makes two per step, and freezing makes them four times as dear.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +251,8 @@ class Spliced(Event):
         changes_output: Whether the patch changes the answer of the run.
         output: The new answer of the run, as it was written.
         checked: The checked patch, for the live graph; `None` if the event comes from a record. Not shown.
+        guards: The calls that a person must agree to because of the patch, each with the reason: a planner has changed
+            what people look at before them.
     """
 
     revision: int
@@ -245,6 +263,7 @@ class Spliced(Event):
     changes_output: bool = False
     output: Any = None
     checked: Any = field(default=None, repr=False)
+    guards: Mapping[str, str] = later_mapping()
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from dagrun.model.outcome import TriggerKind
 from dagrun.model.plan import Names, RetryRule, Seconds
 from dagrun.model.reference import BadReference
 from dagrun.model.secrets.patterns import Personal
+from dagrun.model.value import MAX_ARGUMENT_BYTES, MAX_SPILL_BYTES
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -108,6 +109,12 @@ class Policy(BaseModel):
         max_running_by_pool: Steps of one pool that run at once, by pool.
         max_steps: Steps of a run, including the elements of ``for_each`` and the steps of patches.
         max_fan_out: Elements of one ``for_each``.
+        max_argument_bytes: Bytes of JSON that the arguments of one call may take. The same limit holds for each other
+            value that joins many or stands in a plan: the list of a ``for_each``, the outputs of its elements together,
+            a default, and the inputs of the run.
+        max_spill_bytes: Bytes of JSON of an output that becomes an artifact because it is over the ``output_limit`` of
+            its tool; only tools that are declared to return an `Artifact` or something else (``list[int] | Artifact``)
+            may return so much.
         max_seconds: The duration of the whole run, to the end of its last attempt.
         max_attempts: Calls of tools in the whole run.
         max_calls_by_tool: Calls of one tool in the whole run, by tool.
@@ -124,7 +131,8 @@ class Policy(BaseModel):
         replan_on: The reasons for which the planner is asked at all.
         planner_timeout: The duration of one call of the planner.
         critic_timeout: The duration of one review of a critic.
-        brief: Whether a planner sees only the shape of results (``structural``), or their content (``full``).
+        brief: Whether a planner sees only the shape of results (``structural``: types, sizes, and the keys that the
+            output schema of a tool or a reference of the plan names), or their content (``full``).
         max_brief_bytes: Bytes of one result in a full brief.
         approve: Calls that a person must agree to, in addition to those of tools with ``needs_approval``.
         min_confidence: A step with an effect and with less confidence than this needs a person; so does a plan or a
@@ -156,6 +164,8 @@ class Policy(BaseModel):
     max_running_by_pool: dict[str, Count] = Field(default_factory=dict)
     max_steps: Count | None = None
     max_fan_out: Count = 1_000
+    max_argument_bytes: Count = MAX_ARGUMENT_BYTES
+    max_spill_bytes: Count = MAX_SPILL_BYTES
     max_seconds: Seconds | None = None
     max_attempts: Count | None = None
     max_calls_by_tool: dict[str, Count] = Field(default_factory=dict)

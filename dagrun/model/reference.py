@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dagrun.errors import ValueRefused, shorten
+from dagrun.errors import ValueTooLarge, shorten
 from dagrun.model.value import MAX_VALUE_BYTES, Path, Stored, to_json
 
 ID_PATTERN: Final = r"[A-Za-z0-9_-]{1,48}"
@@ -135,19 +135,22 @@ class Template:
         """Build the JSON text, with the value from *look_up* in place of each hole.
 
         Raises:
-            ValueRefused: The text would take more than *limit* bytes.
+            ValueTooLarge: The text would take more than *limit* bytes.
         """
+        first = self.pieces[0]
+        size = len(first)
         if not self.holes:
-            return self.pieces[0]
-        parts: list[bytes] = [self.pieces[0]]
-        size = 0
+            if size > limit:
+                raise ValueTooLarge(f"{size} bytes of JSON are over the limit of {limit}")
+            return first
+        parts: list[bytes] = [first]
         for hole, piece in zip(self.holes, self.pieces[1:], strict=True):
             value = look_up(hole.reference)
             as_json = value if type(value) is bytes else to_json(value)  # saves a call for most values
             data = _as_text(value, as_json) if hole.is_text else as_json
             size += len(data) + len(piece)
             if size > limit:  # checked in the loop: references that double their text would fill the memory first
-                raise ValueRefused(f"the arguments take over {limit} bytes of JSON; pass an Artifact for large data")
+                raise ValueTooLarge(f"over {limit} bytes of JSON")
             parts += (data, piece)
         return b"".join(parts)
 

@@ -17,9 +17,22 @@ from pydantic_core import SchemaValidator
 from typing_extensions import TypedDict
 
 from dagrun.errors import ContractError, ValueRefused, shorten
+from dagrun.model.contracts.computed_fields import computed_names, without_computed
+from dagrun.model.contracts.json_schemas import ContractSchemas
+from dagrun.model.contracts.spilling import may_spill
 from dagrun.model.secrets.secret import Handle
 from dagrun.model.tool_context import ToolContext
-from dagrun.model.value import MAX_VALUE_BYTES, Stored, describe, encode
+from dagrun.model.value import (
+    BYTES_ADVICE,
+    MAX_VALUE_BYTES,
+    Stored,
+    check_size,
+    describe,
+    encode,
+    numpy_fallback,
+    plain_scalar,
+    without_numpy,
+)
 
 _KEYWORDS: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _PLAIN_TYPES: Final = frozenset((str, int, float, bool, type(None), dict, list, Any))
@@ -36,6 +49,8 @@ class Arguments:
         required: The parameters without a default.
         context: The parameter that gets the `ToolContext`, if any.
         secrets: The parameters that get secrets of the host; plans fill them with handles.
+        computed: The names of the computed fields of its models. They are in what a tool returns, and a model that
+            forbids extra fields would refuse them: it computes them again.
     """
 
     schema: Mapping[str, Any]
@@ -44,6 +59,7 @@ class Arguments:
     required: frozenset[str]
     context: str | None = None
     secrets: frozenset[str] = frozenset()
+    computed: frozenset[str] = frozenset()
 
     def parse(self, data: bytes) -> dict[str, Any]:
         """Turn JSON text into keyword arguments; handles of secrets stay handles.
@@ -51,7 +67,15 @@ class Arguments:
         Raises:
             ValidationError: The text does not fit the schema.
         """
-        return self.validator.validate_json(data)  # type: ignore[no-any-return]
+        while True:
+            try:
+                # By both names: outputs are written by the names of fields, and plans use aliases.
+                return self.validator.validate_json(data, by_alias=True, by_name=True)  # type: ignore[no-any-return]
+            except ValidationError as error:
+                shorter = without_computed(data, error, self.computed) if self.computed else data
+                if shorter == data:
+                    raise
+                data = shorter
 
     def property_schema(self, name: str) -> Mapping[str, Any]:
         """Return the JSON Schema of one argument, by any of its names."""
@@ -67,10 +91,12 @@ class Output:
     Attributes:
         schema: The JSON Schema of the stored value; empty if any value is allowed.
         encode: Checks a returned value against the declared type and encodes it, or raises `ValueRefused`.
+        spills: Whether an output that is too large becomes an `Artifact`: the type is a union with one.
     """
 
     schema: Mapping[str, Any]
     encode: Callable[[object, int], Stored] = field(repr=False)
+    spills: bool = False
 
 
 def arguments_of(function: Callable[..., Any]) -> Arguments:
@@ -106,12 +132,14 @@ def arguments_of(function: Callable[..., Any]) -> Arguments:
     adapter = _adapter(_shape(f"{name}_arguments", fields), f"{name}: its arguments")
     # A plug-in of pydantic may wrap the validator, but keeps its methods.
     validator = typing.cast(SchemaValidator, adapter.validator)
-    schema = {key: value for key, value in adapter.json_schema().items() if key != "title"}
+    described = _schema_of(adapter, f"{name}: its arguments")
+    schema = {key: value for key, value in described.items() if key != "title"}
     if _holds_secret(schema):
         raise ContractError(
             f"{name}: a SecretStr must be a parameter of its own; a plan has no handle for a part of one"
         )
-    return Arguments(schema, validator, names, frozenset(required), context, frozenset(secrets))
+    computed = frozenset(computed_names(adapter.core_schema))
+    return Arguments(schema, validator, names, frozenset(required), context, frozenset(secrets), computed)
 
 
 def _is_secret(hint: Any) -> bool:
@@ -169,15 +197,11 @@ def output_of(function: Callable[..., Any]) -> Output:
     if hint is None:
         hint = type(None)
     adapter = _adapter(hint, f"{function.__name__}: what it returns")
-    try:
-        schema = adapter.json_schema(mode="serialization", by_alias=False)
-    except PydanticUserError as error:
-        raise ContractError(
-            f"{function.__name__} returns {hint}, which has no JSON form; return plain data or an Artifact"
-        ) from error
+    # By the names of fields, as the values are written.
+    schema = _schema_of(adapter, f"{function.__name__} returns {hint}", mode="serialization", by_alias=False)
     if hint in (str, int, bool, float, type(None)):
         return Output(schema, _scalar_encoder(hint))
-    return Output(schema, _adapter_encoder(adapter, is_plain=_is_plain(hint)))
+    return Output(schema, _adapter_encoder(adapter, is_plain=_is_plain(hint)), may_spill(hint))
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
@@ -221,11 +245,23 @@ def _adapter(shape: Any, what: str) -> TypeAdapter[Any]:
         raise ContractError(f"{what}: {reason}; plans carry JSON, so use plain types, or an Artifact") from error
 
 
+def _schema_of(adapter: TypeAdapter[Any], what: str, **options: Any) -> dict[str, Any]:
+    try:
+        return adapter.json_schema(schema_generator=ContractSchemas, **options)
+    except ContractError as error:
+        raise ContractError(f"{what}: {error}") from None
+    except PydanticUserError as error:
+        raise ContractError(f"{what}, which has no JSON form; use plain types, or an Artifact") from error
+    except Exception as error:  # a type may describe itself, and the description may be anything
+        reason = shorten(f"{type(error).__name__}: {error}")
+        raise ContractError(f"{what}: its JSON Schema cannot be made ({reason})") from error
+
+
 def _scalar_encoder(kind: type) -> Callable[[object, int], Stored]:
     accepted = (int, float) if kind is float else (kind,)
 
     def encode_scalar(value: object, limit: int = MAX_VALUE_BYTES) -> Stored:
-        if type(value) not in accepted:
+        if type(value) not in accepted and type(value := plain_scalar(value)) not in accepted:
             raise ValueRefused(f"declared to return {kind.__name__}, returned {describe(value)}")
         return encode(value, limit)
 
@@ -236,13 +272,29 @@ def _adapter_encoder(adapter: TypeAdapter[Any], *, is_plain: bool) -> Callable[[
     # The methods of the adapter only wrap these two, and this runs at every step.
     validate, dump = adapter.validator.validate_python, adapter.serializer.to_python
 
+    def dumped(checked: object) -> object:
+        try:
+            # By the names of fields, as in the schema of the output, whatever a model says.
+            return dump(checked, mode="json", by_alias=False, fallback=numpy_fallback)
+        except UnicodeDecodeError as error:
+            raise ValueRefused(f"bytes that are no UTF-8 are not a JSON value; {BYTES_ADVICE}") from error
+
+    def encode_again(value: object, limit: int) -> Stored:
+        """Check a value once more, with plain scalars in place of those of numpy."""
+        check_size(value, limit)  # so that copying it takes a bounded time
+        checked = validate(without_numpy(value), strict=True, by_alias=True, by_name=True)
+        return encode(checked if is_plain else dumped(checked), limit)
+
     def encode_checked(value: object, limit: int = MAX_VALUE_BYTES) -> Stored:
         try:
-            checked = validate(value, strict=True)
-            # A value made of JSON types already need not be copied into JSON types.
-            return encode(checked if is_plain else dump(checked, mode="json"), limit)
+            checked = validate(value, strict=True, by_alias=True, by_name=True)
         except ValidationError as error:
-            raise ValueRefused(f"does not return what it declares: {explain(error)}") from error
+            try:
+                return encode_again(value, limit)
+            except ValidationError:
+                raise ValueRefused(f"does not return what it declares: {explain(error)}") from error
+        # A value made of JSON types already need not be copied into JSON types.
+        return encode(checked if is_plain else dumped(checked), limit)
 
     return encode_checked
 

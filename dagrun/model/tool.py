@@ -40,9 +40,11 @@ class Tool(Generic[P, R]):
         reconcile: Finds out by idempotency key whether a call of unknown outcome took place.
         max_tokens: The most tokens that a call can use; `None` if there is no bound.
         max_cost: The most that a call can cost; `None` if there is no bound.
-        output_limit: The most bytes of JSON that a call may return.
+        output_limit: The most bytes of JSON that a call may return; 1 MiB if nothing is said. If the tool is declared
+            to return an `Artifact` or something else (``list[int] | Artifact``), what is over becomes an artifact.
         version: A part of the tool's identity in records.
         stream_safe: Whether it may be called before the planner has ended the plan, in spite of its effect.
+        inner_tools: The tools that a call of it may call by itself, as an agent does.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Tool(Generic[P, R]):
     output_limit: int = MAX_VALUE_BYTES
     version: str = "1"
     stream_safe: bool = False
+    inner_tools: tuple[Tool[..., Any], ...] = ()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself: no retries, no checks, no run."""

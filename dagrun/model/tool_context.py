@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagrun.errors import ContractError, StepCancelled, ToolError, shorten
+from dagrun.model.contracts.spilling import ValueLimits
 from dagrun.model.question import Answer
 from dagrun.model.value import ArtifactStore
 
@@ -43,6 +44,7 @@ class ToolContext:
     clock: Callable[[], float] = field(repr=False)
     stop: threading.Event = field(default_factory=threading.Event, repr=False)
     ask_person: AskPerson | None = field(default=None, repr=False)
+    limits: ValueLimits = field(default=ValueLimits(), repr=False)
 
     @property
     def seconds_left(self) -> float | None:

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, Protocol, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_jsonable_python
 
-from dagrun.errors import ValueRefused, shorten
+from dagrun.errors import ValueRefused, ValueTooLarge, shorten
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +38,83 @@ RELEASED: Final = Unavailable("nobody needed it any more, and the policy lets go
 Stored: TypeAlias = bool | int | float | str | bytes | Unavailable | None
 Path: TypeAlias = tuple[str | int, ...]
 
-MAX_VALUE_BYTES: Final = 1 << 20
+MAX_VALUE_BYTES: Final = 1 << 20  # of the output of one call, unless its tool says more
+MAX_ARGUMENT_BYTES: Final = 16 << 20  # of the arguments of one call, unless the policy says otherwise
+MAX_SPILL_BYTES: Final = 64 << 20  # of an output that becomes an artifact, unless the policy says otherwise
 MAX_DEPTH: Final = 64
 # Python refuses to print an integer of more than 4,300 digits, some 14,000 bits; other JSON readers stop earlier.
 MAX_INT_BITS: Final = 4096
 
 _ADVICE: Final = "; return an Artifact for large data"
+BYTES_ADVICE: Final = "return text (base64, say), or an Artifact"
+
+
+def plain_scalar(value: object) -> object:
+    """Return the plain text, number or boolean that *value* is: of a subclass, or a scalar of numpy.
+
+    Numpy is not imported: its scalars are known by their base class. Anything else is returned as it is.
+    """
+    if type(value) in _SCALARS:
+        return value
+    if is_numpy_scalar(value):
+        kind = value.dtype.kind  # type: ignore[attr-defined]
+        if kind == "f":
+            return float(value)  # type: ignore[arg-type]  # the item of a long double is one again
+        # The item of a time may be an integer of nanoseconds, which says something else.
+        return value.item() if kind in "biuU" else value  # type: ignore[attr-defined]
+    if isinstance(value, str):
+        return str.__str__(value)  # whatever the subclass makes of itself
+    if isinstance(value, int):
+        return int.__int__(value)
+    return float.__float__(value) if isinstance(value, float) else value
+
+
+def is_numpy_scalar(value: object) -> bool:
+    """Whether *value* is a scalar of numpy, such as a number out of an array."""
+    return any(base.__module__ == "numpy" and base.__name__ == "generic" for base in type(value).__mro__)
+
+
+def numpy_fallback(value: object) -> object:
+    """Return the plain scalar that a scalar of numpy is, for a serializer of pydantic.
+
+    Raises:
+        TypeError: *value* is no number, text or boolean of numpy.
+    """
+    plain = plain_scalar(value)
+    if plain is value:
+        raise TypeError(f"a {type(value).__name__} is not a JSON value")
+    return plain
+
+
+def without_numpy(value: Any, depth: int = 0) -> Any:
+    """Return *value* with plain scalars in place of those of numpy, in its lists and dicts and as their keys."""
+    if depth > MAX_DEPTH:
+        return value
+    kind = type(value)
+    if kind is dict:
+        return {
+            plain_scalar(key) if is_numpy_scalar(key) else key: without_numpy(item, depth + 1)
+            for key, item in value.items()
+        }
+    if kind is list or kind is tuple:
+        return kind(without_numpy(item, depth + 1) for item in value)
+    return plain_scalar(value) if is_numpy_scalar(value) else value
 
 
 def _to_plain(value: object) -> object:
     if isinstance(value, Unavailable):  # pydantic would turn it into an object
         raise ValueRefused(_missing(value))
     if isinstance(value, bytes | bytearray | memoryview):
-        raise ValueRefused("bytes are not a JSON value; return text, or an Artifact")
+        raise ValueRefused(f"bytes are not a JSON value; {BYTES_ADVICE}")
+    if (number := plain_scalar(value)) is not value:
+        return number
     kind = type(value).__name__
     if isinstance(value, Iterator):  # it may never end, and pydantic would read it until the memory is full
         raise ValueRefused(f"a {kind} is not a JSON value; return a list")
     try:
-        return to_jsonable_python(value, inf_nan_mode="constants")
+        return to_jsonable_python(value, inf_nan_mode="constants", fallback=numpy_fallback)
+    except UnicodeDecodeError as error:
+        raise ValueRefused(f"a {kind} with bytes that are no UTF-8 is not a JSON value; {BYTES_ADVICE}") from error
     except Exception as error:
         raise ValueRefused(f"a {kind} is not a JSON value; return plain data, or an Artifact") from error
 
@@ -99,7 +158,8 @@ def encode(value: object, limit: int = MAX_VALUE_BYTES) -> Stored:
         limit: The most bytes of JSON that the value may take.
 
     Raises:
-        ValueRefused: The value is not JSON, holds NaN or a lone surrogate, is too deep, or is too large.
+        ValueRefused: The value is not JSON, holds NaN or a lone surrogate, or is too deep.
+        ValueTooLarge: Its JSON takes over *limit* bytes; numbers always fit.
     """
     kind = type(value)
     if value is None or kind is bool:
@@ -110,7 +170,7 @@ def encode(value: object, limit: int = MAX_VALUE_BYTES) -> Stored:
         return value  # type: ignore[return-value]
     if kind is float:
         if not math.isfinite(value):  # type: ignore[arg-type]
-            raise ValueRefused(f"{value} is not a JSON value")
+            raise ValueRefused(_not_finite(value, ()))  # type: ignore[arg-type]
         return value  # type: ignore[return-value]
     if kind is str:
         return _checked_text(value, limit)  # type: ignore[arg-type]
@@ -118,30 +178,64 @@ def encode(value: object, limit: int = MAX_VALUE_BYTES) -> Stored:
 
 
 def _checked_text(text: str, limit: int) -> str:
-    if len(text) > limit:
-        raise ValueRefused(f"a text of {len(text)} characters is over the ceiling of {limit} bytes{_ADVICE}")
     if not text.isascii():
         _utf8(text)
+    # A character takes at most six bytes, so only a text near the limit has to be measured.
+    if len(text) * 6 + 2 > limit:
+        size = len(text) + 2 if len(text) > limit else len(to_json(text))
+        if size > limit:
+            raise ValueTooLarge(
+                f"a text of {len(text)} characters takes {size} bytes of JSON, over the ceiling of {limit}{_ADVICE}"
+            )
     return text
 
 
 def _encode_container(value: object, limit: int) -> Stored:
     check_size(value, limit)
     try:
-        data = _utf8(_encode_text(value))
+        data = _utf8(_json_text(value))
     except RecursionError:
         raise ValueRefused(f"the value is nested deeper than {MAX_DEPTH} levels or holds itself") from None
     except (TypeError, ValueError) as error:
         if isinstance(error, ValueRefused):
             raise
+        if found := _find_not_finite(value, ()):
+            raise ValueRefused(found) from None
         raise ValueRefused(f"not a JSON value: {shorten(str(error))}") from error
     if len(data) > limit:
-        raise ValueRefused(f"{len(data)} bytes of JSON are over the ceiling of {limit}{_ADVICE}")
+        raise ValueTooLarge(f"{len(data)} bytes of JSON are over the ceiling of {limit}{_ADVICE}")
     if data[0] not in b'{["':
         return encode(json.loads(data), limit)  # a scalar after all, for example an enum or a subclass of int
     if data[0] == 0x22:
         return str(json.loads(data))
     return data
+
+
+def _json_text(value: object) -> str:
+    try:
+        return _encode_text(value)
+    except TypeError:  # a key that is a number of numpy, perhaps, which the encoder refuses by itself
+        return _encode_text(without_numpy(value))
+
+
+def _find_not_finite(value: object, place: Path) -> str:
+    """Say where in plain data there is a number that JSON cannot hold; or return an empty text."""
+    if len(place) > MAX_DEPTH:
+        return ""
+    parts: Iterable[tuple[Any, object]] = ()
+    if isinstance(value, dict):
+        parts = value.items()
+    elif isinstance(value, list | tuple):
+        parts = enumerate(value)
+    else:
+        number = plain_scalar(value)
+        return _not_finite(number, place) if isinstance(number, float) and not math.isfinite(number) else ""
+    return next((found for key, part in parts if (found := _find_not_finite(part, (*place, key)))), "")
+
+
+def _not_finite(number: float, place: Path) -> str:
+    at = "".join(f"[{part}]" if isinstance(part, int) else f".{shorten(str(part), 60)}" for part in place)
+    return f"{number}{at and f' at {at}'} is not a JSON value; return None (null) in its place"
 
 
 def check_size(value: object, limit: int, max_depth: int = MAX_DEPTH) -> None:
@@ -165,7 +259,7 @@ def check_size(value: object, limit: int, max_depth: int = MAX_DEPTH) -> None:
                 break
             below += item.values() if kind is dict else item if kind is list else _elements(item)
         if size > limit:
-            raise ValueRefused(f"the value takes over {limit} bytes of JSON{_ADVICE}")
+            raise ValueTooLarge(f"the value takes over {limit} bytes of JSON{_ADVICE}")
         if not below:
             return
         level = below
@@ -208,7 +302,7 @@ def store_text(data: bytes, limit: int = MAX_VALUE_BYTES) -> Stored:
         ValueRefused: The text is longer than *limit* bytes, or is not JSON.
     """
     if len(data) > limit:
-        raise ValueRefused(f"{len(data)} bytes of JSON are over the ceiling of {limit}{_ADVICE}")
+        raise ValueTooLarge(f"{len(data)} bytes of JSON are over the ceiling of {limit}{_ADVICE}")
     try:
         return encode(from_json(data, allow_inf_nan=False), limit)
     except ValueError as error:
@@ -258,7 +352,7 @@ def join_stored(items: list[Stored], limit: int = MAX_VALUE_BYTES) -> Stored:
     """
     data = b"[" + b",".join([to_json(item) for item in items]) + b"]"
     if len(data) > limit:
-        raise ValueRefused(f"{len(data)} bytes of JSON are over the ceiling of {limit}{_ADVICE}")
+        raise ValueTooLarge(f"{len(data)} bytes of JSON are over the ceiling of {limit}{_ADVICE}")
     return data
 
 
@@ -319,6 +413,9 @@ def describe(value: object) -> str:
 # Artifacts ------------------------------------------------------------------------------------------------------------
 
 
+SHA256_PATTERN: Final = r"^[0-9a-f]{64}$"
+
+
 class Artifact(BaseModel):
     """A read-only file in the folder of the run, named by its hash: for data too large or too binary for JSON.
 
@@ -331,7 +428,7 @@ class Artifact(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    sha256: Annotated[str, Field(pattern=SHA256_PATTERN)]
     media_type: Annotated[str, Field(max_length=200)] = "application/octet-stream"
     name: Annotated[str, Field(max_length=200)] = ""
     size: Annotated[int, Field(ge=0)] = 0

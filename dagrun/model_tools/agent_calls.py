@@ -1,4 +1,4 @@
-"""The calls that an agent makes: its arguments checked, the tool called, what comes of it as text for the model."""
+"""The calls of an agent: arguments checked, the tool called, and its output written for the model."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ import anyio
 from pydantic import ValidationError
 
 from dagrun.decide.classify import classify
-from dagrun.errors import AgentStopped, ToolError, ValueRefused, shorten
+from dagrun.errors import AgentStopped, ToolError, ValueRefused, ValueTooLarge, shorten
 from dagrun.executors.threads import ThreadExecutor
 from dagrun.llm.quoting import block
+from dagrun.model.contracts.spilling import spill
 from dagrun.model.executor import StillRunning, ToolCall
 from dagrun.model.outcome import Failure
 from dagrun.model.signature import explain
@@ -29,22 +30,22 @@ from dagrun.model_tools.agent_turns import AgentCall
 from dagrun.model_tools.usage_contract import ContractMeter
 from dagrun.plans.read_plan import drop_nulls
 
-# Seconds that a plain function gets to end when it was told to stop; then its step is abandoned.
+# Seconds in which a plain function must end after it was told to stop; then its step is abandoned.
 GRACE: Final = 1.0
 
 
 class BadAgentCall(ValueError):
-    """A call that cannot be made as it stands; the message is for the model."""
+    """A call that cannot be made; the message is for the model."""
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedCall:
     """A call that can be made.
 
     Attributes:
         tool: The tool.
-        data: Its arguments as JSON text with sorted keys: two calls are the same if tool and text are.
-        arguments: The same as keyword arguments.
+        data: Its arguments as JSON text with sorted keys. Two calls are equal if their tools and texts are.
+        arguments: Its arguments as keyword arguments.
     """
 
     tool: AnyTool
@@ -53,17 +54,17 @@ class Checked:
 
     @property
     def key(self) -> tuple[str, bytes]:
-        """What it has in common with every call that is the same."""
+        """The key of the call; equal calls have equal keys."""
         return self.tool.name, self.data
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What the model is told of a call.
+class CallReport:
+    """The result of a call, as the model is told about it.
 
     Attributes:
-        text: A quotation.
-        failure: Why it failed; `None` if it gave something.
+        text: The output or the failure, quoted.
+        failure: Why the call failed; `None` if it succeeded.
     """
 
     text: str
@@ -71,8 +72,8 @@ class Told:
 
 
 @dataclass(slots=True)
-class _Use:
-    """What a call has reported; a tool that says nothing is charged at its worst."""
+class _ReportedUsage:
+    """The usage that a call has reported; a call without a report is charged at its worst case."""
 
     tokens: int | None = field(default=None)
     cost: float | None = field(default=None)
@@ -82,15 +83,15 @@ class _Use:
         self.cost = self.cost if facts["cost"] is None else (self.cost or 0.0) + facts["cost"]
 
 
-class Calls:
+class AgentCalls:
     """Makes the calls of one agent in one attempt of its step.
 
     Args:
-        toolbox: Its tools.
-        context: Of the step.
-        meter: What its tools use is charged here, like the calls of its model.
+        toolbox: The tools of the agent.
+        context: The context of the step.
+        meter: Charges the usage of the tools, and also that of the agent's model.
         is_costed: Whether there is a ceiling of cost.
-        max_shown: Characters of one output that the model is shown.
+        max_shown: The most characters of one output that the model sees.
 
     Attributes:
         has_changed: Whether a call has changed the world, or may have.
@@ -107,11 +108,11 @@ class Calls:
         self._max_shown = max_shown
         self._threads = ThreadExecutor(max_threads=1, max_stuck=1)
 
-    def check(self, call: AgentCall) -> Checked:
+    def check(self, call: AgentCall) -> CheckedCall:
         """Check a call.
 
         Raises:
-            BadCall: There is no such tool, or it takes no such arguments.
+            BadAgentCall: There is no such tool, or the arguments do not fit it.
         """
         if call.tool not in self._toolbox.allowed:
             name = shorten(call.tool, 64)
@@ -120,21 +121,24 @@ class Calls:
         tree: dict[str, Any] = {"tool": call.tool, "args": call.args}
         drop_nulls({"steps": [tree]}, self._toolbox)
         try:
-            plain = decode(encode(tree["args"]))
+            plain = decode(encode(tree["args"], self._context.limits.arguments))
             data = json.dumps(plain, sort_keys=True, ensure_ascii=False).encode()
-            return Checked(tool, data, tool.arguments.parse(data))
+            return CheckedCall(tool, data, tool.arguments.parse(data))
         except ValidationError as error:
             raise BadAgentCall(f"{tool.name}: {explain(error)}") from error
+        except ValueTooLarge as error:
+            text = f"{tool.name}: the arguments: {error} (max_argument_bytes of the policy)"
+            raise BadAgentCall(text) from error
         except ValueRefused as error:
             raise BadAgentCall(f"{tool.name}: {error}") from error
 
-    async def make(self, call: Checked) -> Told:
+    async def make(self, call: CheckedCall) -> CallReport:
         """Make a call.
 
         Raises:
-            AgentStopped: It failed, and may have taken effect.
-            OverCeiling: It does not fit under a ceiling of the agent; it was not made.
-            StillRunning: It was told to stop, and would not.
+            AgentStopped: The call failed, and may have taken effect.
+            OverCeiling: The call does not fit under a ceiling of the agent, and was not made.
+            StillRunning: The call was told to stop, and did not.
         """
         tool = call.tool
         try:
@@ -142,12 +146,12 @@ class Calls:
                 await self._approve(call)
         except ToolError as error:
             return _failed(classify(error, tool))
-        # Outside of what is caught below: that there is no room is not the failure of a call.
+        # Outside of the `try` below: a full ceiling is not a failure of the call.
         worst_cost = self._free if tool.max_cost is None else tool.max_cost
         charge = self._meter.reserve(tool.name, tool.max_tokens or 0, worst_cost)
-        use = _Use()
+        usage = _ReportedUsage()
         try:
-            result = await self._carry_out(call, use)
+            result = await self._carry_out(call, usage)
         except StillRunning:
             raise
         except Exception as error:
@@ -156,65 +160,67 @@ class Calls:
                 raise AgentStopped(f"its call of {tool.name} may have taken effect: {failure.message}") from error
             return _failed(failure)
         finally:
-            charge.settle(use.tokens, use.cost)
+            charge.settle(usage.tokens, usage.cost)
         self.has_changed = self.has_changed or not tool.effect.is_free
         try:
-            value = _store(tool, result)
+            value = self._store(tool, result)
         except ValueRefused as error:
             return _failed(classify(error, tool))
-        return Told(block("output", decode(value), self._max_shown))
+        return CallReport(block("output", decode(value), self._max_shown))
 
-    async def _approve(self, call: Checked) -> None:
-        """Ask a person, where the tool says so: its calls are the agent's, and no policy of the run sees them."""
+    async def _approve(self, call: CheckedCall) -> None:
+        """Ask a person for approval here, because the policy of the run does not see the calls of an agent."""
         about = {"tool": call.tool.name, "args": decode(call.data)}
         await self._context.ask(f"May the agent of step {self._context.step} call {call.tool.name}?", about=about)
 
-    async def _carry_out(self, call: Checked, use: _Use) -> object:
-        tool = call.tool
+    async def _carry_out(self, call: CheckedCall, usage: _ReportedUsage) -> object:
+        tool, most = call.tool, self._context.limits.most_of(call.tool)
         limit = math.inf if tool.timeout is None else self._context.clock() + tool.timeout
         arguments = dict(call.arguments)
         if tool.arguments.context is not None:
-            arguments[tool.arguments.context] = self._context_of(call, use, limit)
+            arguments[tool.arguments.context] = self._context_of(call, usage, limit)
         with anyio.CancelScope(deadline=limit) as scope:
             if tool.is_async:
                 result = await tool.function(**arguments)
             else:
-                job = ToolCall(tool, call.data, arguments, lambda: self._context, GRACE, tool.output_limit)
+                job = ToolCall(tool, call.data, arguments, lambda: self._context, GRACE, most)
                 result = await self._threads.call(job)
-        if scope.cancel_called:  # also if it has given something all the same: that came too late
+        if scope.cancel_called:  # also if the function has returned a value: it came too late
             raise TimeoutError(f"{tool.name} took longer than {tool.timeout:g} s")
         return result
 
-    def _context_of(self, call: Checked, use: _Use, limit: float) -> ToolContext:
+    def _store(self, tool: AnyTool, result: object) -> Stored:
+        try:
+            value = tool.output.encode(result, self._context.limits.most_of(tool))
+        except ValueRefused:
+            if inspect.iscoroutine(result):
+                result.close()  # it will never be awaited, and would warn about that much later
+            raise
+        if not self._context.limits.spills(tool):
+            return value
+        return spill(value, tool, self._context.artifacts, f"{self._context.step}.{tool.name}")
+
+    def _context_of(self, call: CheckedCall, usage: _ReportedUsage, limit: float) -> ToolContext:
         outer = self._context
 
         def report(kind: str, facts: Mapping[str, Any]) -> None:
             if kind == "usage":
-                use.add(facts)
+                usage.add(facts)
             else:
                 outer.report(kind, facts)
 
-        # A key for each call: with that of the step, a service would take two calls for one. The same call has the
-        # same key, also in another attempt of the step.
+        # Each call has a key of its own: with the key of the step, a service would take two calls for one. Equal calls
+        # have equal keys, also in another attempt of the step.
         text = b"\0".join((outer.idempotency_key.encode(), call.tool.name.encode(), call.data))
         return dataclasses.replace(
             outer,
             idempotency_key=hashlib.sha256(text).hexdigest()[:32],
             deadline=min((d for d in (outer.deadline, limit) if d is not None and d < math.inf), default=None),
             report=report,
-            stop=threading.Event(),  # its own: to stop one call is not to stop those after it
+            stop=threading.Event(),  # of this call alone: the calls after it must not be stopped
             ask_person=outer.ask_person if call.tool.is_async else None,
         )
 
 
-def _store(tool: AnyTool, result: object) -> Stored:
-    try:
-        return tool.output.encode(result, tool.output_limit)
-    except ValueRefused:
-        if inspect.iscoroutine(result):
-            result.close()  # nobody will await it, and it would complain about that much later
-        raise
-
-
-def _failed(failure: Failure) -> Told:
-    return Told(block("failure", {"kind": str(failure.kind), "message": failure.message}), failure)
+def _failed(failure: Failure) -> CallReport:
+    return CallReport(block("failure", {"kind": str(failure.kind), "message": failure.message}), failure)

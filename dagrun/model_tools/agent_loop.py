@@ -1,4 +1,4 @@
-"""The loop of an agent: a turn of its model, a call, a turn; until there is an answer, or a ceiling is reached."""
+"""The loop of an agent: turns of its model and calls in alternation, until an answer or a ceiling."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from dagrun.model.effect import Effect
 from dagrun.model.outcome import Failure
 from dagrun.model.tool_context import ToolContext
 from dagrun.model.usage import METER, Meter
-from dagrun.model_tools.agent_calls import BadAgentCall, Calls, Checked
+from dagrun.model_tools.agent_calls import AgentCalls, BadAgentCall, CheckedCall
 from dagrun.model_tools.agent_turns import Turn, Turns, turns_left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
-    """What does not change from call to call of an agent.
+    """The parts of an agent that are equal in all its calls.
 
     Attributes:
-        name: Of its tool.
-        model: Who is asked.
+        name: The name of its tool.
+        model: The model that decides.
         turns: The form of its turns.
-        max_steps: Turns of one call.
-        effect: Of its tool.
+        max_steps: The most turns of one call of the tool.
+        effect: The effect of its tool.
     """
 
     name: str
@@ -35,34 +35,35 @@ class Agent:
     effect: Effect
 
 
-class Loop:
+class AgentLoop:
     """One call of an agent.
 
     Args:
         agent: The agent.
-        context: Of the step.
-        calls: Makes its calls.
-        meter: What the calls of its model are charged to.
+        context: The context of the step.
+        calls: Makes the calls of the agent.
+        meter: Charges the calls of the agent's model.
     """
 
-    def __init__(self, agent: Agent, context: ToolContext, calls: Calls, meter: Meter) -> None:
+    def __init__(self, agent: Agent, context: ToolContext, calls: AgentCalls, meter: Meter) -> None:
         self._agent = agent
         self._context = context
         self._calls = calls
         self._meter = meter
-        self._failed: tuple[tuple[str, bytes], Failure] | None = None  # the last call, if it has failed
-        self._bad = 0  # turns in a row that were of no use
+        # The key and the failure of the last call, if it failed.
+        self._failed: tuple[tuple[str, bytes], Failure] | None = None
+        self._bad = 0  # unusable turns in a row
 
     async def run(self, request: Request) -> Any:
-        """Go on until there is an answer.
+        """Run the loop, and return the answer.
 
         Args:
-            request: Begins the conversation.
+            request: The first request of the conversation.
 
         Raises:
-            ToolError: There is none, and nothing has changed in the world.
-            AgentStopped: There is none, and something has, or may have.
-            ModelError: The model failed; only of an agent that changes nothing.
+            ToolError: There is no answer, and nothing in the world has changed.
+            AgentStopped: There is no answer, and something in the world has changed, or may have.
+            ModelError: The model failed; raised only for an agent that changes nothing.
         """
         try:
             return await self._run(request)
@@ -70,13 +71,13 @@ class Loop:
             raise self._end(str(error)) from error
         except ModelError as error:
             if self._agent.effect.is_free:
-                raise  # it is known by its status what to do about it
+                raise  # recovery decides by the status of the error
             raise self._end(error.message, retryable=error.is_transient, retry_after=error.retry_after) from error
 
     async def _run(self, request: Request) -> Any:
         limit = self._agent.max_steps
         for step in range(limit):
-            # Each time: a tool that calls models has set a meter of its own meanwhile.
+            # In every turn, because a tool that calls models sets a meter of its own.
             METER.set(self._meter)
             reply = await ask(self._agent.model, request)
             try:
@@ -91,7 +92,7 @@ class Loop:
             request = told(request, reply.text, f"{text}\n\n{turns_left(limit - step - 1)}")
         raise self._end(f"ceiling of {limit} steps is spent, and there is no answer")
 
-    def _read(self, reply: Reply, request: Request) -> tuple[Turn, Checked | None]:
+    def _read(self, reply: Reply, request: Request) -> tuple[Turn, CheckedCall | None]:
         if reply.stop == "refused":
             raise ModelError(f"{self._agent.model.name}: {why_no_answer(reply, request)}")
         if why := why_no_answer(reply, request):
@@ -100,7 +101,7 @@ class Loop:
         return turn, None if turn.call is None else self._calls.check(turn.call)
 
     def _bad_turn(self, error: ValueError) -> str:
-        """Tell the model what was wrong, once."""
+        """Return the message about an unusable turn; end the loop at the second in a row."""
         self._bad += 1
         fault = shorten(fault_of(error), 1_000)
         if self._bad > 1:
@@ -113,16 +114,16 @@ class Loop:
             raise self._end(f"it cannot be done: {turn.cannot}")
         return turn.answer
 
-    async def _make(self, call: Checked) -> str:
+    async def _make(self, call: CheckedCall) -> str:
         self._bad = 0
         if self._failed is not None and self._failed[0] == call.key and not self._failed[1].is_transient:
             message = self._failed[1].message
             raise self._end(
                 f"no progress: it made the same call of {call.tool.name} again after that had failed: {message}"
             )
-        made = await self._calls.make(call)
-        self._failed = None if made.failure is None else (call.key, made.failure)
-        return made.text
+        report = await self._calls.make(call)
+        self._failed = None if report.failure is None else (call.key, report.failure)
+        return report.text
 
     def _end(self, why: str, *, retryable: bool = False, retry_after: float | None = None) -> Exception:
         text = f"{self._agent.name}: {shorten(why, 500)}"

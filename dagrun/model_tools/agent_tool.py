@@ -1,8 +1,9 @@
-"""A tool that carries a step out with tools of its own, in a small loop of a language model."""
+"""`agent_tool`: a tool whose model carries out a step with tools of its own, in a small loop."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 from dagrun.errors import ContractError
@@ -11,8 +12,8 @@ from dagrun.model.effect import Effect
 from dagrun.model.tool import make_tool
 from dagrun.model.tool_context import ToolContext
 from dagrun.model.toolbox import AnyTool, Toolbox
-from dagrun.model_tools.agent_calls import Calls
-from dagrun.model_tools.agent_loop import Agent, Loop
+from dagrun.model_tools.agent_calls import AgentCalls
+from dagrun.model_tools.agent_loop import Agent, AgentLoop
 from dagrun.model_tools.agent_turns import Turns, task_text, turns_left
 from dagrun.model_tools.usage_contract import ContractMeter
 
@@ -40,33 +41,36 @@ def agent_tool(
     allow_effects: bool = False,
     **options: Any,
 ) -> AnyTool:
-    """Make a tool that carries a step out in a loop: *model* makes one call after another until it has an answer.
+    """Make a tool that carries out a step in a loop: *model* makes one call after another until it has an answer.
 
-    The model sees the step alone (its arguments ``task``, ``inputs``, ``success``) and cannot change the plan. It ends
-    with an answer; or with a failure, when it says that it cannot, when a ceiling is reached, when it makes the same
-    call again right after that has failed, or when two turns in a row are of no use.
+    The model sees only the step (its arguments ``task``, ``inputs``, ``success``) and cannot change the plan. The loop
+    ends with an answer, or with a failure: when the model says that the task cannot be done, when a ceiling is reached,
+    when it repeats a call that has just failed, or when two turns in a row are unusable.
 
-    Its tools are its own, and a policy of the run that names them does not reach them: it counts and limits the calls
-    of the agent. A tool that needs approval asks a person each time. Their retries and fallbacks are the model's
-    business; their timeouts hold.
+    The tools belong to the agent: the policy of the run counts the calls of the agent itself. A tool that needs
+    approval asks a person each time. If a rule of the policy asks about a call of one of the tools, a person is asked
+    about the whole call of the agent, because its inner calls are not known yet; and the agent counts in the pools of
+    its tools. The timeouts of the tools hold; their retries and fallbacks do not, because the model decides what to do
+    after a failure.
 
-    A call is held to *max_tokens* and *max_cost*, also for what its tools use, as far as they declare or report it.
+    *max_tokens* and *max_cost* limit one call of the agent, with the usage of its tools as far as they declare or
+    report it.
 
     Args:
-        model: Who is asked; a cheap one will often do.
-        tools: What it may call, as for a `Toolbox`. Tools in processes of their own, and tools that take secrets, are
-            not possible.
-        name: Of the tool.
-        description: For planners; by default it names the tools.
+        model: The model that decides; a cheap one is often enough.
+        tools: The tools of the agent, as for a `Toolbox`. Tools in worker processes and tools that take secrets are
+            refused.
+        name: The name of the tool.
+        description: A description for planners; by default it names the tools.
         output: The type of the answer, as for `llm_tool`.
-        max_steps: Turns of the model in one call.
-        max_output_tokens: The longest turn.
-        max_tokens: The most tokens of a call, input and output of all turns together; `None` for no bound.
-        max_cost: The same in money.
-        max_shown: Characters of one output that the model is shown.
-        temperature: How much chance there is in its turns; `None` for what the model does by itself.
-        allow_effects: Whether tools may change the world. Then a call of the agent is effectful, and when it ends
-            without an answer after it has changed something, its outcome is unknown. Without it, it is a read.
+        max_steps: The most turns of the model in one call.
+        max_output_tokens: The most tokens of one turn.
+        max_tokens: The most tokens of a call, input and output of all turns together; `None` for no limit.
+        max_cost: The highest cost of a call; `None` for no limit.
+        max_shown: The most characters of one output that the model sees.
+        temperature: How random the turns are; `None` for the default of the model.
+        allow_effects: Whether tools may change the world. If so, a call of the agent is effectful, and its outcome is
+            unknown if it ends without an answer after a change. Otherwise it is a read.
         options: As for `dagrun.tool`; the effect follows from the tools.
 
     Raises:
@@ -80,7 +84,7 @@ def agent_tool(
 
     async def carry_out(task: str, ctx: ToolContext, inputs: Any = None, success: str = "") -> Any:
         meter = ContractMeter(ctx, max_tokens, max_cost)
-        calls = Calls(toolbox, ctx, meter, is_costed=max_cost is not None, max_shown=max_shown)
+        calls = AgentCalls(toolbox, ctx, meter, is_costed=max_cost is not None, max_shown=max_shown)
         request = Request(
             system=agent.turns.system,
             messages=(Message("user", f"{task_text(task, inputs, success)}\n\n{turns_left(max_steps)}"),),
@@ -88,18 +92,19 @@ def agent_tool(
             max_output_tokens=max_output_tokens,
             temperature=temperature,
         )
-        return await Loop(agent, ctx, calls, meter).run(request)
+        return await AgentLoop(agent, ctx, calls, meter).run(request)
 
     known = ", ".join(sorted(toolbox.allowed))
     carry_out.__doc__ = f"{description or f'Carries a small task out with tools of its own: {known}.'}\n\n{_ARGUMENTS}"
     carry_out.__annotations__["return"] = output
-    return make_tool(carry_out, name=name, effect=effect, max_tokens=max_tokens, max_cost=max_cost, **options)
+    made = make_tool(carry_out, name=name, effect=effect, max_tokens=max_tokens, max_cost=max_cost, **options)
+    return replace(made, inner_tools=tuple(toolbox[tool] for tool in sorted(toolbox.allowed)))
 
 
 def _effect(name: str, toolbox: Toolbox, *, allow_effects: bool) -> Effect:
-    """The effect of an agent with these tools.
+    """Return the effect of an agent with these tools.
 
-    Never `pure` or `idempotent`, whatever its tools are: asked again, its model may want other calls.
+    It is never `pure` or `idempotent`, whatever the tools are: in another attempt, the model may make other calls.
     """
     tools = [toolbox[tool] for tool in sorted(toolbox.allowed)]
     if not tools:

@@ -1,4 +1,4 @@
-"""What an agent is told, and the form of its turns."""
+"""The prompts of an agent, and the form of its turns."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class AgentCall(BaseModel):
 
 
 class Turn(BaseModel):
-    """One turn of an agent; exactly one of *call*, *answer* and *cannot* is given."""
+    """One turn of an agent; exactly one of *call*, *answer* and *cannot* is set."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -55,16 +55,16 @@ class Turns:
     """The form of the turns of one agent.
 
     Args:
-        name: Of the agent, for messages.
-        toolbox: Its tools.
+        name: The name of the agent, for messages.
+        toolbox: The tools of the agent.
         shape: The type of its answer.
 
     Attributes:
-        form: What the model is given.
-        system: What the model is told before all else.
+        form: The form of each turn, for the model.
+        system: The system prompt.
 
     Raises:
-        ContractError: There is no JSON that makes values of that type.
+        ContractError: Values of the type cannot be made from JSON.
     """
 
     __slots__ = ("_model", "form", "system")
@@ -95,20 +95,20 @@ class Turns:
         self.system = f"{RULES}\n\n{DATA_RULE}\n\n{block('tools', tools)}"
 
     def read(self, text: str) -> Turn:
-        """Read a turn.
+        """Parse a turn.
 
         Raises:
-            ValueError: The text is none.
+            ValueError: *text* is not a turn.
         """
         turn = self._model.model_validate_json(text, strict=True)
-        given = [part for part in (turn.call, turn.answer, turn.cannot) if part is not None]
-        if len(given) != 1:
-            raise ValueError(f'exactly one of "call", "answer" and "cannot" is given, not {len(given)}')
+        parts = [part for part in (turn.call, turn.answer, turn.cannot) if part is not None]
+        if len(parts) != 1:
+            raise ValueError(f'exactly one of "call", "answer" and "cannot" is given, not {len(parts)}')
         return turn
 
 
 def task_text(task: str, inputs: Any, success: str) -> str:
-    """The first message to an agent."""
+    """Write the first message to an agent."""
     parts = [f"Task: {task}"]
     if success:
         parts.append(f"It is done when: {success}")
@@ -118,7 +118,7 @@ def task_text(task: str, inputs: Any, success: str) -> str:
 
 
 def turns_left(left: int) -> str:
-    """What an agent is told about its ceiling."""
+    """Write how many turns are left."""
     return LAST_TURN if left == 1 else f"{left} turns are left."
 
 

@@ -1,4 +1,4 @@
-"""A tool that asks a language model, for text or for a value of a type."""
+"""`llm_tool`: a tool that asks a language model for a text, or for a value of a Python type."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dagrun.model.tool import make_tool
 from dagrun.model.tool_context import ToolContext
 from dagrun.model.toolbox import AnyTool
 from dagrun.model.usage import METER
-from dagrun.model_tools.typed_answers import Typed
+from dagrun.model_tools.typed_answers import TypedAnswer
 from dagrun.model_tools.usage_contract import ContractMeter
 
 SYSTEM: Final = """\
@@ -38,23 +38,23 @@ def llm_tool(
     effect: Effect | str = "read",
     **options: Any,
 ) -> AnyTool:
-    """Make a tool that asks *model*. Its arguments are ``prompt``, and ``context``: data, quoted as JSON.
+    """Make a tool that asks *model*. Its arguments are ``prompt`` and ``context``, which is data, quoted as JSON.
 
-    With *max_tokens* or *max_cost* a call is held to what it may use: a prompt that could cost more is not sent, and
-    the step fails. Without them its use has no bound that a ceiling of the run could be held against beforehand.
+    *max_tokens* and *max_cost* limit the usage of a call: a prompt that could use more is not sent, and the step fails.
+    Without them, a ceiling of the run has no worst case to reserve before the call.
 
     Args:
-        model: Who is asked.
-        name: Of the tool.
-        description: For planners.
-        system: What the model is told before all else; how data is quoted is added to it.
-        output: The type of the answer: a pydantic model, a dataclass, ``list[str]``; it is validated strictly, and
-            asked for once more if it does not fit. `None` for plain text.
-        max_output_tokens: The longest answer; one that is cut off there is a failure.
-        temperature: How much chance there is in it; `None` for what the model does by itself.
-        max_tokens: The most tokens of a call, input and output together; at least one a byte is counted for input.
-        max_cost: The most that a call costs; a model without a known price is then refused.
-        effect: Of a call; never ``pure``, for ceilings of tokens and cost do not hold back what calls no model.
+        model: The model to ask.
+        name: The name of the tool.
+        description: A description for planners.
+        system: The system prompt; the rule about quoted data is added to it.
+        output: The type of the answer: a pydantic model, a dataclass, ``list[str]``. The answer is validated strictly,
+            and the model is asked once more if it does not fit. `None` for plain text.
+        max_output_tokens: The most tokens of the answer; an answer that is cut off there is a failure.
+        temperature: How random the answer is; `None` for the default of the model.
+        max_tokens: The most tokens of a call, input and output together; input counts at least one token per byte.
+        max_cost: The highest cost of a call; a model without a known price is then refused.
+        effect: The effect of a call. It is never ``pure``, because ceilings of tokens and cost do not stop pure tools.
         options: As for `dagrun.tool`.
 
     Raises:
@@ -64,11 +64,11 @@ def llm_tool(
     must_be_counts(name, max_output_tokens=max_output_tokens)
     if effect == Effect.PURE:
         raise ContractError(f"{name}: who asks a model is not pure but a read; ceilings do not hold what is pure")
-    typed = None if output is None else Typed(name, output)
+    typed = None if output is None else TypedAnswer(name, output)
     rules = f"{system}\n\n{DATA_RULE}"
 
     async def answer(prompt: str, ctx: ToolContext, context: Any = None) -> Any:
-        # For this call alone: every attempt has context variables of its own.
+        # This sets the meter of this call alone: every attempt has context variables of its own.
         METER.set(ContractMeter(ctx, max_tokens, max_cost))
         text = prompt if context is None else f"{prompt}\n\n{block('context', context)}"
         request = Request(

@@ -1,4 +1,4 @@
-"""Answers of models as values of Python types."""
+"""Answers of models as values of Python types, and the JSON Schemas of these types."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from dagrun.errors import ContractError, shorten
 from dagrun.llm.language_model import Form
 from dagrun.plans.plan_schemas import strict_schema
 
-# No tool is called that, so its definitions stay apart from those of tools.
+# No tool can have this name, so the definitions of the answer stay apart from those of tools.
 ANSWER: Final = "-answer"
 
 
-class Typed:
-    """A form with one field, ``answer``, of a Python type: a scalar or a list alone is no form that models take.
+class TypedAnswer:
+    """A form with one field, ``answer``, of a Python type: models accept no form that is a scalar or a list.
 
     Args:
-        name: Of the tool, for messages.
+        name: The name of the tool, for messages.
         shape: The type: a pydantic model, a dataclass, ``list[int]``.
 
     Attributes:
-        form: What the model is given.
+        form: The form of the answer, for the model.
 
     Raises:
-        ContractError: There is no JSON that makes values of that type.
+        ContractError: Values of the type cannot be made from JSON.
     """
 
     __slots__ = ("_model", "form")
@@ -42,19 +42,19 @@ class Typed:
         self.form = Form("answer", "The answer.", {**body, "$defs": definitions} if definitions else body)
 
     def read(self, text: str) -> Any:
-        """The value of an answer.
+        """Return the value of an answer.
 
         Raises:
-            ValueError: The text is no such answer.
+            ValueError: *text* is not an answer in this form.
         """
         return getattr(self._model.model_validate_json(text, strict=True), "answer")  # noqa: B009  (made at run time)
 
 
 def shape_schema(name: str, shape: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The JSON Schema of a Python type in the form for models, and its definitions.
+    """Return the JSON Schema of a Python type in the strict form for models, and its definitions.
 
     Raises:
-        ContractError: There is no JSON that makes values of that type.
+        ContractError: Values of the type cannot be made from JSON.
     """
     try:
         schema = TypeAdapter(shape).json_schema()

@@ -1,4 +1,4 @@
-"""The word of a tool that calls models: what its calls use is reported, and kept within what the tool promises."""
+"""Limits of tools that call models: the usage of their calls is reported and kept below what they declare."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from dagrun.model.usage import Charge
 class ContractMeter:
     """Charges the calls of models that one call of a tool makes.
 
-    A model whose use has no bound, or whose price nobody knows, is not called under a ceiling of that kind: the tool
-    could not keep its word.
+    Under a ceiling of tokens, a model without a limit of tokens is not called; under a ceiling of cost, a model without
+    a known price. The tool could not keep its contract.
 
     Args:
-        context: Of the call of the tool; gets the reports.
-        max_tokens: The most that the tool may use, as its contract says; `None` for no bound.
-        max_cost: The same in money.
+        context: The context of the tool's call, which gets the reports.
+        max_tokens: The most tokens of the call by the contract of the tool; `None` for no limit.
+        max_cost: The highest cost of the call by the contract of the tool; `None` for no limit.
     """
 
     __slots__ = ("_context", "_cost", "_max_cost", "_max_tokens", "_tokens")
@@ -28,14 +28,14 @@ class ContractMeter:
         self._context = context
         self._max_tokens = max_tokens
         self._max_cost = max_cost
-        self._tokens = 0  # used, and held for calls that go on
+        self._tokens = 0  # used, and reserved for running calls
         self._cost = 0.0
 
     def reserve(self, who: str, tokens: int | None, cost: float | None) -> Charge:
-        """Take room for a call at its worst.
+        """Reserve the worst case of a call.
 
         Raises:
-            OverCeiling: There is none; the message names the ceiling.
+            OverCeiling: It does not fit; the message names the ceiling.
         """
         _must_fit("max_tokens", self._max_tokens, self._tokens, tokens, who)
         _must_fit("max_cost", self._max_cost, self._cost, cost, who)
@@ -44,9 +44,9 @@ class ContractMeter:
         return _ContractCharge(self, tokens, cost)
 
     def settle(self, charge: _ContractCharge, tokens: int | None, cost: float | None) -> None:
-        """Charge what a call has used, and report it; what nobody knows is charged at its worst."""
+        """Charge and report the usage of a call; unknown figures are charged at their worst case."""
         used = tokens if _is_figure(tokens) else charge.tokens
-        paid = cost if _is_figure(cost) else charge.cost or None  # a price of 0 was a guess if nobody confirms it
+        paid = cost if _is_figure(cost) else charge.cost or None  # without a report, a cost of 0 is a guess
         self._tokens += (used or 0) - (charge.tokens or 0)
         self._cost += (paid or 0.0) - (charge.cost or 0.0)
         if used is not None or paid is not None:

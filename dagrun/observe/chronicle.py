@@ -1,4 +1,4 @@
-"""What happened in a run and why each decision was taken, read off its record: an entry for each event, in order."""
+"""The chronicle of a run: an entry for each event of its record, with the reasons of each decision."""
 
 from __future__ import annotations
 
@@ -16,6 +16,14 @@ from dagrun.model.outcome import Decision, Failure, Outcome, Recovery
 from dagrun.model.question import Answer
 from dagrun.model.usage import ModelUse
 from dagrun.observe.summary import spending_words
+
+MAX_TEXT: Final = 1_000
+MAX_DETAILS: Final = 100
+
+# The subject of an entry that is not about a step. Steps may have these ids, too.
+RUN: Final = "run"
+PLAN: Final = "plan"
+PLANNER: Final = "planner"
 
 _WORDS: Final[Mapping[Recovery, str]] = MappingProxyType(
     {
@@ -35,73 +43,18 @@ _WORDS: Final[Mapping[Recovery, str]] = MappingProxyType(
 _CHOICES: Final[Mapping[str, str]] = MappingProxyType({"approve": "yes", "deny": "no", "escalate": "escalate"})
 
 
-def why(event: AttemptEnded | Reviewed) -> list[str]:
-    """What went wrong, what is done about it, and which row of the recovery table says so."""
-    outcome = event.outcome
-    return [*_failure(outcome.failure), *_surprise(outcome), _decision(event.decision), _spent_by(outcome)]
-
-
-def _failure(failure: Failure | None) -> list[str]:
-    if failure is None:
-        return []
-    error = f" ({failure.error})" if failure.error else ""
-    return [f"{failure.kind}: {failure.message}{error}"]
-
-
-def _surprise(outcome: Outcome) -> list[str]:
-    return [f"surprising: {outcome.surprise}"] if outcome.surprise else []
-
-
-def _decision(decision: Decision) -> str:
-    if decision.recovery is Recovery.PROCEED and not decision.reason:
-        return ""
-    delay = f" in {decision.delay:.1f} s" if decision.delay else ""
-    return f"{_WORDS[decision.recovery]}{delay}{': ' if decision.reason else ''}{decision.reason}"
-
-
-def _spent_by(outcome: Outcome) -> str:
-    return spent(outcome.tokens, outcome.cost)
-
-
-def spent(tokens: int, cost: float | None) -> str:
-    """What a call has used of models; empty if nothing."""
-    used = ModelUse()
-    used.add(tokens, cost)
-    return ", ".join(spending_words(used))
-
-
-def answer_words(answer: Answer) -> str:
-    """What a person has said, who it was, and why."""
-    by = f" by {answer.by}" if answer.by else ""
-    ticked = f", ticked: {'; '.join(answer.ticked)}" if answer.ticked else ""
-    return f"{_CHOICES.get(answer.choice, answer.choice)}{by}{ticked}{': ' if answer.note else ''}{answer.note}"
-
-
-def counted(number: int, word: str) -> str:
-    """A number of things, with its plural."""
-    return f"{number} {word}{'s' * (number != 1)}"
-
-
-MAX_TEXT: Final = 1_000
-MAX_DETAILS: Final = 100
-
-RUN: Final = "run"  # what an entry is about that is about no step; steps may be called so, too
-PLAN: Final = "plan"
-PLANNER: Final = "planner"
-
-
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Something that happened. All texts are on one line, and hold nothing that steers a terminal.
+    """One event of a run in words. Each text is one line, without control characters.
 
     Attributes:
         seq: The number of its record.
         at: Seconds since the start of the run.
         event: The name of the event.
-        about: The step that it is about, or `RUN`, `PLAN` or `PLANNER`.
+        about: The step that the entry is about, or `RUN`, `PLAN` or `PLANNER`.
         text: What happened.
-        details: Why, and what came of it, a line each.
-        steps: The ids of all steps that it is about.
+        details: The reasons and the consequences, one line each.
+        steps: The ids of all steps that the entry is about.
     """
 
     seq: int
@@ -113,7 +66,7 @@ class Entry:
     steps: frozenset[str] = frozenset()
 
     def as_dict(self) -> dict[str, Any]:
-        """The entry as plain JSON."""
+        """Return the entry as plain JSON."""
         return {
             "seq": self.seq,
             "at": self.at,
@@ -126,11 +79,11 @@ class Entry:
 
 
 def chronicle(past: Replayed, step: str | None = None) -> Iterator[Entry]:
-    """Tell what happened in a run.
+    """Yield an entry for each event of a run.
 
     Args:
-        past: The run, as its record says.
-        step: Only what this step, or an element of it, is about; `None` for all.
+        past: The run, read from its record.
+        step: Yield only entries about this step or its elements; `None` for all entries.
     """
     teller = _Teller(past)
     for event in past.events:
@@ -143,11 +96,11 @@ def _is_of(step: str, id_: str) -> bool:
     return id_ == step or id_.startswith(f"{step}[")
 
 
-Said = tuple[str, str, Sequence[str], Sequence[str]]  # about, text, details, steps
+EntryParts = tuple[str, str, Sequence[str], Sequence[str]]  # about, text, details, steps
 
 
 class _Teller:
-    """Puts the events of one run into words."""
+    """Writes the events of one run in words."""
 
     def __init__(self, past: Replayed) -> None:
         self._past = past
@@ -156,10 +109,10 @@ class _Teller:
 
     def entry(self, event: Event) -> Entry | None:
         tell = _TELLERS.get(type(event))
-        said = None if tell is None else tell(self, event)
-        if said is None:
+        parts = None if tell is None else tell(self, event)
+        if parts is None:
             return None
-        about, text, details, steps = said
+        about, text, details, steps = parts
         shown = [shorten(detail, MAX_TEXT) for detail in details[:MAX_DETAILS]]
         if len(details) > MAX_DETAILS:
             shown.append(f"… and {len(details) - MAX_DETAILS} more lines")
@@ -170,44 +123,44 @@ class _Teller:
 
     # The run ----------------------------------------------------------------------------------------------
 
-    def run_started(self, event: events.RunStarted) -> Said:
+    def run_started(self, event: events.RunStarted) -> EntryParts:
         goal = [f"goal: {event.goal}"] if event.goal else []
         parent = self._past.opening.parent
         return RUN, f"begins, {counted(event.steps, 'step')}", [*goal, parent and f"does again run {parent}"], ()
 
-    def run_resumed(self, event: events.RunResumed) -> Said:
+    def run_resumed(self, event: events.RunResumed) -> EntryParts:
         return RUN, "goes on", [f"differs: {line}" for line in event.differences], ()
 
-    def run_reopened(self, event: events.RunReopened) -> Said:
+    def run_reopened(self, event: events.RunReopened) -> EntryParts:
         return RUN, f"open again: {', '.join(event.steps)}", [event.reason], event.steps
 
-    def run_over(self, event: events.RunSuspended | events.RunStopping | events.RunEnded) -> Said:
+    def run_over(self, event: events.RunSuspended | events.RunStopping | events.RunEnded) -> EntryParts:
         word = {"RunSuspended": "suspended", "RunStopping": "is being ended"}.get(type(event).__name__, "ended")
         return RUN, f"{word} as {event.status}", [event.reason], ()
 
-    def ceiling_near(self, event: events.CeilingNear) -> Said:
+    def ceiling_near(self, event: events.CeilingNear) -> EntryParts:
         return RUN, f"the ceiling {event.ceiling} is near: {event.used:g} of {event.limit:g}", (), ()
 
     # Steps ------------------------------------------------------------------------------------------------
 
-    def attempt_started(self, event: events.AttemptStarted) -> Said:
+    def attempt_started(self, event: events.AttemptStarted) -> EntryParts:
         self._started[event.step] = event.at
         return event.step, f"call {event.attempt} of {event.tool}", (), (event.step,)
 
-    def attempt_ended(self, event: events.AttemptEnded) -> Said:
+    def attempt_ended(self, event: events.AttemptEnded) -> EntryParts:
         seconds = event.at - self._started.pop(event.step, event.at)
         return event.step, f"{event.outcome.state} after {seconds:.2f} s", why(event), (event.step,)
 
-    def hedged(self, event: Hedged) -> Said:
+    def hedged(self, event: Hedged) -> EntryParts:
         return event.step, f"a second call, as the first has taken {event.after:.2f} s", (), (event.step,)
 
-    def hedge_ended(self, event: HedgeEnded) -> Said:
+    def hedge_ended(self, event: HedgeEnded) -> EntryParts:
         text = "the second call was faster" if event.has_won else "the second call failed"
         if not event.has_won and not event.fault:
             text = "the second call was not needed"
         return event.step, text, [event.fault, spent(event.tokens, event.cost)], (event.step,)
 
-    def reviewed(self, event: events.Reviewed) -> Said:
+    def reviewed(self, event: events.Reviewed) -> EntryParts:
         verdicts = [
             f"{verdict.critic}: {verdict.result}{'' if verdict.score is None else f' ({verdict.score:g})'}"
             f"{': ' if verdict.reason else ''}{verdict.reason}"
@@ -215,21 +168,21 @@ class _Teller:
         ]
         return event.step, f"reviewed: {event.outcome.state}", [*verdicts, *why(event)], (event.step,)
 
-    def step_settled(self, event: events.StepSettled) -> Said:
+    def step_settled(self, event: events.StepSettled) -> EntryParts:
         errors = [f"element {index}: {reason}" for index, reason in event.errors]
         because = [f"because of {event.cause}"] if event.cause else []
         asks = ["the planner is asked"] if event.asks_planner else []
         return event.step, str(event.state), [event.reason, *because, *errors, *asks], (event.step,)
 
-    def step_expanded(self, event: events.StepExpanded) -> Said:
+    def step_expanded(self, event: events.StepExpanded) -> EntryParts:
         return event.step, f"for each of {counted(len(event.items), 'element')}", (), (event.step,)
 
-    def step_resumed(self, event: events.StepResumed) -> Said:
+    def step_resumed(self, event: events.StepResumed) -> EntryParts:
         return event.step, "goes on with its call", (), (event.step,)
 
     # The plan ---------------------------------------------------------------------------------------------
 
-    def spliced(self, event: events.Spliced) -> Said:
+    def spliced(self, event: events.Spliced) -> EntryParts:
         history = self._past.history
         lines = history.diff(event.revision - 1, event.revision).lines() if event.revision else iter(())
         did = event.consequence
@@ -237,49 +190,49 @@ class _Teller:
         details = [f"why: {event.reason}" if event.reason else "", *lines]
         return PLAN, f"revision {event.revision}, by the {event.origin}: {did}", details, sorted(steps)
 
-    def patch_refused(self, event: events.PatchRefused) -> Said:
+    def patch_refused(self, event: events.PatchRefused) -> EntryParts:
         return PLAN, f"a patch of the {event.origin} was refused", [str(problem) for problem in event.problems], ()
 
-    def goal_changed(self, event: events.GoalChanged) -> Said:
+    def goal_changed(self, event: events.GoalChanged) -> EntryParts:
         return PLAN, f"the goal is now: {event.goal}", (), ()
 
-    def draft_started(self, event: events.DraftStarted) -> Said:
+    def draft_started(self, event: events.DraftStarted) -> EntryParts:
         return PLANNER, "writes the plan", ["nothing starts before its end"] if event.is_held else (), ()
 
-    def draft_ended(self, event: events.DraftEnded) -> Said:
+    def draft_ended(self, event: events.DraftEnded) -> EntryParts:
         problems = [str(problem) for problem in event.problems]
         return PLANNER, f"the plan is ended: {event.result}", [event.reason, *problems], ()
 
-    def replan_requested(self, event: events.ReplanRequested) -> Said:
+    def replan_requested(self, event: events.ReplanRequested) -> EntryParts:
         trigger = event.trigger
         why = f"trigger {trigger.kind}: {trigger.reason}"
         return trigger.step or PLAN, "a reason to change the plan", [why], (trigger.step,)
 
-    def replan_started(self, event: events.ReplanStarted) -> Said:
+    def replan_started(self, event: events.ReplanStarted) -> EntryParts:
         about = ", ".join(filter(None, event.steps)) or "the goal"
         return PLANNER, f"request {event.number}, because of {about}", (), event.steps
 
-    def replan_ended(self, event: events.ReplanEnded) -> Said:
+    def replan_ended(self, event: events.ReplanEnded) -> EntryParts:
         which = f"request {event.number}" if event.number else "no request"
         return PLANNER, f"{which}: {event.result}", [event.reason], event.steps
 
-    def planner_called(self, event: PlannerCalled) -> Said:
+    def planner_called(self, event: PlannerCalled) -> EntryParts:
         words = [f"fault: {event.fault}" if event.fault else "", spent(event.tokens, event.cost)]
         return PLANNER, f"call {event.number} took {event.seconds:.2f} s", words, ()
 
-    def model_charged(self, event: ModelCharged) -> Said | None:
+    def model_charged(self, event: ModelCharged) -> EntryParts | None:
         words = spent(event.tokens or 0, event.cost)
         return (RUN, f"call {event.number} of a model: {words}", (), ()) if words else None
 
     # People -----------------------------------------------------------------------------------------------
 
-    def question_asked(self, event: events.QuestionAsked) -> Said:
+    def question_asked(self, event: events.QuestionAsked) -> EntryParts:
         question = event.question
         self._questions[question.id] = question.text
         why = [f"why: {question.why}" if question.why else "", *question.diff]
         return question.step or PLAN, f"asked: {question.text}", why, (question.step,)
 
-    def question_answered(self, event: events.QuestionAnswered) -> Said:
+    def question_answered(self, event: events.QuestionAnswered) -> EntryParts:
         asked = self._questions.get(event.question, "")
         answer = event.answer
         text = "the question needs no answer any more" if answer is None else f"answered: {answer_words(answer)}"
@@ -292,7 +245,7 @@ class _Teller:
         return f"value: {json.dumps(self._past.graph.plan.redactor.value(answer.value), ensure_ascii=False)}"
 
 
-_TELLERS: Final[Mapping[type[Event], Callable[[_Teller, Any], Said | None]]] = MappingProxyType(
+_TELLERS: Final[Mapping[type[Event], Callable[[_Teller, Any], EntryParts | None]]] = MappingProxyType(
     {
         events.RunStarted: _Teller.run_started,
         events.RunResumed: _Teller.run_resumed,
@@ -323,3 +276,50 @@ _TELLERS: Final[Mapping[type[Event], Callable[[_Teller, Any], Said | None]]] = M
         events.QuestionAnswered: _Teller.question_answered,
     }
 )
+
+
+def why(event: AttemptEnded | Reviewed) -> list[str]:
+    """Return the failure of an attempt, the decision about it with its reason, and the usage."""
+    outcome = event.outcome
+    return [*_failure(outcome.failure), *_surprise(outcome), _decision(event.decision), _spent_by(outcome)]
+
+
+def _failure(failure: Failure | None) -> list[str]:
+    if failure is None:
+        return []
+    error = f" ({failure.error})" if failure.error else ""
+    return [f"{failure.kind}: {failure.message}{error}"]
+
+
+def _surprise(outcome: Outcome) -> list[str]:
+    return [f"surprising: {outcome.surprise}"] if outcome.surprise else []
+
+
+def _decision(decision: Decision) -> str:
+    if decision.recovery is Recovery.PROCEED and not decision.reason:
+        return ""
+    delay = f" in {decision.delay:.1f} s" if decision.delay else ""
+    return f"{_WORDS[decision.recovery]}{delay}{': ' if decision.reason else ''}{decision.reason}"
+
+
+def _spent_by(outcome: Outcome) -> str:
+    return spent(outcome.tokens, outcome.cost)
+
+
+def spent(tokens: int, cost: float | None) -> str:
+    """Write what a call has used of models; empty for nothing."""
+    used = ModelUse()
+    used.add(tokens, cost)
+    return ", ".join(spending_words(used))
+
+
+def answer_words(answer: Answer) -> str:
+    """Write the answer of a person, with the name and the note of that person."""
+    by = f" by {answer.by}" if answer.by else ""
+    ticked = f", ticked: {'; '.join(answer.ticked)}" if answer.ticked else ""
+    return f"{_CHOICES.get(answer.choice, answer.choice)}{by}{ticked}{': ' if answer.note else ''}{answer.note}"
+
+
+def counted(number: int, word: str) -> str:
+    """Write a number of things, with the plural."""
+    return f"{number} {word}{'s' * (number != 1)}"

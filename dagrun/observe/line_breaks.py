@@ -1,26 +1,26 @@
-"""Breaking lines by the cells that they take on a terminal."""
+"""Lines broken by the number of cells that they take on a terminal."""
 
 from __future__ import annotations
 
 import unicodedata
 from typing import Final
 
-BAR: Final = "| "  # before what others wrote, so that it cannot pass for a line of ours
+BAR: Final = "| "  # stands before text from outside, so that it cannot look like a line of dagrun
 
 
 def cells(text: str) -> int:
-    """How many cells *text* takes; it holds no control characters."""
+    """Return how many cells *text* takes; it must not hold control characters."""
     return len(text) if text.isascii() else sum(map(_width, text))
 
 
 def wrap(text: str, width: int, head: str, again: str | None = None) -> list[str]:
-    """Break *text* into lines of at most *width* cells, anywhere, so that nothing of it is lost.
+    """Break *text* into lines of at most *width* cells, at any character, so that nothing is lost.
 
     Args:
-        text: On one line, without control characters.
-        width: In cells; more than *head* takes.
-        head: Before the first line.
-        again: Before the others; by default *head*, if that ends with a bar, and else its indent with a bar.
+        text: One line, without control characters.
+        width: The width of a line in cells; more than *head* takes.
+        head: The beginning of the first line.
+        again: The beginning of the other lines; by default *head*, if it ends with a bar, or else its indent and a bar.
     """
     if again is None:
         again = head if head.endswith(BAR) else " " * (len(head) - len(head.lstrip())) + BAR
@@ -34,7 +34,7 @@ def wrap(text: str, width: int, head: str, again: str | None = None) -> list[str
 
 
 def _end(text: str, start: int, room: int) -> int:
-    """Where the part of *text* ends that begins at *start* and fits into *room* cells; it has at least a character."""
+    """Return the end of the part of *text* from *start* that fits into *room* cells; at least one character."""
     part = text[start : start + room]
     if part.isascii():
         return start + max(1, len(part))

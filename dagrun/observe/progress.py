@@ -1,4 +1,4 @@
-"""How far a run is: a few rows made from its events, for whatever shows them."""
+"""The progress of a run: counts and a few rows, kept up to date by its events."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ from dagrun.model.event import (
 from dagrun.model.outcome import Recovery, State, Status
 from dagrun.model.usage import ModelUse
 
-KEEP: Final = 15  # ended steps; nobody sees more of them
+KEEP: Final = 15  # ended steps that are kept; a table shows no more
 MAX_NOTE: Final = 120
 
 
 @dataclass(slots=True)
 class Row:
-    """A step as a table shows it. Texts fit on one line and hold no control characters.
+    """A step as a table shows it. Texts are one line, without control characters.
 
     Attributes:
-        step: Its id.
-        tool: What is called, as far as that is known.
-        state: Where it stands.
+        step: The id of the step.
+        tool: The name of its tool; empty if unknown.
+        state: The state of the step.
         attempt: 1 for the first call; 0 if there was none.
-        since: When this attempt began, or the step ended without one; in seconds from the start of the run.
+        since: When this attempt began, or when the step ended without one; in seconds from the start of the run.
         seconds: How long the attempt took, or has taken so far.
-        note: What its tool reports, or why it did not succeed.
-        fraction: How far it is by its own account, from 0 to 1; or unknown.
+        note: The last report of the tool, or why the step did not succeed.
+        fraction: The progress that the tool reports, from 0 to 1; `None` if unknown.
     """
 
     step: str
@@ -67,27 +67,27 @@ class Row:
 
 
 class ProgressTable:
-    """Follows a run by its events, in constant time and bounded memory for each of them.
+    """Follows a run by its events. Each event takes constant time, and the memory is bounded.
 
-    Give `on_event` to `dagrun.start`, and ask for `rows` now and then: rows are made when asked for, so a run of a
-    million steps costs no more to show than one of ten.
+    Pass `on_event` to `dagrun.start`, and call `rows` now and then. Rows are made on request, so a run of a million
+    steps costs no more to show than a run of ten.
 
     Args:
-        now: A clock in seconds, to tell how long the running steps have been at it.
+        now: A clock in seconds, for the durations of running steps.
 
     Attributes:
-        steps: How many there are, the elements of for_each counted.
-        settled: How many of them have ended.
-        counts: The same by state.
-        retries: Attempts that were made again.
-        fallbacks: Steps that went over to their fallback.
+        steps: The number of steps, including the elements of for_each.
+        settled: The number of steps that have ended.
+        counts: The number of steps that have ended, by state.
+        retries: Attempts that were repeated.
+        fallbacks: Steps that used their fallback.
         replans: How often the planner was asked to change the plan.
-        is_replanning: Whether it is being asked now.
-        is_drafting: Whether the planner writes the first plan now, so that nobody knows how many steps there will be.
-        written: Steps of that plan so far.
-        spent: What models and tools have used so far, as far as they have said so.
-        status: How the run ended; `None` while it goes on.
-        reason: Why it ended so.
+        is_replanning: Whether the planner is being asked now.
+        is_drafting: Whether the planner is writing the first plan, so that the number of steps is not known yet.
+        written: Steps of the first plan so far.
+        spent: What models and tools have used so far, as far as they have reported it.
+        status: How the run ended; `None` while it runs.
+        reason: Why the run ended.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -107,28 +107,28 @@ class ProgressTable:
         self._zero = now()
         self._ended_at: float | None = None
         self._running: dict[str, Row] = {}  # in the order of their starts
-        self._delayed: dict[str, Row] = {}  # will be tried again, or wait for a person
+        self._delayed: dict[str, Row] = {}  # steps that wait for a retry or for a person
         self._ended: deque[Row] = deque(maxlen=KEEP)
-        self._unsuccessful: list[Row] = []  # the first few
+        self._unsuccessful: list[Row] = []  # the first steps that did not succeed
 
     @property
     def running(self) -> int:
-        """How many steps run now."""
+        """The number of steps that run now."""
         return len(self._running)
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the start of the run, or from its start to its end."""
+        """Seconds from the start of the run until now, or until its end."""
         return self._now() - self._zero if self._ended_at is None else self._ended_at
 
     def on_event(self, event: Event) -> None:
-        """Take note of an event."""
+        """Update the table by an event."""
         handle = _HANDLERS.get(type(event))
         if handle is not None:
             handle(self, event)
 
     def rows(self, limit: int = KEEP) -> list[Row]:
-        """What is worth showing: running steps, the longest first; those to be tried again; the last ones to end."""
+        """Return the rows to show: running steps, the longest first, then delayed steps, then the last to end."""
         elapsed = self.elapsed
         shown = list(islice(self._running.values(), limit))
         for row in shown:
@@ -138,7 +138,7 @@ class ProgressTable:
         return shown
 
     def last_rows(self, limit: int = KEEP) -> list[Row]:
-        """What is worth keeping after the end: the first steps that did not succeed, then the last that did."""
+        """Return the rows to keep after the end: the first unsuccessful steps, then the last successful ones."""
         shown = self._unsuccessful[:limit]
         good = [row for row in self._ended if row.state is State.SUCCEEDED]
         return shown + good[-(limit - len(shown)) :] if len(shown) < limit else shown
@@ -205,7 +205,7 @@ class ProgressTable:
                 row.note = shorten(f"replaced by {did.replaced[row.step]}: {row.note}", MAX_NOTE)
 
     def step_written(self) -> None:
-        """Count a step of a plan of which nothing starts before its end, so that no event tells of it."""
+        """Count a step of a plan that starts nothing before it is complete, so that no event reports the step."""
         self.written += 1
 
     def _draft_started(self, event: DraftStarted) -> None:
@@ -255,7 +255,7 @@ class ProgressTable:
     def _run_resumed(self, event: RunResumed) -> None:
         self.status, self.reason, self._ended_at = None, "", None
         self._zero = self._now() - event.at
-        self._delayed |= self._running  # cut off; what becomes of them is told next
+        self._delayed |= self._running  # they were cut off; the next events say what becomes of them
         self._running.clear()
 
     def _run_reopened(self, event: RunReopened) -> None:

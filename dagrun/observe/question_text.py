@@ -1,7 +1,9 @@
-"""Questions as lines for a terminal: every argument in full, or cut with a mark, and nothing that could pass for ours.
+"""Questions as lines for a terminal, in which text from outside cannot look like text of dagrun.
 
-What others wrote stands in quotes, or behind a bar at the left; what steers a terminal, or cannot be seen, is escaped;
-lines are broken here and not by the terminal, where a text could go on at the left as if it were a line of ours.
+1. Every argument is shown in full, or it is cut with a mark that says so.
+2. Text from outside stands in quotes, or behind a bar at the left.
+3. Control characters and invisible characters are escaped.
+4. Lines are broken here. A terminal would continue a long text at the left edge, where it looks like a line of dagrun.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ from dagrun.model.question import Asked, Question
 from dagrun.model.value import decode
 from dagrun.observe.line_breaks import BAR, cells, wrap
 
-MAX_LINES: Final = 40  # of one text, on the screen: 24 to 60 lines are what a person sees at once
+MAX_LINES: Final = 40  # of one text; a screen shows 24 to 60 lines at once
 MAX_DIFF: Final = 200
-MARK: Final = "=== "  # before what we say in the midst of what others wrote
-MAX_DEPTH: Final = 6  # of objects that are laid out; what is deeper stands on one line
+MARK: Final = "=== "  # before a line of dagrun between lines of text from outside
+MAX_DEPTH: Final = 6  # of objects that are laid out; deeper ones stand on one line
 
 _TITLES: Final[Mapping[Asked, str]] = {
     Asked.APPROVAL: "May this call be made?",
@@ -61,8 +63,8 @@ class QuestionPage:
     """A question, laid out.
 
     Attributes:
-        lines: None is wider than was asked for, and none holds what steers a terminal.
-        is_cut: Whether something is shown in part only; a mark stands there.
+        lines: The lines, none wider than requested, and without control characters.
+        is_cut: Whether a part is not shown; a mark stands in its place.
     """
 
     lines: tuple[str, ...]
@@ -73,10 +75,10 @@ def lay_out(question: Question, *, left: float | None = None, width: int = 79, i
     """Lay out *question*.
 
     Args:
-        question: What is asked.
+        question: The question.
         left: Seconds until the default answer counts; `None` for never.
-        width: Of a line, in cells; at least 40.
-        is_whole: Whether nothing is cut, however long it is.
+        width: The width of a line in cells; at least 40.
+        is_whole: Whether everything is shown, however long it is.
     """
     layout = _Layout(max(40, width), is_whole=is_whole)
     lines = [
@@ -96,7 +98,7 @@ class _Layout:
     """Makes the parts of a page.
 
     Attributes:
-        is_cut: Whether something was shown in part only.
+        is_cut: Whether a part was cut.
     """
 
     def __init__(self, width: int, *, is_whole: bool) -> None:
@@ -105,16 +107,16 @@ class _Layout:
         self._is_whole = is_whole
 
     def text(self, text: str, indent: str) -> list[str]:
-        """A text as it is, line by line behind a bar."""
+        """Return a text unchanged, each line behind a bar."""
         if not text:
             return []
-        # A line end is the one thing that is not escaped, so a backslash must not look like the start of an escape.
+        # Line ends are not escaped here, so a backslash of the text must not look like the start of an escape.
         lines = (visible(line.replace("\\", "\\\\")) for line in text.split("\n"))
         rows = [row for line in lines for row in wrap(line, self._width, indent + BAR)]
         return self._bounded(rows, indent, _measure(text))
 
     def facts(self, question: Question) -> list[str]:
-        """What the question is about, a line each."""
+        """Return the facts of the question, one line each."""
         effect = _EFFECTS.get(question.effect, "")
         facts = {
             "step": visible(question.step),
@@ -125,7 +127,7 @@ class _Layout:
         return [row for name, fact in facts.items() if fact for row in self._fact(name, fact)]
 
     def arguments(self, arguments: Any) -> list[str]:
-        """Each argument; those of one line stand last, next to where the answer is typed."""
+        """Return all arguments. Those of one line stand last, next to the place where the answer is typed."""
         if arguments is None:
             return []
         if not isinstance(arguments, dict):
@@ -138,14 +140,14 @@ class _Layout:
         return ["  arguments", *self._bounded(rows, "    ", _measure_json(arguments), 10 * MAX_LINES)]
 
     def diff(self, diff: Sequence[str]) -> list[str]:
-        """What would change, line by line."""
+        """Return the change that the question asks about, line by line."""
         if not diff:
             return []
         rows = [row for line in diff for row in wrap(visible(line), self._width, "  " + BAR)]
         return ["  change", *self._bounded(rows, "  ", _measure("\n".join(diff)), MAX_DIFF)]
 
     def wanted(self, schema: Mapping[str, Any] | None) -> list[str]:
-        """What sort of value is asked for, as its schema says it."""
+        """Return the kind of value that is wanted, by its schema."""
         if schema is None:
             return []
         types = types_wanted(schema)
@@ -155,7 +157,7 @@ class _Layout:
         return self._fact("wanted", ", ".join([words(types), *(f"{word} {limit}" for word, limit in limits.items())]))
 
     def points(self, checklist: Sequence[str]) -> list[str]:
-        """The points that must be ticked."""
+        """Return the points that must be ticked."""
         if not checklist:
             return []
         rows = [
@@ -177,7 +179,7 @@ class _Layout:
         return f"{_json(name[:40])}… ({_measure(name)})"
 
     def _value(self, name: str, value: Any, depth: int) -> list[str]:
-        """One value with its name: on one line if it fits there."""
+        """Return one value with its name, on one line if it fits."""
         indent = "  " * depth
         head = f"{indent}{name}: " if name else indent
         if isinstance(value, str) and "\n" in value:
@@ -199,7 +201,7 @@ class _Layout:
         return wrap(f"{head.strip()} {what}".strip(), self._width, " " * indent)
 
     def _entries(self, value: dict[str, Any] | list[Any], depth: int) -> Iterator[list[str]]:
-        """The entries of an object or a list; those in the middle of very many are not even laid out."""
+        """Yield the entries of an object or a list; of very many, those in the middle are not laid out."""
         entries: list[tuple[str | int, Any]]
         entries = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
         kept = len(entries) if self._is_whole or len(entries) <= MAX_LINES else MAX_LINES
@@ -217,7 +219,7 @@ class _Layout:
         return len(shown) <= room and cells(visible(shown)) <= room
 
     def _bounded(self, rows: list[str], indent: str, measure: str, limit: int = MAX_LINES) -> list[str]:
-        """The first and the last of too many *rows*, and between them a mark that says what is missing."""
+        """Cut too many *rows* in the middle, with a mark that says what is missing."""
         if self._is_whole or len(rows) <= limit:
             return rows
         first, last = limit * 5 // 8, limit * 3 // 8
@@ -226,16 +228,16 @@ class _Layout:
         return [*rows[:first], *mark, *whole, *rows[-last:]]
 
     def _mark(self, missing: str, indent: str) -> list[str]:
-        """Say what is not shown."""
+        """Return the mark that says what is missing."""
         self.is_cut = True
         return wrap(missing, self._width, f"{indent}{MARK}", f"{indent}{MARK}")
 
 
 def types_wanted(schema: Mapping[str, Any]) -> frozenset[str] | None:
-    """The JSON types that are asked for; `None` for any."""
+    """Return the JSON types that are wanted; `None` for any."""
     try:
         return types_of(schema, schema)
-    except Exception:  # noqa: BLE001  (a plan may have written it, and nonsense asks for nothing in particular)
+    except Exception:  # noqa: BLE001  (the schema may come from a plan; one that makes no sense allows any type)
         return None
 
 

@@ -1,4 +1,4 @@
-"""Where a run on record stands: who is at it, what it waits for, how it ended."""
+"""The standing of a run on record: who runs it, what it waits for, how it ended."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from dagrun.model.outcome import Status
 class Stand(StrEnum):
     """What can be done with a run."""
 
-    RUNNING = "running"  # a process is at it
-    WAITING = "waiting"  # for people; nobody is at it
+    RUNNING = "running"  # a process runs it
+    WAITING = "waiting"  # for people; no process runs it
     INTERRUPTED = "interrupted"  # it can be resumed
     ENDED = "ended"
-    EMPTY = "empty"  # it was killed before its first record, and nothing of it can go on
-    DAMAGED = "damaged"  # its record is not what was written, or cannot be read
+    EMPTY = "empty"  # it was killed before its first record, so it cannot be resumed
+    DAMAGED = "damaged"  # its record was changed, or cannot be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A run, in short. Texts hold nothing that steers a terminal.
+    """A run in short. Texts hold no control characters.
 
     Attributes:
-        run_id: Of the run.
-        stand: Where it stands.
-        status: How it ended, or was suspended; empty if it goes on or was cut off.
-        reason: Why, in a sentence; of a damaged one, what is wrong.
-        owner: Who is at it, in words; empty if nobody is.
-        goal: What it is for; empty if it began with a plan.
-        steps: How many there are in its plan.
-        settled: How many of them have ended.
+        run_id: The id of the run.
+        stand: Where the run stands.
+        status: How the run ended or was suspended; empty if it runs or was cut off.
+        reason: The reason of *status* in a sentence; for a damaged record, the damage.
+        owner: The process that runs it, in words; empty if none does.
+        goal: The goal of the run; empty if it began with a plan.
+        steps: The number of steps in its plan.
+        settled: The number of steps that have ended.
         waits_for: The steps that people are asked about, or the questions.
-        began: When, in seconds since 1970; `None` if the record does not say.
-        last: When something was written last, the same.
-        expires: When the record may be forgotten, the same; `None` for never.
+        began: When the run began, in seconds since 1970; `None` if the record does not say.
+        last: When the last record was written, in seconds since 1970; `None` if the record does not say.
+        expires: When the record may be deleted, in seconds since 1970; `None` for never.
     """
 
     run_id: str
@@ -58,12 +58,12 @@ class Standing:
 
     @property
     def is_resumable(self) -> bool:
-        """Whether the run can go on."""
+        """Whether the run can be resumed."""
         return self.stand in (Stand.WAITING, Stand.INTERRUPTED) or self.status == Status.UNKNOWN
 
     @property
     def text(self) -> str:
-        """The same in a sentence."""
+        """The standing in a sentence."""
         waits = f"waits for an answer about {shorten(', '.join(self.waits_for))}" if self.waits_for else ""
         match self.stand:
             case Stand.RUNNING:
@@ -80,7 +80,7 @@ class Standing:
                 return self.status if self.status == Status.SUCCEEDED else f"{self.status}: {self.reason}"
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as plain JSON."""
+        """Return the standing as plain JSON."""
         return {
             "run_id": self.run_id,
             "stand": str(self.stand),
@@ -99,11 +99,11 @@ class Standing:
 
 
 def standing_of(past: Replayed, held: Held) -> Standing:
-    """Say where a run stands.
+    """Return the standing of a run.
 
     Args:
-        past: The run, as its record says.
-        held: Who holds it.
+        past: The run, read from its record.
+        held: Which process holds the run.
     """
     graph, last = past.graph, past.events[-1]
     planned = list(graph.planned())
@@ -133,11 +133,11 @@ def _stand_of(past: Replayed, held: Held) -> Stand:
 
 
 def _clock(past: Replayed, seq: int) -> float | None:
-    """The time of day of a record: that of the last start or resumption, and what has passed since."""
-    found = None
+    """Return the time of day of a record: that of the last start or resumption, plus the seconds since then."""
+    began = None
     for event in past.events:
         if event.seq > seq:
             break
         if isinstance(event, RunStarted | RunResumed):
-            found = event.wall_time - event.at
-    return None if found is None else found + past.events[seq - 1].at
+            began = event.wall_time - event.at
+    return None if began is None else began + past.events[seq - 1].at

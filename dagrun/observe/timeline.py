@@ -1,4 +1,4 @@
-"""What ran when: read off the events of a run, and drawn as lines of text with a time axis."""
+"""The timeline of a run: read from its events, and drawn as lines of text with a time axis."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dagrun.model.outcome import State
 _STOPPED: Final = frozenset((State.CANCELLED, State.SUPERSEDED, State.ABANDONED))
 
 MAX_ROWS: Final = 40
-PLANNER: Final = "(planner)"  # the row of who writes the plan, and is asked for another; no step can be called so
+PLANNER: Final = "(planner)"  # the row of the planner; no step can have this id
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class Bar:
         row: The id of the step, or `PLANNER`.
         started: When it began.
         ended: When it ended.
-        is_good: Whether what it gave could be used; also of one that has not ended.
-        was_stopped: Whether it was told to stop before it had ended.
+        is_good: Whether its result could be used; `True` if it has not ended.
+        was_stopped: Whether it was told to stop before it ended.
     """
 
     row: str
@@ -47,16 +47,16 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A splice, and what went on around it. Times are in seconds from the start of the run.
+    """A splice, and the steps that ran during it. Times are in seconds from the start of the run.
 
     Attributes:
         at: When the plan was changed.
-        asked_at: When the planner was asked for that; the same as *at* if it was not.
-        text: What was changed, in words.
-        reason: Why, in a sentence.
-        ran_on: Steps that ran all the time from *asked_at* to *at*, and after it, in one attempt that nobody stopped.
-        started: Steps that began an attempt meanwhile.
-        ended: Steps that succeeded meanwhile.
+        asked_at: When the planner was asked for the change; equal to *at* if it was not asked.
+        text: The change in words.
+        reason: The reason of the change, in a sentence.
+        ran_on: Steps that ran from *asked_at* until after *at*, in one attempt that was not stopped.
+        started: Steps that began an attempt between *asked_at* and *at*.
+        ended: Steps that succeeded between *asked_at* and *at*.
     """
 
     at: float
@@ -68,7 +68,7 @@ class Change:
     ended: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """The change as plain JSON."""
+        """Return the change as plain JSON."""
         return {
             "at": round(self.at, 3),
             "asked_at": round(self.asked_at, 3),
@@ -82,12 +82,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """What ran when.
+    """The attempts of a run, and the changes of its plan.
 
     Attributes:
-        bars: In the order of their starts.
-        changes: Of the plan, in order.
-        length: Of the run, in seconds.
+        bars: The attempts, in the order of their starts.
+        changes: The changes of the plan, in order.
+        length: The length of the run in seconds.
     """
 
     bars: tuple[Bar, ...]
@@ -96,10 +96,10 @@ class Timeline:
 
 
 def read_timeline(events: Iterable[Event]) -> Timeline:
-    """Read off the events of a run what ran when.
+    """Read the timeline from the events of a run.
 
     Args:
-        events: All of them, or those of the beginning: what has no end yet goes on to the last event.
+        events: The events of a run, or the first of them: attempts without an end last until the last event.
     """
     seen = list(events)
     length = max((event.at for event in seen), default=0.0)
@@ -135,7 +135,7 @@ def _changes(events: Sequence[Event], bars: Sequence[Bar]) -> Iterable[Change]:
                 is_drafting = isinstance(event, DraftStarted)
             case ReplanStarted():
                 asked_at = event.at
-            case Spliced() if not is_drafting or event.origin != "planner":  # the first plan itself is no change
+            case Spliced() if not is_drafting or event.origin != "planner":  # the first plan itself is not a change
                 since = event.at if asked_at is None or event.origin != "planner" else asked_at
                 yield Change(
                     at=event.at,
@@ -181,29 +181,29 @@ _ASCII_SIGNS: Final[Mapping[str, str]] = {
 def draw_timeline(
     timeline: Timeline, width: int = 80, *, is_ascii: bool = False, max_rows: int = MAX_ROWS
 ) -> list[str]:
-    """Draw a row for each step, and through all of them a line where the plan was changed.
+    """Draw a row for each step, and a vertical line through all rows where the plan was changed.
 
     Args:
-        timeline: What ran when.
-        width: Of a line, in characters; at least 40.
-        is_ascii: Whether to do without box-drawing characters.
-        max_rows: Steps that get a row; a last line says how many did not.
+        timeline: The timeline to draw.
+        width: The width of a line in characters; at least 40.
+        is_ascii: Whether to avoid box-drawing characters.
+        max_rows: The most rows; a last line counts the steps without a row.
     """
     rows = _rows(timeline.bars)
     label = min(max(map(len, (*rows, "plan changed"))), max(12, width // 4))
-    picture = _Picture(timeline, max(40, width) - label - 2, _ASCII_SIGNS if is_ascii else _SIGNS)
+    drawing = _TimelineDrawing(timeline, max(40, width) - label - 2, _ASCII_SIGNS if is_ascii else _SIGNS)
     by_row: dict[str, list[Bar]] = {row: [] for row in rows[:max_rows]}
     for bar in timeline.bars:
         if bar.row in by_row:
             by_row[bar.row].append(bar)
-    lines = [("", picture.axis()), *([("plan changed", picture.marks())] if timeline.changes else [])]
-    lines += [(row, picture.row(bars)) for row, bars in by_row.items()]
+    lines = [("", drawing.axis()), *([("plan changed", drawing.marks())] if timeline.changes else [])]
+    lines += [(row, drawing.row(bars)) for row, bars in by_row.items()]
     drawn = [f"{_cut(name, label, is_ascii=is_ascii):<{label}}  {line}".rstrip() for name, line in lines]
     return drawn + [f"and {len(rows) - max_rows} more"] * (len(rows) > max_rows)
 
 
-class _Picture:
-    """The part of the drawing right of the names, column by column."""
+class _TimelineDrawing:
+    """The part of the drawing to the right of the names."""
 
     def __init__(self, timeline: Timeline, columns: int, signs: Mapping[str, str]) -> None:
         self._columns = columns
@@ -212,7 +212,7 @@ class _Picture:
         self._changes = [change.at for change in timeline.changes]
 
     def axis(self) -> str:
-        """Round figures of time, each beginning where its instant is."""
+        """Return the time axis: round figures, each of which begins at its instant."""
         step = _round_step(self._seconds * self._columns, most=max(2, self._columns // 7))
         line = ""
         for number in range(self._columns):
@@ -224,20 +224,20 @@ class _Picture:
         return line
 
     def marks(self) -> str:
-        """Where the plan was changed."""
+        """Return the row of marks at which the plan was changed."""
         cells = [" "] * self._columns
         for at in self._changes:
             cells[self._column(at)] = self._signs["mark"]
         return "".join(cells)
 
     def row(self, bars: Sequence[Bar]) -> str:
-        """The attempts of one step."""
+        """Return the row of the attempts of one step."""
         cells = [" "] * self._columns
         for bar, first, last in self._spans(bars):
             cells[first : last + 1] = [self._signs["planner" if bar.row == PLANNER else "bar"]] * (last + 1 - first)
         for at in self._changes:
             cells[self._column(at)] = self._signs[self._crossing(bars, at)]
-        # Last, as an end in the column of a change must not look like something that goes on.
+        # Drawn last: a failure in the column of a change must not look like an attempt that continues.
         for bar, _, last in self._spans(bars):
             if not bar.is_good:
                 cells[last] = self._signs["failed"]
@@ -253,7 +253,7 @@ class _Picture:
         return "to" if any(last == column for _, _, last in spans) else "change"
 
     def _spans(self, bars: Sequence[Bar]) -> Iterator[tuple[Bar, int, int]]:
-        """The columns of each bar of a row; one that begins in the column where another one failed gets the next."""
+        """Yield the columns of each bar of a row. A bar after a failed one begins in the next free column."""
         free = 0
         for bar in bars:
             first = min(max(self._column(bar.started), free), self._columns - 1)
@@ -266,7 +266,7 @@ class _Picture:
 
 
 def _round_step(length: float, most: int) -> float:
-    """The least of 1, 2, 5, 10, … (or 0.1, 0.2, …) of which at most *most* go into *length*."""
+    """Return the smallest of 1, 2, 5, 10, … (or 0.1, 0.2, …) that fits into *length* at most *most* times."""
     power = 10.0 ** math.floor(math.log10(max(length / most, 1e-6)))
     return next(power * factor for factor in (1, 2, 5, 10, 20) if power * factor * most >= length)
 

@@ -1,1 +1,12 @@
-"""Planners: with plans and patches that are given, with templates chosen by rule, and with language models."""
+"""Planners: they turn a goal into a plan, and a failure into a patch.
+
+In: a `Brief` (goal, tools, the steps so far, and why the planner is asked). Out: a stream of edits, a patch, a whole
+plan, or `None` for no change. The protocol is `dagrun.model.planner.Planner`.
+
+- Without a model: `static.py` (plans and patches of the host program), `router.py` (templates chosen by rules).
+- With a model: `model_planner.py` (whole plans and patches), `stepwise.py` (one step at a time), `provider_planners.py`
+  (a planner and its model in one). `prompts.py` and `prompt_examples.py` hold every word that a model reads.
+- `ensemble.py` combines two planners.
+
+Open `model_planner.py` first. A planner never calls a tool and never changes the graph.
+"""

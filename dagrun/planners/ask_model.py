@@ -1,4 +1,4 @@
-"""Asking a language model for something that a planner can read."""
+"""Ask a language model for a plan, in pieces or as a whole, and remember its last answer."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from dagrun.model.planner import Brief
 from dagrun.model.policy import PlanLimits
 from dagrun.model.toolbox import Toolbox
 
-# An answer that is refused goes back to its author; of one that is longer than this, only what is wrong with it does.
+# Characters of a refused answer that the model gets back. Of a longer answer, it gets back only the problems.
 _MAX_KEPT: Final = 50_000
-# Few runs are about to repair a plan at any time, and a planner may live for months.
+# Few runs repair a plan at the same time, but a planner may live for months.
 _MAX_RUNS: Final = 200
 
 
 async def pieces_of(model: LanguageModel, request: Request) -> AsyncGenerator[str, None]:
-    """Ask, and yield the pieces of the answer as they come; close the generator to close the connection.
+    """Ask the model, and yield the pieces of the answer as they arrive; close the generator to close the connection.
 
     Raises:
-        PlanRefused: The answer was cut off at its ceiling (``DR421``); what has come of it has been yielded.
-        CannotPlan: The model does not want to.
-        ModelError: There is no answer, or it broke off.
+        PlanRefused: The answer was cut off at its ceiling (``DR421``); all pieces before that have been yielded.
+        CannotPlan: The model refuses to plan.
+        ModelError: There is no answer, or the answer broke off.
         OverCeiling: The call does not fit under a ceiling of the run.
     """
     is_streamed = False
@@ -42,12 +42,12 @@ async def pieces_of(model: LanguageModel, request: Request) -> AsyncGenerator[st
 
 
 async def text_of(model: LanguageModel, request: Request, limits: PlanLimits) -> str:
-    """Ask, and wait for the whole answer.
+    """Ask the model, and return the whole answer.
 
     Raises:
-        PlanRefused: The answer was cut off, or takes more bytes than *limits* allow; the rest of it was not waited for.
-        CannotPlan: The model does not want to.
-        ModelError: There is no answer, or it broke off.
+        PlanRefused: The answer was cut off, or has more bytes than *limits* allow; the rest was not waited for.
+        CannotPlan: The model refuses to plan.
+        ModelError: There is no answer, or the answer broke off.
         OverCeiling: The call does not fit under a ceiling of the run.
     """
     parts: list[str] = []
@@ -73,18 +73,18 @@ def _must_be_whole(reply: Reply, request: Request) -> None:
 
 
 def toolbox_of(brief: Brief) -> Toolbox:
-    """The tools that a planner writes for.
+    """Return the tools that a plan may use.
 
     Raises:
-        ContractError: The brief has none; only one that was made by hand can be so.
+        ContractError: The brief has no toolbox, which is possible only for a brief made by hand.
     """
     if brief.toolbox is None:
         raise ContractError("this planner needs to know the tools themselves: give the brief a toolbox")
     return brief.toolbox
 
 
-class Answers:
-    """The last answers, one for each run, for the case that they are refused."""
+class LastAnswers:
+    """The last answer of each run, so that the model can repair it if it is refused."""
 
     __slots__ = ("_texts",)
 
@@ -92,7 +92,7 @@ class Answers:
         self._texts: dict[str, str] = {}
 
     def keep(self, brief: Brief, text: str) -> None:
-        """Keep what was answered to *brief*."""
+        """Remember *text* as the answer to *brief*."""
         self._texts.pop(brief.run_id, None)
         if len(text) <= _MAX_KEPT:
             self._texts[brief.run_id] = text
@@ -100,5 +100,5 @@ class Answers:
             del self._texts[next(iter(self._texts))]
 
     def take(self, brief: Brief) -> str:
-        """What was answered before in the run of *brief*; nothing if nobody knows, or has asked already."""
+        """Return and forget the last answer in the run of *brief*; empty if there is none."""
         return self._texts.pop(brief.run_id, "")

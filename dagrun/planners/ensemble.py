@@ -1,4 +1,4 @@
-"""Two planners for one job: a fast one, and a strong one for what the fast one cannot do."""
+"""Two planners for one run: a fast one, and a strong one for requests that the fast one failed."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
 from dagrun.model.plan import Plan
 from dagrun.model.planner import Brief, Planner, RevisedBy, Revision, must_be_planner
 
-# How a request has ended that the next one had better not leave to the same planner.
+# Results of a request after which the strong planner is asked.
 _FAILED: Final = frozenset(("failed", "refused"))
 
 
 class EnsemblePlanner:
-    """Asks a fast planner first, and a strong one when that has not been good enough.
+    """Asks a fast planner first, and a strong planner when the answer of the fast one is not good enough.
 
-    The strong one is asked after an answer that was refused (it is no valid plan, or its author was not sure enough of
-    it), and when the last replan of the run has failed or was refused.
+    The strong planner is asked after an answer was refused (because it was not a valid plan, or its confidence was too
+    low), and when the last replan of the run failed or was refused.
 
     Args:
-        fast: Asked first.
-        strong: Asked then. What it answers counts, however sure it is; the policy may want a person for that.
-        min_confidence: The least confidence, from 0 to 1, with which an answer of the fast one is used. An answer that
-            does not say how sure it is, is used.
+        fast: The planner that is asked first.
+        strong: The planner that is asked after it. Its answers are used with any confidence; the policy may require a
+            person for a low one.
+        min_confidence: The least confidence, from 0 to 1, of an answer of the fast planner. An answer without a
+            confidence is used.
 
     Raises:
-        ContractError: *min_confidence* is no such number, or one of the two is no planner.
+        ContractError: *min_confidence* is not a number from 0 to 1, or *fast* or *strong* is not a planner.
 
     Example:
         >>> from dagrun import EnsemblePlanner, Plan, StaticPlanner, Step
@@ -47,42 +48,42 @@ class EnsemblePlanner:
         self._min_confidence = min_confidence
 
     def revise(self, brief: Brief) -> RevisedBy:
-        """Answer with one of the two planners, in its own way: as a stream, or all at once.
+        """Answer with one of the two planners: as a stream or at once, as that planner does.
 
         Raises:
-            PlanRefused: The fast one is not sure enough of its answer (``DR422``); the next call goes to the strong
-                one. Whatever else the two raise is raised, too.
+            PlanRefused: The confidence of the fast planner is too low (``DR422``); the next call goes to the strong
+                one. Errors of the two planners are passed on.
         """
         if needs_strong(brief):
             return self._strong.revise(brief)
-        said = self._fast.revise(brief)
-        if isinstance(said, AsyncIterable):
-            return self._stream(said)
-        return self._answer(said)
+        revised = self._fast.revise(brief)
+        if isinstance(revised, AsyncIterable):
+            return self._stream(revised)
+        return self._answer(revised)
 
-    async def _answer(self, said: Awaitable[Revision]) -> Revision:
-        answer = await said
+    async def _answer(self, revised: Awaitable[Revision]) -> Revision:
+        answer = await revised
         self._check(answer)
         return answer
 
     async def _stream(
-        self, said: AsyncIterator[Add | Drop | Replace | Rewire | Patch]
+        self, edits: AsyncIterator[Add | Drop | Replace | Rewire | Patch]
     ) -> AsyncIterator[Add | Drop | Replace | Rewire | Patch]:
         try:
-            async for edit in said:
+            async for edit in edits:
                 self._check(edit)
                 yield edit
         finally:
-            if hasattr(said, "aclose"):  # a generator, or what passes one on: it may hold a connection
-                await said.aclose()
+            if hasattr(edits, "aclose"):  # a generator, or a wrapper of one: it may hold a connection
+                await edits.aclose()
 
     def _check(self, answer: Any) -> None:
-        sure = answer.confidence if isinstance(answer, Patch | Plan) else None
-        if sure is not None and sure < self._min_confidence:
-            facts = {"confidence": f"{sure:g}", "least": f"{self._min_confidence:g}"}
+        confidence = answer.confidence if isinstance(answer, Patch | Plan) else None
+        if confidence is not None and confidence < self._min_confidence:
+            facts = {"confidence": f"{confidence:g}", "least": f"{self._min_confidence:g}"}
             raise PlanRefused([Problem("DR422", "confidence", facts)])
 
 
 def needs_strong(brief: Brief) -> bool:
-    """Whether the easy way has been tried already, and did not do."""
+    """Whether the fast planner was asked already, and its answer was refused or failed."""
     return bool(brief.refused) or (bool(brief.past) and brief.past[-1] in _FAILED)

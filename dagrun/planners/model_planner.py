@@ -1,4 +1,4 @@
-"""A planner that asks a language model: the first plan as a stream of steps, later changes as patches."""
+"""`ModelPlanner`: the first plan of a language model as a stream of steps, later changes as patches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dagrun.model.patch import Add, Patch
 from dagrun.model.plan import Plan, Step
 from dagrun.model.planner import Brief, RevisedBy
 from dagrun.model.policy import PlanLimits
-from dagrun.planners.ask_model import Answers, pieces_of, text_of, toolbox_of
+from dagrun.planners.ask_model import LastAnswers, pieces_of, text_of, toolbox_of
 from dagrun.planners.prompt_examples import EXAMPLES, Dialect, Example
 from dagrun.planners.prompts import PROMPT_VERSION, Kind, Prompt, prompt_for
 from dagrun.plans.model_answers import read_answer
@@ -24,25 +24,25 @@ _PATCH_FORM: Final = ("change_plan", "How the plan changes, or the reason why it
 
 
 class ModelPlanner:
-    """Asks a language model. One may serve any number of runs at once.
+    """Plans with a language model. One planner may serve any number of runs at once.
 
-    A first plan is streamed: each step is handed on as soon as it has closed. When a plan was refused, the model gets
-    it back with what is wrong, and writes the whole anew; later changes are patches.
+    A first plan is streamed: each step is passed on as soon as its text is complete. If a plan is refused, the model
+    gets it back with the problems, and writes a whole new one. Later changes are patches.
 
     Args:
-        model: Who is asked.
-        dialect: How first plans are written: ``json``, or ``compiler`` for LLMCompiler's lines of calls, which small
-            models find easier, and which take a third of the tokens.
-        max_output_tokens: The longest answer.
-        limits: Ceilings of size; what goes beyond them is not waited for.
-        examples: Goals and good answers, for the prompt; half of its length, so `()` may be what a small model needs.
-        temperature: How much chance there is in answers; `None` for what the model does by itself.
+        model: The language model.
+        dialect: The form of first plans: ``json``, or ``compiler`` for LLMCompiler's lines of calls, which small models
+            find easier, and which take a third of the tokens.
+        max_output_tokens: The most tokens of one answer.
+        limits: Ceilings of size; an answer is not read beyond them.
+        examples: Goals and good answers for the prompt. They are half of its length, so `()` may suit a small model.
+        temperature: How random the answers are; `None` for the default of the model.
 
     Attributes:
-        model: Who is asked.
+        model: The language model.
 
     Raises:
-        ContractError: An option is not what it should be.
+        ContractError: An option is not valid.
     """
 
     def __init__(
@@ -65,40 +65,40 @@ class ModelPlanner:
         self._limits = PlanLimits() if limits is None else limits
         self._examples = tuple(examples)
         self._temperature = temperature
-        self._answers = Answers()
+        self._answers = LastAnswers()
 
     def revise(self, brief: Brief) -> RevisedBy:
-        """Answer *brief*: with a stream of steps if there is no plan yet, else with a patch or a whole plan.
+        """Answer *brief* with a stream of steps if there is no plan yet, or else with a patch or a whole plan.
 
         Raises:
-            PlanRefused: The answer is no plan; every valid step of it has been handed on before.
-            CannotPlan: The model says that there is no way, or does not want to.
-            ModelError: There is no answer, or it broke off.
+            PlanRefused: The answer is not a valid plan; all its valid steps have been passed on already.
+            CannotPlan: The model says that the goal cannot be reached, or refuses to plan.
+            ModelError: There is no answer, or the answer broke off.
             OverCeiling: The call does not fit under a ceiling of the run.
         """
         if not brief.is_first:
             return self._change(brief)
-        # What has come of an answer that broke off is in the graph already: the next one is compared with that.
-        return self._again(brief) if brief.refused or brief.steps else self._draft(brief)
+        # The steps of an answer that broke off are in the graph already, and the next answer is compared with them.
+        return self._repair(brief) if brief.refused or brief.steps else self._draft(brief)
 
     async def _draft(self, brief: Brief) -> AsyncGenerator[Add | Patch, None]:
-        """Hand on each step of the first plan as it closes, and at the end what the plan says of itself."""
+        """Pass on each step of the first plan when it is complete, and at the end the fields of the plan itself."""
         reader = self._reader(brief)
-        handed_on = 0
+        passed_on = 0
         async with aclosing(self._read("first", brief, reader)) as closed:
             async for steps in closed:
                 for step in steps:
-                    handed_on += 1
+                    passed_on += 1
                     yield Add(step=step)
         plan = reader.close()
-        for step in plan.steps[handed_on:]:  # from a last line without an end
+        for step in plan.steps[passed_on:]:  # from a last line without a line end
             yield Add(step=step)
         reason = f"planned by {self.model.name}, prompt {PROMPT_VERSION}"
         facts: dict[str, Any] = {} if plan.output is None else {"output": plan.output}
         yield Patch(edits=(), confidence=plan.confidence, reason=reason, **facts)
 
-    async def _again(self, brief: Brief) -> Plan:
-        """Get a whole plan in place of one that was refused."""
+    async def _repair(self, brief: Brief) -> Plan:
+        """Return a whole plan in place of a plan that was refused."""
         reader = self._reader(brief)
         async with aclosing(self._read("repair", brief, reader)) as closed:
             async for _ in closed:
@@ -106,7 +106,7 @@ class ModelPlanner:
         return reader.close()
 
     async def _read(self, kind: Kind, brief: Brief, reader: PlanReader) -> AsyncGenerator[list[Step], None]:
-        """Ask for a plan, and give what has closed with each piece of it."""
+        """Ask for a plan, and yield after each piece the steps that are complete."""
         request = self._request(kind, brief)
         try:
             async with aclosing(pieces_of(self.model, request)) as pieces:
@@ -116,18 +116,18 @@ class ModelPlanner:
             self._answers.keep(brief, reader.text)
 
     async def _change(self, brief: Brief) -> Patch | Plan:
-        """Get a patch of the plan that is being carried out."""
+        """Return a patch of the running plan, or a whole plan."""
         text = await text_of(self.model, self._request("replan", brief), self._limits)
         self._answers.keep(brief, text)
         answer = read_answer(text, toolbox_of(brief), self._limits)
         if isinstance(answer, Plan):
             return answer
-        # What it looked at, and whether it is asked again, is not for a model to say.
+        # A model does not decide which revision it has seen, nor whether it is asked again.
         facts = {name: getattr(answer, name) for name in answer.model_fields_set - {"base", "more"}}
         return Patch(**facts)
 
     def _reader(self, brief: Brief) -> PlanReader:
-        # Who was asked for lines may refuse with an object, or answer with one all the same.
+        # A model that was asked for lines may refuse with an object, or answer with one all the same.
         return PlanReader(toolbox_of(brief), self._limits, dialect="json" if self._dialect == "json" else "auto")
 
     def _request(self, kind: Kind, brief: Brief) -> Request:

@@ -1,7 +1,7 @@
 """Example goals with their plans, as prompts show them.
 
-Their tools are declared like any others, so tests check the examples as the checker checks every plan. They are never
-called; and in a prompt their names begin with something that no tool of the user's begins with.
+The tools of the examples are declared like any others, so that tests can check the examples as every plan is checked.
+They are never called. In a prompt their names have a prefix that no tool of the user has.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dagrun.model.toolbox import AnyTool
 
 Dialect = Literal["json", "compiler"]
 
-# What the names of the tools of the examples begin with, unless a tool of the user's does.
+# The prefix of the tools in the examples; `renamed` changes it if a tool of the user has the same.
 PREFIX: Final = "ex_"
 
 
@@ -103,9 +103,9 @@ class Example:
 
     Attributes:
         goal: The goal.
-        tools: All the tools that there are for it.
-        lesson: What is to be seen in it, in a sentence.
-        answers: The answer in each dialect that can say it.
+        tools: All tools that the example offers.
+        lesson: What the example shows, in a sentence.
+        answers: The answer in each dialect that can express it.
     """
 
     goal: str
@@ -115,7 +115,7 @@ class Example:
 
 
 def _lines(steps: list[dict[str, Any]], **fields: Any) -> str:
-    """A plan as JSON, a step a line."""
+    """Write a plan as JSON, with one line for each step."""
     shown = ",\n  ".join(_json(step) for step in steps)
     others = "".join(f", {_json(name)}: {_json(value)}" for name, value in fields.items())
     return f'{{"steps": [\n  {shown}\n]{others}}}'
@@ -200,7 +200,7 @@ EXAMPLES: Final[tuple[Example, ...]] = (
     ),
 )
 
-# What has gone wrong here: the tickets cannot be read, and neither can the backlog be counted.
+# The situation of this example: the tickets cannot be read, and the backlog cannot be counted.
 PATCH: Final = _json(
     {
         "edits": [
@@ -231,7 +231,7 @@ can count the backlog, so it is dropped, and mail does without."""
 
 
 def signature_of(tool: AnyTool) -> str:
-    """A contract in a line, as examples show it."""
+    """Return the contract of a tool as one line."""
     properties = tool.arguments.schema.get("properties", {})
     takes = ", ".join(f"{name}: {_type(schema, tool.arguments.schema)}" for name, schema in properties.items())
     gives = _type(tool.output.schema, tool.output.schema)
@@ -251,14 +251,14 @@ def _type(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
 
 
 def renamed(text: str, taken: Sequence[str]) -> str:
-    """Give the tools of examples other names in *text*, if the user has tools that are called in the same way."""
+    """Rename the tools of the examples in *text*, if a tool of the user has the same prefix."""
     prefix = PREFIX
     while any(name.startswith(prefix) for name in taken):
         prefix = f"e{prefix}"
     return text if prefix == PREFIX else re.sub(rf"\b{PREFIX}", prefix, text)
 
 
-# The goal here: how many tickets are older than a month, by mail to ops@example.com.
+# The goal of this example: how many tickets are older than a month, by mail to ops@example.com.
 NEXT_STEPS: Final = (
     _json(
         {

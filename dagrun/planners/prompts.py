@@ -1,7 +1,7 @@
-"""What planners tell their models: every word of it, and how data is quoted in it.
+"""The prompts of planners: every word that a model reads, and how data is quoted.
 
-Pure functions from a brief to text. What others have written (descriptions of tools, results, problems) stands in
-blocks, as JSON, and nothing in a block can end it. `PROMPT_VERSION` changes with every change of the words.
+These are pure functions from a brief to text. Text of others (descriptions of tools, results, problems) stands in
+blocks, as JSON, and nothing inside a block can end it. `PROMPT_VERSION` changes with every change of the words.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from dagrun.planners.prompt_examples import (
 
 PROMPT_VERSION: Final = "1"
 
-# What is asked for: the first plan; the same once more, after it was refused; a change of a plan that is being carried
-# out; the next step of a loop.
+# What is asked for: the first plan; a new first plan, because the last one was refused; a change of the running plan;
+# the next step of a loop.
 Kind = Literal["first", "repair", "replan", "next"]
 
-# A model mends the first faults and makes the others go away with them; all of 10,000 would cost more than the plan.
+# With the first faults, a model usually mends the others, too. All of 10,000 would cost more than the plan.
 MAX_PROBLEMS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a model is told.
+    """A prompt for a model.
 
     Attributes:
-        system: The rules; the same for every request of its kind, so that providers can cache it.
-        messages: The request itself, and what was said before.
+        system: The rules. They are equal for all requests of one kind, so that providers can cache them.
+        messages: The request, and the messages before it.
     """
 
     system: str
@@ -251,16 +251,16 @@ def prompt_for(
     previous: str = "",
     max_steps: int | None = None,
 ) -> Prompt:
-    """Say what a model is told.
+    """Write the prompt for a request.
 
     Args:
         kind: What is asked for.
-        dialect: How plans are written. Changes and next steps are JSON in every dialect: lines of calls have no words
-            for them.
-        brief: All that it may know.
+        dialect: The form of plans. Changes and next steps are JSON in every dialect, because lines of calls cannot
+            express them.
+        brief: All that the model may know.
         examples: Goals and good answers, for plans.
-        previous: What it answered before, if that was refused.
-        max_steps: How many steps it may still plan, if the brief does not say less.
+        previous: The previous answer, if it was refused.
+        max_steps: The most steps that may still be planned, unless the brief allows fewer.
     """
     system = _system(kind, dialect, [str(tool["name"]) for tool in brief.tools], examples)
     parts = _blocks(brief, max_steps)
@@ -300,21 +300,21 @@ def _system(kind: Kind, dialect: Dialect, taken: Sequence[str], examples: Sequen
 
 
 def _shown(example: Example, dialect: Dialect) -> str:
-    """An example: what is given, the answer, and what is to be seen in it."""
+    """Write one example: its goal and tools, the answer, and the lesson."""
     tools = "\n".join(f"- {signature_of(tool)}" for tool in example.tools)
     return f"Goal: {example.goal}\nTools:\n{tools}\nAnswer:\n{example.answers[dialect]}\nNote: {example.lesson}"
 
 
 def _blocks(brief: Brief, max_steps: int | None) -> list[str]:
-    """The brief, quoted block by block; the goal comes last, next to what is wanted."""
+    """Quote the brief, block by block; the goal comes last, next to the request."""
     shown = brief.as_dict()
     left = dict(brief.left)
     if max_steps is not None:
         left["steps"] = min(left.get("steps", max_steps), max_steps)
     results = [{"id": id_, "output": output} for id_, output in brief.results.items()]
-    # Why a first plan is wanted goes without saying.
+    # A first plan needs no reason.
     happened = [] if brief.is_first else shown["triggers"]
-    found = {
+    blocks = {
         "inputs": [] if brief.inputs in (None, {}) else [brief.inputs],
         "steps": shown["steps"],
         "results": results,
@@ -323,20 +323,20 @@ def _blocks(brief: Brief, max_steps: int | None) -> list[str]:
         "left": [left] if left else [],
     }
     tools = _lines("tools", shown["tools"])
-    return [tools, *(_lines(name, values) for name, values in found.items() if values), _lines("goal", [brief.goal])]
+    return [tools, *(_lines(name, values) for name, values in blocks.items() if values), _lines("goal", [brief.goal])]
 
 
 def _objection(brief: Brief) -> list[str]:
-    """What was wrong with the last answer, and that another is wanted."""
+    """List the problems of the last answer."""
     problems = brief.refused[-1].problems if brief.refused else ()
-    told: list[Any] = [{"at": problem.path, "problem": problem.sentence} for problem in problems[:MAX_PROBLEMS]]
-    if len(problems) > len(told):
-        told.append(f"… and {len(problems) - len(told)} more")
-    return [_REFUSED, _lines("problems", told)] if told else [_BROKEN_OFF]
+    shown: list[Any] = [{"at": problem.path, "problem": problem.sentence} for problem in problems[:MAX_PROBLEMS]]
+    if len(problems) > len(shown):
+        shown.append(f"… and {len(problems) - len(shown)} more")
+    return [_REFUSED, _lines("problems", shown)] if shown else [_BROKEN_OFF]
 
 
 def _lines(name: str, values: Iterable[Any]) -> str:
-    """A named quotation of several JSON values, each on a line of its own."""
+    """Quote several JSON values in one named block, one on each line."""
     return "\n".join([f'<data name="{name}">', *map(quote, values), "</data>"])
 
 

@@ -1,4 +1,4 @@
-"""Planners with models behind HTTP: a `ModelPlanner` and its model in one, for those who want nothing else."""
+"""`OpenAIPlanner` and `AnthropicPlanner`: a `ModelPlanner` together with its model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MODEL_VARIABLE: Final = "DAGRUN_MODEL"
 
 
 class PlanningOptions(TypedDict, total=False):
-    """The options of `ModelPlanner`, the model excepted, for planners that bring one."""
+    """The options of `ModelPlanner`, except the model, for planners that bring their own."""
 
     dialect: Dialect
     max_output_tokens: int
@@ -32,17 +32,17 @@ class OpenAIPlanner(ModelPlanner):
     """Plans with a model of OpenAI, or of a compatible server: vLLM, Ollama, llama.cpp and many others.
 
     Args:
-        model: As the server calls it; `None` for what the environment says (``DAGRUN_MODEL``).
-        base_url: As for `OpenAIModel`, like the four that follow.
+        model: The name by which the server knows it; `None` for the name in ``DAGRUN_MODEL``.
+        base_url: As for `OpenAIModel`, like the next five options.
         api: ``responses``, ``chat``, or ``auto``.
         structure: ``schema``, ``tool``, ``json``, or ``auto``.
-        prices: What models cost.
-        api_key: From the host program; `None` for ``OPENAI_API_KEY``.
+        prices: The prices of models.
+        api_key: The key; `None` for the one in ``OPENAI_API_KEY``.
         http_client: An ``AsyncClient`` of httpx or httpx2.
         planning: *dialect*, *max_output_tokens*, *limits*, *examples* and *temperature*, as for `ModelPlanner`.
 
     Raises:
-        ContractError: An option makes no sense, or there is no name of a model, or no key.
+        ContractError: An option is not valid, or the name of the model or the key is missing.
 
     Example:
         >>> planner = OpenAIPlanner("qwen3", base_url="http://127.0.0.1:8000/v1")
@@ -77,20 +77,20 @@ class OpenAIPlanner(ModelPlanner):
 
 
 class AnthropicPlanner(ModelPlanner):
-    """Plans with a model of Anthropic; its library is the extra ``anthropic``.
+    """Plans with a model of Anthropic. It needs the extra ``anthropic``.
 
     Args:
-        model: As Anthropic calls it; `None` for what the environment says (``DAGRUN_MODEL``).
-        base_url: As for `AnthropicModel`, like the four that follow.
+        model: The name by which Anthropic knows it; `None` for the name in ``DAGRUN_MODEL``.
+        base_url: As for `AnthropicModel`, like the next four options.
         structure: ``schema``, ``tool``, ``json``, or ``auto``.
-        prices: What models cost.
-        api_key: From the host program; `None` for ``ANTHROPIC_API_KEY``.
+        prices: The prices of models.
+        api_key: The key; `None` for the one in ``ANTHROPIC_API_KEY``.
         http_client: An ``AsyncClient`` of httpx2.
         planning: *dialect*, *max_output_tokens*, *limits*, *examples* and *temperature*, as for `ModelPlanner`.
 
     Raises:
-        ContractError: An option makes no sense, or there is no name of a model, or no key.
-        MissingExtra: The library is not installed.
+        ContractError: An option is not valid, or the name of the model or the key is missing.
+        MissingExtra: The library of Anthropic is not installed.
     """
 
     def __init__(
@@ -118,12 +118,12 @@ class AnthropicPlanner(ModelPlanner):
 
 
 def name_of_model(given: str | None) -> str:
-    """The name of the model: the one that was given, or that of the environment.
+    """Return *given*, or the name of a model in the environment.
 
-    There is no default: names come and go, and which one is wanted is a question of money.
+    There is no default: names come and go, and the choice is a question of money.
 
     Raises:
-        ContractError: There is neither.
+        ContractError: There is no name in either place.
     """
     name = given or os.environ.get(MODEL_VARIABLE, "").strip()
     if not name:

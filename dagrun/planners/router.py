@@ -1,4 +1,4 @@
-"""A planner for a few sorts of task: each has its template, and a rule says which one it is."""
+"""`RouterPlanner`: a template for each sort of task, chosen by words or by a function."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from dagrun.planners.static import Patches, StaticPlanner, keep, with_goal
 
 Matches: TypeAlias = Sequence[str] | Callable[[str, Any], bool]
 
-# How well a route fits a goal: the number of words that it recognises, 0 for not at all.
+# How well a route fits a goal: the number of words that it recognises; 0 if it does not fit.
 _Fit: TypeAlias = Callable[[str, Any], float]
 
-# A function knows more than words do: it comes before them.
+# A route with a function comes before every route with words, because a function knows more.
 _SURE: Final = math.inf
 
 
@@ -30,19 +30,18 @@ class Route:
     """One sort of task, and its plan.
 
     Attributes:
-        name: For messages; no two routes of a router have the same.
-        matches: Words or phrases that stand in the goal, as whole words, in upper or lower case; for what words
-            cannot say (also for languages that put no spaces between them), a plain function of the goal and the
-            inputs.
+        name: A name for messages; each route of a router has another.
+        matches: Words or phrases that occur in the goal, as whole words, in upper or lower case. Where words are not
+            enough, or the language puts no spaces between words: a plain function of the goal and the inputs.
         plan: The template, whose arguments use the inputs of the run as ``${input.region}``; or a plain function of
-            the goal and the inputs that gives the plan.
-        patches: What to do when the plan has to change, as for `StaticPlanner`.
+            the goal and the inputs that returns the plan.
+        patches: The answers when the plan has to change, as for `StaticPlanner`.
 
     Raises:
-        ContractError: One of them is something else.
+        ContractError: A field has the wrong type.
 
-    Functions get `None` for the inputs when they are called because a running plan has to change: what a planner is
-    shown of the inputs then may be nothing but their shape.
+    When a running plan has to change, functions get `None` for the inputs: a planner may then see no more of the inputs
+    than their shape.
     """
 
     name: str
@@ -52,7 +51,7 @@ class Route:
 
     def __post_init__(self) -> None:
         if isinstance(self.matches, Sequence):
-            # A list that the caller changes later must not change the route.
+            # A copy: the caller may change the list later.
             object.__setattr__(self, "matches", _checked_words(self.name, self.matches))
         else:
             refuse_async(self.matches, f"route {self.name}: matches is a list of words or a function; it")
@@ -61,14 +60,14 @@ class Route:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words and phrases that it looks for; none if a function decides."""
+        """The words and phrases of the route; empty if a function decides."""
         return tuple(self.matches) if isinstance(self.matches, Sequence) else ()
 
     def fill(self, goal: str, inputs: Any = None) -> Plan:
-        """Give the plan for *goal*.
+        """Return the plan for *goal*.
 
         Raises:
-            ContractError: The function of the route gave something else.
+            ContractError: The function of the route returned something that is not a plan.
         """
         plan = self.plan if isinstance(self.plan, Plan) else self.plan(goal, inputs)
         if not isinstance(plan, Plan):
@@ -77,17 +76,17 @@ class Route:
 
 
 class RouterPlanner:
-    """Takes the plan of the route that fits the goal: the lightest pattern that works.
+    """Returns the plan of the route that fits the goal; the lightest planner that works.
 
-    A function that says yes comes before words. Among words, the route that recognises the most different ones wins;
-    a phrase counts as many as it has, all of them in a row. What is still equal goes by the order of the routes.
+    A route whose function says yes comes first. Among routes with words, the one that recognises the most different
+    words wins. A phrase counts each of its words; all must occur in a row. Among equals, the first route wins.
 
     Args:
         routes: The sorts of task.
-        default: For goals that none of them fits; its own `matches` is not asked.
+        default: The route for goals that fit no other; its own `matches` is ignored.
 
     Raises:
-        ContractError: There is no route at all, or two have the same name.
+        ContractError: There is no route, or two routes have the same name.
 
     Example:
         >>> from dagrun import Plan, Route, RouterPlanner, Step
@@ -97,7 +96,7 @@ class RouterPlanner:
         'Show the sales of May'
     """
 
-    __slots__ = ("_default", "_fits", "_given", "_patches")
+    __slots__ = ("_default", "_fits", "_patches", "_used")
 
     def __init__(self, routes: Sequence[Route], default: Route | None = None) -> None:
         self._default = default
@@ -108,56 +107,56 @@ class RouterPlanner:
         self._patches = {route.name: StaticPlanner(patches=route.patches) for route in known}
         if len(self._patches) < len(known):
             raise ContractError(f"two routes have the same name: {', '.join(route.name for route in known)}")
-        # By the goal of the plan that was given: a brief shows that goal, and not the inputs that chose the route.
-        # By its hash, as goals may be long.
-        self._given: dict[int, Route] = {}
+        # The route of each plan, by its goal: a brief shows the goal, and not the inputs that chose the route. By the
+        # hash of the goal, because goals may be long.
+        self._used: dict[int, Route] = {}
 
     def choose(self, goal: str, inputs: Any = None) -> Route:
         """Find the route for *goal*.
 
         Raises:
-            NoRoute: None fits, and there is no default.
+            NoRoute: No route fits, and there is no default.
         """
         best, most = self._default, 0.0
         for route, fit in self._fits:
-            found = fit(goal, inputs)
-            if found > most:
-                best, most = route, found
+            words = fit(goal, inputs)
+            if words > most:
+                best, most = route, words
         if best is None:
             raise NoRoute(goal, {route.name: route.words for route, _ in self._fits})
         return best
 
     def plan(self, goal: str, inputs: Any = None) -> Plan:
-        """Give the plan for *goal*, with the goal in it if the template has none of its own.
+        """Return the plan for *goal*; a template without a goal gets this one.
 
         Raises:
             NoRoute: No route fits, and there is no default.
         """
         route = self.choose(goal, inputs)
         plan = route.fill(goal, inputs)
-        keep(self._given, hash(plan.goal), route)
+        keep(self._used, hash(plan.goal), route)
         return plan
 
     async def revise(self, brief: Brief) -> Revision:
-        """Give the whole plan of a changed goal; for any other trigger, the next patch of the route.
+        """Return the whole plan for a changed goal; for any other trigger, the next patch of the route.
 
         Raises:
             NoRoute: No route fits the changed goal.
         """
         if any(trigger.kind == TriggerKind.GOAL_CHANGED for trigger in brief.triggers):
             route = self.choose(brief.goal)
-            keep(self._given, hash(brief.goal), route)
+            keep(self._used, hash(brief.goal), route)
             return route.fill(brief.goal)
         known = self._route_of(brief.goal)
         return None if known is None else await self._patches[known.name].revise(brief)
 
     def _route_of(self, goal: str) -> Route | None:
-        known = self._given.get(hash(goal))
+        known = self._used.get(hash(goal))
         if known is not None:
             return known
         try:
             return self.choose(goal)
-        except NoRoute:  # the plan is somebody else's
+        except NoRoute:  # another planner made the plan
             return None
 
 
@@ -184,10 +183,10 @@ def _fit_of_words(phrases: Sequence[str]) -> _Fit:
 
     def count(goal: str, inputs: Any) -> float:
         text = _folded(goal)
-        # A goal may be long: to look for the first word as it is costs a tenth of looking for a pattern.
-        found = [words for pattern, words in patterns if words[0] in text and pattern.search(text)]
+        # A goal may be long, and a search for the first word costs a tenth of a search for the pattern.
+        matched = [words for pattern, words in patterns if words[0] in text and pattern.search(text)]
         # A set: "sales" and "sales report" recognise two words, not three.
-        return len({word for words in found for word in words})
+        return len({word for words in matched for word in words})
 
     return count
 
@@ -198,5 +197,5 @@ def _pattern(words: list[str]) -> tuple[re.Pattern[str], list[str]]:
 
 
 def _folded(text: str) -> str:
-    """Make texts equal that look the same: upper and lower case, accents in one character or two."""
+    """Fold the differences of upper and lower case, and of accents written as one character or two."""
     return unicodedata.normalize("NFKC", text).casefold()

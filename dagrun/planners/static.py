@@ -1,4 +1,4 @@
-"""A planner that is given its plan and its patches."""
+"""`StaticPlanner`: a planner whose plan and patches are written in advance."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dagrun.model.signature import refuse_async
 
 Patches: TypeAlias = Sequence[Revision] | Mapping[str, Patch | Plan] | Callable[[Brief], Revision]
 
-# A service makes runs for ever. A run that is forgotten is handed the first patch again, which is refused.
+# Runs to remember; a service makes runs for ever. A forgotten run gets the first patch again, which is then refused.
 MAX_KEPT: Final = 10_000
 
 K = TypeVar("K")
@@ -21,16 +21,16 @@ V = TypeVar("V")
 
 
 class StaticPlanner:
-    """Answers with what it was given; one may serve any number of runs, and each gets everything.
+    """Answers with plans and patches of the host program. One may serve any number of runs; each gets all answers.
 
     Args:
-        plan: What `plan` gives.
-        patches: The answers of `revise`, in one of three forms. A list: one for each request, in order, `None` for
-            "leave it as it is". A mapping: the answer by the step of a trigger, or by the kind of the trigger, or
-            ``*`` for any; each is used once. A plain function: it is called with the brief.
+        plan: The plan that the method `plan` returns.
+        patches: The answers of `revise`, in one of three forms. A list: one answer for each request, in order, `None`
+            for "leave the plan as it is". A mapping: the answer by the step of a trigger, by the kind of the trigger,
+            or ``*`` for any; each is used once. A plain function: it is called with the brief.
 
     Raises:
-        ContractError: Something else was given.
+        ContractError: *plan* or *patches* has the wrong type.
 
     Example:
         >>> from dagrun import Patch, Replace, Step, StaticPlanner
@@ -47,7 +47,7 @@ class StaticPlanner:
         self._answer = _answers(patches)
 
     def plan(self, goal: str = "", inputs: Any = None) -> Plan:
-        """Give the plan, with *goal* if it has none of its own.
+        """Return the plan; a plan without a goal gets *goal*.
 
         Raises:
             ContractError: There is no plan.
@@ -57,17 +57,17 @@ class StaticPlanner:
         return with_goal(self._plan, goal)
 
     async def revise(self, brief: Brief) -> Revision:
-        """Hand out the next answer for the run of *brief*; `None` when there is none left."""
+        """Return the next answer for the run of *brief*; `None` when none is left."""
         return self._answer(brief)
 
 
 def with_goal(plan: Plan, goal: str) -> Plan:
-    """Put *goal* in a plan that has none."""
+    """Return *plan* with *goal*, if it has none of its own."""
     return plan if plan.goal or not goal else plan.model_copy(update={"goal": goal})
 
 
 def keep(store: dict[K, V], key: K, value: V) -> None:
-    """Put *value* in *store*, and forget what has not been put there for longest."""
+    """Put *value* in *store*; if that is full, remove the entry that was put there first."""
     store.pop(key, None)
     store[key] = value
     if len(store) > MAX_KEPT:
@@ -111,7 +111,7 @@ class _InOrder:
 
 
 class _ByTrigger:
-    """The answer for the first trigger that has one left."""
+    """The answer for the first trigger that has an unused one."""
 
     __slots__ = ("_patches", "_used")
 

@@ -1,4 +1,4 @@
-"""A planner for what nobody can plan ahead: one step at a time, from what the steps before have given."""
+"""`StepwisePlanner`: one step at a time, for goals that cannot be planned ahead."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dagrun.model.patch import Add, Patch, rename_in_step
 from dagrun.model.plan import Step
 from dagrun.model.planner import Brief, StepView
 from dagrun.model.policy import PlanLimits
-from dagrun.planners.ask_model import Answers, text_of, toolbox_of
+from dagrun.planners.ask_model import LastAnswers, text_of, toolbox_of
 from dagrun.planners.prompts import prompt_for
 from dagrun.plans.model_answers import NextStepAnswer, read_next_step
 from dagrun.plans.plan_schemas import next_step_schema
@@ -24,28 +24,28 @@ _FAILED: Final = frozenset((State.FAILED, State.TIMED_OUT, State.UNKNOWN, State.
 
 
 class StepwisePlanner:
-    """Asks a language model for one step, has it carried out, and asks again: the open-ended loop, with its limits.
+    """Asks a language model for one step, waits for its result, and asks again: an open-ended loop with limits.
 
-    The model sees the goal, every step with its state, what they gave as far as the policy shows it (for most goals
-    that must be ``brief="full"``), and what is left of the ceilings. The loop ends when it says that the goal is met,
-    that it cannot go on, or that a person is needed; and at *max_steps*, at a ceiling of the run, or when a step that
-    has failed comes once more with the same arguments. A step that fails is history, unless it says otherwise; the
-    model sees it and may try something else.
+    The model sees the goal, every step with its state, the outputs as far as the policy shows them (most goals need
+    ``brief="full"``), and what is left of the ceilings. The loop ends when the model says that the goal is met, that it
+    cannot continue, or that a person is needed. It also ends at *max_steps*, at a ceiling of the run, and when the
+    model repeats a failed step with the same arguments. The failure of a step does not fail the run, unless the step
+    says otherwise; the model sees it and may try something else.
 
     One planner may serve any number of runs at once.
 
     Args:
-        model: Who is asked.
-        max_steps: The most steps of a run, those that it began with counted.
-        max_output_tokens: The longest answer.
-        limits: Ceilings of size; what goes beyond them is not waited for.
-        temperature: How much chance there is in answers; `None` for what the model does by itself.
+        model: The language model.
+        max_steps: The most steps of a run, including the steps that it began with.
+        max_output_tokens: The most tokens of one answer.
+        limits: Ceilings of size; an answer is not read beyond them.
+        temperature: How random the answers are; `None` for the default of the model.
 
     Attributes:
-        model: Who is asked.
+        model: The language model.
 
     Raises:
-        ContractError: An option is not what it should be.
+        ContractError: An option is not valid.
     """
 
     def __init__(
@@ -64,27 +64,27 @@ class StepwisePlanner:
         self._max_output_tokens = max_output_tokens
         self._limits = PlanLimits() if limits is None else limits
         self._temperature = temperature
-        self._answers = Answers()
+        self._answers = LastAnswers()
 
     async def revise(self, brief: Brief) -> Patch:
-        """Give the next step, and ask to be asked again; or end the loop.
+        """Return the next step, in a patch that asks for another request; or end the loop.
 
         Raises:
-            PlanRefused: The answer is no step.
-            CannotPlan: The model cannot go on, a person is needed, or the limit of steps is reached.
-            ModelError: There is no answer, or it broke off.
+            PlanRefused: The answer is not a step.
+            CannotPlan: The model cannot continue, a person is needed, or the limit of steps is reached.
+            ModelError: There is no answer, or the answer broke off.
             OverCeiling: The call does not fit under a ceiling of the run.
         """
-        done = [view for view in brief.steps.values() if "[" not in view.step.id]  # elements of for_each are no steps
+        done = [view for view in brief.steps.values() if "[" not in view.step.id]  # elements of a for_each do not count
         left = self._max_steps - len(done)
-        said = await self._ask(brief, max(left, 0))
-        if said.step is None:
-            return _end(said)
+        answer = await self._ask(brief, max(left, 0))
+        if answer.step is None:
+            return _end(answer)
         if left <= 0:
             raise CannotPlan(f"the ceiling of {self._max_steps} steps is reached, and the goal is not", kind="ceiling")
-        _must_be_progress(said.step, done)
-        step = _as_history(said, _fresh(said.step, brief.steps))
-        return Patch(edits=(Add(step=step),), reason=said.thought, confidence=said.confidence, more=True)
+        _must_be_progress(answer.step, done)
+        step = _as_history(answer, _with_new_id(answer.step, brief.steps))
+        return Patch(edits=(Add(step=step),), reason=answer.thought, confidence=answer.confidence, more=True)
 
     async def _ask(self, brief: Brief, left: int) -> NextStepAnswer:
         toolbox = toolbox_of(brief)
@@ -101,22 +101,22 @@ class StepwisePlanner:
         return read_next_step(text, toolbox, self._limits)
 
 
-def _end(said: NextStepAnswer) -> Patch:
-    """The end of the loop, as the model wants it."""
-    reason = said.reason or said.thought
-    match said.stop:
+def _end(answer: NextStepAnswer) -> Patch:
+    """End the loop: return a last patch if the goal is met, or else raise."""
+    reason = answer.reason or answer.thought
+    match answer.stop:
         case "needs_person":
             raise CannotPlan(reason or "the model says that a person is needed", kind="person")
         case "cannot":
             raise CannotPlan(reason or "the model says that it cannot go on")
         case _:
-            facts: dict[str, Any] = {} if said.output is None else {"output": said.output}
+            facts: dict[str, Any] = {} if answer.output is None else {"output": answer.output}
             reason = f"goal met: {reason}" if reason else "goal met"
-            return Patch(edits=(), reason=reason, confidence=said.confidence, **facts)
+            return Patch(edits=(), reason=reason, confidence=answer.confidence, **facts)
 
 
 def _must_be_progress(step: Step, done: list[StepView]) -> None:
-    """Refuse the very call that has just failed: the world has not changed, and nothing else has been tried."""
+    """Refuse to repeat the call that has just failed: the world has not changed since."""
     last = done[-1] if done else None
     if last is None or last.state not in _FAILED:
         return
@@ -125,12 +125,12 @@ def _must_be_progress(step: Step, done: list[StepView]) -> None:
 
 
 def _call_of(step: Step) -> str:
-    # As text: Python takes 1, 1.0 and True for equal, and it may be just that which was wrong.
+    # As text: for Python 1, 1.0 and True are equal, but just that difference may have been the fault.
     return json.dumps([step.tool, step.args, step.for_each], sort_keys=True)
 
 
-def _fresh(step: Step, taken: Collection[str]) -> Step:
-    """Give a step an id that no other has; models like to repeat theirs."""
+def _with_new_id(step: Step, taken: Collection[str]) -> Step:
+    """Return *step* with an id that no other step has; models often repeat ids."""
     known = {id_.lower() for id_ in taken}
     name, number = step.id, 2
     while name.lower() in known:
@@ -139,17 +139,17 @@ def _fresh(step: Step, taken: Collection[str]) -> Step:
         number += 1
     if name == step.id:
         return step
-    # In its own success condition the id means the step itself; everywhere else the one before.
+    # In the success condition of the step, the old id means this step; everywhere else, an earlier one.
     success = rename_in_step(Step(id=name, tool=step.tool, success=step.success), {step.id: name}).success
     changed: dict[str, Any] = {"id": name} if step.success is None else {"id": name, "success": success}
     return step.model_copy(update=changed)
 
 
-def _as_history(said: NextStepAnswer, step: Step) -> Step:
-    """Let a failure of the step be history rather than a replan, and keep the thought for the calls that follow."""
+def _as_history(answer: NextStepAnswer, step: Step) -> Step:
+    """Return *step* so that its failure causes no replan, and with the thought of the model as its description."""
     changed: dict[str, Any] = {}
     if step.on_failure is None:
         changed["on_failure"] = "skip"
-    if not step.description and said.thought:
-        changed["description"] = shorten(said.thought, 500)
+    if not step.description and answer.thought:
+        changed["description"] = shorten(answer.thought, 500)
     return step.model_copy(update=changed)

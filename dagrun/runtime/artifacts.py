@@ -1,4 +1,4 @@
-"""The artifact folder of a run: files named by what they contain."""
+"""The artifact folder of a run: files named by the hash of their content."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ArtifactFolder:
     """Keeps artifacts in a folder.
 
     Args:
-        folder: Where; made when it is first needed. `None` for a temporary one, gone with the last reference to this.
+        folder: The folder; made when it is first needed. `None` for a temporary one, which is deleted with this object.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -27,7 +27,7 @@ class ArtifactFolder:
 
     @property
     def folder(self) -> Path:
-        """Where the files are; the folder exists from now on."""
+        """The folder of the files; it exists from now on."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="dagrun-"))
             weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
@@ -37,7 +37,7 @@ class ArtifactFolder:
     def save(
         self, data: bytes | str | Path, *, media_type: str = "application/octet-stream", name: str = ""
     ) -> Artifact:
-        """Keep *data*, and give its artifact. The same data is kept once."""
+        """Keep *data*, and return its artifact. Equal data is kept once."""
         handle, draft = tempfile.mkstemp(dir=self.folder, prefix=".draft-")
         digest = hashlib.sha256()
         size = 0
@@ -47,14 +47,14 @@ class ArtifactFolder:
                     digest.update(chunk)
                     size += file.write(chunk)
             os.chmod(draft, 0o400)
-            os.replace(draft, self.folder / digest.hexdigest())  # readers see all of it or nothing
+            os.replace(draft, self.folder / digest.hexdigest())  # readers see the whole file or none
         except BaseException:
             Path(draft).unlink(missing_ok=True)
             raise
         return Artifact(sha256=digest.hexdigest(), media_type=media_type, name=name, size=size)
 
     def path(self, artifact: Artifact) -> Path:
-        """The file of *artifact*.
+        """Return the file of *artifact*.
 
         Raises:
             FileNotFoundError: The run has no such artifact.

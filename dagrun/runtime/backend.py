@@ -1,4 +1,4 @@
-"""The few things that differ between asyncio and trio, in one place."""
+"""The few things that differ between asyncio and trio."""
 
 from __future__ import annotations
 
@@ -19,46 +19,47 @@ from anyio.lowlevel import EventLoopToken
 
 
 def clock() -> Callable[[], float]:
-    """The clock of the running loop, in seconds; a fraction of the price of asking anyio each time."""
+    """Return the clock of the running loop, in seconds. It is much cheaper than asking anyio each time."""
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
         import trio
 
         return trio.current_time
-    # asyncio's own loops read this clock. So does uvloop's, but once per turn and in whole milliseconds: whoever blocks
-    # the loop would not be late. Others, the virtual one, say, have a clock of their own.
+    # asyncio's own loops read the monotonic clock. uvloop reads it once per turn, in whole milliseconds: a tool that
+    # blocks the loop would not be late by it. Other loops, such as the virtual one, have a clock of their own.
     is_plain = getattr(loop.time, "__func__", None) is asyncio.BaseEventLoop.time
     return time.monotonic if is_plain or _is_monotonic_of_uvloop(loop) else loop.time
 
 
 def _is_monotonic_of_uvloop(loop: asyncio.AbstractEventLoop, platform: str = sys.platform) -> bool:
-    """Whether *loop* is one of uvloop's that reads `time.monotonic`.
+    """Whether *loop* is a loop of uvloop whose clock is `time.monotonic`.
 
-    On macOS its clock goes on while the machine sleeps, and ours does not: every deadline would have passed for it.
+    On macOS the clock of uvloop runs while the machine sleeps, and `time.monotonic` does not: by uvloop's clock, every
+    deadline would have passed.
     """
     return type(loop).__module__ == "uvloop" and platform != "darwin"
 
 
 def loop_options(backend: str = "asyncio") -> dict[str, object]:
-    """Options of `anyio.run` for a loop that we start ourselves: that of uvloop, if it is installed."""
+    """Return the options of `anyio.run` for a loop that dagrun starts: uvloop, if it is installed."""
     if backend != "asyncio" or find_spec("uvloop") is None:
         return {}
     try:
         for standard in range(3):
             os.fstat(standard)
     except OSError:
-        return {}  # one of the three is closed: libuv would open something in its place, and abort for that
+        return {}  # one of the three is closed: libuv would open another file in its place, and abort
     return {"use_uvloop": True}
 
 
 def scope_class() -> type[anyio.CancelScope]:
-    """The class of the cancel scopes of the running backend: made through anyio's, each would look the backend up."""
+    """Return the class of cancel scopes of the running backend; anyio's own class looks the backend up each time."""
     return _classes(_is_asyncio())[0]
 
 
 def event_class() -> type[anyio.Event]:
-    """The class of the events of the running backend; see `scope_class`."""
+    """Return the class of events of the running backend; see `scope_class`."""
     return _classes(_is_asyncio())[1]
 
 
@@ -76,7 +77,7 @@ def _classes(is_asyncio: bool) -> tuple[type[anyio.CancelScope], type[anyio.Even
 
 
 def call_soon(token: EventLoopToken, function: Callable[[], None]) -> None:
-    """Have *function* called in the loop of *token*, in the order of the calls, and do not wait for it.
+    """Call *function* soon in the loop of *token*, in the order of the calls, and do not wait for it.
 
     anyio's `from_thread.run_sync` waits, for ever if the loop ends at that moment. A loop that has ended is no error.
     """
@@ -87,7 +88,7 @@ def call_soon(token: EventLoopToken, function: Callable[[], None]) -> None:
 
 
 def is_cancellation(error: BaseException) -> bool:
-    """Whether *error* is what a cancelled task gets, on either backend."""
+    """Whether *error* is the cancellation of a task, on either backend."""
     if isinstance(error, asyncio.CancelledError):
         return True
     trio = sys.modules.get("trio")
@@ -95,14 +96,14 @@ def is_cancellation(error: BaseException) -> bool:
 
 
 def is_being_cancelled() -> bool:
-    """Whether a scope around the running code was cancelled: what is caught now was asked for."""
+    """Whether a scope around the running code was cancelled, so that a cancellation was asked for."""
     return anyio.current_effective_deadline() == -math.inf
 
 
 async def shake_off_cancellation() -> None:
-    """Take what foreign code has left for this task to be hit by: it must not end as cancelled, of its own accord.
+    """Take a cancellation that foreign code has left for this task, so that the task does not end as cancelled.
 
-    On asyncio that would cancel the task group that it belongs to, and all that is in it. Call it last.
+    On asyncio such an end would cancel the whole task group that the task belongs to. Call it last.
 
     Raises:
         BaseException: The cancellation was asked for.
@@ -110,7 +111,7 @@ async def shake_off_cancellation() -> None:
     try:
         task = asyncio.current_task()
     except RuntimeError:
-        return  # nobody but its scopes can cancel a task of trio
+        return  # only its scopes can cancel a task of trio
     if task is None or not task.cancelling():
         return
     try:
@@ -121,9 +122,9 @@ async def shake_off_cancellation() -> None:
 
 
 def innermost_of(scope: anyio.CancelScope) -> Callable[[], bool]:
-    """Tell later whether *scope*, which the running task has just entered, is again the innermost one that it is in.
+    """Return a function that tells whether *scope*, which the task has just entered, is its innermost scope.
 
-    There is no public way to ask; the tests of leaked scopes hold these lines to the libraries' ways, too.
+    Neither library has a public way to ask; the tests of leaked scopes notice if the libraries change.
     """
     try:
         task = asyncio.current_task()
@@ -145,10 +146,10 @@ def _innermost_of_trio() -> Callable[[], bool]:
 
 
 def leave_leaked_scopes(scope: anyio.CancelScope) -> None:
-    """Leave *scope* although a tool has left scopes or task groups of its own open inside it; cancel what is in them.
+    """Leave *scope* although a tool has left scopes or task groups open inside it; cancel those.
 
-    Neither library has a public way to do that, and without it the end of this very task would take the task group
-    of the run along. The tests of leaked scopes and task groups hold these lines to the libraries' ways.
+    Neither library has a public way to do that, and without it the end of this task would cancel the task group of the
+    run. The tests of leaked scopes and task groups notice if the libraries change.
     """
     try:
         task = asyncio.current_task()
@@ -175,7 +176,7 @@ def _leave_asyncio_scopes(scope: anyio.CancelScope, task: asyncio.Task[object]) 
 def _close_leaked_nurseries() -> None:
     import trio
 
-    # The scopes themselves trio has mended already, when the outer one was left.
+    # Trio has closed the scopes themselves already, when the outer one was left.
     task = trio.lowlevel.current_task()
     for nursery in task.child_nurseries:
         nursery.cancel_scope.cancel()
@@ -183,10 +184,10 @@ def _close_leaked_nurseries() -> None:
 
 
 async def let_others_run() -> None:
-    """Give way to all that is ready or due, in the middle of much work; a cancellation waits.
+    """Let all tasks run that are ready or due, in the middle of long work; a cancellation waits.
 
-    One turn of asyncio's loop is too few: who was waiting for a time that has come is found in the first, woken in the
-    second, and runs in the third.
+    One turn of asyncio's loop is not enough: a task whose timer is due is found in the first turn, woken in the second,
+    and runs in the third.
     """
     for _ in range(3):
         await anyio.lowlevel.cancel_shielded_checkpoint()

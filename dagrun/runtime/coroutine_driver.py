@@ -1,4 +1,4 @@
-"""Driving the coroutine of a tool by hand: in a context of its own, and only as long as it behaves."""
+"""Driving a coroutine by hand: in a context of its own, and dropping it if it does not stop."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from dagrun.model.executor import StillRunning
 
 
 class Suspended:
-    """The rest of a coroutine that has suspended for the first time; await it for what the coroutine returns.
+    """The rest of a coroutine that has suspended for the first time; await it for the return value of the coroutine.
 
-    Whoever drives a coroutine may stop doing so: one that swallows every cancellation is dropped and closed, the next
-    time that the loop comes by and *is_overdue* says so.
+    A coroutine that swallows every cancellation is driven no further: it is dropped and closed, the next time that the
+    loop wakes it after *is_overdue* has become true.
 
     Args:
-        coroutine: What is driven.
+        coroutine: The coroutine.
         context: Its own context variables.
         got: What it has yielded to the loop.
-        is_overdue: Whether it was told to stop and its grace period is over.
+        is_overdue: Returns whether it was told to stop and its grace period is over.
 
     Attributes:
-        was_interrupted: Whether the loop has thrown anything into it: a cancellation, say.
+        was_interrupted: Whether the loop has thrown anything into it, such as a cancellation.
     """
 
     __slots__ = ("_context", "_coroutine", "_got", "_is_overdue", "was_interrupted")
@@ -45,10 +45,10 @@ class Suspended:
                 error = sent = None
                 try:
                     sent = yield got
-                except BaseException as thrown:  # noqa: BLE001  (it is handed on, whatever it is)
+                except BaseException as thrown:  # noqa: BLE001  (passed on, whatever it is)
                     error = thrown
                     self.was_interrupted = True
-                if sent is not None and hasattr(sent, "error"):  # trio throws nothing: it sends an outcome to unwrap
+                if sent is not None and hasattr(sent, "error"):  # trio does not throw: it sends an outcome to unwrap
                     self.was_interrupted = True
                 if is_overdue():
                     _drop(coroutine)

@@ -1,4 +1,4 @@
-"""Alarms: every deadline of a run on one heap, with one sleeper."""
+"""Alarms: all deadlines of a run on one heap, and one task that sleeps until the next."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from anyio.abc import TaskGroup
 
 
 class Alarms:
-    """Calls back at given times. The sleeper starts with the first alarm, and never wakes without one.
+    """Calls functions at given times. The sleeping task starts with the first alarm, and wakes only for alarms.
 
     Args:
         tasks: The task group of the run.
         now: The clock of the loop.
-        after: Called when all that was due has rung.
+        after: Called when all alarms that were due have rung.
     """
 
     def __init__(self, tasks: TaskGroup, now: Callable[[], float], after: Callable[[], None]) -> None:
@@ -29,7 +29,7 @@ class Alarms:
         self._is_over = False
 
     def at(self, time: float, ring: Callable[[], None]) -> None:
-        """Call *ring* at *time* on the clock of the loop, or soon after; it decides whether it still matters."""
+        """Call *ring* at *time* on the clock of the loop, or soon after. *ring* checks whether it still matters."""
         self._count += 1
         heappush(self._heap, (time, self._count, ring))
         if self._nap is None:
@@ -39,7 +39,7 @@ class Alarms:
             self._nap.deadline = time
 
     def stop(self) -> None:
-        """Ring no more, and let the sleeper end."""
+        """Ring no more, and let the sleeping task end."""
         self._is_over = True
         self._heap.clear()
         if self._nap is not None:

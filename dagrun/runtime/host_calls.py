@@ -1,4 +1,4 @@
-"""Calling what the host has plugged in: planners, critics, approvers. None of them can hurt the run."""
+"""Calls of the planners, critics and approvers of the host, none of which can hurt the run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_TEXT = 300
 
 
 class PluginFailed(DagrunError):
-    """What the host has plugged in gave no answer; the message says why."""
+    """A planner, critic or approver gave no answer; the message says why."""
 
 
 async def call_plugin(
@@ -40,25 +40,25 @@ async def call_plugin(
     now: Callable[[], float],
     is_alone: bool = False,
 ) -> T:
-    """Make *call* in a task of its own, and wait for what it gives, if that comes in time.
+    """Make *call* in a task of its own, and return its value, if that comes in time.
 
-    Cancelling the wait stops the call as well. What still does not end keeps nothing but its own task.
+    Cancelling the wait stops the call as well. A call that still does not end occupies its own task only.
 
     Args:
-        call: The call; even what it raises before anything is awaited ends here.
-        tasks: Where its task belongs.
-        name: Of the task.
+        call: The call; exceptions that it raises before anything is awaited are caught, too.
+        tasks: The task group of its task.
+        name: The name of the task.
         context: The context variables that it starts from; it gets a copy.
-        seconds: How long it may take; `None` for ever.
+        seconds: How long it may take; `None` for no limit.
         grace: Seconds that it gets to end when it was told to stop; then it is dropped.
         now: The clock of the loop.
-        is_alone: Whether the next call of its kind must not begin before this one has ended: who is cancelled while
-            waiting then waits for that, too, as long as *grace*.
+        is_alone: Whether the next call of its kind must not begin before this one has ended. Then a caller that is
+            cancelled while it waits also waits for the end of the call, for at most *grace*.
 
     Raises:
-        PluginFailed: It raised, cancelled itself, or took too long; what it gives after that is not used.
+        PluginFailed: It raised, cancelled itself, or took too long; a value that comes after that is not used.
     """
-    # In its own task, what it leaves open there, and a cancellation that it leaves behind, hit nobody else.
+    # In a task of its own, a scope that it leaves open, or a cancellation that it leaves behind, affects nothing else.
     made = _Call(call, context.copy(), grace, now)
     tasks.start_soon(made.run, name=name)
     try:
@@ -90,9 +90,9 @@ class _Call(Generic[T]):
     Attributes:
         scope: Cancel it to stop the call.
         over: Set when the call has ended.
-        value: What it gave, if there is no fault.
-        fault: Why it gave nothing, in a sentence, or empty.
-        error: What it raised, if that can be chained.
+        value: The value of the call, if there is no fault.
+        fault: Why there is no value, in a sentence, or empty.
+        error: The exception that it raised, if that can be chained.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class _Call(Generic[T]):
             with self.scope:
                 await self._catch()
         except RuntimeError:
-            # Nothing but leaving the scope raises here.
+            # Only leaving the scope raises here.
             leave_leaked_scopes(self.scope)
             self.fault = "it left a cancel scope or a task group open"
         finally:
@@ -123,12 +123,12 @@ class _Call(Generic[T]):
         await shake_off_cancellation()
 
     async def _catch(self) -> None:
-        """Keep what comes of the call; raises only the cancellation that somebody asked for."""
+        """Make the call, and keep its value or fault; raise only a cancellation that was asked for."""
         try:
             self.value = await self._drive()
             self.fault = ""
             if inspect.iscoroutine(self.value):
-                self.value.close()  # nobody will await it, and it would complain about that much later
+                self.value.close()  # else Python would warn much later that it was never awaited
                 self.fault = "it gave a coroutine, which it should have awaited"
         except StillRunning as error:
             self.fault = str(error)
@@ -149,7 +149,7 @@ class _Call(Generic[T]):
         return driven
 
     def _is_overdue(self) -> bool:
-        # Not by whether anything is being cancelled: within the call, that may be a time limit of its own.
+        # Do not ask whether anything is being cancelled: within the call, that may be a time limit of its own.
         if self._told_at is None and self.scope.cancel_called:
             self._told_at = self._now()
         return self._told_at is not None and self._now() >= self._told_at + self._grace
@@ -169,7 +169,7 @@ def _describe(error: BaseException) -> str:
     text: Any = ""
     try:
         text = str(error)
-    except BaseException:  # noqa: BLE001  (its own method raises that, whatever it is; nothing is awaited here)
+    except BaseException:  # noqa: BLE001  (its __str__ may raise anything; nothing is awaited here)
         text = ""
     if isinstance(error, ModelError) and text:
         return shorten(text, MAX_TEXT)  # a sentence already

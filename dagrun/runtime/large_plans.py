@@ -1,4 +1,4 @@
-"""Work that would keep the loop busy for long: done in a worker thread, if there is much of it."""
+"""Work on plans of 2,000 steps and more: in a worker thread, and without full garbage collections."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.model.plan import Plan
 
 MANY: Final = 2_000  # steps; below that a full collection is short
-_OBJECTS: Final = 50  # that a step takes, from its check to its end, and as many again for what its tool keeps
+_OBJECTS: Final = 50  # of a step, from its check to its end, and as many again for what its tool keeps
 
 _lock: Final = threading.Lock()
-_held: list[int] = []  # the steps of each plan that is at work now
+_held: list[int] = []  # the number of steps of each plan that is being worked on now
 _before = (0, 0, 0)  # the thresholds that the host has set
-_ours = (0, 0, 0)
+_ours = (0, 0, 0)  # those that were set here
 
 
 @contextmanager
 def full_collections_put_off(steps: int) -> Iterator[None]:
-    """Put off full collections for the body, if it is about many steps.
+    """Put off full garbage collections for the body, if it works on many steps.
 
     Args:
-        steps: How many.
+        steps: The number of steps.
     """
     if steps < MANY or not gc.isenabled():
         yield
@@ -42,10 +42,10 @@ def full_collections_put_off(steps: int) -> Iterator[None]:
 
 
 def _change(steps: int, *, is_over: bool) -> None:
-    global _before, _ours  # noqa: PLW0603 - the thresholds belong to the process, and so does what is known of them
+    global _before, _ours  # noqa: PLW0603 - the thresholds belong to the process
     with _lock:
         now = gc.get_threshold()
-        if not _held or now != _ours:  # the host has set them meanwhile: that is what holds from then on
+        if not _held or now != _ours:  # the host has set new ones meanwhile, which count from now on
             _before = now
         if is_over:
             _held.remove(steps)
@@ -59,20 +59,20 @@ def _change(steps: int, *, is_over: bool) -> None:
 
 T = TypeVar("T")
 
-# Of a text, what takes about as long to read and check as `MANY` steps.
+# A text of that size takes about as long to read and check as `MANY` steps.
 _MANY_BYTES: Final = 200_000
 _EDGES: Final = 50  # dependencies that take as long as a step
 
 
 async def aside(steps: int, work: Callable[[], T]) -> T:
-    """Do *work*, which changes nothing that anybody else holds; in a worker thread, if it is about many steps.
+    """Do *work*, which changes no shared object; in a worker thread, if it is about many steps.
 
-    A thread gives the loop its turn every few milliseconds. Who is cancelled meanwhile does not wait for it: it ends
-    by itself, and what it gives is dropped.
+    A thread gives the loop a turn every few milliseconds. A caller that is cancelled does not wait for the thread: the
+    thread ends by itself, and its result is dropped.
 
     Args:
-        steps: How many it is about.
-        work: What to do.
+        steps: The number of steps that it is about.
+        work: The work.
     """
     if steps < MANY:
         return work()
@@ -85,7 +85,7 @@ def _unhurried(steps: int, work: Callable[[], T]) -> T:
 
 
 def weight_of(plan: object) -> int:
-    """How many steps *plan* has, or so many as take as long to read and check; 0 for what nobody can say that of."""
+    """Return the number of steps of *plan*, or of steps that take as long to read and check; 0 if it is not known."""
     match plan:
         case CheckedPlan():
             return len(plan.steps)
@@ -98,6 +98,6 @@ def weight_of(plan: object) -> int:
             try:
                 return plan.stat().st_size * MANY // _MANY_BYTES
             except (OSError, ValueError):
-                return 0  # reading it will say what is wrong
+                return 0  # reading it will tell the error
         case _:
             return 0

@@ -1,4 +1,4 @@
-"""Calls of models that planners and critics make are charged to the ledger of their run, like those of tools."""
+"""Charging the model calls of planners and critics to the ledger of their run."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _LOG: Final = logging.getLogger("dagrun.run")
 
 
 class RunMeter:
-    """Charges what one call of a planner or a critic uses.
+    """Charges the model calls of one call of a planner or a critic.
 
     Args:
-        ledger: Of the run.
-        record: Keeps what was reserved and charged.
-        up: Is told when a call of a model has been charged.
+        ledger: The ledger of the run.
+        record: Records what was reserved and charged.
+        up: Is told when a model call has been charged.
 
     Attributes:
-        tokens: Used so far, as far as the models have said so.
-        cost: The same in money; `None` if nobody knows, or as long as nothing was called.
+        tokens: The tokens used so far, as far as the models have reported them.
+        cost: The cost so far; `None` if a part of it is unknown, or nothing was called yet.
     """
 
     __slots__ = ("_is_known", "_ledger", "_record", "_up", "cost", "tokens")
@@ -39,10 +39,10 @@ class RunMeter:
         self._up = up
 
     def reserve(self, who: str, tokens: int | None, cost: float | None) -> Charge:
-        """Take room for a call of a model.
+        """Reserve room for a model call.
 
         Raises:
-            OverCeiling: There is none; the message names the ceiling.
+            OverCeiling: There is no room; the message names the ceiling.
         """
         call = ModelCall(shorten(who, 60), tokens, cost)
         reservation = self._ledger.reserve_model(call)
@@ -51,7 +51,7 @@ class RunMeter:
         return _RunCharge(self, reservation, self._record.reserve_model(call.name, tokens, cost))
 
     def settle(self, reservation: Reservation, number: int, tokens: int | None, cost: float | None) -> None:
-        """Charge what a call has used; what nobody knows is charged at its worst."""
+        """Charge what a call has used; a figure that is not known is charged at its worst case."""
         self._record.charge_model(number, tokens, cost)
         for fault in self._ledger.settle(reservation, tokens, cost, is_reported=tokens is not None or cost is not None):
             _LOG.warning("%s", fault)

@@ -1,4 +1,4 @@
-"""What a run hands back: its status, its answer, and how every step ended."""
+"""`RunResult`: the status of a run, its answer, and how every step ended."""
 
 from __future__ import annotations
 
@@ -14,28 +14,55 @@ from dagrun.graph.plan_history import PlanHistory
 from dagrun.model.critic import Verdict
 from dagrun.model.outcome import Attempt, Failure, Recovery, State, Status
 from dagrun.model.redaction.redactor import Redactor
+from dagrun.model.reference import Reference, Template
 from dagrun.model.usage import ModelUse
-from dagrun.model.value import RELEASED, ArtifactStore, Stored, decode, decode_or_reason
+from dagrun.model.value import RELEASED, ArtifactStore, Path, Stored, decode, decode_or_reason, value_at
 
 # Each value in it is at most 1 MiB, but a plan can name as many of them as it likes.
 MAX_OUTPUT_BYTES: Final = 256 << 20
 
 
 def answer_of(graph: LiveGraph) -> Any:
-    """Give what the run answers: its plan says, or the outputs of its sinks are it.
+    """Return the run's answer: the plan's `output`, or else the outputs of its sinks.
 
     Raises:
         ValueRefused: It would take over 256 MiB of JSON.
     """
     if graph.output is not None:
-        try:
-            return decode(graph.output.fill(graph.look_up, MAX_OUTPUT_BYTES))
-        except LookupError:
-            return None
+        return _named_answer(graph, graph.output)
     sinks = graph.sinks()
     if len(sinks) == 1:
         return decode_or_reason(sinks[0].value)
     return {node.id: decode_or_reason(node.value) for node in sinks if node.state is State.SUCCEEDED}
+
+
+def _named_answer(graph: LiveGraph, output: Template) -> Any:
+    """Fill in the output that the plan names, with null in place of each value that does not exist.
+
+    A text that such a value is a part of is null as a whole: without it, the text would say something else.
+    """
+    gaps: set[Reference] = set()
+
+    def look_up(reference: Reference) -> Stored:
+        try:
+            return graph.look_up(reference)
+        except LookupError:
+            gaps.add(reference)
+            return None
+
+    answer = decode(output.fill(look_up, MAX_OUTPUT_BYTES))
+    for hole in output.holes if gaps else ():
+        if hole.is_text and hole.reference in gaps:
+            answer = _without(answer, hole.place)
+    return answer
+
+
+def _without(value: Any, place: Path) -> Any:
+    """Return *value* with null at *place*."""
+    if not place:
+        return None
+    value_at(value, place[:-1])[place[-1]] = None
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +70,17 @@ class StepResult:
     """How a step ended.
 
     Attributes:
-        id: Of the step.
-        state: How it ended.
-        reason: Why, in a sentence; empty if it succeeded.
+        id: The id of the step.
+        state: The state in which it ended.
+        reason: Why it ended so, in a sentence; empty if it succeeded.
         failure: The failure of its last attempt, if that failed.
         attempts: Its calls, in order.
         is_default: Whether its output is the default that stands in after a failure.
         errors: For a for_each: the elements that failed, and why.
-        verdicts: What critics said of its output.
+        verdicts: The verdicts of critics on its output.
         is_gone: Whether a splice has taken it out of the plan.
         substitute: The id of the step that has taken its place, if one has.
-        stored: Its output as it is kept.
+        stored: Its output as it is stored.
     """
 
     id: str
@@ -70,10 +97,10 @@ class StepResult:
 
     @property
     def output(self) -> Any:
-        """A copy of what it gave; `None` if it did not succeed.
+        """A copy of its output; `None` if it did not succeed.
 
         Raises:
-            ValueRefused: It is not in the record of a run that has gone on since, or was released; see `Unavailable`
+            ValueRefused: The output is not in the record of a run that was resumed, or was released; see `Unavailable`
                 and `Policy.release_outputs`.
         """
         if self.stored is RELEASED:
@@ -85,7 +112,7 @@ class StepResult:
 
     @property
     def started(self) -> float | None:
-        """Seconds from the start of the run to that of its first attempt; `None` if there was none."""
+        """Seconds from the start of the run to the start of its first attempt; `None` if there was none."""
         return self.attempts[0].started if self.attempts else None
 
     @property
@@ -120,12 +147,12 @@ class RunResult:
     """How a run ended. All times are in seconds.
 
     Attributes:
-        run_id: Of the run.
-        status: How it ended.
-        reason: Why, in a sentence.
+        run_id: The id of the run.
+        status: The status with which it ended.
+        reason: Why it ended so, in a sentence.
         steps: Every step, also those that never started.
-        artifacts: Where the artifacts are.
-        makespan: From the start of the run to its end.
+        artifacts: The store of its artifacts.
+        makespan: The time from the start of the run to its end.
     """
 
     run_id: str
@@ -138,10 +165,11 @@ class RunResult:
 
     @property
     def output(self) -> Any:
-        """What the run answers.
+        """The answer of the run.
 
-        That is ``Plan.output`` if the plan names it; else the output of its one sink, or a dict of them by id.
-        `None` stands for an output that does not exist.
+        That is ``Plan.output`` if the plan names it; else the output of its one sink, or a dict of the outputs of its
+        sinks by id. `None` stands for each part that does not exist, because a step did not succeed, say; the other
+        parts of an object or a list are there. A text around a part that does not exist is `None` as a whole.
 
         Raises:
             ValueRefused: It would take over 256 MiB of JSON.
@@ -149,7 +177,7 @@ class RunResult:
         return None if self._graph.withheld is not None else answer_of(self._graph)
 
     def dependencies(self, step: str) -> tuple[str, ...]:
-        """The ids of the steps that *step* waited for, declared or implied by its references."""
+        """Return the ids of the steps that *step* waited for, declared or implied by its references."""
         return self._graph.nodes[step].plan.depends_on
 
     @property
@@ -159,12 +187,12 @@ class RunResult:
 
     @property
     def has_plan(self) -> bool:
-        """Whether there was a plan at all, or the planner of a run with nothing but a goal has found one."""
+        """Whether there was a plan: the run began with one, or its planner has found one for the goal."""
         return self._graph.has_plan
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What is wrong with the planner's plan, if there was none that could be run."""
+        """The problems of the planner's plan, if there was no plan that could be run."""
         return self._graph.problems
 
     @property
@@ -174,7 +202,7 @@ class RunResult:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What was surprising and led to no change of the plan, a sentence each; what depends on it has run."""
+        """The surprises that led to no change of the plan, a sentence each; the steps that depend on them have run."""
         return tuple(self._graph.warnings)
 
     @property
@@ -185,7 +213,7 @@ class RunResult:
 
     @property
     def handoff(self) -> dict[str, Any] | None:
-        """For the people who take over: what was done, what was tried, what is undecided; `None` if nobody has to."""
+        """For the people who take over: what was done, tried and left open; `None` if the run was not escalated."""
         if self.status is not Status.ESCALATED:
             return None
         nodes = list(self._graph.planned())
@@ -215,7 +243,7 @@ class RunResult:
         """The longest chain of dependent steps by the time that each one took, back-off included."""
         graph = self._graph
         nodes = {node.id: node for node in graph.planned()}
-        # The barrier of a wave is nothing that the plan asks for.
+        # The plan does not ask for the barriers of waves.
         successors = {
             id_: [after.id for after in graph.after(node) if id_ not in after.plan.gates] for id_, node in nodes.items()
         }
@@ -227,10 +255,10 @@ class RunResult:
         return max(remaining_paths(order, successors, self._span).values(), default=0.0)
 
     def _span(self, step: str) -> float:
-        """Seconds that a step cannot be shorter than: its attempts and the delays between them.
+        """Return the least seconds that a step can take: its attempts and the delays between them.
 
-        Of a for_each that is the longest element, or what its own ``max_parallel`` makes of them all. A limit of the
-        policy that kept elements waiting is no part of it.
+        For a for_each that is its longest element, or the work of all elements divided by its own ``max_parallel``. A
+        limit of the policy that kept elements waiting is not counted.
         """
         node = self._graph.nodes[step]
         if not node.children:
@@ -245,7 +273,7 @@ class RunResult:
 
     @property
     def used(self) -> ModelUse:
-        """What all attempts have reported, and what the models of the planner and the critics have used."""
+        """The usage that all attempts have reported, and that of the models of the planner and the critics."""
         used = replace(self._graph.models)
         for attempt in (attempt for node in self._graph.nodes.values() for attempt in node.attempts):
             for call in (attempt.outcome, attempt.hedge):
@@ -255,26 +283,26 @@ class RunResult:
 
     @property
     def tokens(self) -> int:
-        """Tokens of all of them."""
+        """The tokens of all model calls."""
         return self.used.tokens
 
     @property
     def cost(self) -> float | None:
-        """What they cost; `None` if nobody knows a part of it (``used.known_cost`` is the rest)."""
+        """The cost of all model calls; `None` if a part of it is unknown (``used.known_cost`` is the rest)."""
         return self.used.cost
 
     def raise_for_status(self) -> RunResult:
-        """Give the result itself, if the run succeeded.
+        """Return the result itself, if the run succeeded.
 
         Raises:
-            RunFailed: It did not.
+            RunFailed: The run did not succeed.
         """
         if self.status is not Status.SUCCEEDED:
             raise RunFailed(str(self.status), self.reason)
         return self
 
     def as_dict(self) -> dict[str, Any]:
-        """The result as plain JSON, to be shown: without secrets, and what looks like one. `output` has it all."""
+        """Return the result as plain JSON, to be shown: without secrets, and without texts that look like secrets."""
         used, shown = self.used, self._graph.plan.redactor
         return {
             "run_id": self.run_id,

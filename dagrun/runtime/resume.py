@@ -1,8 +1,8 @@
-"""Going on with a run: what a crash has cut off is made up for, and what was going on begins again.
+"""Resuming a run: doing what a crash has cut off, and beginning again what was under way.
 
 The state is the fold of the records, and they may break off anywhere: between the end of a step and what follows from
-it, say. So everything that follows from the state is done once more, each in a way that changes nothing where it had
-been done already. Nothing here remembers what the process before had in mind.
+it, for instance. So everything that follows from the state is done once more, each in a way that changes nothing if it
+had been done already. Nothing here depends on what the earlier process had in memory.
 """
 
 from __future__ import annotations
@@ -10,76 +10,58 @@ from __future__ import annotations
 from anyio.abc import TaskGroup
 
 from dagrun.graph.changes import GOAL
-from dagrun.graph.frontier import Frontier
-from dagrun.graph.ledger import Ledger
-from dagrun.graph.live_graph import PAUSE, REPLAN, LiveGraph
+from dagrun.graph.live_graph import PAUSE, REPLAN
 from dagrun.graph.node import Node
 from dagrun.graph.released_outputs import drop_values
 from dagrun.graph.reopen import lost, restore
 from dagrun.model.outcome import Recovery, State, Status, TriggerKind
 from dagrun.model.question import Asked, Question
 from dagrun.model.value import Unavailable
-from dagrun.runtime.deadlines import Alarms
-from dagrun.runtime.people.people import People
 from dagrun.runtime.planning.coordinator import Coordinator
-from dagrun.runtime.record.record import Record
-from dagrun.runtime.steps.accounts import Accounts
+from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.steps.scheduler import Scheduler
 
 _DELAYED = (Recovery.RETRY, Recovery.FALL_BACK)
 
 
 class Resumption:
-    """Puts the parts of one run where its record says that they were.
+    """Brings the parts of one run into the state that its record says.
 
     Args:
-        graph: The state, as it was folded.
-        record: Makes the changes.
-        frontier: Gets what is ready.
-        scheduler: Ends what was cut off, and goes on with reviews.
-        people: Gets the open questions.
-        accounts: Drops what is optional, if a ceiling was near.
-        ledger: Gets what was spent.
+        parts: What the parts of the run share; the state has been folded.
+        scheduler: Ends the attempts that were cut off, and resumes reviews.
         coordinator: Gets the open requests; `None` if there is no planner.
-        alarms: Ring when a back-off is over.
         tasks: The task group of the run.
-        was_over: Whether it had ended, and is open again: how a step ended then does not end it once more.
+        was_over: Whether the run had ended, and is open again: the end of a step that ended it does not do so again.
     """
 
     def __init__(
         self,
-        *,
-        graph: LiveGraph,
-        record: Record,
-        frontier: Frontier,
+        parts: RunParts,
         scheduler: Scheduler,
-        people: People,
-        accounts: Accounts,
-        ledger: Ledger,
         coordinator: Coordinator | None,
-        alarms: Alarms,
         tasks: TaskGroup,
+        *,
         was_over: bool = False,
     ) -> None:
-        self._was_over = was_over
-        self._graph = graph
-        self._record = record
-        self._frontier = frontier
+        self._graph = parts.graph
+        self._record = parts.record
+        self._frontier = parts.frontier
+        self._people = parts.people
+        self._accounts = parts.accounts
+        self._ledger = parts.ledger
         self._scheduler = scheduler
-        self._people = people
-        self._accounts = accounts
-        self._ledger = ledger
         self._coordinator = coordinator
-        self._alarms = alarms
         self._tasks = tasks
+        self._was_over = was_over
 
     def go_on(self) -> None:
-        """Do all of it, then let go of what is not needed for that any more."""
+        """Do all that is missing, then release the outputs that are not needed any more."""
         self._make_up()
         drop_values(self._graph)
 
     def _make_up(self) -> None:
-        """Do all of it; the order matters, as each part builds on what the one before has put right."""
+        """Do all that is missing; the order matters, as each part builds on the one before."""
         graph, nodes = self._graph, list(self._graph.nodes.values())
         restore(self._ledger, graph)
         if graph.stopping is not None:
@@ -87,11 +69,10 @@ class Resumption:
             return
         self._close_void_questions()
         asked = list(graph.questions.values())
-        for node in nodes:  # all of them, before anything follows from one: that may end the run
+        for node in nodes:  # all of them first: what follows from one may end the run
             if node.is_in_flight:
                 self._scheduler.end_interrupted(node)
-        # Asked anew: what follows from such an end may not be in its place yet; see `fans`.
-        self._line_up([node for node in graph.nodes.values() if node.state is State.READY])
+        self._line_up([node for node in nodes if node.state is State.READY])
         self._get_lost_outputs()
         for node in nodes:
             if graph.stopping is None:
@@ -100,32 +81,33 @@ class Resumption:
             self._begin_again(nodes, asked)
 
     def _begin_again(self, nodes: list[Node], asked: list[Question]) -> None:
-        """Let critics, people and the planner go on with what they were at."""
+        """Let critics, people and the planner begin again with their work."""
         for node in nodes:
             if node.is_under_review:
                 self._tasks.start_soon(self._scheduler.review_again(node), name="dagrun review")
         if self._graph.saving is not None:
             self._accounts.drop_optional()
-        for question in asked:  # those of just now are being asked already
+        for question in asked:  # questions that were opened just now are being asked already
             if question.id in self._graph.questions:
                 self._people.take_up(question)
         self._go_on_planning()
 
     def _line_up(self, ready: list[Node]) -> None:
-        self._frontier.refill([node for node in ready if self._delay(node) <= 0])
-        for node in ready:
-            if self._delay(node) > 0:
-                self._scheduler.endings.try_again(node, self._delay(node))
+        delays = [(node, self._delay(node)) for node in ready]  # once: a delay may end between two looks at the clock
+        self._frontier.refill([node for node, delay in delays if delay <= 0])
+        for node, delay in delays:
+            if delay > 0:
+                self._scheduler.endings.try_again(node, delay)
 
     def _delay(self, node: Node) -> float:
-        """Seconds until a step may be tried again."""
+        """Return the seconds until a step may be tried again."""
         last = node.attempts[-1] if node.attempts else None
         if last is None or last.ended is None or last.decision is None or last.decision.recovery not in _DELAYED:
             return 0.0
         return last.ended + last.decision.delay - self._record.at()
 
     def _end_run(self, status: Status, reason: str) -> None:
-        """The run was being ended early: go on with that."""
+        """Finish ending a run that was being ended early."""
         graph, record = self._graph, self._record
         self._close_void_questions()
         nodes = list(graph.nodes.values())
@@ -140,10 +122,10 @@ class Resumption:
                 self._join(node)
             elif node.id not in graph.kept:
                 record.after_end(node)
-        self._scheduler.end_early(reason)
+        self._scheduler.finish.settle_rest(reason)
 
     def _close_void_questions(self) -> None:
-        """Close what nobody waits for any more: tools and planners ask anew."""
+        """Close the questions for which nothing waits any more: tools and planners ask anew."""
         for question in list(self._graph.questions.values()):
             node = self._graph.nodes[question.step] if question.step else None
             if node is None and question.kind is Asked.PATCH:
@@ -159,7 +141,7 @@ class Resumption:
         return node.state.is_settled and kind is not Asked.PAUSE
 
     def _get_lost_outputs(self) -> None:
-        """Call those once more whose output is needed and not in the record, if they only look."""
+        """Reopen the steps without an effect whose output is needed and not in the record."""
         again, hopeless = lost(self._graph)
         if again:
             self._record.reopen(again, "what they gave is needed, and not in the record")
@@ -171,7 +153,7 @@ class Resumption:
     # What follows from how a step ended -------------------------------------------------------------------
 
     def _follow_up(self, node: Node) -> None:
-        """Do once more what follows from where a step stands."""
+        """Do once more what follows from the state of a step."""
         if node.state is State.HELD:
             if not self._is_asked_about(node):
                 self._ask_again(node)
@@ -191,7 +173,7 @@ class Resumption:
 
     def _ask_again(self, node: Node) -> None:
         outcome = node.attempts[-1].outcome
-        assert outcome is not None  # what is held before its first attempt has been released
+        assert outcome is not None  # a step that is held before its first attempt has been released
         self._people.hold_after(node, outcome)
 
     def _follow_end(self, node: Node) -> None:
@@ -221,7 +203,7 @@ class Resumption:
             record.end_draft("refused", reason)
         result, reason = graph.draft_end
         if result in ("failed", "denied") and not graph.has_plan:
-            self._scheduler.stop(Status.FAILED, f"there is no plan: {reason}")
+            self._scheduler.finish.stop(Status.FAILED, f"there is no plan: {reason}")
         elif result and not graph.has_plan and GOAL not in graph.triggers:
             record.want_plan(TriggerKind.GOAL_GIVEN, "the plan is refused")
         elif graph.is_frozen and GOAL not in graph.triggers:

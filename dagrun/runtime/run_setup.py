@@ -1,10 +1,10 @@
-"""What a run is made of, before it is put together, and its state where that takes so long that a thread builds it."""
+"""Everything that a run is made of, and its first state, which a worker thread builds for large plans."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextvars import Context
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Final
@@ -16,89 +16,124 @@ from dagrun.graph.budget import Budget
 from dagrun.graph.build import Built, build
 from dagrun.graph.caps import Cap
 from dagrun.graph.longest_paths import Expected
-from dagrun.model.critic import Critic
 from dagrun.model.event import Opening
 from dagrun.model.executor import Executor
 from dagrun.model.journal import Tape
-from dagrun.model.planner import Planner
-from dagrun.model.question import Approver
 from dagrun.model.value import Stored
 from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.large_plans import MANY, aside
+from dagrun.runtime.run_options import RunOptions
 
 
-@dataclass(slots=True, kw_only=True)  # not frozen: there is one for each run, and that would take four times as long
+@dataclass(slots=True, kw_only=True)
+class SharedByRuns:
+    """What the runs of one engine share.
+
+    Attributes:
+        cap: Counts the running steps of all runs; `None` if there is no such limit.
+        budget: Ceilings on the use of all runs together; `None` if there are none.
+        durations: How long the calls of each tool took, as far as it is known.
+        hedge_share: Counts the calls of each tool, and how many of them were hedged.
+    """
+
+    cap: Cap | None = None
+    budget: Budget | None = None
+    durations: Durations = field(default_factory=Durations)
+    hedge_share: HedgeShare = field(default_factory=HedgeShare)
+
+
+@dataclass(slots=True)  # not frozen, like `RunSetup`
+class CallSettings:
+    """What every call of a tool in one run starts from.
+
+    Attributes:
+        executors: By name.
+        artifacts: The folder for the files of tools.
+        context: The context variables of the calls.
+    """
+
+    executors: Mapping[str, Executor]
+    artifacts: ArtifactFolder
+    context: Context
+
+
+@dataclass(slots=True)  # not frozen, like `RunSetup`
+class OpenRecord:
+    """The record of a run that is open for writing.
+
+    Attributes:
+        tape: Where the journal takes the events.
+        opening: What the run was opened with, as the journal keeps it.
+    """
+
+    tape: Tape
+    opening: Opening
+
+
+@dataclass(slots=True, kw_only=True)  # not frozen: each run has one, and a frozen one takes four times as long to make
 class RunSetup:
-    """What a run is made of.
+    """Everything that a run is made of.
 
     Attributes:
         plan: The checked plan.
-        inputs: What ``${input}`` stands for, stored.
-        run_id: Its name, unique.
-        executors: By name.
-        artifacts: Where tools keep files.
-        context: The context variables that every tool starts from.
-        random: For the jitter of retry delays.
-        opening: What a journal keeps of all this.
-        tape: Where the run is written down; `None` if there is no journal.
-        shared: A cap that counts the steps of several runs, or none.
-        budget: Ceilings that several runs share, or none.
-        planner: Who is asked when the plan has to change, or nobody.
-        critics: Who looks at what steps give.
-        approver: Who answers questions, or nobody.
-        durations: How long the calls of each tool took, as far as it is known.
-        hedge_share: How many of them got a second one beside them.
-        attended: Whether the host answers them, through `Run.pending` and `Run.answer`.
-        is_plan_only: Whether nothing runs: the planner's plan is all that is wanted.
-        built: The state in which it begins, if that is built already; see `with_state`.
+        inputs: The value of ``${input}``, stored.
+        run_id: The name of the run, unique.
+        options: All options of the run. The plan, the inputs and the name above are made of some of them, and are what
+            holds.
+        shared: What the run shares with others.
+        calls: What every call of a tool starts from.
+        record: The record of the run; `None` if there is no journal.
+        is_plan_only: Whether no step runs, because only the plan of the planner is wanted.
+        built: The state in which the run begins, if it is built already; see `build_large`.
     """
 
     plan: CheckedPlan
     inputs: Stored
     run_id: str
-    executors: Mapping[str, Executor]
-    artifacts: ArtifactFolder
-    context: Context
-    random: Random
-    opening: Opening | None = None
-    tape: Tape | None = None
-    shared: Cap | None = None
-    budget: Budget | None = None
-    planner: Planner | None = None
-    critics: Sequence[Critic] = ()
-    approver: Approver | None = None
-    durations: Durations = field(default_factory=Durations)
-    hedge_share: HedgeShare = field(default_factory=HedgeShare)
-    attended: bool = False
+    options: RunOptions
+    shared: SharedByRuns
+    calls: CallSettings
+    record: OpenRecord | None = None
     is_plan_only: bool = False
-    built: Built | None = None
+    built: Built | None = field(default=None, init=False)
+
+    @property
+    def tape(self) -> Tape | None:
+        """The tape of the run; `None` if there is no journal."""
+        return None if self.record is None else self.record.tape
+
+    @property
+    def opening(self) -> Opening | None:
+        """What the run was opened with; `None` if there is no journal."""
+        return None if self.record is None else self.record.opening
 
 
-async def with_state(setup: RunSetup) -> RunSetup:
-    """Give *setup* with its state, if that takes so long to build that it is done in a worker thread."""
+async def build_large(setup: RunSetup) -> None:
+    """Build the state of a run in a worker thread, if the plan is so large that the loop would wait for it."""
     plan = setup.plan
     if len(plan.steps) < MANY:
-        return setup
-    medians = setup.durations.medians_of(plan.toolbox)  # here: other runs in this loop add to them
-    return replace(setup, built=await aside(len(plan.steps), partial(state_of, setup, lambda: medians)))
+        return
+    medians = setup.shared.durations.medians_of(plan.toolbox)  # not in the thread: other runs in this loop add to them
+    setup.built = await aside(len(plan.steps), partial(state_of, setup, lambda: medians))
 
 
 def state_of(setup: RunSetup, learned: Callable[[], Mapping[str, float]]) -> Built:
     """Build the state in which a run begins.
 
     Args:
-        setup: What it is made of.
-        learned: Gives how long calls took by tool, if anybody needs to know: the medians, in seconds.
+        setup: The run.
+        learned: Returns the median duration of calls by tool, in seconds. It is called only if the order of steps
+            depends on it.
     """
-    return build(setup.plan, setup.inputs, setup.shared, Expected(setup.plan, learned))
+    return build(setup.plan, setup.inputs, setup.shared.cap, Expected(setup.plan, learned))
 
 
 _SHARED: Final = Random()
 
 
 def random_of(seed: int | None) -> Random:
-    """A generator for one run: its own for a seed, else one that all such runs share.
+    """Return a generator for one run: its own if there is a seed, else one that all runs without a seed share.
 
-    To make one that nobody can foretell takes as long as two steps do, and hardly any run ever asks it.
+    A new generator that nobody can predict takes as long as two steps, and hardly any run uses it.
     """
     return _SHARED if seed is None else Random(seed)

@@ -1,4 +1,4 @@
-"""A slot: one attempt while it runs."""
+"""`Slot`: one attempt while it runs, and the outcomes of attempts that were stopped or interrupted."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from dagrun.model.toolbox import AnyTool
 
 @dataclass(slots=True)
 class RareAttemptState:
-    """What only few attempts have.
+    """State that few attempts need, made on first use.
 
     Attributes:
         surprise: Why the tool itself finds its result surprising, or empty.
-        has_reported: Whether the tool has said what it used.
-        reservation: What the ledger keeps for it, or none.
+        has_reported: Whether the tool has reported what it used.
+        reservation: What the ledger has reserved for it, or none.
         has_place: Whether it counts under the limits on what runs at once.
-        verdicts: What critics said; `None` as long as the tool itself has not ended.
-        asking: Held while it asks a person: one question at a time.
-        resume: Set when it may go on after it has asked a person, or has to stop.
+        verdicts: The verdicts of critics; `None` until the tool itself has ended.
+        asking: Held while the tool asks a person: one question at a time.
+        resume: Set when the tool may continue after it has asked a person, or has to stop.
         is_let_go: Whether its end is not to be recorded: the run is suspended, and makes the call again, or asks about
-            it, when it goes on.
+            it, when it is resumed.
         is_unentered: Whether it was stopped before its tool was called at all.
-        second: The call beside this one, because it was slow.
-        is_second: Whether this is such a call.
+        second: The second call beside this one, made because this one was slow.
+        is_second: Whether this is such a second call.
     """
 
     surprise: str = ""
@@ -54,14 +54,14 @@ class Second:
     """A second call beside a slow one.
 
     Attributes:
-        slot: Its own: scope, context, and what it reports.
-        ended: Set when its task has done with it.
-        outcome: What came of it; `None` while it runs, and if it was cancelled.
-        has_won: Whether this is the outcome of the attempt.
-        is_closed: Whether its end is on record, or is not to be.
+        slot: Its own slot: scope, context, and what its tool reports.
+        ended: Set when its task has finished with it.
+        outcome: Its outcome; `None` while it runs, and if it was cancelled.
+        has_won: Whether its outcome is the outcome of the attempt.
+        is_closed: Whether its end is on record, or is not to be recorded.
         has_place: Whether the extra call counts under the limits on what runs at once.
-        leaving: How many of both tasks have done with the attempt.
-        on_first_end: Called right before the end of the attempt is recorded, or dropped: whether it is recorded.
+        leaving: How many of the two tasks have finished with the attempt.
+        on_first_end: Called right before the end of the attempt is recorded or dropped; takes whether it is recorded.
     """
 
     slot: Slot
@@ -75,27 +75,27 @@ class Second:
 
 
 class Slot:
-    """One running attempt, and the handle by which it can be told to stop.
+    """One running attempt, and the handle by which it is told to stop.
 
     Attributes:
         node: The step.
         tool: What is called.
-        scope: The cancel scope around the attempt; it exists from the instant the step is running, and nothing else is
-            in it meanwhile.
-        call: What the executor gets; from when the arguments are filled in until the end is recorded.
+        scope: The cancel scope around the attempt. It exists from the instant when the step is running, and holds
+            nothing else meanwhile.
+        call: What the executor gets; set from when the arguments are filled in until the end is recorded.
         is_fresh: Whether nothing else ran on this task before.
         deadline: When the attempt must be over, on the clock of the loop; or none.
-        limit: Seconds that it has, if there is a deadline.
-        asked: Why it was told to stop: ``timed_out``, ``cancelled`` or ``superseded``; `None` if it was not.
-        reason: The same in words.
+        limit: The seconds that it has, if there is a deadline.
+        asked: The state for which it was told to stop: ``timed_out``, ``cancelled`` or ``superseded``; or `None`.
+        reason: Why it was told to stop, in words.
         cutoff: When it is abandoned if it still runs; or none.
-        was_interrupted: Whether anything was thrown into it while it waited, a cancellation, say.
+        was_interrupted: Whether anything was thrown into it while it waited, such as a cancellation.
         is_done: Whether its end was recorded.
-        has_left: Whether it has left its scope, in which another one may be by now.
-        tokens: Reported so far.
-        cost: Reported so far; `None` if nothing was.
-        context: What the tool may ask of the run, once somebody wanted it.
-        rare: What only few attempts have; none as long as there is nothing of it.
+        has_left: Whether it has left its scope. Another attempt may be in the scope by now.
+        tokens: The tokens reported so far.
+        cost: The cost reported so far; `None` if none was.
+        context: The context of the tool, once it was asked for.
+        rare: State that few attempts need, made on first use.
     """
 
     __slots__ = (
@@ -143,7 +143,7 @@ class Slot:
         self._now = now
 
     def tell_to_stop(self, asked: State, reason: str, grace: float) -> None:
-        """Cancel the attempt, both calls if there are two. The first reason counts; the grace period runs from then."""
+        """Cancel the attempt; both calls if there are two. The first reason counts; the grace period begins then."""
         if self.asked is None:
             self.asked, self.reason = asked, reason
             self.cutoff = self._now() + grace
@@ -162,13 +162,13 @@ class Slot:
         return self.rare is not None and self.rare.is_let_go
 
     def leaves_no_end(self, outcome: Outcome | None) -> bool:
-        """Whether this end, of a run that is being suspended, is none: it was only told to stop for that."""
+        """Whether this end is not recorded: the attempt was told to stop only because the run is being suspended."""
         if outcome is not None and outcome.state is State.SUCCEEDED:
             return False
         return self.is_let_go or (outcome is None and self.asked is None)
 
     def make_rare(self) -> RareAttemptState:
-        """Give its `RareAttemptState`, made if there is none yet."""
+        """Return its `RareAttemptState`; make it if there is none yet."""
         if self.rare is None:
             self.rare = RareAttemptState()
         return self.rare
@@ -179,32 +179,32 @@ class Slot:
 
 
 def stopped_outcome(slot: Slot, asked: State, outcome: Outcome | None) -> Outcome:
-    """The outcome of an attempt that was told to stop: a value that arrives late is never used."""
+    """Return the outcome of an attempt that was told to stop: a value that arrives late is never used."""
     vouched = outcome is not None and outcome.failure is not None and outcome.failure.nothing_happened
     vouched = vouched or (slot.rare is not None and slot.rare.is_unentered)
     still_running = outcome is not None and outcome.state is State.ABANDONED
-    # If it was its review that was stopped, the tool itself had ended: what it did is not in doubt, but it was done.
+    # If its review was stopped, the tool itself had ended: its effect took place, and is not in doubt.
     is_known = vouched or (slot.rare is not None and slot.rare.verdicts is not None)
     state = state_after_stop(slot.tool.effect, asked, is_known=is_known, still_running=still_running)
     timed_out = asked is State.TIMED_OUT
     kind = ErrorKind.TIMEOUT if timed_out else ErrorKind.CANCELLED
     reason = f"{slot.reason}; it would not stop" if still_running else slot.reason
-    # What would not stop would not stop the next time either.
+    # A tool that would not stop would not stop the next time either.
     failure = Failure(kind, reason, is_transient=timed_out and not still_running, nothing_happened=vouched)
-    given = outcome if outcome is not None else slot.node.attempts[-1].outcome  # that which was being reviewed
-    late = given.value if given is not None else None  # kept, and never used
+    last = outcome if outcome is not None else slot.node.attempts[-1].outcome  # the outcome under review
+    late = last.value if last is not None else None  # kept, and never used
     return Outcome(state, late, failure, slot.tokens, slot.cost)
 
 
 def interrupted_outcome(slot: Slot, stopped: str = "") -> Outcome:
-    """The outcome of an attempt that ended with the process that made it.
+    """Return the outcome of an attempt that ended with the process that made it.
 
     Args:
-        slot: Of the attempt, made anew.
-        stopped: Why the run is being ended early, if it is: then nothing is tried again.
+        slot: The slot of the attempt, made anew.
+        stopped: Why the run is being ended early, if it is; then nothing is tried again.
     """
     attempt, is_free = slot.node.attempts[-1], slot.tool.effect.is_free
-    if attempt.outcome is not None:  # it was its review that was cut off
+    if attempt.outcome is not None:  # its review was cut off
         failure = Failure(ErrorKind.CANCELLED, stopped, nothing_happened=is_free)
         return replace(attempt.outcome, state=State.CANCELLED, failure=failure)
     if slot.node.is_gone or stopped:
@@ -218,7 +218,7 @@ def interrupted_outcome(slot: Slot, stopped: str = "") -> Outcome:
 
 
 def leaked_outcome(slot: Slot) -> Outcome:
-    """The outcome of an attempt that left something behind which had to be closed by force."""
+    """Return the outcome of an attempt that left a scope or a task group open, which had to be closed by force."""
     failure = Failure(ErrorKind.EXCEPTION, "the tool left a cancel scope or a task group open")
     state = State.FAILED if slot.tool.effect.is_free else State.UNKNOWN
     return Outcome(state, None, failure, slot.tokens, slot.cost)

@@ -1,9 +1,11 @@
-"""Calls against the order in which the parts of a run are made, from one to another that is made after it.
+"""Calls from a part of a run to parts that are made after it, through one object that can be cut.
 
-A part that keeps a method of another one keeps all of it; the other keeps the part; and such circles go only when
-Python's collector comes by. A service that makes many short runs would pay for that with every eighth millisecond, and
-a host that drops a big result would keep it for a while. So the parts call those after them through here, and when the
-run is closed, this lets go of all of them.
+A part that keeps a method of a later part keeps that part alive, and the later part keeps the earlier one. Such a
+circle of references is freed only by Python's garbage collector: a service with many short runs would spend an eighth
+of its time on that, and a big result would stay in memory after the host has dropped it. So there are two rules:
+
+1. A part holds references only to parts that were made before it.
+2. It calls later parts through `Upcalls`. When the run is closed, `Upcalls.cut` drops all references in it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ def _nothing(*_: object) -> None:
     pass
 
 
-def _nobody(_: str) -> Collection[str]:
+def _no_steps(_: str) -> Collection[str]:
     return ()
 
 
@@ -41,37 +43,38 @@ def _no_key(_: Node, __: str) -> str:
 
 @dataclass(slots=True, eq=False)
 class Upcalls:
-    """The upcalls of one run. What nobody takes does nothing.
+    """The upcalls of one run. One that is not set does nothing.
 
     Attributes:
         stop: Ends the run early, with a status and a reason.
-        settle_down: Follows a change that no attempt has made: ends the run if nothing is left, wakes workers.
-        end_if_nothing_is_left: Follows what may have been the last of a run.
-        end_interrupted: Records the end of an attempt that was dropped without one, as the run was to be suspended;
-            with the reason for which it is ended.
-        stop_running: Tells every running step to stop, with a reason, and gives their ids.
-        conclude: Records the end of an attempt; without an outcome, it was cancelled.
-        nudge: Wakes a worker, if there is anything to do.
-        suspended: Follows the first suspension of a tool.
-        failed: Takes why nothing can be written down any more; amid a change.
-        charged: Follows what a model was charged: a ceiling may be near, or room be free again.
+        settle_down: Called after a change that no attempt has made: ends the run if nothing is left, and wakes workers.
+        end_if_nothing_is_left: Called when the last step of a run may have settled.
+        end_interrupted: Records the end of an attempt that was dropped without one because the run was to be suspended;
+            takes the step and the reason for which the run is ended.
+        stop_running: Tells every running step to stop, for a reason, and returns their ids.
+        conclude: Records the end of an attempt; an outcome of `None` means that it was cancelled.
+        nudge: Wakes a worker, if a step is ready.
+        suspended: Called when a tool suspends for the first time.
+        failed: Takes the error for which nothing can be written to the journal any more; called in the middle of a
+            change.
+        charged: Called when a model was charged: a ceiling may be near, or there may be room again.
         on_stop: Called once, if the run is ended early.
         on_end: Called once, when every step has settled, or the run is suspended.
-        go_on: Asks the planner again, if it wants to be when all has ended; says whether it is.
-        wake_planner: Follows a new reason to ask it.
+        go_on: Asks the planner for more steps when all have ended; returns whether it is asked.
+        wake_planner: Called when there is a new reason to ask the planner.
         forget: Takes the id of a question that needs no answer any more.
         hold_at_pause: Holds a step that has ended without an attempt until people have looked at it.
         ask_again: Takes a step that was kept back, once there is room to ask about it.
-        expects_answers: Whether answers may lie somewhere that have not been looked at.
-        asked: Follows each question.
-        key_of: Gives the idempotency key of the calls of a step, by the name of the tool.
+        expects_answers: Returns whether there may be answers that have not been read yet.
+        asked: Called after each question.
+        key_of: Returns the idempotency key of the calls of a step, by the name of the tool.
     """
 
     stop: Callable[[Status, str], object] = _nothing
     settle_down: Callable[[], object] = _nothing
     end_if_nothing_is_left: Callable[[], object] = _nothing
     end_interrupted: Callable[[Node, str], object] = _nothing
-    stop_running: Callable[[str], Collection[str]] = _nobody
+    stop_running: Callable[[str], Collection[str]] = _no_steps
     conclude: Callable[[Slot, Outcome | None], object] = _nothing
     nudge: Callable[[], object] = _nothing
     suspended: Callable[[], object] = _nothing
@@ -89,19 +92,19 @@ class Upcalls:
     key_of: Callable[[Node, str], str] = _no_key
 
     def cut(self) -> None:
-        """Let go of all parts: the run is closed, and none of this would lead anywhere."""
+        """Drop the references to all parts: the run is closed, and no call would have an effect any more."""
         for name, default in _DEFAULTS:
             setattr(self, name, default)
 
 
 def weakly(method: Callable[P, object]) -> Callable[P, None]:
-    """Give what calls *method*, and keeps nothing alive for that: for what is older than the run, and outlives it."""
-    found = WeakMethod(method)
+    """Return a callback that holds *method* weakly, for callers that outlive the run."""
+    reference = WeakMethod(method)
 
     def call(*args: P.args, **kwargs: P.kwargs) -> None:
-        there = found()
-        if there is not None:
-            there(*args, **kwargs)
+        bound = reference()
+        if bound is not None:
+            bound(*args, **kwargs)
 
     return call
 

@@ -1,7 +1,13 @@
-"""For testing pipelines: a virtual clock, stand-ins for tools, and a server that plays the APIs of language models.
+"""Help for tests: a virtual clock, stand-ins for tools, and a server that plays the APIs of language models.
 
-On the virtual clock a timeout of an hour costs nothing and a makespan is exact. Threads, processes and sockets live
-in real time: test those, and whatever talks to a `FakeModelServer`, on a real loop.
+In: a plan under test, with its tools, models or journal replaced. Out: exact times, and the calls that were made.
+
+- `virtual_clock.py`: a timeout of an hour costs nothing, and a makespan is exact.
+- `stand_ins.py`: a tool with the same contract and a script in place of its function.
+- `model_server`: a `FakeModelServer` that plays model APIs; `journal_suite`: the conformance tests of journals.
+
+Open `stand_ins.py` first. Threads, processes and sockets run in real time: test them, and everything that talks to a
+`FakeModelServer`, on a real loop. dagrun itself never imports this package.
 """
 
 from __future__ import annotations
@@ -16,7 +22,7 @@ if TYPE_CHECKING:
     from dagrun.testing.stand_ins import StandIn, Takes
     from dagrun.testing.virtual_clock import VirtualClockLoop, run_virtual, virtual_backend
 
-# The public names and where they live: who needs the clock does not pay for the server (PEP 562).
+# The public names and their modules. Each is imported on first use: the clock needs no server (PEP 562).
 _HOMES = {
     "FakeModelServer": "dagrun.testing.model_server.server",
     "Fault": "dagrun.testing.model_server.script",
@@ -29,7 +35,7 @@ _HOMES = {
     "virtual_backend": "dagrun.testing.virtual_clock",
 }
 
-# Names of 0.1 that stay for one more release: `dagrun.Answer` is a person's.
+# Names of 0.1, kept for one more release. `dagrun.Answer` is the answer of a person.
 _FORMER_NAMES = {"Answer": "ModelAnswer", "Call": "RecordedCall"}
 
 __all__ = [

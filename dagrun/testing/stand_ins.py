@@ -1,4 +1,4 @@
-"""Stand-ins keep the contract of the tools that they replace, and play a script in place of the function."""
+"""Stand-ins for tools: they keep the contract of a tool, and play a script in place of its function."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dagrun.model.toolbox import AnyTool
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Takes:
-    """An act of a stand-in: it lasts some time, and then returns or raises.
+    """An act of a stand-in that takes some time, and then returns or raises.
 
     Attributes:
-        seconds: How long.
-        then: What it returns; an exception is raised.
+        seconds: The time that it takes.
+        then: The value that it returns; an exception is raised.
     """
 
     seconds: float
@@ -25,15 +25,15 @@ class Takes:
 
 
 class StandIn:
-    """Plays a tool: the same name, arguments, output type and effect, but a script in place of the function.
+    """Plays a tool: it has the same name, arguments, output type and effect, and a script in place of the function.
 
     Args:
         tool: The tool to play.
-        acts: One for each call; the last one goes on for ever. A value is returned, an exception raised, `Takes`
-            lasts, and a function is called with the arguments.
+        acts: One act for each call; the last act is repeated for ever. A value is returned, an exception is raised,
+            `Takes` waits first, and a function is called with the arguments.
 
     Attributes:
-        tool: What goes into the toolbox.
+        tool: The tool for the toolbox.
         calls: The arguments of each call so far.
 
     Example:

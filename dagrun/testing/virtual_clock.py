@@ -15,14 +15,14 @@ T = TypeVar("T")
 
 
 class _VirtualSelector(selectors.BaseSelector):
-    """Answers at once: where the real one would sleep, the clock of the loop jumps."""
+    """Returns at once: where a real selector would sleep, the clock of the loop jumps."""
 
     def __init__(self) -> None:
         self._real = selectors.DefaultSelector()
         self.now = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        # With nothing scheduled, only a thread or a socket can go on: then wait for it, in real time.
+        # If no timer is set, only a thread or a socket can wake the loop, so wait for it in real time.
         ready = self._real.select(None if timeout is None else 0)
         if not ready and timeout is not None and timeout > 0:
             self.now += timeout
@@ -50,16 +50,17 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._virtual = _VirtualSelector()
         super().__init__(self._virtual)
-        # A timer that is due within this much is due now; real loops need it, exact times must not have it.
+        # A loop runs a timer early if it is due within the resolution of the clock. Real clocks need that, but exact
+        # times must not have it.
         self._clock_resolution = 1e-9
 
     def time(self) -> float:
-        """Virtual seconds since the loop was made."""
+        """Return the virtual seconds since the loop was made."""
         return self._virtual.now
 
 
 def virtual_backend(name: str = "asyncio") -> tuple[str, dict[str, Any]]:
-    """Name a backend on the virtual clock, as anyio's pytest plugin and `anyio.run` take it.
+    """Return a backend on the virtual clock, in the form that anyio's pytest plugin and `anyio.run` accept.
 
     Args:
         name: ``asyncio``, or ``trio`` (which must be installed).
@@ -83,8 +84,8 @@ def run_virtual(function: Callable[..., Awaitable[T]], *args: Any, backend: str 
     """Run an async function on a virtual clock, from code that is not async.
 
     Args:
-        function: What to run.
-        args: For the function.
+        function: The async function.
+        args: The arguments of the function.
         backend: ``asyncio`` or ``trio``.
     """
     name, options = virtual_backend(backend)

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 import dagrun
 
-CLIENT_CLOSED_REQUEST = 499  # the customary code; nobody is left to read it
+CLIENT_CLOSED_REQUEST = 499  # the usual code; the client is gone and does not read it
 
 
 @dagrun.tool(effect="read", timeout=5)
@@ -64,7 +64,7 @@ async def compare(request: Request) -> Response:
 
 
 async def _cancel_on_disconnect(request: Request, scope: anyio.CancelScope) -> None:
-    # A server does not cancel a handler whose client has gone; the message has to be waited for.
+    # A server does not cancel a handler when its client leaves, so wait for the message that says so.
     while (await request.receive())["type"] != "http.disconnect":
         pass
     scope.cancel()

@@ -46,6 +46,14 @@ def test_both_lags_count() -> None:
     assert full.line_of(row()).endswith("ok")
 
 
+def test_a_larger_plan_may_keep_the_loop_longer() -> None:
+    """At 10,000 steps the loop waits no longer than before, at 100,000 at most 1.3 times as long."""
+    assert full.line_of(row(steps=10_000, lag_open=7.2)).endswith("ok")
+    assert full.line_of(row(steps=10_000, lag_open=7.3)).endswith("MISSED")
+    assert full.line_of(row(steps=100_000, lag_open=21.0)).endswith("ok")
+    assert full.line_of(row(steps=100_000, lag_open=21.1)).endswith("MISSED")
+
+
 @pytest.mark.parametrize("outputs", ["kept", "released"])
 def test_a_chain_that_hands_on_is_measured(outputs: str) -> None:
     """Its answer is checked: it went through every step."""
@@ -73,7 +81,7 @@ def test_a_run_that_is_ended_early_is_measured(shape: str, how: str) -> None:
 
     assert (found.shape, found.how, found.steps) == (shape, how, 40)
     assert min(found.cpu, found.lag) > 0
-    assert full.stopped_lines([found])[-1].endswith("ok")
+    assert full.stopped_lines([Stopped(shape, how, 40, 1.0, 7.0)])[-1].endswith("ok")
     assert full.stopped_lines([Stopped(shape, how, 40, 1.0, 51.0)])[-1].endswith("MISSED")
 
 
@@ -123,7 +131,7 @@ def test_a_whole_run_prints_and_keeps_its_rows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each row comes from a process of its own."""
-    monkeypatch.setattr(full, "QUICK", (20, 200))
+    monkeypatch.setattr(full, "SIZES", (20, 200))
     monkeypatch.setattr(full, "QUICKLY_HANDED_ON", 20)
 
     full.main(["--quick", "--out", str(tmp_path)])

@@ -8,7 +8,8 @@ import pytest
 
 from checking import TOOLBOX, find, places
 from dagrun.checks.findings import MAX_ADVICE
-from dagrun.model.policy import ApprovalRule, Policy
+from dagrun.model.condition import Condition
+from dagrun.model.policy import ApprovalRule, HedgeRule, Policy
 from dagrun.model.tool import tool
 from dagrun.model.toolbox import Toolbox
 
@@ -142,35 +143,58 @@ def test_advice_comes_with_errors_too() -> None:
     assert places(problems) == ["DR204 steps[1].args.c", "DR901 steps[1].depends_on[0]"]
 
 
-def test_a_limit_on_what_is_not_there_is_pointed_out() -> None:
+def test_a_misspelt_name_in_the_policy_is_a_problem() -> None:
     """A misspelt limit limits nothing, which would go unnoticed until it is needed."""
     policy = Policy(max_running_by_tool={"load": 1, "laod": 1}, max_running_by_pool={"sql": 2, "sqll": 2})
     pooled = LOAD | {"pool": "sql"}
 
-    found = [problem for problem in find(pooled, policy=policy)[0] if problem.code == "DR913"]
+    found = [problem for problem in find(pooled, policy=policy)[0] if problem.code == "DR214"]
 
     assert [problem.path for problem in found] == ["policy.max_running_by_tool", "policy.max_running_by_pool"]
     assert [problem.sentence for problem in found] == [
-        "the policy limits the tool 'laod', which is not known here; did you mean load?",
-        "the policy limits the pool 'sqll', which is not known here; did you mean sql?",
+        "the policy names the tool 'laod', which is not known here; did you mean load?",
+        "the policy names the pool 'sqll', which is not known here; did you mean sql?",
     ]
 
 
-def test_a_rule_for_what_is_not_there_is_pointed_out() -> None:
+def test_every_place_of_the_policy_that_names_a_tool_is_checked() -> None:
     """A misspelt rule asks nobody, and a misspelt ceiling counts nothing; the star stands for every tool."""
     policy = Policy(
         max_calls_by_tool={"load": 1, "lode": 1},
         approve=[ApprovalRule(tool="send"), ApprovalRule(tool="sned"), ApprovalRule(tool="*")],
         stream_safe=["send", "sendd"],
+        unrecorded=["laod"],
+        hedge=HedgeRule(tools=["loda"]),
     )
 
-    found = [problem for problem in find(LOAD, policy=policy)[0] if problem.code == "DR913"]
+    found = [problem for problem in find(LOAD, policy=policy)[0] if problem.code == "DR214"]
 
     assert [str(problem) for problem in found] == [
-        "DR913 policy.max_calls_by_tool: the policy limits the tool 'lode', which is not known here; "
-        "did you mean load?",
-        "DR913 policy.stream_safe[1]: the policy limits the tool 'sendd', which is not known here; did you mean send?",
-        "DR913 policy.approve[1].tool: the policy limits the tool 'sned', which is not known here; did you mean send?",
+        "DR214 policy.max_calls_by_tool: the policy names the tool 'lode', which is not known here; did you mean load?",
+        "DR214 policy.stream_safe[1]: the policy names the tool 'sendd', which is not known here; did you mean send?",
+        "DR214 policy.unrecorded[0]: the policy names the tool 'laod', which is not known here; did you mean load?",
+        "DR214 policy.hedge.tools[0]: the policy names the tool 'loda', which is not known here; did you mean load?",
+        "DR214 policy.approve[1].tool: the policy names the tool 'sned', which is not known here; did you mean send?",
+    ]
+
+
+def test_a_name_that_is_like_no_other_is_advice() -> None:
+    """Runs with other tools may share the policy."""
+    [problem] = [p for p in find(LOAD, policy=Policy(max_calls_by_tool={"telegraph": 1}))[0] if "telegraph" in str(p)]
+
+    assert (problem.code, problem.is_advice) == ("DR913", True)
+
+
+def test_a_rule_over_an_argument_that_the_tool_does_not_take_is_a_problem() -> None:
+    """It could not be applied, so it would ask about every call, or seem to work."""
+    rule = ApprovalRule(tool="load", when=Condition(ref="args.pth", op="==", value="x"))
+    right = ApprovalRule(tool="load", when=Condition(ref="args.path", op="==", value="x"))
+
+    found = [str(p) for p in find(LOAD, policy=Policy(approve=[rule, right]))[0] if p.code == "DR215"]
+
+    assert found == [
+        "DR215 policy.approve[0].when: "
+        "a rule of the policy looks at 'pth', which load does not take; did you mean path?"
     ]
 
 

@@ -67,7 +67,7 @@ def test_the_tools_own_fallback_is_checked_like_the_steps() -> None:
         ("add", "coroutine", "coroutine"),
         ("add", "thread", None),
         ("plain", "coroutine", None),
-        ("crunch", "thread", "thread"),
+        ("crunch", "thread", None),  # a step cannot leave the process that its tool needs
         ("plain", "gpu", None),
         ("plain", "", None),
     ],

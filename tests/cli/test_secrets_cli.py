@@ -214,7 +214,7 @@ def test_a_crash_of_the_command_shows_no_secret(shell: Shell, capsys: pytest.Cap
     """What Python prints of an error that nobody has caught."""
     import sys
 
-    from dagrun.cli.terminal.hidden_secrets import STATE
+    from dagrun.cli.terminal.text import SECRETS
 
     plan = shell.plan({"id": "a", "tool": "crashes", "args": {"key": HANDLE}})
     shell("run", plan, *TOOLS, "--secret", "api=env:CANARY", "--runs", "kept")
@@ -223,7 +223,7 @@ def test_a_crash_of_the_command_shows_no_secret(shell: Shell, capsys: pytest.Cap
     except RuntimeError as error:
         sys.excepthook(RuntimeError, error, error.__traceback__)
     finally:
-        STATE.forget()
+        SECRETS.forget()
 
     err = capsys.readouterr().err
     assert "RuntimeError: broken: [secret:api]" in err

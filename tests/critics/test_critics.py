@@ -1,4 +1,4 @@
-"""Critics without a model: rules, thresholds on counts, and shapes."""
+"""Critics without a model: rules, counts and schemas."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def _not_plain(_: Any) -> bool:
     ],
 )
 def test_a_critic_that_makes_no_sense_is_refused_when_it_is_made(make: Callable[[], object], said: str) -> None:
-    """Otherwise it would fail every step in the middle of a run, or, worse, look at none."""
+    """Otherwise it would fail every step in the middle of a run or, worse, judge none."""
     with pytest.raises(ContractError, match=re.escape(said)):
         make()
 
@@ -109,7 +109,7 @@ async def test_what_a_rule_gives_becomes_a_verdict(answer: Any, verdict: Verdict
 
 
 async def test_a_rule_gets_the_output_as_data_of_its_own() -> None:
-    """What it does to the output must not reach the steps that use it."""
+    """A rule that changes its copy must not change the input of later steps."""
     outcome = Outcome(State.SUCCEEDED, encode({"rows": [1, 2]}))
     critic = RuleCritic("c", lambda output: output["rows"].pop() == 2)
 
@@ -118,19 +118,19 @@ async def test_a_rule_gets_the_output_as_data_of_its_own() -> None:
 
 @pytest.mark.parametrize("answer", [0, 1, [], {"ok": True}])
 async def test_an_answer_that_is_no_answer_is_an_error(answer: Any) -> None:
-    """A count of faults is true when there are faults."""
+    """A count of faults would be true exactly if there are faults."""
     with pytest.raises(ContractError, match=f"critic c: its rule gave {type(answer).__name__}"):
         await _verdict(RuleCritic("c", lambda _: answer), 1)
 
 
 async def test_an_async_rule_in_disguise_is_an_error() -> None:
-    """What it gives is true whatever it would say; and nobody gets a warning of something that was never awaited."""
+    """Its coroutine would be true whatever it returns; it is also closed, so that Python does not warn."""
     with pytest.raises(ContractError, match="critic c: its rule gave coroutine"):
         await _verdict(RuleCritic("c", lambda output: _not_plain(output)), 1)  # type: ignore[arg-type, return-value]
 
 
 async def test_what_a_rule_raises_reaches_the_run() -> None:
-    """There it fails the step: an output that could not be judged has not passed."""
+    """It fails the step there: an output that could not be judged has not passed."""
     with pytest.raises(KeyError):
         await _verdict(RuleCritic("c", lambda output: output["total"] > 0), {})
 
@@ -152,7 +152,7 @@ async def test_what_a_rule_raises_reaches_the_run() -> None:
     ],
 )
 async def test_thresholds_hold_at_their_exact_values(count: int, result: str) -> None:
-    """Limits that must hold come before what is only expected."""
+    """Hard limits come before the expected count."""
     critic = CountCritic("c", at_least=10, at_most=1000, expected=100, factor=5)
 
     assert await _result(critic, count) == result
@@ -166,14 +166,14 @@ async def test_ten_times_the_expected_rows_is_a_surprise_unless_the_factor_says_
 
 @pytest.mark.parametrize("bound", [{"at_least": 0}, {"at_most": 0}])
 async def test_a_threshold_of_zero_is_a_threshold(bound: Any) -> None:
-    """And not the same as none."""
+    """It differs from no threshold."""
     assert await _result(CountCritic("c", **bound), 0) == "pass"
     assert await _result(CountCritic("c", **bound), -1 if "at_least" in bound else 1) == "fail"
 
 
 @pytest.mark.parametrize("path", ["rows", "total.n", 'tables[1]["row count"]', "tables[0]"])
 async def test_the_count_is_found_at_a_path(path: str) -> None:
-    """Either a list, which is counted, or a number."""
+    """The value there is a list, which is counted, or a number."""
     output = {"rows": [1, 2, 3], "total": {"n": 3}, "tables": [[{}, {}, {}], {"row count": 3.0}]}
 
     assert await _result(CountCritic("c", path, at_least=3, at_most=3), output) == "pass"
@@ -194,7 +194,7 @@ async def test_the_count_is_found_at_a_path(path: str) -> None:
     ],
 )
 async def test_the_reason_of_a_count_says_where_and_how_many(output: Any, reason: str) -> None:
-    """What can't be counted fails: a renamed field must not switch the critic off."""
+    """A value that cannot be counted fails: a renamed field must not disable the critic."""
     verdict = await _verdict(CountCritic("c", "rows", at_least=1, at_most=7, expected=2, factor=3), output)
 
     assert (verdict.result == "pass", verdict.reason) == (False, reason)
@@ -208,7 +208,7 @@ async def test_too_few_are_a_surprise_too() -> None:
 
 @pytest.mark.parametrize("count", [10**400, -(10**400)])
 async def test_a_count_that_no_float_can_hold_is_a_surprise_and_no_crash(count: int) -> None:
-    """It comes from an output, so it may be anything."""
+    """The count comes from an output, so it may have any size."""
     verdict = await _verdict(CountCritic("c", expected=100), count)
 
     assert (verdict.result, len(verdict.reason) < 150) == ("surprising", True)
@@ -266,7 +266,7 @@ SHAPES: list[Any] = [int, float, str, bool, None, list[int], dict[str, int]]
     ],
 )
 async def test_types_are_held_strictly(output: Any, shapes: list[Any]) -> None:
-    """No text is taken for a number, and no truth either."""
+    """A text or a bool is not a number."""
     passed = [shape for shape in SHAPES if await _result(_schema(shape), output) == "pass"]
 
     assert passed == shapes
@@ -291,7 +291,7 @@ async def test_types_are_held_strictly(output: Any, shapes: list[Any]) -> None:
     ],
 )
 async def test_the_reason_says_where_and_what_was_expected_but_no_value(shape: Any, output: Any, reason: str) -> None:
-    """A reason is recorded, shown, and told to the planner; an output may hold what none of them may see."""
+    """A reason is recorded, displayed and sent to the planner; an output may hold secrets."""
     verdict = await _verdict(_schema(shape), output)
 
     assert (verdict.result, verdict.reason) == ("fail", reason)
@@ -314,7 +314,7 @@ async def test_a_long_key_does_not_push_out_what_was_expected() -> None:
 
 
 async def test_a_schema_is_of_the_draft_that_it_names() -> None:
-    """In draft 7 a list under items stands for the elements one by one; 2020-12 refuses it."""
+    """In draft 7, a list under items describes the elements one by one; 2020-12 refuses it."""
     items = {"items": [{"type": "integer"}, {"type": "string"}]}
     draft_7 = _schema({"$schema": "http://json-schema.org/draft-07/schema#", **items})
 
@@ -325,7 +325,7 @@ async def test_a_schema_is_of_the_draft_that_it_names() -> None:
 
 @pytest.mark.filterwarnings("ignore:Automatically retrieving:DeprecationWarning")
 async def test_what_a_schema_refers_to_is_never_fetched(tmp_path: Path) -> None:
-    """jsonschema by itself opens any address that a reference names, in the middle of the event loop."""
+    """By default, jsonschema opens every address that a reference names, in the event loop."""
     other = tmp_path / "other.json"
     other.write_text('{"type": "integer"}')
 
@@ -344,9 +344,9 @@ async def test_what_the_caller_does_to_its_schema_later_changes_nothing() -> Non
 def test_without_jsonschema_a_type_still_works_and_a_schema_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is not in the base install. When the critic is made, not when the first output comes."""
+    """The base install lacks jsonschema. The error comes when the critic is made, not at the first output."""
     monkeypatch.setitem(sys.modules, "jsonschema", None)
 
     _schema(Cat)
-    with pytest.raises(MissingExtra, match="pip install jsonschema"):
+    with pytest.raises(MissingExtra, match=r"pip install 'dagrun-engine\[jsonschema\]'"):
         _schema(PET)

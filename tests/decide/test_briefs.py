@@ -95,17 +95,20 @@ async def test_instructions_in_what_a_tool_says_do_not_reach_the_planner(mode: A
 
 
 async def test_instructions_in_outputs_and_inputs_do_not_reach_the_planner() -> None:
-    """Nor in the keys of an output: what could be a sentence is counted."""
-    load = scripted("load", {ORDER: ORDER, "rows": [ORDER, ORDER], "n": 7})
+    """Nor in the keys of an output: a key that neither a tool's schema nor the plan names is text of a stranger."""
+    load = scripted("load", {ORDER: ORDER, "PAY_MALLORY": 1, "rows": [ORDER, ORDER], "n": 7, "of": 1})
     pick = scripted("pick", ORDER, ToolError(ORDER))
     each = Step(id="each", tool="pick", for_each=[1, 2])
 
-    brief = await _brief(Step(id="load", tool="load"), each, tools=(load, pick), inputs={"note": ORDER})
+    fits = Condition(all=[Condition(ref="load.rows", op="exists"), Condition(ref="load.n", op="exists")])
+    uses = Step(id="uses", tool="pick", when=fits, depends_on=["each"])
+
+    brief = await _brief(Step(id="load", tool="load"), each, uses, tools=(load, pick), inputs={"note": ORDER})
 
     assert brief.results["load"] == {
         "rows": {"list of": 2, "first": f"text of {len(ORDER)} characters"},
         "n": "integer",
-        "(other keys)": 1,
+        "(other keys)": 3,
     }
     assert brief.inputs == {"note": f"text of {len(ORDER)} characters"}
     assert ORDER not in _said(brief)

@@ -1,4 +1,4 @@
-"""Executors of the host, named by steps: who runs where, what plans and patches may name, and who survives what."""
+"""Executors of the host: where steps run, which names plans and patches may use, and what failures do."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def _run(*steps: Step, tools: Any = (), executors: Any = None, **policy: A
 
 
 async def test_a_step_runs_where_it_says_and_the_others_where_they_always_do() -> None:
-    """Three steps in a pool with one place take turns; one beside them does not wait."""
+    """Three steps in a pool with one place take turns; a step outside of it does not wait."""
     pool = Pool(places=1)
 
     result = await _run(_nap("a"), _nap("b"), _nap("c"), _nap("d", executor=None), executors={"sql": pool})
@@ -69,7 +69,7 @@ async def test_each_name_is_a_pool_of_its_own() -> None:
 
 
 async def test_a_plain_function_and_the_elements_of_a_list_run_there_too() -> None:
-    """The executor decides how a function is called; in one of ours the kind of function would."""
+    """The executor decides how a function is called; in built-in executors, the kind of function does."""
 
     @dagrun.tool(effect="pure")
     def double(x: int) -> int:
@@ -84,7 +84,7 @@ async def test_a_plain_function_and_the_elements_of_a_list_run_there_too() -> No
 
 
 async def test_a_call_carries_its_arguments_as_text_and_may_answer_with_text() -> None:
-    """That is what a pool on other machines needs; that it is JSON, and how much, is checked."""
+    """A pool on other machines needs that; dagrun checks that the text is JSON, and its size."""
 
     @dagrun.tool(effect="read")
     async def fetch(n: int) -> list[int]:
@@ -106,7 +106,7 @@ async def test_a_call_carries_its_arguments_as_text_and_may_answer_with_text() -
 
 
 async def test_a_fallback_runs_where_its_own_tool_does() -> None:
-    """The step has chosen for the tool that it names; the fallback may be of another kind."""
+    """The executor of the step is for its own tool; the fallback may be of another kind."""
     pool = Pool()
     bad, other = scripted("bad", ValueError("no")), scripted("other", "ok")
     step = Step(id="a", tool="bad", fallback="other", executor="sql")
@@ -147,7 +147,7 @@ def _problems(executor: str, known: Any) -> list[str]:
     ],
 )
 def test_an_unknown_name_is_refused_before_the_run(name: str, known: Any, names: str) -> None:
-    """Not when the step is due: the other steps have had effects by then."""
+    """Not when the step is due, because other steps have had effects by then."""
     assert _problems(name, known) == [f"DR112 steps[0].executor: step a: executor is {names}"]
 
 
@@ -156,7 +156,7 @@ def test_a_name_of_ours_keeps_its_rules() -> None:
 
 
 async def test_a_checked_plan_needs_the_executors_that_it_was_checked_with() -> None:
-    """Found at the start, not at the step; a patch may name them, too, so all of them must be there."""
+    """The error comes at the start, not at the step. A patch may name any of them, so all must exist."""
     checked = dagrun.check(Plan(steps=[_nap("a")]), toolset(), executors=("sql", "web"))
 
     with pytest.raises(ContractError, match=r"the plan was checked with an executor web: executors=\{…\}"):
@@ -170,7 +170,7 @@ async def test_a_checked_plan_needs_the_executors_that_it_was_checked_with() -> 
 
 @pytest.mark.parametrize("bring", [Add, Replace])
 async def test_a_patch_may_name_what_the_plan_may_and_nothing_else(bring: Any) -> None:
-    """Where a step runs is a limit like any other: no patch brings a new one."""
+    """The place where a step runs is a limit, and no patch may widen a limit."""
 
     def patch(executor: str) -> Patch:
         step = Step(id="new", tool="nap", args={"seconds": 0}, executor=executor)
@@ -206,7 +206,7 @@ async def test_a_planner_may_name_them_too() -> None:
 
 
 async def test_an_engine_has_executors_for_all_its_runs_and_a_run_may_bring_more() -> None:
-    """The host closes them: they may serve other engines."""
+    """The host closes its executors, because they may serve other engines."""
     shared, own = Pool(places=1), Pool()
     steps = [_nap("a"), _nap("b", executor="own")]
 
@@ -258,7 +258,7 @@ def test_the_names_are_no_text() -> None:
 
 
 async def _swallows(call: ToolCall) -> object:
-    """Hears that it should stop, and gives a value all the same."""
+    """Ignores that it has to stop, and returns a value."""
     with anyio.CancelScope(shield=True):
         await anyio.sleep(3.5)
     return "late"
@@ -311,7 +311,7 @@ def _gives_no_coroutine(call: ToolCall) -> object:
 )
 @pytest.mark.leaves_tasks
 async def test_a_broken_executor_hurts_its_step_alone(act: Any, state: State, said: str) -> None:
-    """The same as a broken tool: the sibling goes on, the run ends, what comes too late is not used."""
+    """As with a broken tool, the sibling continues, the run ends, and late values are not used."""
     steps = [_nap("bad", executor="bad", timeout=3), _nap("good", 5, executor=None), _nap("behind", depends_on=["bad"])]
 
     result = await _run(*steps, executors={"bad": Broken(act), "sql": Pool()}, grace=0.9)
@@ -323,7 +323,7 @@ async def test_a_broken_executor_hurts_its_step_alone(act: Any, state: State, sa
 
 
 async def test_an_effect_is_in_doubt_there_as_anywhere() -> None:
-    """An executor that loses the connection does not know what the tool has done."""
+    """An executor that loses its connection does not know what the tool has done."""
 
     async def lose(call: ToolCall) -> object:
         raise ConnectionError("lost")
@@ -338,7 +338,7 @@ async def test_an_effect_is_in_doubt_there_as_anywhere() -> None:
 
 @pytest.mark.parametrize(("effect", "state"), [("read", State.ABANDONED), ("effectful", State.UNKNOWN)])
 async def test_a_call_that_an_executor_has_given_up_may_still_take_effect(effect: str, state: State) -> None:
-    """Nobody had told it to stop, so no time limit of the step speaks for it either."""
+    """It was not told to stop, so a time limit of the step does not explain the end."""
     pay = scripted("pay", 1, effect=effect)
 
     result = await _run(Step(id="pay", tool="pay", executor="far"), tools=[pay], executors={"far": Broken(_would_not)})

@@ -1,4 +1,4 @@
-"""Worker processes: they come back warm, or they are gone; the step never hangs and nothing is left behind."""
+"""Worker processes: they are reused or killed, no step hangs, and no process is left behind."""
 
 import json
 import os
@@ -51,7 +51,7 @@ async def failure_of(executor: ProcessExecutor, tool: Tool[..., Any], **args: An
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process has ended; a grandchild may wait as a zombie for whoever adopted it."""
+    """Whether a process has ended; a grandchild may remain as a zombie of its new parent."""
     try:
         return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -73,7 +73,7 @@ async def until(claim: Callable[[], object]) -> None:
 
 
 async def test_plain_and_async_tools_run_in_one_warm_process(capfd: pytest.CaptureFixture[str]) -> None:
-    """A process costs half a second to start, so it must serve again; and what tools print is no answer."""
+    """A process takes half a second to start, so it is used again; and printed output is not an answer."""
     async with processes() as executor:
         first = await ask(executor, tools.which_process)
         assert await ask(executor, tools.add, a=1, b=2) == 3
@@ -89,7 +89,7 @@ async def test_plain_and_async_tools_run_in_one_warm_process(capfd: pytest.Captu
 
 
 async def test_context_reaches_the_process_and_its_reports_come_back(tmp_path: Path) -> None:
-    """Key, attempt and deadline are what an idempotent tool needs; its usage counts against the budget here."""
+    """An idempotent tool needs its key, attempt and deadline; its usage counts against the budget."""
     reported: Reported = []
     async with processes() as executor:
         call = make_call(tools.describe_context, seconds=60, reported=reported, folder=tmp_path)
@@ -106,7 +106,7 @@ async def test_context_reaches_the_process_and_its_reports_come_back(tmp_path: P
 
 
 async def test_failures_keep_what_the_recovery_table_needs() -> None:
-    """Across the border go kind, class and fields, not a pickle; and the process is as good as before."""
+    """Kind, class and fields are sent, and no pickle; the process can be used again."""
     async with processes() as executor:
         assert await failure_of(executor, tools.fail_clearly) == Failure(
             ErrorKind.MISSING_INPUT,
@@ -140,7 +140,7 @@ async def test_calls_that_were_never_begun_say_that_nothing_happened() -> None:
 
 
 async def test_forbidden_exception_retires_the_process() -> None:
-    """After a SystemExit nobody knows what state the interpreter is in."""
+    """After a SystemExit, the state of the interpreter is unknown."""
     async with processes() as executor:
         failure = await failure_of(executor, tools.fail_with, name="SystemExit")
         assert (failure.kind, failure.error) == (ErrorKind.FORBIDDEN_EXCEPTION, "SystemExit")
@@ -160,7 +160,7 @@ async def test_forbidden_exception_retires_the_process() -> None:
 async def test_process_that_dies_is_named_and_replaced(
     tool: Tool[..., Any], arguments: Mapping[str, Any], how: str
 ) -> None:
-    """The message tells a crash from an exit; a fork that held the socket would hide the death, and must not stay."""
+    """The message tells a crash from an exit. A forked child that kept the socket would hide the end."""
     forks: Reported = []
     async with processes() as executor:
         with pytest.raises(WorkerDied, match=f"{tool.name} {how}"):
@@ -171,7 +171,7 @@ async def test_process_that_dies_is_named_and_replaced(
 
 
 async def test_cancellation_kills_the_process_and_what_it_started() -> None:
-    """Not even a tool that ignores SIGTERM outlives its step, nor does a program that it started."""
+    """A tool that ignores SIGTERM does not outlive its step, nor does a program that it started."""
     reported: Reported = []
     async with processes() as executor:
         async with anyio.create_task_group() as tasks:
@@ -187,7 +187,7 @@ async def test_cancellation_kills_the_process_and_what_it_started() -> None:
 
 @pytest.mark.rigs
 async def test_call_that_the_runtime_drops_loses_its_process() -> None:
-    """The runtime closes a coroutine that is overdue; it cannot wait any more, and must not leave a process either."""
+    """The runtime closes an overdue coroutine, which cannot wait any more but must not leave a process."""
     reported: Reported = []
     scope = anyio.CancelScope()
 
@@ -213,7 +213,7 @@ async def test_call_that_the_runtime_drops_loses_its_process() -> None:
 
 @pytest.mark.rigs
 async def test_memory_is_bounded() -> None:
-    """The limit turns a machine that swaps into a failure of one step; the process is retired, as it is short of it."""
+    """Without the limit, the machine would swap; with it, one step fails. The process is not used again."""
     async with processes(max_memory=1 << 30) as executor:
         assert await ask(executor, tools.fill_memory, megabytes=1) == 1 << 20
         failure = await failure_of(executor, tools.fill_memory, megabytes=2048)
@@ -221,7 +221,7 @@ async def test_memory_is_bounded() -> None:
         assert executor.pids == frozenset()
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)  # the frames are read alike on both
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)  # both sides read the frames alike
 @pytest.mark.parametrize(
     ("frame", "error"),
     [
@@ -236,7 +236,7 @@ async def test_memory_is_bounded() -> None:
 )
 @pytest.mark.rigs
 async def test_mad_process_cannot_hurt_its_executor(frame: Mapping[str, Any], error: type[Exception]) -> None:
-    """Whatever it sends, this side neither fills its memory, nor believes it, nor waits for more."""
+    """Whatever the process sends, the executor does not fill its memory, accept it, or wait for more."""
     async with processes() as executor:
         with pytest.raises(error):
             await executor.call(make_call(tools.send_raw, frame))
@@ -245,7 +245,7 @@ async def test_mad_process_cannot_hurt_its_executor(frame: Mapping[str, Any], er
 
 @pytest.mark.rigs
 async def test_death_of_an_idle_process_goes_unnoticed() -> None:
-    """The call was never begun, so it is made in a new process, even if its effect could not be repeated."""
+    """The call never began, so it is made in a new process, even if its effect must not be repeated."""
     async with processes() as executor:
         first = await ask(executor, tools.which_process)
         os.kill(first, signal.SIGKILL)
@@ -256,7 +256,7 @@ async def test_death_of_an_idle_process_goes_unnoticed() -> None:
 
 @pytest.mark.rigs
 async def test_calls_wait_their_turn_and_a_waiting_call_can_be_cancelled(tmp_path: Path) -> None:
-    """The number of processes is a hard limit; first come, first served, and who leaves the queue never runs."""
+    """The number of processes is a hard limit. Calls are served in order, and a cancelled call never runs."""
     reported: Reported = []
     names = [str(tmp_path / name) for name in "abcd"]
     leaving = anyio.CancelScope()
@@ -294,7 +294,7 @@ async def test_processes_work_side_by_side(tmp_path: Path) -> None:
 
 
 async def test_aclose_leaves_no_process() -> None:
-    """Whoever embeds dagrun must find its process table as before."""
+    """A host program must find its process table as it was before."""
     async with processes() as executor:
         pid = await ask(executor, tools.which_process)
         assert not is_gone(pid)
@@ -304,7 +304,7 @@ async def test_aclose_leaves_no_process() -> None:
 
 @pytest.mark.rigs
 async def test_process_imports_only_what_it_needs() -> None:
-    """Its start is what the first call waits for; the loop, the graph and the clients stay out of it."""
+    """The first call waits for its start, so it does not import the loop, the graph and the clients."""
     async with processes() as executor:
         loaded = await ask(executor, tools.loaded_modules)
     assert {"anyio", "networkx", "httpx", "openai", "rich", "yaml", "trio"}.isdisjoint(loaded)
@@ -327,7 +327,7 @@ anyio.run(ProcessExecutor(1).call, make_call(process_tools.hang_with_a_child, re
 
 @pytest.mark.rigs
 async def test_process_ends_when_its_host_is_killed(anyio_backend_name: str) -> None:
-    """kill -9 gives the host no chance to clean up, and a tool that runs on would act for a run that is over."""
+    """After kill -9 the host cannot clean up, and a tool that continues would act for a run that has ended."""
     code = HOST.format(path=sys.path, backend=anyio_backend_name)
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as host:
         assert host.stdout is not None

@@ -1,4 +1,4 @@
-"""Plain functions in threads: asked to stop, counted when they do not, and never able to hurt the loop."""
+"""Plain functions in threads: they are asked to stop, counted if they do not, and cannot harm the loop."""
 
 import asyncio
 import contextvars
@@ -12,7 +12,7 @@ import pytest
 
 from calls import Reported, make_call
 from dagrun.errors import StepCancelled, ValueRefused
-from dagrun.executors.executors import make_executors
+from dagrun.executors.executors import BuiltInExecutors
 from dagrun.executors.threads import ThreadExecutor
 from dagrun.model.executor import CallFailed, StillRunning
 from dagrun.model.outcome import ErrorKind
@@ -27,7 +27,7 @@ WHO = contextvars.ContextVar("WHO", default="nobody")
 
 
 class Stubborn:
-    """A function that hears nothing until its gate is opened."""
+    """A function that ignores all requests until its gate is opened."""
 
     def __init__(self) -> None:
         self.started = threading.Event()
@@ -47,7 +47,7 @@ class Stubborn:
 
 
 async def until(claim: Callable[[], bool]) -> None:
-    """Wait until *claim* holds; what happens in a thread has no event of the loop."""
+    """Wait until *claim* holds, by polling: a thread sets no event of the loop."""
     with anyio.fail_after(20):
         while not claim():
             await anyio.sleep(0.001)
@@ -67,7 +67,7 @@ async def leave_stuck(executor: ThreadExecutor, stubborn: Stubborn) -> None:
 
 
 async def test_function_sees_the_context_variables_of_its_caller() -> None:
-    """Traces and request ids travel in context variables; a thread that lost them would log under no name."""
+    """Traces and request ids are context variables; a thread without them would log under no name."""
 
     def whoami() -> list[Any]:
         return [WHO.get(), threading.current_thread() is threading.main_thread()]
@@ -77,7 +77,7 @@ async def test_function_sees_the_context_variables_of_its_caller() -> None:
 
 
 async def test_cooperative_function_ends_when_cancelled() -> None:
-    """check_cancelled is the only way to stop a thread early, and what the function reports meanwhile cannot block."""
+    """check_cancelled is the only way to stop a thread early, and reports of the function never block."""
     reported: Reported = []
     ended: list[str] = []
     started = threading.Event()
@@ -105,7 +105,7 @@ async def test_cooperative_function_ends_when_cancelled() -> None:
 
 
 async def test_function_that_does_not_stop_is_counted_until_it_ends() -> None:
-    """A thread cannot be killed; the count is what keeps a broken tool from filling the process with them."""
+    """A thread cannot be killed; the count keeps a broken tool from filling the process with threads."""
     executor, stubborn = ThreadExecutor(), Stubborn()
     await leave_stuck(executor, stubborn)
     assert executor.stuck == 1
@@ -115,7 +115,7 @@ async def test_function_that_does_not_stop_is_counted_until_it_ends() -> None:
 
 
 async def test_too_many_stuck_threads_refuse_new_calls_until_one_ends() -> None:
-    """The ceiling is named with the amount reached, nothing was begun, and the refusal is not for ever."""
+    """The error names the ceiling and the number reached, nothing has begun, and the refusal is temporary."""
     executor, stubborn = ThreadExecutor(max_stuck=1), Stubborn()
     await leave_stuck(executor, stubborn)
     ran: list[int] = []
@@ -170,7 +170,7 @@ async def test_call_that_waited_for_a_place_is_refused_too() -> None:
 
 
 async def test_cancelled_call_keeps_its_place_while_its_thread_runs() -> None:
-    """max_threads bounds threads, not calls: anyio's own limiter gives the place away at the cancellation."""
+    """max_threads limits threads, not calls: anyio's own limiter would release the place at the cancellation."""
     executor, stubborn = ThreadExecutor(max_threads=1), Stubborn()
     order: list[str] = []
     scope = anyio.CancelScope()
@@ -211,7 +211,7 @@ async def test_call_cancelled_while_it_waits_never_runs() -> None:
 
 
 async def test_call_that_the_runtime_drops_is_counted() -> None:
-    """The runtime closes a coroutine that is overdue, at any await; the thread behind it must not be forgotten."""
+    """The runtime closes an overdue coroutine at any await; its thread must still be counted."""
     executor, stubborn = ThreadExecutor(), Stubborn()
 
     async def call_and_drop(scope: anyio.CancelScope) -> None:
@@ -246,7 +246,7 @@ async def test_call_that_the_runtime_drops_is_counted() -> None:
     ids=lambda value: type(value).__name__,
 )
 async def test_exception_that_would_hurt_the_loop_comes_as_a_failure(error: BaseException, kind: ErrorKind) -> None:
-    """On asyncio a SystemExit set on a future escapes the loop, and no coroutine can raise StopIteration."""
+    """On asyncio, a SystemExit that is set on a future escapes the loop, and no coroutine can raise StopIteration."""
 
     def explode() -> None:
         raise error
@@ -270,7 +270,7 @@ async def test_ordinary_exception_comes_as_it_is() -> None:
 
 
 async def test_unfinished_values_are_refused_and_closed() -> None:
-    """Nobody would ever await or exhaust them; an endless generator would hang whoever encodes it."""
+    """They would never be awaited or exhausted, and an endless generator would hang the encoder."""
     closed: list[str] = []
 
     async def later() -> None:
@@ -304,7 +304,7 @@ async def test_unfinished_values_are_refused_and_closed() -> None:
 
 
 async def test_reports_arrive_in_the_loop_before_the_result() -> None:
-    """Usage that came after the attempt was settled would be charged to nobody."""
+    """Usage that arrives after the attempt is settled would not be charged."""
     where: set[bool] = set()
     reported: Reported = []
 
@@ -325,7 +325,7 @@ async def test_reports_arrive_in_the_loop_before_the_result() -> None:
 
 
 async def test_progress_that_nobody_has_seen_yet_is_replaced() -> None:
-    """A tool that tells its progress a million times while the loop is busy must not fill the memory."""
+    """A tool that reports its progress a million times while the loop is busy must not fill the memory."""
     reported: Reported = []
     told, started, gate = threading.Event(), threading.Event(), threading.Event()
 
@@ -346,7 +346,7 @@ async def test_progress_that_nobody_has_seen_yet_is_replaced() -> None:
 
 
 async def test_context_works_in_the_thread() -> None:
-    """The clock of a loop cannot be read from a thread on trio; the deadline must be visible there all the same."""
+    """On trio, a thread cannot read the clock of the loop, but it must see the deadline."""
 
     def look(ctx: ToolContext) -> list[Any]:
         left = ctx.seconds_left
@@ -363,13 +363,16 @@ async def test_context_works_in_the_thread() -> None:
 async def test_executors_start_nothing_before_their_first_call() -> None:
     """A run of coroutines must not pay for threads and processes that it does not use."""
     threads = threading.active_count()
-    executors = make_executors(Policy())
-    assert sorted(executors) == ["coroutine", "process", "thread"]
+    executors = BuiltInExecutors(Policy())
 
     async def add(a: int, b: int) -> int:
         return a + b
 
     assert await executors["coroutine"].call(make_call(make_tool(add), {"a": 1, "b": 2})) == 3
-    assert threading.active_count() == threads
+    assert (threading.active_count(), sorted(executors)) == (threads, ["coroutine"])
+    assert executors["thread"] is executors["thread"]
+    assert sorted(executors[name] is not None for name in ("coroutine", "process", "thread")) == [True] * 3
+    with pytest.raises(KeyError):
+        executors["gpu"]
     for executor in executors.values():
         await executor.aclose()

@@ -69,6 +69,18 @@ def test_what_is_reserved_is_the_worst_case(policy: Policy, fit: int) -> None:
     assert room(Ledger(policy), think) == fit
 
 
+def test_it_shows_what_is_spent_and_reserved() -> None:
+    ledger = Ledger(Policy(max_tokens=250, max_cost=1.0, max_replans=2), Budget(max_attempts=5))
+    first = taken(ledger, think)
+    assert ledger.reserve(think) is not None
+    ledger.settle(first, 40, 0.05, is_reported=True)
+
+    assert repr(ledger) == (
+        "<Ledger: 40 and 100 reserved of 250 tokens, 0.05 and 0.1 reserved of 1 cost, "
+        "2 of 5 attempts of all runs, 0 of 2 replans>"
+    )
+
+
 def test_what_was_not_used_is_given_back() -> None:
     """A call that is over has used what it has used."""
     ledger = Ledger(Policy(max_tokens=250, max_cost=1.0))

@@ -14,7 +14,6 @@ from dagrun import Add, Drop, Plan, Policy, Replace, Step
 from dagrun.checks.check_plan import check_plan
 from dagrun.checks.waves import in_waves
 from dagrun.graph.node import Node
-from dagrun.graph.released_outputs import ReleasingGraph
 from dagrun.model.event import DraftEnded, DraftStarted, ReplanEnded, ReplanRequested, StepSettled
 from dagrun.model.outcome import Recovery, State
 from dagrun.model.value import RELEASED, encode
@@ -31,7 +30,7 @@ def test_without_the_policy_everything_stays() -> None:
     gives(played, "a", "b", "c")
 
     assert released(played) == set()
-    assert not isinstance(played.graph, ReleasingGraph)
+    assert played.graph.releasing is None
 
 
 def test_a_value_goes_when_the_last_that_reads_it_has_settled() -> None:

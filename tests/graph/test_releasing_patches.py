@@ -8,6 +8,7 @@ import pytest
 
 from dagrun import Add, Drop, Replace, Rewire, Step
 from dagrun.errors import ValueRefused
+from dagrun.graph.changes import apply
 from dagrun.graph.fold import state_hash
 from dagrun.graph.released_outputs import drop_values
 from dagrun.model.event import AttemptEnded, DraftEnded, DraftStarted, RunReopened, StepSettled
@@ -156,11 +157,12 @@ def test_what_opens_again_has_what_it_reads(halfway: Played) -> None:
     halfway.end("c", TEXT)
     graph = folded(halfway)
 
-    graph.apply(RunReopened(99, 99.0, ("b",), "in doubt"))
+    apply(graph, RunReopened(99, 99.0, ("b",), "in doubt"))
     drop_values(graph)
 
     assert graph.nodes["a"].value == TEXT
-    assert graph.marked == set()
+    assert graph.releasing is not None
+    assert graph.releasing.marked == set()
 
 
 def test_elements_are_joined_again_when_their_list_is_opened() -> None:
@@ -173,7 +175,7 @@ def test_elements_are_joined_again_when_their_list_is_opened() -> None:
     before = released(played)
     graph = folded(played)
 
-    graph.apply(RunReopened(99, 99.0, ("each", "each[1]"), "in doubt"))
+    apply(graph, RunReopened(99, 99.0, ("each", "each[1]"), "in doubt"))
     shown = state_hash(graph)
     drop_values(graph)
 

@@ -223,7 +223,7 @@ async def test_the_record_has_all_of_it() -> None:
 
     assert given([decode(line.text) for line in await journal.read(RUN)]) == GAVE
     assert {id_: step.output for id_, step in past.steps.items()} == GAVE
-    assert past.hash == state_hash(run._machine.graph)
+    assert past.hash == state_hash(run._assembly.parts.graph)
     assert result.as_dict()["steps"]["b"]["output"] == {"unavailable": RELEASED.reason}
 
 

@@ -311,7 +311,7 @@ class UnfencedJournal(PostgresJournal):
 
     sql_type = Unfenced
 
-    async def _work(self, beside: LoopThread, writer: PostgresWriter, knock: Callable[[], None]) -> None:
+    async def _work(self, thread: LoopThread, writer: PostgresWriter, notify_letter: Callable[[], None]) -> None:
         await writer.run()
 
 

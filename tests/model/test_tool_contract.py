@@ -14,6 +14,7 @@ import dagrun
 from dagrun.errors import ContractError, ValueRefused
 from dagrun.model.effect import Effect
 from dagrun.model.tool import make_tool
+from dagrun.model.value import decode
 
 
 @dataclass
@@ -140,6 +141,60 @@ def _dict() -> dict[str, int]:
 def test_a_wrong_return_type_is_refused(function: Callable[..., Any], value: object) -> None:
     """Consumers were checked against the declared type, so it must be right."""
     with pytest.raises(ValueRefused):
+        make_tool(function).output.encode(value, 1000)
+
+
+def _bool() -> bool:
+    return True
+
+
+def _list() -> list[int]:
+    return []
+
+
+def _any() -> dict[str, Any]:
+    return {}
+
+
+def _bytes() -> bytes:
+    return b""
+
+
+class Counted(BaseModel):
+    """A model that numpy has filled."""
+
+    n: int
+    rest: Any = None
+
+
+def _counted() -> list[Counted]:
+    return []
+
+
+def test_scalars_of_numpy_have_the_types_that_they_stand_for() -> None:
+    """At the top, inside, as keys, and in a model that took them without looking."""
+    numpy = pytest.importorskip("numpy")
+    cases: list[tuple[Callable[..., Any], object, object]] = [
+        (_float, numpy.mean([1.0, 2.0]), 1.5),
+        (_float, numpy.float32(1.5), 1.5),
+        (_int, numpy.int64(3), 3),
+        (_bool, numpy.bool_(True), True),
+        (_list, [numpy.int64(3), 4], [3, 4]),
+        (_dict, {"a": numpy.int32(3)}, {"a": 3}),
+        (_any, {"a": [numpy.int64(3)]}, {"a": [3]}),
+        (_counted, [Counted(n=1, rest=[numpy.int64(3)])], [{"n": 1, "rest": [3]}]),
+    ]
+    for function, value, plain in cases:
+        assert decode(make_tool(function).output.encode(value, 1000)) == plain
+    for function, value in ((_int, numpy.float64(1)), (_bool, numpy.int64(1)), (_list, [numpy.float64(1)])):
+        with pytest.raises(ValueRefused, match=r"declare"):
+            make_tool(function).output.encode(value, 1000)
+
+
+@pytest.mark.parametrize("function", [_bytes, _any])
+def test_bytes_that_are_no_text_are_refused_with_what_to_return(function: Callable[..., Any]) -> None:
+    value = {"a": b"\x89PNG"} if function is _any else b"\x89PNG"
+    with pytest.raises(ValueRefused, match=r"bytes .*not a JSON value; return text \(base64, say\), or an Artifact"):
         make_tool(function).output.encode(value, 1000)
 
 

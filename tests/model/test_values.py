@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagrun.errors import ValueRefused
+from dagrun.errors import ValueRefused, ValueTooLarge
+from dagrun.model.reference import compile_template
 from dagrun.model.value import decode, encode, join_stored, select_part, store_text, to_json
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
@@ -180,3 +181,79 @@ def test_text_that_is_not_json_is_refused(data: bytes) -> None:
     """The text comes from another process, which may have a defect."""
     with pytest.raises(ValueRefused):
         store_text(data, limit=1000)
+
+
+# Sizes ----------------------------------------------------------------------------------------------------------------
+
+WIDE_TEXTS = st.text(st.sampled_from('ab"\\\n\x00\x7fé→😀'), max_size=60)
+
+
+@given(st.recursive(WIDE_TEXTS, lambda x: st.lists(x, max_size=4) | st.dictionaries(WIDE_TEXTS, x, max_size=4)))
+def test_what_a_value_takes_is_the_size_of_its_json(value: Any) -> None:
+    """Quotes and escapes count, bytes and not characters: a limit means the same wherever it is asked."""
+    size = len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+
+    assert len(to_json(encode(value, limit=size))) == size
+    assert store_text(to_json(encode(value)), limit=size) == encode(value)
+    assert join_stored([encode(value)], limit=size + 2) == b"[" + to_json(encode(value)) + b"]"
+    with pytest.raises(ValueTooLarge):
+        encode(value, limit=size - 1)
+    with pytest.raises(ValueTooLarge):
+        store_text(to_json(encode(value)), limit=size - 1)
+    with pytest.raises(ValueTooLarge):
+        join_stored([encode(value)], limit=size + 1)
+
+
+@given(WIDE_TEXTS, JSON, st.booleans())
+def test_what_arguments_take_is_the_size_of_their_json(text: str, value: Any, is_text: bool) -> None:
+    """Also what stands before the first reference, and references inside a text."""
+    literal = text.replace("$", "")
+    template, faults = compile_template({literal: ("<" if is_text else "") + "${a}", "b": [literal, "${a}"]})
+    assert not faults
+    filled = template.fill(lambda _: encode(value))
+
+    json.loads(filled)
+    assert template.fill(lambda _: encode(value), len(filled)) == filled
+    with pytest.raises(ValueTooLarge):
+        template.fill(lambda _: encode(value), len(filled) - 1)
+
+
+# Numpy ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("float64", 1.5), ("float32", 1.5), ("float16", 1.5), ("longdouble", 1.5), ("int64", 3), ("uint8", 3),
+     ("bool_", True), ("str_", "a")],
+)  # fmt: skip
+def test_scalars_of_numpy_are_plain_values(kind: str, value: Any) -> None:
+    """Whether they stand alone, inside, or are keys: nobody wants to know what an array gives."""
+    scalar = getattr(pytest.importorskip("numpy"), kind)(value)
+
+    assert encode(scalar) == value
+    assert type(encode(scalar)) is type(value)
+    assert decode(encode({"a": [scalar, (scalar,)]})) == {"a": [value, [value]]}
+    assert decode(encode({scalar: 1})) == json.loads(json.dumps({value: 1}))
+
+
+@pytest.mark.parametrize("make", ["datetime64('2020-01-01T00:00:00.000000000')", "array([1])"])
+def test_what_numpy_has_beyond_scalars_of_json_is_refused(make: str) -> None:
+    """A time of numpy is an integer of nanoseconds underneath, which would say something else."""
+    numpy = pytest.importorskip("numpy")
+
+    with pytest.raises(ValueRefused, match="is not a JSON value"):
+        encode([eval(f"numpy.{make}", {"numpy": numpy})])
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        (float("nan"), "nan is"),
+        ([1.0, float("nan")], r"nan at \[1\] is"),
+        ({"a": [{"b": float("-inf")}]}, r"-inf at \.a\[0\]\.b is"),
+    ],
+)
+def test_nan_and_infinity_are_refused_with_their_place_and_what_to_return(value: Any, place: str) -> None:
+    with pytest.raises(ValueRefused, match=place) as caught:
+        encode(value)
+    assert str(caught.value).endswith("is not a JSON value; return None (null) in its place")

@@ -1,4 +1,4 @@
-"""Mutated turns of an agent: each is a call that its tools take, an answer, or told to be wrong; nothing else."""
+"""Mutated turns of an agent: each is a valid call, an answer, or refused; nothing else."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VALUES: Final = (
 
 
 def mutated(text: str, random: Random) -> str:
-    """*text* with one to three things wrong with it."""
+    """Return *text* with one to three faults."""
     for _ in range(random.randint(1, 3)):
         place = random.randrange(len(text) + 1)
         end = min(len(text), place + random.randint(0, 12))
@@ -45,19 +45,19 @@ def mutated(text: str, random: Random) -> str:
 
 
 class Repeater:
-    """A model that gives *answers*, as it was told last."""
+    """A model that repeats *answers*."""
 
     name = "repeater"
     answers: Iterator[str] = iter(())
 
     async def stream(self, request: Request) -> AsyncGenerator[str | Reply, None]:
-        """Give the next one."""
+        """Yield the next answer."""
         text = next(self.answers)
         yield Reply(text=text, stop="end", usage=Usage(), cost=None, model=self.name)
 
 
 async def test_mutated_turns_never_make_a_call_that_the_contract_does_not_allow() -> None:
-    """Its tool is called as its contract says or not at all, and every run ends in a way that is known."""
+    """Its tool is called by its contract or not at all, and every run ends with a known status."""
     made: list[tuple[str, int]] = []
 
     @dagrun.tool(effect="read")

@@ -1,4 +1,4 @@
-"""What holds an agent: its time, its word about tokens, and the effects of its tools."""
+"""Limits of an agent: time, tokens, and the effects of its tools."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_cancelling_the_step_stops_the_call_inside() -> None:
 
 
 async def test_the_time_limit_of_a_tool_holds_inside() -> None:
-    """Without it one call could use up the time of the whole step. A value that comes too late is not used."""
+    """Without the limit, one call could use up the time of the step. A late value is not used."""
 
     @dagrun.tool(effect="read", timeout=3)
     async def late(context: ToolContext) -> str:
@@ -78,7 +78,7 @@ async def test_the_time_limit_of_a_tool_holds_inside() -> None:
 
 @pytest.mark.real_time
 async def test_a_plain_function_runs_in_a_thread_and_hears_that_it_should_stop() -> None:
-    """In the loop it would block every other step."""
+    """In the loop, it would block all other steps."""
     loop = threading.get_ident()
     began, told = threading.Event(), threading.Event()
 
@@ -132,7 +132,7 @@ async def test_a_turn_that_could_break_its_word_is_not_taken() -> None:
 
 
 async def test_what_its_tools_use_is_counted_and_bounded() -> None:
-    """A tool that calls a model inside of an agent has a meter of its own, and the agent has its own again after it."""
+    """A tool that calls a model inside an agent sets a meter of its own; after it, the agent's meter is set again."""
     inner = llm_tool(ScriptedModel(*[Said(text="short", usage=Usage(5, 5))] * 3), name="sum_up", max_tokens=2_000)
     model = ScriptedModel(call("sum_up", prompt="a"), call("sum_up", prompt="b"), answer())
 
@@ -184,7 +184,7 @@ def test_tools_that_change_the_world_need_the_word_of_the_host() -> None:
     ],
 )
 def test_its_effect_follows_from_those_of_its_tools(effects: list[str], own: str) -> None:
-    """Asked again, a model may want other calls: so it is never pure, and never idempotent."""
+    """In another attempt the model may make other calls, so an agent is never pure and never idempotent."""
     tools = [scripted(f"t{number}", 1, effect=effect).tool for number, effect in enumerate(effects)]
 
     assert str(agent_tool(ScriptedModel(), tools, allow_effects=True).effect) == own
@@ -212,7 +212,7 @@ async def test_an_agent_that_has_changed_something_never_says_that_nothing_happe
 
 
 async def test_an_agent_that_has_changed_nothing_yet_may_be_tried_again() -> None:
-    """That it could have is no reason to wake a person in the night."""
+    """The mere possibility of a change is no reason to ask a person."""
     pay = scripted("pay", ToolError("declined"), "paid", effect="effectful")
     busy = Said(text="", fault=ModelError("busy", status=429, is_transient=True))
     model = ScriptedModel(call("pay", value=1), busy, call("pay", value=1), answer())
@@ -224,7 +224,7 @@ async def test_an_agent_that_has_changed_nothing_yet_may_be_tried_again() -> Non
 
 
 async def test_a_call_inside_whose_effect_is_in_doubt_ends_the_agent() -> None:
-    """The model must not go on, or try it again: what has happened is for reconcile, a person or the planner."""
+    """The model must not continue or retry: reconcile, a person or the planner settles the doubt."""
     pay = scripted("pay", ConnectionError("lost"), effect="effectful")
     model = ScriptedModel(call("pay", value=1), call("pay", value=1), answer())
 
@@ -235,7 +235,7 @@ async def test_a_call_inside_whose_effect_is_in_doubt_ends_the_agent() -> None:
 
 
 async def test_every_call_has_a_key_of_its_own() -> None:
-    """With the key of the step, a service would take two payments for one; with the same call it should."""
+    """With the key of the step, a service would take two payments for one; for equal calls it should."""
     keys: list[str] = []
 
     async def pay(value: int, context: ToolContext) -> None:
@@ -258,7 +258,7 @@ async def test_every_call_has_a_key_of_its_own() -> None:
     ],
 )
 async def test_a_tool_that_needs_approval_asks_a_person_each_time(says: Answer, calls: list[Any], told: str) -> None:
-    """The plan did not name the call, so nobody has agreed to it when the agent was started."""
+    """The plan does not name the call, so the approval of the agent does not cover it."""
     pay = scripted("pay", "paid", effect="effectful", needs_approval=True)
     model = ScriptedModel(call("pay", value=9), answer())
     person = Person(says)

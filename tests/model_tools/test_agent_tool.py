@@ -1,4 +1,4 @@
-"""An agent: a loop of calls that sees one step; what it is told, and how it ends."""
+"""`agent_tool`: a loop of calls for one step, its prompts, and its ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Town(TypedDict):
-    """What a typed agent answers."""
+    """The answer of a typed agent."""
 
     name: str
 
@@ -39,7 +39,7 @@ class Town(TypedDict):
 
 
 async def test_an_agent_calls_until_it_has_an_answer() -> None:
-    """It is shown what each call gave, and how many turns are left."""
+    """It sees the output of each call, and how many turns are left."""
     find = scripted("find", [1, 2], {"page": "text"})
     model = ScriptedModel(call("find", value="a"), call("find", value="b"), answer("Bonn"))
 
@@ -80,7 +80,7 @@ async def test_an_answer_has_the_type_that_was_asked_for() -> None:
 
 @pytest.mark.parametrize("value", ["${find}", "${input.key}", "$${find}", {"$step": "find", "path": ""}])
 async def test_a_reference_means_nothing_inside_of_an_agent(value: Any) -> None:
-    """What a model writes there is a value: it can reach into no output that it was not shown."""
+    """A reference there is plain text: the agent cannot reach outputs that it was not shown."""
     find = scripted("find", "ok")
 
     result = await run(agent_tool(ScriptedModel(call("find", value=value), answer("${find}")), [find.tool]))
@@ -113,7 +113,7 @@ async def test_progress_shows_what_it_calls() -> None:
 
 
 async def test_a_long_output_is_cut_and_says_so() -> None:
-    """Or one page would fill the window of the model."""
+    """Otherwise one page would fill the context of the model."""
     model = ScriptedModel(call("find"), answer())
 
     await run(agent_tool(model, [scripted("find", "x" * 5_000).tool], max_shown=100))
@@ -148,7 +148,7 @@ async def test_an_output_cannot_end_its_quotation() -> None:
     ],
 )
 async def test_a_bad_turn_is_told_to_the_model_once(bad: Any, told: str) -> None:
-    """It counts as a step; nothing is called."""
+    """It counts as a turn, and nothing is called."""
     find = scripted("find", 1)
     model = ScriptedModel(bad, answer("found"))
 
@@ -177,11 +177,11 @@ async def test_a_good_turn_forgives_a_bad_one() -> None:
         (ToolError("no such page"), "tool", "no such page"),
         (KeyError("x"), "exception", "'x'"),
         (TimeoutError(), "timeout", "TimeoutError"),
-        (float("nan"), "bad_output", "find: nan is not a JSON value"),
+        (float("nan"), "bad_output", "find: nan is not a JSON value; return None (null) in its place"),
     ],
 )
 async def test_a_failure_inside_is_told_to_the_model(act: Any, kind: str, message: str) -> None:
-    """It may know another way; the step has not failed."""
+    """The model may know another way, so the step has not failed yet."""
     model = ScriptedModel(call("find", value=1), answer("none"))
 
     result = await run(agent_tool(model, [scripted("find", act).tool]))
@@ -192,7 +192,7 @@ async def test_a_failure_inside_is_told_to_the_model(act: Any, kind: str, messag
 
 
 async def test_the_same_call_right_after_it_failed_is_no_progress() -> None:
-    """A model that hits its head against one wall would use up every turn; the call is not made again."""
+    """A model that repeats itself would use up every turn, so the call is not made again."""
     find = scripted("find", ToolError("no"))
     model = ScriptedModel(call("find", value={"a": 1, "b": 2}), call("find", value={"b": 2, "a": 1}), answer())
 
@@ -288,7 +288,7 @@ def test_its_contract_is_that_of_any_tool() -> None:
 
 
 def test_the_form_of_its_turns_has_no_place_for_references() -> None:
-    """A schema that names what it does not define is refused by strict output modes, and a model would use them."""
+    """Strict output modes refuse a schema with undefined names, and a model would use references."""
     turns = Turns("agent", Toolbox(scripted("find", 1).tool), Any)
 
     assert "reference" not in json.dumps(turns.form.schema)

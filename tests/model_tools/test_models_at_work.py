@@ -1,4 +1,4 @@
-"""The tools and the critic that call models, over HTTP: the real libraries, every API, every way to get a form."""
+"""Tools and critics that call models, over HTTP: with the real libraries, all APIs, and all answer formats."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [
 
 
 def _play(asked: Any) -> ModelAnswer:
-    """What the model says to a call: it tells them apart by the rules that it is told."""
+    """Return the answer to a call; the calls differ in their system prompts."""
     prompt = asked.prompt
     if "You judge what one step" in prompt:
         return ModelAnswer(json.dumps({"reason": "fine", "scores": {"rubric": 0.9}, "surprising": False}))
@@ -63,7 +63,7 @@ async def _run(model: LanguageModel, **policy: Any) -> dagrun.RunResult:
 @pytest.mark.parametrize("structure", ["schema", "tool", "json"])
 @pytest.mark.parametrize("api", ["responses", "chat", "messages"])
 async def test_every_way_to_a_form_gives_the_same(api: str, structure: str) -> None:
-    """The forms are made for the strictest of them, and are checked by us whichever it was."""
+    """The forms suit the strictest API, and dagrun checks the answers of all of them."""
     with FakeModelServer(_play) as server:
         result = await _run(_model(server, api, structure), max_tokens=200_000)
 
@@ -71,15 +71,15 @@ async def test_every_way_to_a_form_gives_the_same(api: str, structure: str) -> N
         outputs = {id_: step.output for id_, step in result.steps.items()}
         assert outputs == {"text": "A short text.", "typed": [1, 2], "agent": "12 towns"}
         assert result.steps["agent"].verdicts[0].score == 0.9
-        # Messages have no way to ask for JSON and no more: there it is asked for in words.
+        # Messages have no plain JSON mode, so the prompt asks for JSON.
         asked = None if (api, structure) == ("messages", "json") else structure
         assert [seen.structure for seen in server.calls] == [None, *[asked] * 4]
-        # What the server said that each of the five calls has used.
+        # The usage that the server reported for each of the five calls.
         assert result.tokens == 5 * 150
 
 
 async def test_a_busy_server_is_tried_again_by_the_table() -> None:
-    """By nobody else: neither by the library, nor by the tool."""
+    """Neither the library nor the tool retries."""
     script: list[Act] = [Fault.status(429, retry_after=0.01), ModelAnswer("late")]
     with FakeModelServer(script) as server:
         tool = llm_tool(_model(server, "chat", "auto"))
@@ -91,7 +91,7 @@ async def test_a_busy_server_is_tried_again_by_the_table() -> None:
 
 
 async def test_a_prompt_that_is_too_long_never_leaves_the_house() -> None:
-    """Its bytes are the bound that is known beforehand."""
+    """The number of its bytes is a limit that is known before the call."""
     with FakeModelServer(_play) as server:
         tool = llm_tool(_model(server, "chat", "auto"), max_tokens=3_000)
         steps = [

@@ -1,4 +1,4 @@
-"""While the planner writes: what a table, a timeline and a summary make of the events."""
+"""While the planner writes: how a table, a timeline and a summary show the events."""
 
 import pytest
 from rich.cells import cell_len
@@ -57,7 +57,7 @@ def test_table_says_how_far_the_planner_is() -> None:
 
 
 def test_bar_comes_when_there_is_a_whole() -> None:
-    """A third of nobody knows how much is no bar."""
+    """A bar needs a total: a third of an unknown number cannot be drawn."""
     table, _ = table_of(START, spliced("a", 1), spliced("b", 1), ended("a", 1), steps=0)
     assert "━" not in summary_of(table)
 

@@ -1,6 +1,6 @@
-"""Nothing that a plan or a tool says steers a terminal, forges a line, leaves its label or floods the log.
+"""No text of a plan or a tool can control a terminal, forge a line, leave its label or flood the log.
 
-The hostile inputs S84, S85 and S86 of the threat model, on every way out that the command line has.
+The hostile inputs S84, S85 and S86 of the threat model, on every output of the command line.
 """
 
 import io
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.real_time
 
 
 def steering(text: str) -> set[str]:
-    """Characters that a terminal could take for anything but text."""
+    """Return the characters that a terminal could take for something else than text."""
     return {c for c in text if c not in "\n" and unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")}
 
 
@@ -47,7 +47,7 @@ def test_escape_reaches_no_stream(shell: Shell) -> None:
 
 
 def test_log_record_is_one_line(shell: Shell) -> None:
-    """What a tool logs or prints cannot look like another record, or like our summary."""
+    """The logs and prints of a tool cannot look like another record, or like the summary of dagrun."""
     ended = shell("run", shell.plan({"id": "x", "tool": "hostile"}), *TOOLS)
 
     lines = ended.err.splitlines()
@@ -172,7 +172,7 @@ def test_label_of_a_dot_drawing_is_never_left(shell: Shell) -> None:
 
 @pytest.mark.rigs
 def test_flood_of_a_tool_is_cut(shell: Shell) -> None:
-    """20,000 records and as many lines of print: what is shown is bounded, and says how much was not."""
+    """Of 20,000 records and as many printed lines, a part is shown, with the number of the rest."""
     ended = finished(shell, "run", shell.plan({"id": "x", "tool": "floods", "args": {"lines": 20_000}}), *TOOLS)
 
     shown = ended.err.splitlines()
@@ -205,7 +205,7 @@ def test_valve_lets_a_burst_through_and_then_a_trickle() -> None:
 
 
 def test_line_without_an_end_is_cut() -> None:
-    """A progress bar of another kind writes the same line again and again, and never ends it."""
+    """A progress bar of a tool writes one line again and again, and never ends it."""
     shown: list[str] = []
     with guarded(shown.append):
         for percent in range(100_000):
@@ -243,7 +243,7 @@ def test_logging_is_as_before_afterwards() -> None:
 
 
 def test_record_that_cannot_be_formatted_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # those of the test runner raise
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # the streams of the test runner raise
     shown: list[str] = []
     with guarded(shown.append):
         logging.getLogger("x").warning("%d rows", "many")

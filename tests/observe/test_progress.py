@@ -1,4 +1,4 @@
-"""The progress table follows a run in constant time per event, and shows what is worth showing."""
+"""The progress table follows a run in constant time per event, and shows the most useful rows."""
 
 import io
 import time
@@ -30,7 +30,7 @@ from graphs import make_graph, work
 
 
 class Clock:
-    """Stands still until it is set."""
+    """A clock that stands still until it is set."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -135,7 +135,7 @@ def _cost(table: ProgressTable, events: Callable[[int], Event]) -> float:
 
 
 def test_an_event_costs_the_same_however_many_steps_run() -> None:
-    """As a ratio in one process, the best of five: a table that looks through what runs would be 1,000 times slower."""
+    """The ratio of two times, best of five: a table that searches the running steps would be 1,000 times slower."""
     few, _ = table_of(*(started(f"x{i}", 0) for i in range(10)))
     many, _ = table_of(*(started(f"x{i}", 0) for i in range(50_000)))
 
@@ -146,7 +146,7 @@ def test_an_event_costs_the_same_however_many_steps_run() -> None:
 
 
 def test_whole_run_is_followed() -> None:
-    """The table and the result agree, whatever happened."""
+    """The table and the result agree in all cases."""
     graph = make_graph(3)
     table = ProgressTable()
 
@@ -198,7 +198,7 @@ def drawn(table: ProgressTable, width: int, encoding: str = "utf-8") -> list[str
 
 @pytest.mark.parametrize("width", [10, 20, 40, 60, 80, 200])
 def test_frame_fits_the_width(width: int) -> None:
-    """Also with ids that take two cells a letter, which only a host's own plan could have."""
+    """Also with ids of two cells per letter, which only a plan of the host can have."""
     events: list[Event] = [started("s" * 48, 0), started("字" * 30, 0), Progress(0, 0, "s" * 48, 0.5, "字" * 100)]
     table, _ = table_of(*events, *(started(f"s{i}", 0) for i in range(40)), steps=42)
 

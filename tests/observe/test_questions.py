@@ -1,4 +1,4 @@
-"""Questions as a person sees them: nothing in them steers or deceives; and values as a person types them."""
+"""Questions as a person sees them, without control characters or forgeries; and values as a person types them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def unseen(text: str) -> set[str]:
 @pytest.mark.parametrize("text", HOSTILE)
 @pytest.mark.parametrize("place", ["text", "why", "tool", "effect", "checklist", "diff", "argument", "name", "schema"])
 def test_nothing_in_a_question_steers_the_terminal(text: str, place: str) -> None:
-    """S52: wherever a text comes from, what nobody would see is shown as an escape."""
+    """S52: wherever a text comes from, invisible characters are shown as escapes."""
     tail = "" if place == "effect" else "."
     fields: Mapping[str, Mapping[str, Any]] = {
         "checklist": {"checklist": (text,)},
@@ -72,14 +72,14 @@ def test_nothing_in_a_question_steers_the_terminal(text: str, place: str) -> Non
 
 @given(st.text(max_size=300), st.integers(40, 120))
 def test_no_text_steers_or_leaves_its_line(text: str, width: int) -> None:
-    """Every line is as long as the terminal at most: else its rest would begin at the left, where our lines do."""
+    """No line is longer than the terminal: its rest would begin at the left edge, like a line of dagrun."""
     stored = text.encode("utf-8", "replace").decode()
     page = lay_out(ask(text=text, why=text, arguments={"a": stored, "b": [stored]}, diff=(text,)), width=width)
     assert all(not unseen(line) and cells(line) <= width for line in page.lines)
 
 
 def test_text_cannot_pass_for_a_line_of_ours() -> None:
-    """A note that brings its own amount, after a line end or after so many blanks that the terminal goes on below."""
+    """A note with a forged amount, after a line end or after so many blanks that the terminal breaks the line."""
     for forged in ("fine\n    amount: 5\npay: [y]es", "fine" + " " * 150 + "    amount: 5"):
         lines = lay_out(ask(arguments={"amount": 1_000_000, "note": forged}, text=forged), width=60).lines
         assert [line for line in lines if line.lstrip().startswith("amount")] == ["    amount: 1000000"]
@@ -97,12 +97,12 @@ def test_escape_that_was_typed_differs_from_one_that_was_made() -> None:
     ("value", "line"), [(10, "10"), (10.0, "10.0"), ("10", '"10"'), (True, "true"), (None, "null")]
 )
 def test_values_are_shown_as_their_json(value: Any, line: str) -> None:
-    """A person who agrees to 10 has not agreed to "10"."""
+    """A person who agrees to 10 has not agreed to "10", the text."""
     assert f"    amount: {line}" in lay_out(ask(arguments={"amount": value})).lines
 
 
 def test_long_text_does_not_hide_the_amount() -> None:
-    """S52: 10,000 lines are cut, with a mark, length and hash; what fits on a line comes last, near the prompt."""
+    """S52: 10,000 lines are cut, with a mark, the length and a hash; short arguments come last, near the prompt."""
     note = "\n".join(f"line {number}" for number in range(10_000))
     page = lay_out(ask(arguments={"amount": 1_000_000, "note": note}))
 
@@ -118,7 +118,7 @@ def test_long_text_does_not_hide_the_amount() -> None:
 
 
 def test_two_texts_that_differ_in_the_middle_are_told_apart() -> None:
-    """What is cut has a hash: a person can compare it with one that was seen in full."""
+    """A cut text has a hash, which a person can compare with that of the full text."""
     first, second = (shown(ask(arguments={"a": "x" * 9_000 + middle + "x" * 9_000})) for middle in "yz")
     assert first != second
 
@@ -127,7 +127,7 @@ def test_two_texts_that_differ_in_the_middle_are_told_apart() -> None:
     "value", [["x"] * 10_000, {f"k{n}": n for n in range(10_000)}, list(range(100_000)), [[["y" * 5_000] * 50] * 3]]
 )
 def test_lists_and_objects_are_cut_with_a_mark(value: Any) -> None:
-    """And at once: what is not shown is not laid out."""
+    """And fast: hidden entries are not laid out."""
     page = lay_out(ask(arguments={"a": value, "amount": 7}))
     assert page.is_cut
     assert any(line.lstrip().startswith(MARK) for line in page.lines)
@@ -137,7 +137,7 @@ def test_lists_and_objects_are_cut_with_a_mark(value: Any) -> None:
 
 
 def test_nothing_is_cut_when_all_is_asked_for() -> None:
-    """The mark must not be the last word: whoever decides can read it all."""
+    """A person who decides must be able to read everything."""
     names = {f"{'n' * 50}{number}": [f"value {number}"] for number in range(500)}
     page = lay_out(ask(arguments={"a": names}, diff=tuple(f"+ s{n}" for n in range(500))), is_whole=True)
     text = "\n".join(page.lines)
@@ -147,7 +147,7 @@ def test_nothing_is_cut_when_all_is_asked_for() -> None:
 
 
 def test_page_of_a_usual_question() -> None:
-    """All that a person needs, in the order in which it is read."""
+    """It shows all that a person needs, in the order of reading."""
     question = ask(
         arguments={"amount": 5, "to": "ann"},
         why="rule 1",
@@ -184,7 +184,7 @@ def test_wrapping_loses_nothing(text: str, width: int) -> None:
 
 
 def test_visible_leaves_what_people_write() -> None:
-    """Umlauts in two characters, Vietnamese, Devanagari and Hebrew points are no heaps of accents."""
+    """Umlauts in two characters, Vietnamese, Devanagari and Hebrew points are ordinary text, not piles of accents."""
     for text in ("Mu\u0308ller", "Vie\u0323\u0302t Nam", "हिन्दी", "שָׁלוֹם", "日本語", "naïve, 5 €"):
         assert visible(text) == text
 
@@ -242,13 +242,13 @@ def test_other_values_are_refused_with_the_reason(typed: str, schema: dict[str, 
 
 
 def test_schema_that_is_nonsense_hurts_nobody() -> None:
-    """A plan may have written it."""
+    """The schema may come from a plan."""
     schema = {"anyOf": 5, "minimum": "a", "enum": 3, "type": {"x": 1}}
     assert read_value("5", schema) == 5
     assert lay_out(ask(Asked.INPUT, schema=schema)).lines
 
 
 def test_wide_characters_take_two_cells_and_accents_none() -> None:
-    """As a terminal draws them: a line of 20 Chinese characters is full at 40 cells."""
+    """As on a terminal: a line of 20 Chinese characters takes 40 cells."""
     assert (cells("漢字"), cells("Mu\u0308ller"), cells("abc")) == (4, 6, 3)
     assert wrap("漢字漢字", 8, BAR) == ["| 漢字漢", "| 字"]

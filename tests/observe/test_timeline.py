@@ -1,4 +1,4 @@
-"""The timeline shows what ran when, and tells what runs through a change of the plan from what stands beside it."""
+"""The timeline shows when steps ran, and which of them ran through a change of the plan."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ REPLANNED: list[Event] = [
 
 
 def test_change_says_who_ran_through_it() -> None:
-    """From before the planner was asked until after the splice, in one attempt; all else is said apart."""
+    """From before the request until after the splice, in one attempt; other steps are listed apart."""
     (change,) = read_timeline(REPLANNED).changes
 
     assert (change.asked_at, change.at) == (3, 6)
@@ -62,14 +62,14 @@ def test_change_says_who_ran_through_it() -> None:
 
 @pytest.mark.parametrize("state", [State.CANCELLED, State.SUPERSEDED, State.ABANDONED])
 def test_step_that_was_stopped_did_not_run_through(state: State) -> None:
-    """The claim of the drawing would be false: it was stopped, only later."""
+    """It was stopped later, so it did not run on."""
     events = [ended("far", 9, state) if event.at == 9 else event for event in REPLANNED]
     (change,) = read_timeline(events).changes
     assert change.ran_on == ()
 
 
 def test_step_that_fails_by_itself_later_did_run_through() -> None:
-    """Its source is gone: that has nothing to do with the change."""
+    """The failure of its source has nothing to do with the change."""
     events = [ended("far", 9, State.FAILED) if event.at == 9 else event for event in REPLANNED]
     (change,) = read_timeline(events).changes
     assert change.ran_on == ("far",)
@@ -90,7 +90,7 @@ def test_change_of_the_host_has_no_time_of_thinking() -> None:
 
 
 def test_drawing() -> None:
-    """One row for each step and one for the planner; the line of the change goes through all of them."""
+    """There is a row for each step and one for the planner; the line of the change crosses all of them."""
     assert draw_timeline(read_timeline(REPLANNED), 54) == [
         "              0 s     2       4       6       8",
         "plan changed                          ▼",
@@ -133,7 +133,7 @@ def test_very_many_steps_are_cut_with_a_mark() -> None:
 def test_no_line_is_wider_than_asked(
     bars: list[tuple[str, float, float]], at: float, width: int, is_ascii: bool
 ) -> None:
-    """Whatever the times are; and a run without any event is no error."""
+    """Whatever the times are; and a run without events is not an error."""
     events: list[Event] = [spliced(at)] if bars else []
     for step, one, other in bars:
         events += [began(step, min(one, other)), ended(step, max(one, other))]
@@ -143,5 +143,5 @@ def test_no_line_is_wider_than_asked(
 
 
 def test_planner_is_no_step() -> None:
-    """Its row cannot be mistaken for a step's: no id has brackets of that kind."""
+    """Its row cannot be taken for a step, because no id has parentheses."""
     assert PLANNER.startswith("(")

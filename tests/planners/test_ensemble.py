@@ -1,4 +1,4 @@
-"""Two planners for one job: who is asked when, and that nothing of the other is left open."""
+"""`EnsemblePlanner`: which planner is asked when, and that both streams are closed."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ REFUSED = (Refusal(None, (Problem("DR111", "steps"),)),)
 
 
 class Streamer:
-    """Streams what it was given, and notes how far it came.
+    """Streams its answers, and counts them.
 
     Attributes:
-        said: How many things it has yielded.
-        is_closed: Whether its generator is over.
+        said: The number of answers that it has yielded.
+        is_closed: Whether its generator has ended.
     """
 
     def __init__(self, *items: Any) -> None:
@@ -45,7 +45,7 @@ class Streamer:
 
 
 async def answers(planner: EnsemblePlanner, brief: Brief) -> list[Any]:
-    """All that *planner* answers, streamed or not."""
+    """Return all answers of *planner*, streamed or not."""
     said: Any = planner.revise(brief)
     return [edit async for edit in said] if hasattr(said, "__aiter__") else [await said]
 
@@ -57,7 +57,7 @@ def sure(confidence: float | None) -> Patch:
 
 @pytest.mark.parametrize("confidence", [None, 0.6, 1.0])
 async def test_a_fast_answer_that_will_do_is_used(confidence: float | None) -> None:
-    """The least confidence is enough, and who says nothing of it is not taken for unsure."""
+    """The least confidence is enough, and an answer without a confidence is used."""
     strong = Thinker()
 
     assert await answers(EnsemblePlanner(Streamer(A, sure(confidence)), strong), brief_of()) == [A, sure(confidence)]
@@ -68,7 +68,7 @@ async def test_a_fast_answer_that_will_do_is_used(confidence: float | None) -> N
 
 @pytest.mark.parametrize("answer", [Patch(edits=[A], confidence=0.59), Plan(steps=[A.step], confidence=0.59)])
 async def test_a_fast_answer_that_is_not_sure_is_refused(answer: Any) -> None:
-    """As a problem of its own, so that it goes the way of every answer that will not do: to a repair."""
+    """It is a problem like others, so that the planner is asked for a repair."""
     with pytest.raises(PlanRefused) as refused:
         await answers(EnsemblePlanner(Thinker(answer), Thinker()), brief_of())
 
@@ -77,7 +77,7 @@ async def test_a_fast_answer_that_is_not_sure_is_refused(answer: Any) -> None:
 
 
 async def test_a_stream_that_is_not_sure_is_refused_at_its_end() -> None:
-    """What it has said before was handed on at once: that is the point of a stream."""
+    """Its first edits were passed on at once, as a stream must."""
     fast = Streamer(A, B, sure(0.2))
     stream: Any = EnsemblePlanner(fast, Thinker()).revise(brief_of())
 
@@ -95,7 +95,7 @@ async def test_a_stream_that_is_not_sure_is_refused_at_its_end() -> None:
         ({"past": ("applied", "refused")}, True),
         ({"past": ("failed",)}, True),
         ({"past": ("failed", "applied")}, False),
-        ({"past": ("denied",)}, False),  # a person did not like it: that says nothing of the planner
+        ({"past": ("denied",)}, False),  # a person refused it, which says nothing about the planner
         ({"past": ("stopped",)}, False),
     ],
 )
@@ -106,12 +106,12 @@ async def test_the_strong_one_is_asked_when_the_fast_one_has_failed(fields: dict
 
     assert needs_strong(brief_of(**fields)) == is_strong
     assert (len(fast.briefs), len(strong.briefs)) == ((0, 1) if is_strong else (1, 0))
-    assert answer.confidence == (0.1 if is_strong else 0.9)  # of the strong one any answer counts
+    assert answer.confidence == (0.1 if is_strong else 0.9)  # any answer of the strong planner counts
 
 
 @pytest.mark.parametrize("is_strong", [False, True])
 async def test_closing_closes_whoever_streams(is_strong: bool) -> None:
-    """A generator that nobody closes keeps its connection."""
+    """A generator that is not closed keeps its connection."""
     member = Streamer(A, B)
     members = (Thinker(), member) if is_strong else (member, Thinker())
 
@@ -146,7 +146,7 @@ class Pipe:
 
 
 async def test_closing_closes_whoever_passes_a_stream_on() -> None:
-    """It is a connection all the same."""
+    """A wrapper of a generator may hold a connection, too."""
     member = Streamer(A, B)
 
     stream: Any = EnsemblePlanner(Pipe(member), Thinker()).revise(brief_of())
@@ -158,7 +158,7 @@ async def test_closing_closes_whoever_passes_a_stream_on() -> None:
 
 @pytest.mark.parametrize("fault", [PlanRefused([Problem("DR111", "steps")]), ValueError("no")])
 async def test_faults_of_a_member_are_its_own(fault: Exception) -> None:
-    """Nothing is hidden: whoever calls the planners decides what comes next."""
+    """Errors are passed on: the caller of the planners decides what follows."""
     with pytest.raises(type(fault)):
         await answers(EnsemblePlanner(Thinker(fault), Thinker()), brief_of())
     with pytest.raises(type(fault)):

@@ -1,4 +1,4 @@
-"""A dozen goals, planned by the text that a model streams: in every dialect, in all ways of output, over real HTTP."""
+"""A dozen goals, planned from streamed text: in every dialect, with every form of output, over real HTTP."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def must_reach(goal: Goal, model: LanguageModel, dialect: Dialect = "json"
 
 
 def text_of(goal: Goal, structure: Structure) -> str:
-    """What a model writes: strict where it is held to that; and in plain JSON mode with a fence around it."""
+    """Return the text of a model: strict where the API enforces that, and with a code fence in plain JSON mode."""
     return f"```json\n{json.dumps(goal.plan(), indent=1)}\n```" if structure == "json" else json.dumps(goal.strict())
 
 
@@ -46,14 +46,14 @@ def test_there_are_enough_of_them() -> None:
 
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.name)
 def test_strict_modes_can_say_the_plan(goal: Goal) -> None:
-    """A form that had no words for one of these would make a model write another plan than it wants to."""
+    """If the form could not express one of these plans, the model would write another plan than it wants."""
     Draft202012Validator(toolset_schema(WORLD)).validate(goal.strict())
 
 
 @pytest.mark.parametrize("structure", ["schema", "json"])
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.name)
 async def test_a_plan_in_json_reaches_its_goal(goal: Goal, structure: Structure) -> None:
-    """Letter by letter; with a tool the text is that of the schema."""
+    """The text comes letter by letter; with a tool, it follows the schema."""
     await must_reach(goal, ScriptedModel(Said(text=text_of(goal, structure), piece=1)))
 
 
@@ -67,7 +67,7 @@ async def test_a_plan_in_lines_reaches_its_goal(goal: Goal) -> None:
 @pytest.mark.parametrize("structure", get_args(Structure))
 @pytest.mark.parametrize("speaks", EVERYBODY)
 async def test_every_goal_is_reached_over_http(speaks: Speaks, structure: Structure) -> None:
-    """Each provider, each way of output, with the provider's own library; the server saw that it was asked that way."""
+    """For each provider and form of output, with the library of the provider; the server checks the form."""
     answers: list[Any] = [ModelAnswer(text_of(goal, structure), piece=32) for goal in GOALS]
 
     async with FakeModelServer(answers) as server, model_at(server, speaks, structure=structure) as model:
@@ -75,6 +75,6 @@ async def test_every_goal_is_reached_over_http(speaks: Speaks, structure: Struct
             await must_reach(goal, model)
 
     assert [call.status for call in server.calls] == [200] * len(GOALS)
-    # Messages have no JSON mode: there it is the prompt alone that asks for it.
+    # Messages have no JSON mode, so only the prompt asks for JSON.
     asked = None if (speaks, structure) == ("messages", "json") else structure
     assert {call.structure for call in server.calls} == {asked}

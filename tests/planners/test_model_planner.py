@@ -1,4 +1,4 @@
-"""Planning with a language model: steps as they close, one repair, patches later, and every bad end with a name."""
+"""`ModelPlanner`: steps when they are complete, one repair, later patches, and a defined error for each bad end."""
 
 from __future__ import annotations
 
@@ -54,21 +54,21 @@ def texts(dialect: Dialect) -> str:
 
 
 async def answer(planner: ModelPlanner, brief: Brief) -> tuple[list[Any], Exception | None]:
-    """All that *planner* says to *brief*, and what it raises."""
+    """Return all answers of *planner* to *brief*, and the error that it raises."""
     said: Any = planner.revise(brief)
     found: list[Any] = []
     try:
         if not hasattr(said, "__aiter__"):
             return [await said], None
         async for edit in said:
-            found.append(edit)  # noqa: PERF401  (what comes before an error counts)
-    except Exception as error:  # noqa: BLE001  (any: that is what is looked at)
+            found.append(edit)  # noqa: PERF401  (answers before an error count)
+    except Exception as error:  # noqa: BLE001  (the test examines any error)
         return found, error
     return found, None
 
 
 def refused(*problems: Problem) -> tuple[Refusal, ...]:
-    """A refusal, as it stands in a brief."""
+    """Return a refusal in the form of a brief."""
     return (Refusal(None, problems or (Problem("DR111", "steps"),)),)
 
 
@@ -78,7 +78,7 @@ def refused(*problems: Problem) -> tuple[Refusal, ...]:
 @pytest.mark.parametrize("piece", [1, 7, 0])
 @pytest.mark.parametrize("dialect", get_args(Dialect))
 async def test_a_plan_comes_step_by_step(dialect: Dialect, piece: int) -> None:
-    """Then what it says of the whole; and it is the plan that reading the text at once would give."""
+    """Then come the fields of the plan; the result equals the plan that is read from the whole text."""
     planner = ModelPlanner(ScriptedModel(Said(text=texts(dialect), piece=piece)), dialect=dialect)
 
     found, error = await answer(planner, brief_of())
@@ -93,7 +93,7 @@ async def test_a_plan_comes_step_by_step(dialect: Dialect, piece: int) -> None:
 
 
 async def test_a_step_is_handed_on_when_its_object_has_closed() -> None:
-    """Not when the next one begins, and not at the end: between two steps a model may think for seconds."""
+    """Not when the next step begins, and not at the end: a model may think for seconds between two steps."""
     text = json.dumps(PLAN)
     model = ScriptedModel(Said(text=text, piece=1, delay=1))
     started = anyio.current_time()
@@ -106,7 +106,7 @@ async def test_a_step_is_handed_on_when_its_object_has_closed() -> None:
 
 
 async def test_a_last_line_without_an_end_is_a_step_too() -> None:
-    """Only the end of the answer says that it is whole."""
+    """Only the end of the answer shows that the line is complete."""
     model = ScriptedModel('1. look_up("A")\n2. look_up("B") <END_OF_PLAN>')
 
     found, error = await answer(ModelPlanner(model, dialect="compiler"), brief_of())
@@ -116,7 +116,7 @@ async def test_a_last_line_without_an_end_is_a_step_too() -> None:
 
 
 async def test_no_output_is_not_the_output_null() -> None:
-    """A patch that gives an output of null would take away what the run answers by itself."""
+    """A patch with an output of null would remove the run's default answer."""
     plan = {"steps": [STEPS[0]], "output": None, "confidence": None}
 
     (_, last), _ = await answer(ModelPlanner(ScriptedModel(plan)), brief_of())
@@ -126,7 +126,7 @@ async def test_no_output_is_not_the_output_null() -> None:
 
 
 async def test_a_model_that_does_not_stream_is_heard_too() -> None:
-    """All at its end is a slow answer, not a wrong one."""
+    """A whole answer at the end is slow, but not wrong."""
 
     class AtOnce(ScriptedModel):
         async def stream(self, request: Any) -> Any:
@@ -140,7 +140,7 @@ async def test_a_model_that_does_not_stream_is_heard_too() -> None:
 
 @pytest.mark.parametrize("dialect", get_args(Dialect))
 async def test_the_request_says_what_is_wanted(dialect: Dialect) -> None:
-    """The form is that of the toolset, and lines of calls have none; the options go through."""
+    """The form is that of the toolset, lines of calls have none, and the options are passed on."""
     model = ScriptedModel(texts(dialect))
     brief = brief_of()
 
@@ -158,7 +158,7 @@ async def test_the_request_says_what_is_wanted(dialect: Dialect) -> None:
 
 
 async def test_an_invalid_plan_is_refused_after_its_valid_steps() -> None:
-    """They were handed on when they came; nobody could have known."""
+    """They were passed on when they arrived, before the fault was known."""
     plan = {"steps": [STEPS[0], {"id": "b", "tool": 3}]}
 
     found, error = await answer(ModelPlanner(ScriptedModel(plan)), brief_of())
@@ -170,7 +170,7 @@ async def test_an_invalid_plan_is_refused_after_its_valid_steps() -> None:
 
 @pytest.mark.parametrize("dialect", get_args(Dialect))
 async def test_an_answer_that_is_cut_off_is_refused_as_such(dialect: Dialect) -> None:
-    """Even if it could be taken for whole: lines end anywhere, and nobody knows what was still to come."""
+    """Even if it looks complete: lines may end anywhere, and more steps may have followed."""
     said = Said(text=texts(dialect), stop="length")
 
     found, error = await answer(ModelPlanner(ScriptedModel(said), dialect=dialect, max_output_tokens=99), brief_of())
@@ -183,7 +183,7 @@ async def test_an_answer_that_is_cut_off_is_refused_as_such(dialect: Dialect) ->
 
 @pytest.mark.parametrize("dialect", get_args(Dialect))
 async def test_a_refusal_of_the_plan_is_not_an_invalid_plan(dialect: Dialect) -> None:
-    """Asking once more would only press the model to make something up."""
+    """Asking again would only press the model to invent a plan."""
     model = ScriptedModel({"refusal": "no tool books tables"})
 
     found, error = await answer(ModelPlanner(model, dialect=dialect), brief_of())
@@ -203,7 +203,7 @@ async def test_a_model_that_does_not_want_to_cannot_plan() -> None:
 
 @pytest.mark.parametrize("triggers", [None, FAILED])
 async def test_a_broken_transport_stays_what_it_is(triggers: Any) -> None:
-    """The run asks again, if that may help; a planner that did so by itself would be charged to nobody."""
+    """The run asks again if that may help; retries of the planner itself would not be charged."""
     fault = ModelError("reset", is_transient=True, retry_after=3)
     model = ScriptedModel(Said(text=json.dumps(PLAN)[:150], fault=fault))
 
@@ -215,7 +215,7 @@ async def test_a_broken_transport_stays_what_it_is(triggers: Any) -> None:
 
 
 async def test_a_stream_without_an_end_is_a_fault_of_the_model() -> None:
-    """A model of the host that ends without a reply must not look like one that has said all."""
+    """A model of the host that ends without a reply must not look complete."""
 
     class Endless(ScriptedModel):
         async def stream(self, request: Any) -> Any:
@@ -228,7 +228,7 @@ async def test_a_stream_without_an_end_is_a_fault_of_the_model() -> None:
 
 @pytest.mark.parametrize("triggers", [None, FAILED])
 async def test_a_flood_is_left_at_its_ceiling(triggers: Any) -> None:
-    """59 MB would not be waited for, nor kept: the connection is closed at the ceiling of bytes."""
+    """59 MB are neither read nor kept: the connection is closed at the ceiling of bytes."""
     model = ScriptedModel(Said(text='{"steps": [' + " " * 50_000, piece=100, delay=1))
     began = anyio.current_time()
     fields = {} if triggers is None else {"triggers": triggers}
@@ -242,7 +242,7 @@ async def test_a_flood_is_left_at_its_ceiling(triggers: Any) -> None:
 
 
 async def test_closing_the_stream_closes_that_of_the_model() -> None:
-    """Nobody else would: the connection, and what it costs, would go on to the end of the answer."""
+    """Otherwise the connection would continue to the end of the answer, with its cost."""
     model = ScriptedModel(Said(text=json.dumps(PLAN), delay=1))
     stream: Any = ModelPlanner(model).revise(brief_of())
 

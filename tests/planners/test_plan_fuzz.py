@@ -1,4 +1,4 @@
-"""Damaged answers of models in whole runs: each ends, with a reason, and nothing is called that no valid plan calls."""
+"""Damaged answers of models in whole runs: each run ends with a reason, and only calls of valid plans are made."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POLICY = Policy(max_planner_calls=6, max_seconds=600)
 
 
 def text_of(goal: Goal, rng: random.Random) -> str:
-    """An answer, mostly damaged."""
+    """Return an answer, which is damaged in most cases."""
     forms = [json.dumps(goal.plan()), json.dumps(goal.strict(), indent=1), *([goal.lines] if goal.lines else [])]
     text = rng.choice(forms)
     for _ in range(rng.choice((0, 1, 1, 1, 2))):
@@ -32,7 +32,7 @@ def text_of(goal: Goal, rng: random.Random) -> str:
 
 
 def planner_of(goal: Goal, rng: random.Random) -> Planner:
-    """A planner whose model says something like the plan, a few times, in pieces and with time between them."""
+    """Return a planner whose model answers a few times with texts like the plan, in pieces and with pauses."""
     answers: list[Any] = [Said(text=text_of(goal, rng), piece=rng.choice((3, 20, 200)), delay=0.01) for _ in range(3)]
     one = ModelPlanner(ScriptedModel(*answers, *[NO] * 6), dialect=rng.choice(("json", "compiler")))
     two = ModelPlanner(ScriptedModel(text_of(goal, rng), *[NO] * 6))
@@ -40,7 +40,7 @@ def planner_of(goal: Goal, rng: random.Random) -> Planner:
 
 
 async def play(seed: int) -> Status:
-    """Run one, and look at what it did."""
+    """Run one plan, and check its calls."""
     rng = random.Random(seed)
     goal = GOALS[seed % len(GOALS)]
     may_notify = rng.random() < 0.5
@@ -63,7 +63,7 @@ async def play(seed: int) -> Status:
 
 
 def _player(tool: Tool[..., Any]) -> StandIn:
-    """The tool itself, watched."""
+    """Return the tool, with its calls recorded."""
     return StandIn(tool, _result(tool.name))
 
 
@@ -102,7 +102,7 @@ def _play_all(seeds: range) -> Counter[Status]:
 def test_damaged_answers_call_nothing_that_was_not_planned() -> None:
     counts = _play_all(range(60))
 
-    assert counts[Status.SUCCEEDED] >= 10  # whatever is never valid shows nothing
+    assert counts[Status.SUCCEEDED] >= 10  # texts that are never valid prove nothing
     assert counts[Status.FAILED] >= 10
 
 

@@ -72,7 +72,7 @@ async def test_a_goal_becomes_an_answer() -> None:
 
 
 async def test_a_step_starts_while_the_model_still_writes() -> None:
-    """Two seconds of writing and two of loading take two together, and a step that changes the world waits."""
+    """Two seconds of writing and two of loading overlap to two, and a step that changes the world waits."""
     text = json.dumps(plan(call("a"), call("s", "send")))
     load, send = scripted("load", Takes(1)), scripted("send", Takes(1), effect="effectful")
     planner = ModelPlanner(ScriptedModel(Said(text=text, piece=1, delay=0.1)))
@@ -94,7 +94,7 @@ async def test_a_step_starts_while_the_model_still_writes() -> None:
     ],
 )
 async def test_a_plan_that_is_refused_is_mended(dialect: Any, bad: Any, good: Any) -> None:
-    """Once, by the same model; and what was right in it, and has run, is not done again."""
+    """Once, by the same model; valid steps that have run are not repeated."""
     load = scripted("load", 1)
     model = ScriptedModel(bad, good)
 
@@ -126,7 +126,7 @@ async def test_a_refusal_ends_the_run_with_the_models_words() -> None:
 
 
 async def test_a_model_that_was_not_reached_is_asked_again() -> None:
-    """After the time that the server names; the planner itself never waits."""
+    """After the time that the server names; the planner itself does not wait."""
     fault = ModelError("busy", status=429, is_transient=True, retry_after=30)
     model = ScriptedModel(Said(text="", fault=fault), plan(call("a")))
 
@@ -138,7 +138,7 @@ async def test_a_model_that_was_not_reached_is_asked_again() -> None:
 
 
 async def test_an_answer_that_breaks_off_is_begun_anew_and_keeps_what_runs() -> None:
-    """The first step has run already; in the second answer it stands as it was, and does not run again."""
+    """The first step has run already; the second answer repeats it unchanged, and it does not run again."""
     whole = json.dumps(plan(call("a"), call("b")))
     fault = ModelError("reset", is_transient=True)
     load = scripted("load", 1)
@@ -151,7 +151,7 @@ async def test_an_answer_that_breaks_off_is_begun_anew_and_keeps_what_runs() -> 
 
 
 async def test_what_models_use_is_charged_to_the_run() -> None:
-    """A ceiling of tokens holds for planners as it does for tools."""
+    """A ceiling of tokens applies to planners as it does to tools."""
     model = ScriptedModel(plan(call("a")))
 
     result = await run(ModelPlanner(model), scripted("load", 1), policy=Policy(max_tokens=1_000))
@@ -184,7 +184,7 @@ async def test_no_answer_calls_a_tool_that_this_run_does_not_allow(is_first: boo
     "bad", [plan(call("a"), confidence=0.3), plan(call("a", "lod")), Said(text=json.dumps(plan(call("a")))[:-3])]
 )
 async def test_the_strong_model_mends_what_the_fast_one_has_spoilt(bad: Any) -> None:
-    """Unsure, invalid, or cut off: the run goes on with the plan of the other."""
+    """After an unsure, invalid or broken answer, the run continues with the plan of the strong model."""
     fast, strong = ScriptedModel(bad), ScriptedModel(plan(call("a"), call("b")))
     load = scripted("load", 1)
 
@@ -217,7 +217,7 @@ def step(id_: str, *args: Any, **fields: Any) -> dict[str, Any]:
 
 
 async def test_a_loop_goes_on_until_the_goal_is_met() -> None:
-    """Each thought sees what the steps before have given, as far as the policy shows it."""
+    """Each request shows the outputs of earlier steps, as far as the policy allows."""
     model = ScriptedModel(step("a"), step("b", "load", "${a}"), stops("goal_met", output="b"))
 
     result = await run(StepwisePlanner(model), scripted("load", "emerald", "second"), policy=FULL)
@@ -231,7 +231,7 @@ async def test_a_loop_goes_on_until_the_goal_is_met() -> None:
 
 
 async def test_a_failure_in_a_loop_is_something_to_think_about() -> None:
-    """No replan beside the loop: the next question shows it, and another way is tried."""
+    """There is no replan beside the loop: the next request shows the failure, and another way is tried."""
     model = ScriptedModel(step("a"), step("b", "copy"), stops("goal_met", output="b"))
     load, copy = scripted("load", ToolError("no")), scripted("copy", 7)
 
@@ -252,7 +252,7 @@ async def test_a_failure_in_a_loop_is_something_to_think_about() -> None:
     ],
 )
 async def test_a_loop_ends_with_a_reason(last: Any, status: Status, reason: str) -> None:
-    """And with a status of its own: who looks after runs has different things to do about them."""
+    """And with its own status, because operators react differently to each."""
     model = ScriptedModel(step("a"), step("b"), last)
 
     result = await run(StepwisePlanner(model, max_steps=2), scripted("load", 1))
@@ -302,7 +302,7 @@ def _tickets(**acts: Any) -> list[Any]:
 
 
 async def test_the_example_of_a_patch_mends_the_example_of_a_plan() -> None:
-    """As it says: both look-ups fail, the copy is read instead, and the mail does without the other."""
+    """Both look-ups fail, the copy is read instead, and the mail is sent without the number."""
     broken = ToolError("down", unreachable=True)
     tools = _tickets(ex_tickets=broken, ex_backlog=broken)
     model = ScriptedModel(EXAMPLES[1].answers["json"], PATCH)

@@ -1,4 +1,4 @@
-"""Planners without a model: what was given comes out once a run, and the rule finds the template."""
+"""Planners without a model: each run gets the written answers, and the rules find the template."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _brief(
 
 
 async def test_a_list_is_handed_out_in_order_and_then_there_is_nothing() -> None:
-    """None in the list stands for "leave it as it is", and takes a request like a patch."""
+    """`None` in the list means "leave the plan as it is", and uses up one request."""
     planner = StaticPlanner(patches=[A, None, SALES])
 
     assert [await planner.revise(_brief()) for _ in range(5)] == [A, None, SALES, None, None]
@@ -85,7 +85,7 @@ async def test_each_run_gets_every_entry_of_a_mapping() -> None:
 
 
 async def test_the_step_comes_before_the_kind_and_the_kind_before_anything() -> None:
-    """Each entry is used once, so a failure that comes again gets the next best."""
+    """Each entry is used once, so a repeated failure gets the next best one."""
     planner = StaticPlanner(patches={"*": C, "failed": B, "load": A})
 
     assert [await planner.revise(_brief()) for _ in range(4)] == [A, B, C, None]
@@ -121,7 +121,7 @@ async def test_what_the_caller_does_to_its_list_later_changes_nothing() -> None:
 
 @pytest.mark.parametrize("patches", [[A, B], {"load": A, "*": B}], ids=["list", "mapping"])
 async def test_the_memory_of_runs_is_bounded_and_those_in_use_are_kept(patches: Any) -> None:
-    """A service makes runs for ever; only a run that was not heard of for 10,000 others may begin anew."""
+    """A service makes runs for ever; a run may start over only after 10,000 others have asked."""
     planner = StaticPlanner(patches=patches)
     await planner.revise(_brief(run="old"))
     await planner.revise(_brief(run="used"))
@@ -131,7 +131,7 @@ async def test_the_memory_of_runs_is_bounded_and_those_in_use_are_kept(patches: 
     await planner.revise(_brief(run="new"))
     await planner.revise(_brief(run="another"))
 
-    assert await planner.revise(_brief(run="used")) is None  # handed out both, and remembered
+    assert await planner.revise(_brief(run="used")) is None  # got both answers, and is remembered
     assert await planner.revise(_brief(run="old")) == A  # forgotten
 
 
@@ -141,7 +141,7 @@ async def _not_plain(*_: Any) -> None:
 
 class _CalledAsync:
     async def __call__(self, *_: Any) -> None:
-        """An object that is called like an async function."""
+        """Act like an async function."""
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_planner_without_a_plan_says_so() -> None:
 
 
 def _router(*words: list[str] | Callable[[str, Any], bool], default: bool = False) -> RouterPlanner:
-    """Routes called r0, r1, …, with these words or functions."""
+    """Return routes called r0, r1, …, with these words or functions."""
     routes = [Route(f"r{number}", matches, _plan(f"s{number}")) for number, matches in enumerate(words)]
     return RouterPlanner(routes, Route("other", (), _plan("other")) if default else None)
 
@@ -214,7 +214,7 @@ def test_words_are_found_as_people_write_them(goal: str, word: str) -> None:
     ],
 )
 def test_only_whole_words_and_phrases_in_a_row_are_found(goal: str, word: str) -> None:
-    """A word is no pattern either: a dot is a dot."""
+    """A word is not a pattern: a dot is a dot."""
     with pytest.raises(NoRoute):
         _router([word]).choose(goal)
 
@@ -239,7 +239,7 @@ def test_a_word_that_comes_twice_in_the_goal_counts_once() -> None:
 
 
 def test_a_function_comes_before_words_and_sees_the_inputs() -> None:
-    """It looks at more than words do."""
+    """A function can examine more than words can."""
     router = _router(
         ["sales", "stock"], lambda goal, inputs: inputs == {"n": 1}, lambda goal, inputs: goal.endswith("stock")
     )
@@ -256,7 +256,7 @@ def test_the_default_is_taken_only_when_nothing_fits() -> None:
 
 
 def test_no_route_says_what_there_is() -> None:
-    """The error is what a user of a service gets to read."""
+    """A user of a service reads this error."""
     with pytest.raises(NoRoute) as caught:
         _router(["sales", "revenue by region"], lambda goal, inputs: False).plan("the weather\x1b[2J")
 
@@ -294,7 +294,7 @@ def test_an_endless_goal_makes_no_endless_error() -> None:
     ],
 )
 def test_routes_that_make_no_sense_are_refused_when_they_are_made(make: Callable[[], object], said: str) -> None:
-    """An async function is true whatever it would answer; one text would be a list of letters."""
+    """An async function would always be true, and a text would be a list of letters."""
     with pytest.raises(ContractError, match=re.escape(said)):
         make()
 
@@ -303,7 +303,7 @@ def test_routes_that_make_no_sense_are_refused_when_they_are_made(make: Callable
 
 
 def test_the_template_comes_out_with_the_goal_and_its_references_to_inputs() -> None:
-    """The run fills them in: what an input says never becomes part of the plan."""
+    """The run resolves them, so the text of an input never becomes part of the plan."""
     plan = RouterPlanner([Route("sales", ["sales"], SALES)]).plan("sales", {"region": "${load}"})
 
     assert (plan.goal, plan.steps[0].args) == ("sales", {"region": "${input.region}"})
@@ -337,7 +337,7 @@ async def test_a_changed_goal_is_answered_with_the_plan_of_its_route() -> None:
 
 
 async def test_a_changed_goal_that_nothing_fits_is_an_error() -> None:
-    """The coordinator makes a failed replan of it, with these words."""
+    """The coordinator turns it into a failed replan with this message."""
     with pytest.raises(NoRoute, match="no route fits the goal 'weather'"):
         await _router(["sales"]).revise(_brief(("", TriggerKind.GOAL_CHANGED), goal="weather"))
 
@@ -362,7 +362,7 @@ async def test_the_patches_of_the_default_count_too() -> None:
 
 
 async def test_the_patches_are_those_of_the_plan_that_was_given_whatever_chose_it() -> None:
-    """A brief shows the goal of the template, not the one that was asked for, and the inputs perhaps as a shape."""
+    """A brief shows the goal of the template and not the goal of the user, and perhaps only the shape of the inputs."""
     by_inputs = Route("csv", lambda goal, inputs: inputs["format"] == "csv", SALES, [A])
     own_goal = Route("stock", ["stock"], _plan("stock", goal="Count everything"), [B])
     router = RouterPlanner([by_inputs, own_goal])
@@ -376,7 +376,7 @@ async def test_the_patches_are_those_of_the_plan_that_was_given_whatever_chose_i
 
 
 async def test_functions_never_see_the_inputs_of_a_brief() -> None:
-    """They may be a shape, and a plan made of "a text of 3 characters" would be wrong without anybody noticing."""
+    """The brief may show only a shape, and a plan made from "a text of 3 characters" would be silently wrong."""
     seen: list[Any] = []
 
     def plan(goal: str, inputs: Any) -> Plan:

@@ -1,4 +1,4 @@
-"""What can happen to a planner's model, through the real clients, over HTTP: a run ends, in time, and says why."""
+"""Faults of a planner's model, with the real clients over HTTP: the run ends in time, and says why."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ GOOD = json.dumps(
         "output": "sum",
     }
 )
-HALF = ModelAnswer(GOOD, piece=20)  # its first step has come when four pieces have
+HALF = ModelAnswer(GOOD, piece=20)  # the first step is complete after four pieces
 
 FAULTS: dict[str, Fault | ModelAnswer] = {
     "busy": Fault.status(429, retry_after=0.01),
@@ -68,12 +68,12 @@ FAULTS: dict[str, Fault | ModelAnswer] = {
     "no such model": Fault.status(404, code="model_not_found"),
     "no plan": ModelAnswer('{"refusal": "no tool reads minds"}'),
 }
-# After these another call may go well: the same once more, or the one that repairs what was said.
+# Faults after which another call may succeed: the same call again, or a repair.
 PASSING = [name for name in FAULTS if name not in {"not a model", "refused", "no key", "no such model", "no plan"}]
 
 
 def planner_for(server: FakeModelServer, api: Any, **options: Any) -> Any:
-    """The planner that speaks *api*."""
+    """Return a planner that uses *api*."""
     if api == "anthropic":
         return AnthropicPlanner("m", base_url=server.anthropic_url, api_key="a-secret-key", **options)
     return OpenAIPlanner("m", base_url=server.base_url, api_key="a-secret-key", api=api, **options)
@@ -82,7 +82,7 @@ def planner_for(server: FakeModelServer, api: Any, **options: Any) -> Any:
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_fault_that_stays_ends_the_run_with_a_reason(fault: str, api: str) -> None:
-    """Nothing hangs, nothing is called that was not planned, and the reason is a sentence without the key."""
+    """Nothing hangs, only planned calls are made, and the reason is a sentence without the key."""
     async with FakeModelServer([FAULTS[fault]]) as server:
         planner = planner_for(server, api)  # which loads the library of its provider
         with anyio.fail_after(30):
@@ -109,7 +109,7 @@ async def test_a_fault_that_passes_costs_a_call_and_no_more(fault: str, api: str
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("after", [None, 4])
 async def test_a_model_that_hangs_is_left_in_time(after: int | None, api: str) -> None:
-    """And the server sees that the connection is closed."""
+    """The server sees that the connection is closed."""
     async with FakeModelServer([Fault.hang(after, of=HALF)]) as server:
         policy = Policy(planner_timeout=0.5, max_planner_calls=1, grace=0.2)
         planner = planner_for(server, api)
@@ -123,7 +123,7 @@ async def test_a_model_that_hangs_is_left_in_time(after: int | None, api: str) -
 
 @pytest.mark.parametrize("api", APIS)
 async def test_cancelling_a_run_closes_the_connection(api: str) -> None:
-    """The server has sent one step, which runs; it sees the end of the connection, not that of the answer."""
+    """The server has sent one step, which runs; then the connection ends before the answer does."""
     slow = ModelAnswer(GOOD, piece=1, tokens_per_second=200)
     async with FakeModelServer([slow]) as server:
         async with dagrun.start(goal=GOAL, planner=planner_for(server, api), tools=TOOLS) as run:
@@ -139,7 +139,7 @@ async def test_cancelling_a_run_closes_the_connection(api: str) -> None:
 
 @pytest.mark.parametrize("api", APIS)
 async def test_what_does_not_fit_is_not_asked(api: str) -> None:
-    """What a call may use at worst is above the ceiling: the server hears nothing."""
+    """The worst case of the call is above the ceiling, so the server gets no request."""
     async with FakeModelServer([GOOD]) as server:
         policy = Policy(max_tokens=2_000)
         result = await dagrun.run(goal=GOAL, planner=planner_for(server, api), tools=TOOLS, policy=policy)
@@ -150,7 +150,7 @@ async def test_what_does_not_fit_is_not_asked(api: str) -> None:
 
 @pytest.mark.parametrize("api", APIS)
 async def test_what_the_server_says_is_charged(api: str) -> None:
-    """Its price is in no table: the cost is unknown, not nothing."""
+    """The model has no known price, so the cost is unknown, and not 0."""
     async with FakeModelServer([ModelAnswer(GOOD, usage=(900, 77))]) as server:
         policy = Policy(max_tokens=100_000)
         result = await dagrun.run(goal=GOAL, planner=planner_for(server, api), tools=TOOLS, policy=policy)

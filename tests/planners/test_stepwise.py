@@ -1,4 +1,4 @@
-"""One step at a time: what comes of each answer of the model, and everything that ends the loop."""
+"""`StepwisePlanner`: the result of each answer of the model, and all ends of the loop."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ NEXT = (Trigger(TriggerKind.NEXT, "", ""),)
 
 
 def wants(id_: str, key: Any = "A", **fields: Any) -> dict[str, Any]:
-    """The answer of a model that wants a step."""
+    """Return the answer of a model that wants a step."""
     return {"thought": "look", "step": {"id": id_, "tool": "look_up", "args": {"key": key}, **fields}}
 
 
 def stops(why: str, **fields: Any) -> dict[str, Any]:
-    """The answer of a model that stops."""
+    """Return the answer of a model that stops."""
     return {"thought": "enough", "stop": why, **fields}
 
 
 def done(*steps: tuple[str, Any, State], **fields: Any) -> Brief:
-    """A brief in which some steps have ended, each with a key."""
+    """Return a brief in which some steps have ended, each with a key."""
     views = {id_: StepView(Step(id=id_, tool="look_up", args={"key": key}), state) for id_, key, state in steps}
     return brief_of(**({"triggers": NEXT, "steps": views} | fields))
 
 
 async def step_of(planner: StepwisePlanner, brief: Brief) -> Step:
-    """The one step of the answer."""
+    """Return the only step of the answer."""
     patch = await planner.revise(brief)
     (edit,) = patch.edits
     assert edit.op == "add"
@@ -75,7 +75,7 @@ async def test_a_failure_is_history_unless_the_model_says_otherwise() -> None:
 
 
 async def test_the_thought_stays_with_its_step() -> None:
-    """The next call sees it there: a model without its thoughts begins anew each time."""
+    """The next request shows it: a model without its thoughts starts from nothing each time."""
     planner = StepwisePlanner(ScriptedModel(wants("a"), wants("b", description="mine")))
 
     assert (await step_of(planner, brief_of())).description == "look"
@@ -103,20 +103,20 @@ async def test_the_model_sees_the_history_and_what_is_left() -> None:
     [
         (("a",), "a", "a-2"),
         (("a", "a-2"), "a", "a-3"),
-        (("A",), "a", "a-2"),  # ids that differ in nothing but case are refused
+        (("A",), "a", "a-2"),  # ids that differ only in case are refused
         (("b",), "a", "a"),
         (("x" * 48,), "x" * 48, "x" * 46 + "-2"),
     ],
 )
 async def test_a_repeated_id_gets_a_number(taken: tuple[str, ...], wanted: str, got: str) -> None:
-    """Models like to call every step "search"; no id is used twice in a run."""
+    """Models often call every step "search", but no id is used twice in a run."""
     brief = done(*((id_, "other", State.SUCCEEDED) for id_ in taken))
 
     assert (await step_of(StepwisePlanner(ScriptedModel(wants(wanted))), brief)).id == got
 
 
 async def test_in_a_renamed_step_references_mean_what_they_meant() -> None:
-    """Those in arguments the step before, that of the success condition the step itself."""
+    """In arguments they mean the earlier step, and in the success condition the step itself."""
     said = wants("a", "${a}", success={"ref": "a", "op": "!=", "value": ""})
 
     step = await step_of(StepwisePlanner(ScriptedModel(said)), done(("a", "A", State.SUCCEEDED)))
@@ -155,7 +155,7 @@ async def test_a_goal_that_is_met_ends_the_loop(fields: dict[str, Any], reason: 
 
 @pytest.mark.parametrize(("why", "kind"), [("cannot", "cannot"), ("needs_person", "person")])
 async def test_a_model_that_gives_up_says_so(why: str, kind: str) -> None:
-    """The run ends with its words, and with a status of its own when people must take over."""
+    """The run ends with its reason, and with a status of its own if a person must take over."""
     with pytest.raises(CannotPlan) as stopped:
         await StepwisePlanner(ScriptedModel(stops(why, reason="no access"))).revise(brief_of())
 
@@ -164,7 +164,7 @@ async def test_a_model_that_gives_up_says_so(why: str, kind: str) -> None:
 
 @pytest.mark.parametrize("count", [2, 3])
 async def test_the_ceiling_of_steps_holds(count: int) -> None:
-    """The model is asked once more when it is reached: it may have met the goal with the last one."""
+    """The model is asked once more at the ceiling, because the last step may have met the goal."""
     brief = done(*((f"s{number}", str(number), State.SUCCEEDED) for number in range(count)))
     model = ScriptedModel(stops("goal_met"), wants("more"))
     planner = StepwisePlanner(model, max_steps=2)
@@ -179,7 +179,7 @@ async def test_the_ceiling_of_steps_holds(count: int) -> None:
 
 
 async def test_one_step_below_the_ceiling_is_allowed() -> None:
-    """Elements of a for_each are part of their step, whatever the brief shows of them."""
+    """The elements of a for_each count as part of their step."""
     brief = done(("a", "A", State.SUCCEEDED), ("a[0]", "B", State.FAILED))
 
     assert (await step_of(StepwisePlanner(ScriptedModel(wants("b")), max_steps=2), brief)).id == "b"
@@ -187,7 +187,7 @@ async def test_one_step_below_the_ceiling_is_allowed() -> None:
 
 @pytest.mark.parametrize("state", [State.FAILED, State.TIMED_OUT, State.UNKNOWN, State.ABANDONED])
 async def test_the_same_call_after_its_failure_is_no_progress(state: State) -> None:
-    """Whatever it is called: a loop that repeats itself only spends."""
+    """Whatever its id is: a loop that repeats a call only costs."""
     planner = StepwisePlanner(ScriptedModel(wants("again")))
 
     with pytest.raises(CannotPlan, match="no progress: a has failed"):
@@ -197,9 +197,9 @@ async def test_the_same_call_after_its_failure_is_no_progress(state: State) -> N
 @pytest.mark.parametrize(
     ("steps", "key"),
     [
-        ([("a", "A", State.SUCCEEDED)], "A"),  # a look-up may be worth a second look
+        ([("a", "A", State.SUCCEEDED)], "A"),  # a look-up may be repeated
         ([("a", "A", State.FAILED)], "B"),
-        ([("a", 1, State.FAILED)], True),  # for Python the same
+        ([("a", 1, State.FAILED)], True),  # equal for Python
         ([("a", "A", State.FAILED), ("b", "B", State.SUCCEEDED)], "A"),  # something has happened in between
     ],
 )

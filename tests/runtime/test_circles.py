@@ -199,7 +199,7 @@ async def test_parts_that_are_not_let_go_of_are_found(monkeypatch: pytest.Monkey
     with _circles() as left:
         await _plain()
 
-    assert {"dagrun.runtime.run_parts.Machine", "dagrun.runtime.record.record.Record"} <= set(left)
+    assert {"dagrun.runtime.run_assembly.RunAssembly", "dagrun.runtime.record.record.Record"} <= set(left)
 
 
 async def test_the_handle_of_a_closed_run_still_answers() -> None:

@@ -25,6 +25,7 @@ from dagrun.model.event import (
 )
 from dagrun.model.tool import make_tool
 from dagrun.runtime.run import Run
+from replans import Thinker
 from small_tools import near, run, states, toolset
 
 pytestmark = pytest.mark.anyio
@@ -40,6 +41,37 @@ def _start(*steps: Step, **options: Any) -> Any:
 
 def _tasks() -> set[int]:
     return {task.id for task in anyio.get_running_tasks()}
+
+
+# In a debugger ----------------------------------------------------------------------------------------------
+
+
+async def test_a_run_shows_its_id_its_status_and_what_runs() -> None:
+    async with _start(_nap("a", 1.0), _nap("b", 9.0, "a"), _nap("c", 1.0, "b"), run_id="nightly") as handle:
+        await anyio.sleep(1.5)
+        assert repr(handle) == "<Run nightly running: 1 waiting, 1 running (b), 1 succeeded>"
+        handle.cancel()
+        assert repr(handle) == "<Run nightly stopping: 1 running (b), 1 succeeded, 1 cancelled>"
+        await handle.result()
+
+    assert repr(handle) == "<Run nightly cancelled: 1 succeeded, 2 cancelled>"
+
+
+async def test_a_scheduler_shows_some_of_many_running_steps() -> None:
+    async with _start(*(_nap(f"s{number}", 1.0) for number in range(8)), _nap("late", 1.0, "s0")) as handle:
+        await anyio.sleep(0.5)
+        assert repr(handle._scheduler) == "<Scheduler: 1 waiting, 8 running (s0, s1, s2, s3, s4 and 3 more)>"
+        await handle.result()
+
+    assert repr(handle._scheduler) == "<Scheduler: 9 succeeded>"
+
+
+async def test_a_run_without_a_plan_shows_that_it_has_no_steps() -> None:
+    planner = Thinker(None, seconds=9.0)
+    async with dagrun.start(goal="a goal", planner=planner, tools=toolset(), run_id="draft") as handle:
+        await anyio.sleep(1.0)
+        assert repr(handle) == "<Run draft running: no steps>"
+        handle.cancel()
 
 
 # Events -----------------------------------------------------------------------------------------------------

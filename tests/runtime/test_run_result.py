@@ -84,7 +84,30 @@ async def test_one_sink_answers_alone_and_failed_ones_not_at_all() -> None:
     assert (await run(_nap("a", 0.0), _nap("b", 0.0, "a"))).output == "b"
     assert (await run(_nap("a", 0.0), Step(id="bad", tool="fail"))).output == {"a": "a"}
     failed = Plan(steps=[Step(id="bad", tool="fail"), _nap("a", 0.0)], output={"bad": "${bad}"})
-    assert (await dagrun.run(failed, tools=toolset())).output is None
+    assert (await dagrun.run(failed, tools=toolset())).output == {"bad": None}
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ("${bad}", None),
+        ("the answer: ${bad} and ${a}", None),
+        ({"one": "${a}", "two": "${bad}"}, {"one": "a", "two": None}),
+        (
+            {"text": "a ${bad}, b ${b}", "none": "${none}", "list": ["${b}", "${bad}"]},
+            {"text": None, "none": None, "list": ["b", None]},
+        ),
+        (["${a}", ["${bad.rows[0]}", "x ${a}"], {"$step": "bad"}], ["a", [None, "x a"], None]),
+        ({"part": "${a.rows}", "rest": "${b}"}, {"part": None, "rest": "b"}),
+    ],
+)
+async def test_an_answer_has_null_only_where_a_step_failed(output: Any, expected: Any) -> None:
+    """What there is comes back. A text around a failed part would say something else, so it is null as a whole."""
+    steps = [_nap("a", 0.0), _nap("b", 0.0), Step(id="bad", tool="fail"), _nap("none", 0.0, "bad")]
+
+    result = await dagrun.run(Plan(steps=steps, output=output), tools=toolset())
+
+    assert (result.status, result.output) == ("failed", expected)
 
 
 async def test_an_answer_may_be_larger_than_any_value_in_it() -> None:

@@ -1,4 +1,4 @@
-"""`FakeModelServer` speaks the wire formats: the real clients understand it, and it remembers what they asked."""
+"""`FakeModelServer` uses the wire formats: the real clients understand it, and it records their calls."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ STOPS = {
 @STREAMS
 @pytest.mark.parametrize("piece", [1, 1000])
 async def test_clients_read_the_text_whatever_its_pieces(api: str, streams: bool, piece: int) -> None:
-    """Their own helpers put the stream together."""
+    """The helpers of the clients assemble the stream."""
     async with FakeModelServer([ModelAnswer(PLAN, piece=piece, usage=(12, 3))]) as server:
         said = await ask(server, api, streams=streams)
 
@@ -61,12 +61,12 @@ async def test_clients_read_the_text_whatever_its_pieces(api: str, streams: bool
 @STREAMS
 @pytest.mark.parametrize("structure", ["schema", "tool", "json"])
 async def test_the_way_to_ask_for_a_structure_is_seen(api: str, streams: bool, structure: str) -> None:
-    """A forced tool gets the text as its arguments; the record says what was asked for, and with which schema."""
+    """A forced tool gets the text as its arguments; the record names the structure and its schema."""
     async with FakeModelServer([PLAN]) as server:
         said = await ask(server, api, structure, streams=streams)
 
     call, is_tool = server.calls[0], structure == "tool"
-    seen = None if (api, structure) == ("messages", "json") else structure  # Messages has no such mode
+    seen = None if (api, structure) == ("messages", "json") else structure  # Messages has no JSON mode
     assert (call.structure, call.tool) == (seen, "create_plan" if is_tool else None)
     assert call.schema == (SCHEMA if structure in {"schema", "tool"} else None)
     assert said.tool == call.tool
@@ -77,7 +77,7 @@ async def test_the_way_to_ask_for_a_structure_is_seen(api: str, streams: bool, s
 @STREAMS
 @pytest.mark.parametrize("stop", ["end", "length", "refused", "filtered"])
 async def test_clients_see_why_an_answer_ended(api: str, streams: bool, stop: Any) -> None:
-    """Each API has its own words for it."""
+    """Each API names the reasons differently."""
     async with FakeModelServer([ModelAnswer("I would rather", stop=stop)]) as server:
         said = await ask(server, api, streams=streams)
 
@@ -87,7 +87,7 @@ async def test_clients_see_why_an_answer_ended(api: str, streams: bool, stop: An
 @EACH
 @STREAMS
 async def test_usage_is_counted_as_each_api_counts(api: str, streams: bool) -> None:
-    """Messages does not count cached tokens among the input; a server may say nothing at all."""
+    """Messages does not count cached tokens as input; a server may report nothing."""
     async with FakeModelServer([ModelAnswer(PLAN, usage=(100, 7), cached=60), ModelAnswer(PLAN, usage=None)]) as server:
         counted = await ask(server, api, streams=streams)
         silent = await ask(server, api, streams=streams)
@@ -99,7 +99,7 @@ async def test_usage_is_counted_as_each_api_counts(api: str, streams: bool) -> N
 @EACH
 @STREAMS
 async def test_thinking_comes_before_the_answer_and_is_no_part_of_it(api: str, streams: bool) -> None:
-    """So the answer is not always the first item."""
+    """The answer is then not the first item."""
     async with FakeModelServer([ModelAnswer(PLAN, thinking="Let me see.")]) as server:
         said = await ask(server, api, "tool", streams=streams)
 
@@ -110,7 +110,7 @@ async def test_thinking_comes_before_the_answer_and_is_no_part_of_it(api: str, s
 @EACH
 @STREAMS
 async def test_a_model_may_call_a_tool_of_its_own_accord(api: str, streams: bool) -> None:
-    """Loops of tools ask with the tools, and force none."""
+    """Loops of tools send the tools, and force none."""
     async with FakeModelServer([ModelAnswer('{"x": 1}', tool="search")]) as server:
         said = await ask(server, api, streams=streams)
 
@@ -123,7 +123,7 @@ async def test_a_model_may_call_a_tool_of_its_own_accord(api: str, streams: bool
 @pytest.mark.parametrize("structure", [None, "tool"])
 @pytest.mark.parametrize("stop", list(STOPS["chat"]))
 def test_every_event_is_what_the_client_declares(api: str, structure: str | None, stop: Any) -> None:
-    """The clients read leniently; here each event must validate, with every field that is required."""
+    """The clients are lenient; here each event must be valid, with all required fields."""
     act = ModelAnswer(PLAN, stop=stop, thinking="So.")
     with FakeModelServer([act]) as server:
         *events, last = _raw(server, api, structure)
@@ -145,7 +145,7 @@ def test_every_event_is_what_the_client_declares(api: str, structure: str | None
 
 @pytest.mark.parametrize("fault", [Fault.failed(1), Fault.error(1)], ids=["failed", "error"])
 def test_failures_in_a_stream_are_what_the_client_declares(fault: Fault) -> None:
-    """Of Responses, the one API that has types for them."""
+    """For Responses, the only API that has types for them."""
     with FakeModelServer([fault]) as server:
         for event in _raw(server, "responses", None):
             _validate("responses", event)
@@ -154,7 +154,7 @@ def test_failures_in_a_stream_are_what_the_client_declares(fault: Fault) -> None
 @EACH
 @pytest.mark.parametrize("structure", [None, "tool"])
 def test_every_whole_answer_is_what_the_client_declares(api: str, structure: str | None) -> None:
-    """As with events."""
+    """Like the events, it must be valid."""
     from anthropic.types import Message
     from openai.types.chat import ChatCompletion
     from openai.types.responses import Response
@@ -173,7 +173,7 @@ def _raw(server: FakeModelServer, api: str, structure: str | None) -> list[Any]:
 
 
 def _validate(api: str, event: dict[str, Any]) -> None:
-    if event.get("type") != "ping":  # the client drops it before it looks
+    if event.get("type") != "ping":  # the client removes it before it validates
         _declared(api).validate_python(event)
 
 
@@ -192,7 +192,7 @@ def _declared(api: str) -> TypeAdapter[Any]:
 
 @EACH
 async def test_a_call_is_remembered_without_its_key(api: str) -> None:
-    """A failed test prints the call."""
+    """A failed test prints the call, so the call must not hold a key."""
     async with FakeModelServer([PLAN]) as server:
         await ask(server, api)
 
@@ -208,7 +208,7 @@ async def test_a_call_is_remembered_without_its_key(api: str) -> None:
 
 @EACH
 async def test_tokens_come_no_faster_than_asked(api: str) -> None:
-    """The times at which they were sent are remembered, for benchmarks to compare with."""
+    """The times of sending are recorded, so that benchmarks can compare with them."""
     async with FakeModelServer([ModelAnswer("abcdefgh", piece=2, tokens_per_second=100, delay=0.01)]) as server:
         await ask(server, api)
 
@@ -225,7 +225,7 @@ async def test_tokens_come_no_faster_than_asked(api: str) -> None:
 
 
 async def test_the_last_act_goes_on_for_ever() -> None:
-    """As the acts of a stand-in do."""
+    """Like the acts of a stand-in."""
     async with FakeModelServer(["one", "two"]) as server:
         said = [(await ask(server, api)).text for api in ("chat", "messages", "responses")]
 
@@ -233,7 +233,7 @@ async def test_the_last_act_goes_on_for_ever() -> None:
 
 
 async def test_a_function_answers_what_was_asked() -> None:
-    """A planner that goes on from its own answer needs a server that reads."""
+    """A planner that continues its own answer needs a server that reads requests."""
 
     def answer(call: RecordedCall) -> ModelAnswer:
         return ModelAnswer(f"{call.api}: {len(call.prompt)}", stop="length" if call.streams else "end")
@@ -245,7 +245,7 @@ async def test_a_function_answers_what_was_asked() -> None:
 
 @pytest.mark.parametrize("mistake", [lambda call: 1 / 0, lambda call: 7], ids=["raises", "no-act"])
 async def test_a_mistake_in_a_script_comes_out_at_the_end(mistake: Any) -> None:
-    """A client would only see status 500, and a planner would take it for weather."""
+    """A client would see only status 500, and a planner would take it for a passing fault."""
     import openai
 
     server = FakeModelServer(mistake).__enter__()
@@ -256,7 +256,7 @@ async def test_a_mistake_in_a_script_comes_out_at_the_end(mistake: Any) -> None:
 
 
 async def test_calls_are_answered_side_by_side() -> None:
-    """Each of them waits for all the others to arrive, so one after another would never end."""
+    """Each call waits for the arrival of all others, so served one after another they would never end."""
     many = 12
 
     def answer(call: RecordedCall) -> str:
@@ -288,13 +288,13 @@ async def test_calls_are_answered_side_by_side() -> None:
     ],
 )
 def test_a_server_that_cannot_be_is_refused(answers: Any, options: Any, says: str) -> None:
-    """A typing error would make a server that answers 404 to all."""
+    """A typing error would make a server that always answers 404."""
     with pytest.raises(ValueError, match=says):
         FakeModelServer(answers, **options)
 
 
 def test_clients_without_a_loop_are_served_and_addresses_are_known_only_inside() -> None:
-    """It lives in threads; after its end it can be started again."""
+    """It runs in threads, and can be started again after its end."""
     import openai
 
     server = FakeModelServer(["Hello."])

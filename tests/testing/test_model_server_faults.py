@@ -1,4 +1,4 @@
-"""The faults of a `FakeModelServer`, as the real clients see them, and what it sees of its clients."""
+"""The faults of a `FakeModelServer` as the real clients see them, and the faults of clients that it sees."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ TEXT = "A text of a few pieces."
 
 
 async def _error_of(fault: Fault, api: str, *, streams: bool) -> tuple[Any, FakeModelServer]:
-    """What a client raises, which closes the connection by itself, so that no fault can leave anything open."""
+    """Return the error of a client that closes its connection itself, so that no fault leaves it open."""
     async with FakeModelServer([fault]) as server:
-        with pytest.raises(Exception) as caught:  # noqa: PT011 (which one it is, each test says)
+        with pytest.raises(Exception) as caught:  # noqa: PT011 (each test checks which error it is)
             await ask(server, api, streams=streams)
         await anyio.wait_all_tasks_blocked()
     return caught.value, server
@@ -46,7 +46,7 @@ async def _error_of(fault: Fault, api: str, *, streams: bool) -> tuple[Any, Fake
     [(400, "BadRequestError"), (401, "AuthenticationError"), (429, "RateLimitError"), (500, "InternalServerError")],
 )
 async def test_a_status_is_the_error_of_that_name(api: str, streams: bool, status: int, name: str) -> None:
-    """With the body that the provider sends, and the headers of the script."""
+    """It has the body of the provider, and the headers of the script."""
     fault = Fault.status(status, retry_after=0.1, headers={"x-should-retry": "false"})
     error, server = await _error_of(fault, api, streams=streams)
 
@@ -62,7 +62,7 @@ async def test_a_status_is_the_error_of_that_name(api: str, streams: bool, statu
 
 
 async def test_an_error_has_the_code_and_the_words_of_the_script() -> None:
-    """Out of money is no rate limit that waiting helps against, though both are 429."""
+    """Lack of credit and a rate limit are both 429, but only for the limit does waiting help."""
     error, _ = await _error_of(Fault.status(429, code="insufficient_quota"), "responses", streams=True)
     assert (error.code, error.type) == ("insufficient_quota", "insufficient_quota")
     error, _ = await _error_of(
@@ -82,10 +82,10 @@ async def test_an_error_has_the_code_and_the_words_of_the_script() -> None:
     ("how", "after"), [("close", None), ("close", 0), ("close", 2), ("close", 99), ("reset", None), ("reset", 2)]
 )
 async def test_a_lost_connection_is_an_error(api: str, streams: bool, how: Any, after: int | None) -> None:
-    """Before the status, before the first piece, in the middle, and after the last piece."""
+    """It is lost before the status, before the first piece, in the middle, or after the last piece."""
     error, server = await _error_of(Fault.cut(after, how=how, of=TEXT), api, streams=streams)
 
-    # The client of Messages lets through what its transport raises in the middle of a stream.
+    # The client of Messages passes on errors of its transport in the middle of a stream.
     cause = error.__cause__ if type(error).__name__ == "APIConnectionError" else error
     assert type(cause).__name__ == ("ReadError" if how == "reset" else "RemoteProtocolError")
     call = server.calls[0]
@@ -97,7 +97,7 @@ async def test_a_lost_connection_is_an_error(api: str, streams: bool, how: Any, 
 
 @EACH
 async def test_a_body_that_ends_too_early_may_look_like_a_whole_one(api: str) -> None:
-    """No client raises anything: who reads a stream must look for its last event."""
+    """No client raises an error, so a reader of a stream must look for its last event."""
     async with FakeModelServer([Fault.cut(2, how="end", of=TEXT)]) as server, client_of(server, api) as client:
         if api == "responses":
             stream = await client.responses.create(**asked(api), stream=True)
@@ -114,7 +114,7 @@ async def test_a_body_that_ends_too_early_may_look_like_a_whole_one(api: str) ->
 @STREAMS
 @pytest.mark.parametrize("after", [None, 0, 3])
 async def test_who_gives_up_on_a_server_that_hangs_is_seen(api: str, streams: bool, after: int | None) -> None:
-    """A cancelled call closes its connection; only the server can say so."""
+    """A cancelled call closes its connection, which only the server can observe."""
     async with FakeModelServer([Fault.hang(after, of=TEXT)]) as server:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_swallow, server, api, streams)
@@ -126,7 +126,7 @@ async def test_who_gives_up_on_a_server_that_hangs_is_seen(api: str, streams: bo
 
 @EACH
 async def test_who_hangs_up_between_two_tokens_is_seen(api: str) -> None:
-    """Not only when the server is to write again, which for the last token would be too late."""
+    """At once, and not only at the next write, which after the last token would never come."""
     async with FakeModelServer([ModelAnswer(TEXT, tokens_per_second=0.001)]) as server:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_swallow, server, api, True)
@@ -142,7 +142,7 @@ async def _swallow(server: FakeModelServer, api: str, streams: bool) -> None:
 
 @EACH
 async def test_pieces_arrive_while_the_server_still_speaks(api: str) -> None:
-    """Else a plan could not start before its end: here the end never comes."""
+    """Otherwise a plan could not start before its end, which never comes here."""
     async with FakeModelServer([Fault.hang(2, of=TEXT)]) as server, client_of(server, api) as client:
         seen = ""
         async with stream_of(client, api) as stream:
@@ -158,11 +158,11 @@ async def test_pieces_arrive_while_the_server_still_speaks(api: str) -> None:
 
 @EACH
 async def test_a_server_that_stops_leaves_nobody_hanging(api: str) -> None:
-    """And no thread: the test after this one would fail."""
+    """No thread is left either: the next test would fail."""
     errors = []
 
     async def ask_in_vain(server: FakeModelServer) -> None:
-        with pytest.raises(Exception) as caught:  # noqa: PT011 (any will do, if it comes)
+        with pytest.raises(Exception) as caught:  # noqa: PT011 (any error is right)
             await ask(server, api)
         errors.append(caught.value)
 
@@ -176,7 +176,7 @@ async def test_a_server_that_stops_leaves_nobody_hanging(api: str) -> None:
 
 
 async def test_waiting_for_what_does_not_come_ends() -> None:
-    """A claim that is false must fail a test, and not hang it."""
+    """A false claim must fail a test, not hang it."""
     async with FakeModelServer(["x"]) as server:
         assert not await server.until_called(1, seconds=0.01)
         await ask(server, "chat")
@@ -189,13 +189,13 @@ async def test_waiting_for_what_does_not_come_ends() -> None:
 @EACH
 @STREAMS
 async def test_broken_json_is_an_error(api: str, streams: bool) -> None:
-    """Both clients let through what their JSON reader raises."""
+    """Both clients pass on the errors of their JSON readers."""
     error, _ = await _error_of(Fault.malformed(2, of=TEXT), api, streams=streams)
     assert isinstance(error, ValueError)
 
 
 def test_one_event_is_broken_and_the_rest_goes_on() -> None:
-    """A client that skips what it cannot read would deliver a text with a hole."""
+    """A client that skips unreadable events would return a text with a gap."""
     with FakeModelServer([Fault.malformed(2, of=TEXT)]) as server:
         answer = httpx.post(f"{server.base_url}/chat/completions", json={"stream": True, "messages": []})
     text, broken = "", 0
@@ -210,7 +210,7 @@ def test_one_event_is_broken_and_the_rest_goes_on() -> None:
 @EACH
 @pytest.mark.parametrize("fault", [Fault.failed(2, of=TEXT), Fault.error(2, of=TEXT)], ids=["failed", "error"])
 async def test_an_error_in_a_stream_is_reported_in_the_words_of_the_api(api: str, fault: Fault) -> None:
-    """Responses has events for it, which raise nothing; the others have an error object."""
+    """Responses has events for it, which raise no error; the other APIs have an error object."""
     if api == "responses":
         async with FakeModelServer([fault]) as server, client_of(server, api) as client:
             stream = await client.responses.create(**asked(api), stream=True)
@@ -227,7 +227,7 @@ async def test_an_error_in_a_stream_is_reported_in_the_words_of_the_api(api: str
 
 
 async def test_a_response_can_fail_with_status_200() -> None:
-    """So the status of a response is to be looked at, too."""
+    """So clients must also check the status of a response."""
     async with FakeModelServer([Fault.failed(code="server_error")]) as server, client_of(server, "responses") as client:
         response = await client.responses.create(**asked("responses"))
     assert (response.status, response.error.code, response.output) == ("failed", "server_error", [])
@@ -236,7 +236,7 @@ async def test_a_response_can_fail_with_status_200() -> None:
 @EACH
 @pytest.mark.parametrize("fault", [Fault.not_sse(), Fault.empty()], ids=["page", "empty"])
 async def test_what_is_no_stream_has_no_events(api: str, fault: Fault) -> None:
-    """The clients raise nothing: they see a stream of nothing."""
+    """The clients raise no error: they see an empty stream."""
     async with FakeModelServer([fault]) as server, client_of(server, api) as client:
         if api == "messages":
             stream = await client.messages.create(**asked(api), stream=True)
@@ -248,7 +248,7 @@ async def test_what_is_no_stream_has_no_events(api: str, fault: Fault) -> None:
 
 
 async def test_a_page_can_be_anything() -> None:
-    """The way out for what nobody has thought of."""
+    """It covers cases that the other faults do not."""
     page = Fault.page('{"choices": []}', "application/json")
     async with FakeModelServer([page]) as server, client_of(server, "chat") as client:
         completion = await client.chat.completions.create(**asked("chat"))
@@ -260,7 +260,7 @@ async def test_a_page_can_be_anything() -> None:
 
 @EACH
 async def test_an_api_that_is_not_there_is_not_found(api: str) -> None:
-    """Most compatible servers speak Chat alone."""
+    """Most compatible servers have only Chat Completions."""
     async with FakeModelServer([TEXT], apis=()) as server:
         with pytest.raises(Exception, match="Invalid URL") as caught:
             await ask(server, api)
@@ -270,9 +270,9 @@ async def test_an_api_that_is_not_there_is_not_found(api: str) -> None:
 @EACH
 @pytest.mark.parametrize("structure", ["schema", "tool", "json"])
 async def test_a_structure_that_is_not_known_is_a_bad_request(api: str, structure: Any) -> None:
-    """It names what it does not know, and takes no act of the script."""
+    """The error names the structure, and uses no act of the script."""
     if (api, structure) == ("messages", "json"):
-        return  # it has no such mode
+        return  # it has no JSON mode
     others: list[Structure] = [name for name in get_args(Structure) if name != structure]
     async with FakeModelServer([TEXT, "another"], structures=others) as server:
         with pytest.raises(Exception, match="not support") as caught:
@@ -282,7 +282,7 @@ async def test_a_structure_that_is_not_known_is_a_bad_request(api: str, structur
 
 
 async def test_models_are_listed_and_others_are_not_found() -> None:
-    """In the form of the provider that asks."""
+    """In the format of the provider whose client asks."""
     async with FakeModelServer([TEXT], models=["small", "large"]) as server:
         for api in ("chat", "messages"):
             async with client_of(server, api) as client:
@@ -294,7 +294,7 @@ async def test_models_are_listed_and_others_are_not_found() -> None:
 
 @STREAMS
 async def test_a_schema_can_be_taken_and_forgotten(streams: bool) -> None:
-    """As llama.cpp's Responses does; a stream of its events is too bare for the client's helper."""
+    """As in the Responses API of llama.cpp, whose events lack fields that the helper of the client needs."""
     async with FakeModelServer(['{"steps": []}'], ignores_schema=True) as server:
         async with client_of(server, "responses") as client:
             answer = await client.responses.create(**asked("responses", "schema"), stream=streams)
@@ -311,7 +311,7 @@ async def test_a_schema_can_be_taken_and_forgotten(streams: bool) -> None:
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b"\xff", b"[" * 100_000], ids=["cut", "list", "bytes", "deep"])
 def test_a_body_that_is_no_object_is_a_bad_request(body: bytes) -> None:
-    """And the server goes on."""
+    """The server continues to serve."""
     with FakeModelServer([TEXT]) as server, httpx.Client() as client:
         for _ in range(2):
             assert client.post(f"{server.base_url}/responses", content=body).status_code == 400
@@ -328,13 +328,13 @@ def test_a_body_that_is_no_object_is_a_bad_request(body: bytes) -> None:
 )
 @pytest.mark.parametrize("path", ["responses", "chat/completions", "messages"])
 def test_nonsense_is_answered_all_the_same(body: dict[str, Any], path: str) -> None:
-    """It is no validator: what it cannot read of a request it leaves out."""
+    """The server does not validate: it ignores the parts of a request that it cannot read."""
     with FakeModelServer([TEXT]) as server:
         assert httpx.post(f"{server.base_url}/{path}", json=body).status_code == 200
 
 
 def test_other_paths_and_methods_are_not_found_and_remembered() -> None:
-    """A wrong address shows in the calls."""
+    """The recorded calls show a wrong address."""
     with FakeModelServer([TEXT]) as server:
         assert httpx.get(f"{server.base_url}/responses?key=secret").status_code == 404
         assert httpx.post(f"{server.base_url}/v1/responses", json={}).status_code == 404
@@ -345,7 +345,7 @@ def test_other_paths_and_methods_are_not_found_and_remembered() -> None:
 
 
 def test_who_keeps_a_connection_and_says_nothing_is_let_go_at_the_end() -> None:
-    """As a client with a pool does; a thread waits there for the next request."""
+    """Clients with a pool keep connections, and a thread waits there for the next request."""
     with FakeModelServer([TEXT]) as server:
         quiet = socket.create_connection(("127.0.0.1", int(server.anthropic_url.rsplit(":", 1)[1])))
         quiet.sendall(b"GET /v1/models HTTP/1.1\r\n\r\n")
@@ -356,14 +356,14 @@ def test_who_keeps_a_connection_and_says_nothing_is_let_go_at_the_end() -> None:
 
 
 def test_who_does_not_read_is_let_go_at_the_end() -> None:
-    """A thread waits there for room in the connection; it is the server that gives up, not the client."""
+    """A thread waits until the connection can take more data; the server must end it."""
     with FakeModelServer([ModelAnswer("x" * 30_000_000, piece=10_000)]) as server:
         deaf = socket.create_connection(("127.0.0.1", int(server.anthropic_url.rsplit(":", 1)[1])))
         request = b'{"stream": true, "model": "m", "input": ""}'
         deaf.sendall(b"POST /v1/responses HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(request), request))
         while b"output_text.delta" not in deaf.recv(10_000):
             pass
-        time.sleep(0.2)  # by now the connection is full, or the test proves less
+        time.sleep(0.2)  # by now the connection is full; otherwise the test proves less
     deaf.close()
     (call,) = server.calls
     assert call.ended is not None

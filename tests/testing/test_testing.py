@@ -1,4 +1,4 @@
-"""What users test their pipelines with: a clock that jumps, and stand-ins that keep the contract."""
+"""The test helpers for users: a clock that jumps, and stand-ins that keep the contract."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dagrun.testing import StandIn, Takes, run_virtual
 
 @dagrun.tool(effect="read")
 def load(path: str) -> list[int]:
-    """The real thing, which no test may call."""
+    """The real tool, which no test may call."""
     raise AssertionError("the real tool was called")
 
 
@@ -81,7 +81,7 @@ def test_a_stand_in_without_an_act_is_a_mistake() -> None:
 
 
 def test_the_virtual_loop_still_waits_for_threads() -> None:
-    """With no timer to jump to, only a real thread can go on."""
+    """Without a timer to jump to, only a real thread can wake the loop."""
 
     async def main() -> int:
         return await anyio.to_thread.run_sync(lambda: 7)
@@ -90,6 +90,6 @@ def test_the_virtual_loop_still_waits_for_threads() -> None:
 
 
 def test_only_known_backends_have_a_virtual_clock() -> None:
-    """A clear word instead of a KeyError."""
+    """The error is a clear sentence and not a KeyError."""
     with pytest.raises(ContractError, match="asyncio or trio"):
         run_virtual(anyio.sleep, 1, backend="curio")

@@ -1,4 +1,4 @@
-"""Charts: what is in them, that the same data gives the same bytes, and that no label breaks them."""
+"""Charts: their content, equal bytes for equal data, and labels that break nothing."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 import dagrun
 from dagrun import Plan, State, Step, ToolError
 from dagrun.errors import MissingExtra
-from dagrun_tools.charts import generate_chart
+from dagrun_tools.analysis.calculate_stats import calculate_stats
+from dagrun_tools.analysis.detect_trends import detect_trends
 from dagrun_tools.facts import Chart
-from dagrun_tools.statistics_tool import calculate_stats
-from dagrun_tools.trends_tool import detect_trends
+from dagrun_tools.reports.generate_chart import generate_chart
 from data_steps import Steps, plain, steps_in, warm_up
 
 
@@ -31,13 +31,13 @@ def steps(tmp_path: Path) -> Iterator[Steps]:
 
 
 def draw(steps: Steps, data: Any, **options: Any) -> tuple[Chart, str]:
-    """A chart, and its SVG."""
+    """Return a chart and its SVG."""
     chart = generate_chart(steps.context, data, **options)
     return chart, steps.store.path(chart.svg).read_text("utf-8")
 
 
 def test_the_same_data_gives_the_same_bytes(steps: Steps) -> None:
-    """No time, no random ids: a step that is run again leaves the very same artifact."""
+    """There are no dates and no random ids: a step that runs again makes the same artifact."""
     data = plain(steps.sales())
     first, _ = draw(steps, data, title="Sales", output="a.png")
     second, _ = draw(steps, data, title="Sales", output="b.png")
@@ -46,7 +46,7 @@ def test_the_same_data_gives_the_same_bytes(steps: Steps) -> None:
 
 
 def test_the_ending_of_the_file_decides_its_format(steps: Steps) -> None:
-    """An SVG is there for reports in either case."""
+    """There is an SVG for reports in both cases."""
     data = plain(steps.sales())
     chart, svg = draw(steps, data, output="charts/a.svg")
     assert chart.file == "charts/a.svg"
@@ -57,7 +57,7 @@ def test_the_ending_of_the_file_decides_its_format(steps: Steps) -> None:
 
 
 def test_a_chart_without_a_file_name_takes_its_title(steps: Steps) -> None:
-    """Slashes and dots of a title lead nowhere."""
+    """Slashes and dots of a title do not become a path."""
     chart, _ = draw(steps, plain(steps.sales()), title="../Q4: Revenue / Trends")
     assert chart.file == "q4_revenue_trends.png"
 
@@ -66,7 +66,7 @@ def test_a_chart_without_a_file_name_takes_its_title(steps: Steps) -> None:
     "options", [{"chart_type": "line"}, {"chart_type": "bar"}, {"chart_type": "bar", "show": "total"}]
 )
 def test_every_kind_draws_the_sales(steps: Steps, options: dict[str, Any]) -> None:
-    """Each group has a line or bar of its own; the sentence for those who cannot see says so."""
+    """Each group has a line or a bar, and the text for blind readers names it."""
     chart, svg = draw(steps, plain(steps.sales()), **options)
     assert svg.startswith("<?xml")
     names = ("Oct 2025", "Dec 2025") if options.get("show") else ("Widget A", "Widget B", "Widget C")
@@ -87,7 +87,7 @@ def test_anomalies_are_marked_on_the_days(steps: Steps) -> None:
 
 @pytest.mark.rigs
 def test_dollars_and_markup_in_names_are_only_text(steps: Steps) -> None:
-    """`$x^$` is no formula, and a letter that the font lacks breaks nothing."""
+    """`$x^$` is not a formula, and a letter that the font lacks breaks nothing."""
     names = ("$\\frac{1}{$", "<script>alert(1)</script>", "数据\x07\u202e", "x" * 500)
     rows = "".join(f"2025-{month:02d}-01,{name},5\n" for month in (1, 2) for name in names)
     data = plain(calculate_stats(steps.context, steps.clean(f"date,product,revenue\n{rows}")))
@@ -98,7 +98,7 @@ def test_dollars_and_markup_in_names_are_only_text(steps: Steps) -> None:
 
 @pytest.mark.rigs
 def test_series_from_elsewhere_share_an_axis_by_their_unit(steps: Steps) -> None:
-    """Dollars go with dollars; percent gets an axis of its own."""
+    """Dollars share an axis with dollars; percent has its own."""
     points = [{"period": "2025-10", "value": 1}, {"period": "2025-12", "value": 3}]
     data = [
         plain(steps.sales()),
@@ -113,19 +113,19 @@ def test_series_from_elsewhere_share_an_axis_by_their_unit(steps: Steps) -> None
 
 
 def test_one_month_and_one_point_can_be_drawn(steps: Steps) -> None:
-    """The smallest data set is the first one that a user tries."""
+    """Users try the smallest data set first."""
     data = plain(calculate_stats(steps.context, steps.clean("date,product,revenue\n2025-01-01,a,5\n2025-01-02,b,6\n")))
     assert draw(steps, data)[0].image.size > 1000
 
 
 def test_data_without_figures_is_refused_in_a_sentence(steps: Steps) -> None:
-    """A plan that forgot a step hears which."""
+    """The sentence names the step that the plan has forgotten."""
     with pytest.raises(ToolError, match="calculate_stats"):
         draw(steps, {"a": 1})
 
 
 def test_without_matplotlib_one_line_names_the_extra(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The base install has no chart library; who asks for a chart learns what to install."""
+    """The base install has no chart library; the error says what to install."""
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtra, match=r'pip install "dagrun-engine\[tools\]"') as caught:
         draw(steps, plain(steps.sales()))
@@ -134,7 +134,7 @@ def test_without_matplotlib_one_line_names_the_extra(steps: Steps, monkeypatch: 
 
 @pytest.mark.real_time
 def test_a_missing_library_is_a_failure_without_effect(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing was written, so the step has failed; its outcome is not in doubt."""
+    """Nothing was written, so the step fails, and its outcome is not in doubt."""
     data = plain(steps.sales())
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     plan = Plan(steps=[Step(id="chart", tool="generate_chart", args={"data": data})])

@@ -1,4 +1,4 @@
-"""Loading, cleaning and adding up: real files are not as tidy as those of examples."""
+"""Loading, cleaning and adding up real files, which are less tidy than examples."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from dagrun import ToolError
-from dagrun_tools import loading, places
-from dagrun_tools.cells import parse_date, parse_number
-from dagrun_tools.cleaning import CleanOptions, clean_data
-from dagrun_tools.loading import load_csv
-from dagrun_tools.statistics_tool import calculate_stats
+from dagrun_tools.analysis.calculate_stats import calculate_stats
+from dagrun_tools.files import data_files
+from dagrun_tools.tables import load_csv as load_csv_module
+from dagrun_tools.tables.cells import parse_date, parse_number
+from dagrun_tools.tables.clean_data import CleanOptions, clean_data
+from dagrun_tools.tables.load_csv import load_csv
 from data_steps import Steps, steps_in
 
 
@@ -43,7 +44,7 @@ def steps(tmp_path: Path) -> Iterator[Steps]:
     ],
 )
 def test_numbers_are_read_as_people_write_them(text: str, decimal: str, expected: float | None) -> None:
-    """A cell that is no number in every respect stays a text: a half-read number is worse than none."""
+    """A cell that is not wholly a number stays a text: a half-read number is worse than none."""
     assert parse_number(text, decimal) == expected
 
 
@@ -60,7 +61,7 @@ def test_numbers_are_read_as_people_write_them(text: str, decimal: str, expected
     ],
 )
 def test_dates_become_iso_dates(text: str, form: str, expected: str | None) -> None:
-    """Eight digits are a number until somebody says otherwise."""
+    """Eight digits are a number, not a date."""
     assert parse_date(text, form) == expected
 
 
@@ -73,7 +74,7 @@ def test_dates_become_iso_dates(text: str, form: str, expected: str | None) -> N
     ],
 )
 def test_encoding_delimiter_and_decimal_comma_are_detected(steps: Steps, data: bytes) -> None:
-    """Spreadsheets of half of the world write semicolons and commas."""
+    """Spreadsheets in half of the world write semicolons and decimal commas."""
     encoding = "utf-16" if data[:2] == b"\xff\xfe" else "utf-8-sig" if data[:3] == b"\xef\xbb\xbf" else "cp1252"
     text = data.decode(encoding)
     cleaned = steps.clean(("name;price\n" + text).encode(encoding))
@@ -82,14 +83,14 @@ def test_encoding_delimiter_and_decimal_comma_are_detected(steps: Steps, data: b
 
 
 def test_a_gzipped_file_reads_like_a_plain_one(steps: Steps) -> None:
-    """Also one of several members, as appending to a compressed file makes."""
+    """Also a file of several members, which appending to a compressed file makes."""
     whole = steps.load(gzip.compress(b"a,b\n1,2\n") + gzip.compress(b"3,4\n"), "data.csv.gz")
     assert steps.rows(whole) == [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}]
 
 
 def test_a_decompression_bomb_is_stopped_at_the_ceiling(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A megabyte of zeros packs into a kilobyte; the ceiling counts what comes out."""
-    monkeypatch.setattr(loading, "MAX_BYTES", 10_000)
+    """A megabyte of zeros packs into a kilobyte; the ceiling counts the unpacked bytes."""
+    monkeypatch.setattr(load_csv_module, "MAX_BYTES", 10_000)
     with pytest.raises(ToolError, match="ceiling"):
         steps.load(gzip.compress(b"a" * 1_000_000), "bomb.csv.gz")
 
@@ -110,24 +111,24 @@ def test_files_outside_the_folder_are_neither_read_nor_written(steps: Steps, nam
     with pytest.raises(ToolError):
         load_csv(steps.context, name)
     with pytest.raises(ToolError):
-        places.write_bytes(name, b"x")
+        data_files.write_bytes(name, b"x")
 
 
 def test_files_are_also_looked_for_where_the_command_line_says(
     steps: Steps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With an output folder, the data is still where the user was."""
+    """With an output folder, the data is still in the folder of the user."""
     other = tmp_path / "before"
     other.mkdir()
     (other / "there.csv").write_text("a\n1\n")
     with pytest.raises(ToolError, match=r"there\.csv"):
         load_csv(steps.context, "there.csv")
-    monkeypatch.setenv(places.READ_FROM, str(other))
+    monkeypatch.setenv(data_files.READ_FROM, str(other))
     assert load_csv(steps.context, "there.csv").rows == 1
 
 
 def test_headers_are_made_different_and_ragged_rows_told(steps: Steps) -> None:
-    """Two columns of one name must not overwrite each other, and lost cells are not lost in silence."""
+    """Two columns of one name must not overwrite each other, and lost cells are reported."""
     table = steps.load("a,a,\n1,2,3\n4\n5,6,7,8\n")
     assert table.columns == ["a", "a_2", "column_3"]
     assert [row["a"] for row in steps.rows(table)] == ["1", "4", "5"]
@@ -136,7 +137,7 @@ def test_headers_are_made_different_and_ragged_rows_told(steps: Steps) -> None:
 
 
 def test_nulls_are_removed_before_repeats_and_both_are_counted(steps: Steps) -> None:
-    """A row that lacks a value must not be the one that is kept of two."""
+    """Of two equal keys, the row without a value must not be the one that is kept."""
     cleaned = steps.clean("id,v\n1,\n1,5\n1,5\n2,NA\n3,7\n", removeNulls=True, deduplicateBy="id")
     assert [row["v"] for row in steps.rows(cleaned)] == [5, 7]
     assert cleaned.cleaning is not None
@@ -144,19 +145,19 @@ def test_nulls_are_removed_before_repeats_and_both_are_counted(steps: Steps) -> 
 
 
 def test_nothing_is_removed_unless_it_is_asked_for(steps: Steps) -> None:
-    """The default fixes types and leaves every row."""
+    """The default fixes types and keeps every row."""
     cleaned = steps.clean("id,v\n1,\n1,\n")
     assert cleaned.rows == 2
     assert cleaned.missing == {"v": 2}
 
 
 def test_a_list_of_columns_limits_what_counts_as_incomplete(steps: Steps) -> None:
-    """Of fourteen columns, two may matter."""
+    """Of fourteen columns, only two may matter."""
     assert steps.clean("a,b\n1,\n,2\n3,4\n", remove_nulls=["a"]).rows == 2
 
 
 def test_a_cell_that_does_not_fit_its_column_is_missing_and_counted(steps: Steps) -> None:
-    """One typo must not make texts of a thousand numbers, nor vanish."""
+    """One typo must neither turn a thousand numbers into texts nor vanish."""
     numbers = "".join(f"{n}\n" for n in range(99))
     cleaned = steps.clean(f"v\n{numbers}oops\n")
     assert cleaned.types == {"v": "number"}
@@ -170,7 +171,7 @@ def test_codes_with_leading_zeros_stay_texts(steps: Steps) -> None:
 
 
 def test_dates_that_read_two_ways_take_the_way_of_fewer_months_and_say_so(steps: Steps) -> None:
-    """3/4, 3/5, 3/6 are days of March, not one day in each of three months."""
+    """3/4, 3/5 and 3/6 are days of March, not one day in each of three months."""
     cleaned = steps.clean("date,v\n03/04/2025,1\n03/05/2025,2\n03/06/2025,3\n")
     assert steps.rows(cleaned)[0]["date"] == "2025-03-04"
     assert "two ways" in cleaned.notes[0]
@@ -186,7 +187,7 @@ def test_unknown_columns_are_named_with_those_that_exist(steps: Steps) -> None:
 
 
 def test_columns_are_found_by_themselves_in_the_housing_data(steps: Steps) -> None:
-    """There, time is in two columns, and the one called `date` holds fractions of years."""
+    """Its time is in two columns, and its column `date` holds fractions of years."""
     table = load_csv(steps.context, "sample:texas_housing_sales")
     assert table.rows == 8602
     assert table.missing == {"sales": 568, "volume": 568, "median": 616, "listings": 1424, "inventory": 1467}
@@ -206,7 +207,7 @@ def test_columns_are_found_by_themselves_in_the_housing_data(steps: Steps) -> No
 
 
 def test_growth_is_left_out_after_a_gap_and_after_zero(steps: Steps) -> None:
-    """Nothing grows from nothing, and March does not follow January."""
+    """Growth from zero is undefined, and March does not follow January."""
     text = "date,city,sales\n2025-01-01,a,10\n2025-03-01,a,0\n2025-04-01,a,5\n2025-05-01,a,10\n"
     stats = calculate_stats(steps.context, steps.clean(text), group_by=["city"])
     assert [(m.period, m.growth) for m in stats.months] == [
@@ -218,7 +219,7 @@ def test_growth_is_left_out_after_a_gap_and_after_zero(steps: Steps) -> None:
 
 
 def test_without_dates_there_are_shares_but_no_months(steps: Steps) -> None:
-    """A table without time is still worth adding up."""
+    """A table without time can still be added up."""
     stats = calculate_stats(steps.context, steps.clean("city,sales\na,1\nb,3\na,2\nb,4\n"))
     assert stats.months == []
     assert {share.name: share.percent for share in stats.breakdowns["city"]} == {"b": 70.0, "a": 30.0}

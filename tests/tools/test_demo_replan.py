@@ -1,4 +1,4 @@
-"""The scenario ``replan`` of the demo: a renamed column, a planner by rule, and steps that never stop."""
+"""The scenario ``replan`` of the demo: a renamed column, a planner without a model, and steps that never stop."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ from dagrun import Add, Brief, Patch, Replace, Step, Trigger, TriggerKind
 from dagrun.model.outcome import State
 from dagrun.model.planner import StepView
 from dagrun.observe.timeline import Change, Timeline
-from dagrun_tools.cleaning import CleanOptions, clean_data
 from dagrun_tools.demo.demo import demo
-from dagrun_tools.demo.planner import MappingPlanner, match_columns
-from dagrun_tools.demo.renamed import COLUMNS, FILE, renamed_plan, write_renamed_source
-from dagrun_tools.demo.replan import replan_lines
-from dagrun_tools.demo.running import policy_of, toolbox
-from dagrun_tools.loading import load_csv
-from dagrun_tools.mapping import map_columns
+from dagrun_tools.demo.demo_run import policy_of, toolbox
+from dagrun_tools.demo.mapping_planner import MappingPlanner, match_columns
+from dagrun_tools.demo.replan import COLUMNS, FILE, renamed_plan, replan_lines, write_renamed_source
+from dagrun_tools.tables.clean_data import CleanOptions, clean_data
+from dagrun_tools.tables.load_csv import load_csv
+from dagrun_tools.tables.map_columns import map_columns
 from data_steps import plain, steps_in
 from folders import ROOT
 
@@ -34,7 +33,7 @@ PRESENT = [name if name != "sales" else "homes_sold" for name in COLUMNS]
 
 
 def brief(**changes: Any) -> Brief:
-    """What the planner is told when the cleaning step has not met its condition."""
+    """Return the brief after the cleaning step has not met its condition."""
     steps = {step["id"]: Step.model_validate(step) for step in json.loads(renamed_plan())["steps"]}
     told = Brief(
         run_id="run",
@@ -51,7 +50,7 @@ def brief(**changes: Any) -> Brief:
 
 
 def test_source_differs_in_one_name_and_nothing_else(tmp_path: Path) -> None:
-    """It is the real data: made when the demo runs, from the file that comes along."""
+    """It is made from the data of the package when the demo runs."""
     write_renamed_source(tmp_path)
     with gzip.open(PACKAGED, "rt", encoding="utf-8") as file:
         before = list(csv.reader(file))
@@ -63,13 +62,13 @@ def test_source_differs_in_one_name_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_plan_is_accepted() -> None:
-    policy = copy_context().run(policy_of, 8080)  # it sets rules for tools, which must not outlive the test
+    policy = copy_context().run(policy_of, 8080)  # it sets rules for tools, which must not stay after the test
     plan = dagrun.check(renamed_plan(), toolbox(), policy=policy, inputs={"server": "http://127.0.0.1:8080"})
     assert len(plan.steps) == 14
 
 
 def test_cleaning_works_and_misses_its_condition(tmp_path: Path) -> None:
-    """It is the condition that fails, not the tool; and after the mapping the same rows are left as in the demo."""
+    """The condition fails, not the tool; after the mapping, the rows are those of the demo."""
     write_renamed_source(tmp_path)
     steps = {step["id"]: step for step in json.loads(renamed_plan())["steps"]}
     options = CleanOptions.model_validate(steps["clean"]["args"]["options"])
@@ -108,7 +107,7 @@ async def test_planner_puts_a_mapping_before_a_new_cleaning() -> None:
 
 @pytest.mark.anyio
 async def test_second_request_gets_ids_of_its_own() -> None:
-    """An id is never used twice in a run, also not when the first repair has not helped."""
+    """An id is never used twice in a run, not even if the first repair has failed."""
     patch = await MappingPlanner().revise(brief(number=2))
     assert patch is not None
     assert [edit.step.id for edit in patch.edits if isinstance(edit, Add | Replace)] == [
@@ -131,7 +130,7 @@ async def test_second_request_gets_ids_of_its_own() -> None:
     ],
 )
 async def test_planner_proposes_nothing_where_its_repair_does_not_fit(changes: dict[str, Any]) -> None:
-    """Also where it is shown no more than the shape of the table: it does not guess."""
+    """It does not guess, not even if it sees only the shape of the table."""
     assert await MappingPlanner().revise(brief(**changes)) is None
 
 
@@ -182,7 +181,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ran(folder: Path) -> Result:
-    """One run of the scenario; of a module, because matplotlib keeps the files of its fonts open."""
+    """Run the scenario once for the module, because matplotlib keeps its font files open."""
     arguments = ["--scenario", "replan", "--json", "-o", str(folder)]
     return CliRunner().invoke(demo, arguments, standalone_mode=False, catch_exceptions=False)
 
@@ -190,7 +189,7 @@ def ran(folder: Path) -> Result:
 @pytest.mark.rigs
 @pytest.mark.real_time
 def test_other_branches_never_stop(ran: Result, folder: Path) -> None:
-    """A real server, real data, a real splice: nine steps wait for their sources all through it."""
+    """With a real server and a real splice, nine steps wait for their sources during the splice."""
     assert ran.return_value == 0, ran.stderr
     facts = json.loads(ran.stdout)
     (change,) = facts["changes"]

@@ -17,9 +17,10 @@ from calls import make_call
 from dagrun import Plan, PlanRefused, State, Status, Step, ToolError
 from dagrun.decide.classify import classify
 from dagrun.model.outcome import ErrorKind
-from dagrun_tools import network, settings
-from dagrun_tools.fetch import fetch_json, fetch_url
-from dagrun_tools.network import NetworkRules
+from dagrun_tools import settings
+from dagrun_tools.web import network_rules
+from dagrun_tools.web.fetch import fetch_json, fetch_url
+from dagrun_tools.web.network_rules import NetworkRules
 from loopback import Request, Server, always, answer, serving, until_closed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
@@ -27,25 +28,25 @@ pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 
 @pytest.fixture(autouse=True)
 def _own_rules() -> Iterator[None]:
-    """What a test sets is gone after it."""
-    before = network.rules.get()
+    """Reset the rules after each test."""
+    before = network_rules.rules.get()
     yield
-    network.rules.set(before)
+    network_rules.rules.set(before)
 
 
 async def _fetch(server: Server, path: str = "/", **arguments: Any) -> dict[str, Any]:
-    network.rules.set(server.rules)
+    network_rules.rules.set(server.rules)
     call = make_call(fetch_url, {"url": server.url + path, **arguments})
     return dict(await fetch_url.function(**call.arguments))
 
 
 async def _fetch_json(server: Server, path: str = "/", **arguments: Any) -> Any:
-    network.rules.set(server.rules)
+    network_rules.rules.set(server.rules)
     return await fetch_json(server.url + path, **arguments)
 
 
 async def test_a_page_comes_as_text_with_what_it_is() -> None:
-    """A plan goes on with `${page.text}`, and a report says where it came from."""
+    """A plan uses `${page.text}`, and a report names the address."""
     with serving(always(answer("Grüße".encode(), content_type="text/html; charset=utf-8"))) as server:
         page = await _fetch(server, "/index.html")
 
@@ -70,16 +71,16 @@ async def test_a_page_comes_as_text_with_what_it_is() -> None:
     ],
 )
 async def test_text_is_read_in_the_letters_that_it_is_written_in(content_type: str, body: bytes) -> None:
-    """Much of the web is not UTF-8, and a server may name any codec that Python has."""
+    """Many pages are not UTF-8, and a server may name any codec of Python."""
     with serving(always(answer(body, content_type=content_type))) as server:
         assert (await _fetch(server))["text"] == "café"
 
 
 async def test_what_is_not_text_comes_as_an_artifact() -> None:
-    """Bytes are no JSON value; the file has the very bytes, and the name that people know it by."""
+    """Bytes are not a JSON value; the file has the same bytes, and the name that people know."""
     body = bytes(range(256))
     with serving(always(answer(body, content_type="image/png"))) as server:
-        network.rules.set(server.rules)
+        network_rules.rules.set(server.rules)
         call = make_call(fetch_url, {"url": f"{server.url}/charts/a%20b.png?x=1"})
         found = await fetch_url.function(**call.arguments)
 
@@ -90,7 +91,7 @@ async def test_what_is_not_text_comes_as_an_artifact() -> None:
 
 
 async def test_long_text_comes_as_an_artifact_unless_text_is_asked_for() -> None:
-    """A step has room for 1 MiB of JSON; a plan that counts on `${page.text}` can say so."""
+    """A step has room for 1 MiB of JSON; a plan that needs `${page.text}` can ask for text."""
     with serving(always(answer(b"x" * 300_000, content_type="text/plain"))) as server:
         assert "artifact" in await _fetch(server)
         assert len((await _fetch(server, form="text"))["text"]) == 300_000
@@ -98,14 +99,14 @@ async def test_long_text_comes_as_an_artifact_unless_text_is_asked_for() -> None
 
 
 async def test_text_that_is_asked_for_and_is_none_is_an_error() -> None:
-    """The step fails where the mistake is, and not the one that would have used the text."""
+    """This step fails, and not the later step that uses the text."""
     png = answer(b"\x89PNG\0", content_type="image/png")
     with serving(always(png)) as server, pytest.raises(ToolError, match="not text"):
         await _fetch(server, form="text")
 
 
 async def test_headers_and_parameters_reach_the_server_as_they_were_given() -> None:
-    """Parameters are encoded, so a value from another step can't add a parameter of its own."""
+    """Parameters are encoded, so a value from another step cannot add a parameter."""
     with serving(always(answer(b"{}", content_type="application/json"))) as server:
         await _fetch_json(server, "/q?a=1", params={"b": "x&c=2", "n": 3}, headers={"Authorization": "Bearer t"})
 
@@ -117,7 +118,7 @@ async def test_headers_and_parameters_reach_the_server_as_they_were_given() -> N
 
 
 async def test_json_is_given_as_it_is() -> None:
-    """What a server says in JSON is the output of the step, whatever its type."""
+    """The JSON of the server is the output of the step, whatever its type."""
     with serving(always(answer(b'[1, {"a": null}]'))) as server:
         assert await _fetch_json(server) == [1, {"a": None}]
 
@@ -131,7 +132,7 @@ async def test_what_is_not_json_is_an_error_that_says_who_gave_it(body: bytes) -
 
 
 async def test_redirects_are_followed_and_the_last_address_is_told() -> None:
-    """Relative ones too, as most servers give them."""
+    """Relative addresses, too, which most servers send."""
 
     def handler(request: Request, connection: socket.socket) -> None:
         moved = {"/": "b?x=1", "/b?x=1": "/c"}.get(request.target)
@@ -156,7 +157,7 @@ async def test_redirects_are_followed_and_the_last_address_is_told() -> None:
 async def test_the_status_of_an_error_decides_what_recovery_does(
     status: str, kind: ErrorKind, is_transient: bool
 ) -> None:
-    """Only the recovery table retries, so it must be able to tell what may pass from what will not."""
+    """Only the recovery table retries, so it must be able to tell passing errors from lasting ones."""
     data = answer(b"no", status=status, retry_after="7")
     with serving(always(data)) as server, pytest.raises(httpx.HTTPStatusError) as caught:
         await _fetch(server, "/?key=hunter2")
@@ -169,7 +170,7 @@ async def test_the_status_of_an_error_decides_what_recovery_does(
 
 
 async def test_nobody_listening_is_a_transient_failure_of_the_connection() -> None:
-    """A server that is being restarted answers a second later."""
+    """A server that restarts answers a second later."""
     with serving(always(answer())) as server:
         pass
     with pytest.raises(httpx.ConnectError) as caught:
@@ -178,14 +179,14 @@ async def test_nobody_listening_is_a_transient_failure_of_the_connection() -> No
 
 
 async def test_a_failing_server_is_asked_again_by_dagrun_and_every_attempt_is_on_record() -> None:
-    """The library itself must not retry: hidden attempts are neither recorded nor charged."""
+    """The library must not retry, because hidden attempts are neither recorded nor charged."""
 
     def handler(_: Request, connection: socket.socket) -> None:
         busy = len(server.requests) == 1
         connection.sendall(answer(status="503 Busy", retry_after="0") if busy else answer(b'{"n": 1}'))
 
     with serving(handler) as server:
-        network.rules.set(server.rules)
+        network_rules.rules.set(server.rules)
         steps = [Step(id="a", tool="fetch_json", args={"url": server.url})]
         result = await dagrun.run(Plan(steps=steps), tools=[fetch_json])
 
@@ -196,7 +197,7 @@ async def test_a_failing_server_is_asked_again_by_dagrun_and_every_attempt_is_on
 
 
 async def test_calls_side_by_side_share_connections_and_the_last_one_closes_them() -> None:
-    """Fan-out over one host costs one connection, and none outlives the calls: `serving` asserts the latter."""
+    """Parallel calls to one host share connections, and none outlives the calls, as `serving` asserts."""
     go_on = threading.Event()
 
     def handler(request: Request, connection: socket.socket) -> None:
@@ -228,11 +229,11 @@ async def test_a_cancelled_call_hangs_up() -> None:
 
 
 async def test_runs_side_by_side_have_their_own_rules() -> None:
-    """A connection that one run may open is not there for another to use."""
+    """A connection that one run may open must not serve another run."""
     states: dict[str, State] = {}
 
     async def run(name: str, server: Server, rules: NetworkRules) -> None:
-        network.rules.set(rules)
+        network_rules.rules.set(rules)
         plan = Plan(steps=[Step(id="a", tool="fetch_url", args={"url": server.url})])
         states[name] = (await dagrun.run(plan, tools=[fetch_url])).steps["a"].state
 
@@ -250,14 +251,14 @@ async def test_runs_side_by_side_have_their_own_rules() -> None:
 
 @pytest.mark.parametrize("argument", ["rules", "context", "allow", "verify", "proxy"])
 async def test_a_plan_has_no_say_in_the_rules(argument: str) -> None:
-    """Whoever writes the plan may have been talked into it."""
+    """The author of a plan may have been misled."""
     plan = Plan(steps=[Step(id="a", tool="fetch_url", args={"url": "http://127.0.0.1/", argument: {}})])
     with pytest.raises(PlanRefused, match=argument):
         dagrun.check(plan, [fetch_url])
 
 
 async def test_settings_hold_for_the_runs_that_follow_and_nowhere_else() -> None:
-    """A policy file that allows an address must not do so for the next run of the same service."""
+    """A policy file that allows an address must not allow it for the next run of the service."""
     with serving(always(answer(b"1"))) as server:
         tables = {"network": {"allow": [f"127.0.0.1:{server.port}"]}}
         plan = Plan(steps=[Step(id="a", tool="fetch_json", args={"url": server.url})])
@@ -289,11 +290,11 @@ SLIPS: list[dict[str, Any]] = [
 
 
 def test_a_slip_in_the_settings_is_an_error() -> None:
-    """A misspelt rule that is silently dropped leaves a door open, or shut."""
-    before = network.rules.get()
+    """A misspelt rule that is ignored would allow or forbid too much."""
+    before = network_rules.rules.get()
     for table in SLIPS:
         with pytest.raises(ValidationError):
             settings.configure({"network": table})
-        assert network.rules.get() is before, table
+        assert network_rules.rules.get() is before, table
     with pytest.raises(ValidationError):
         settings.configure({"netwrok": {}})

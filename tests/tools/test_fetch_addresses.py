@@ -1,6 +1,6 @@
-"""Hostile addresses: where a plan that was talked into something could make the web tools connect to.
+"""Hostile addresses: where a plan could make the web tools connect.
 
-The names carry the numbers of the list of hostile inputs. Where it says "no connect", a listening socket has counted.
+The names have the numbers of the list of hostile inputs. "No connect" is proved by a listening socket that counts.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import pytest
 from dagrun import ToolError
 from dagrun.decide.classify import classify
 from dagrun.model.outcome import ErrorKind
-from dagrun_tools.addresses import Address, is_public
-from dagrun_tools.fetch import fetch_url
-from dagrun_tools.get import get, read_url
-from dagrun_tools.network import NetworkRules
-from dagrun_tools.transport import GuardedBackend, GuardedTransport, NotAllowed
+from dagrun_tools.web.fetch import fetch_url
+from dagrun_tools.web.guarded_transport import GuardedBackend, GuardedTransport, NotAllowed
+from dagrun_tools.web.http_get import get, read_url
+from dagrun_tools.web.network_rules import NetworkRules
+from dagrun_tools.web.public_addresses import Address, is_public
 from loopback import trap
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
@@ -29,7 +29,7 @@ PUBLIC = ip_address("93.184.215.14")
 
 
 class Recorder(httpcore.AsyncNetworkBackend):
-    """Notes where it is told to connect to, and connects nowhere."""
+    """Records the addresses that it is asked to connect to, and never connects."""
 
     def __init__(self) -> None:
         self.connected: list[tuple[str, int]] = []
@@ -40,7 +40,7 @@ class Recorder(httpcore.AsyncNetworkBackend):
 
 
 def _names(*answers: list[str]) -> tuple[Callable[[str, int], Any], list[str]]:
-    """A name server with a script; and what it was asked."""
+    """Return a name server with a script, and the list of its requests."""
     asked: list[str] = []
 
     async def resolve(host: str, _port: int) -> list[Address]:
@@ -72,18 +72,18 @@ LOOPBACK_IN_DISGUISE = [
 
 
 async def test_s66_loopback_is_refused_in_every_spelling() -> None:
-    """What is judged is the address that the system makes of it, not the text."""
+    """The address is checked in the form that the system reads, not as text."""
     with trap() as here:
         for host in LOOPBACK_IN_DISGUISE:
             with pytest.raises((ToolError, httpx.ConnectError)) as caught:
                 await get(f"http://{host}:{here.port}/", NetworkRules(ports=(here.port,)))
-            # We or the system may not know a spelling at all; what both know, we have judged.
+            # dagrun or the system may not know a spelling. An address that both know was checked.
             assert isinstance(caught.value, ToolError) or "cannot be found" in str(caught.value), host
         assert here.connects == 0
 
 
 async def test_s66_a_user_in_the_url_is_refused() -> None:
-    """People read the wrong half as the host, and passwords would end up in the record."""
+    """People take the wrong part for the host, and passwords would end up in the record."""
     with trap() as here:
         rules = NetworkRules(ports=(here.port,), allow=("127.0.0.0/8",))
         for user in ("user@127.0.0.1", "evil.test@127.0.0.1", "user:password@127.0.0.1"):
@@ -119,24 +119,24 @@ async def test_s67_addresses_that_wrap_others_and_multicast_are_refused() -> Non
 
 
 async def test_s68_metadata_and_private_addresses_are_refused() -> None:
-    """They hand out the credentials of the machine, or are the house behind it."""
+    """They hand out the credentials of the machine, or belong to the private network."""
     for address in PRIVATE:
         await _is_refused(address)
 
 
 def test_s68_public_addresses_are_public() -> None:
-    """A guard that refuses the internet gets switched off."""
+    """A guard that refuses the internet would be switched off."""
     addresses = ["93.184.215.14", "8.8.8.8", "172.32.0.1", "2606:4700::1111", "2a00:1450::1"]
     assert [address for address in addresses if not is_public(ip_address(address))] == []
 
 
 def test_s68_a_zone_is_never_public() -> None:
-    """An address with a zone is one of a link, whatever its digits say."""
+    """An address with a zone is link-local, whatever its digits are."""
     assert not is_public(ip_address("2606:4700::1111%eth0"))
 
 
 async def test_s68_a_range_does_not_allow_the_metadata_address_in_it() -> None:
-    """Who allows the private network has hardly thought of the credentials in it; named alone, it is meant."""
+    """The author of a range has hardly thought of the credentials in it; a single address is meant."""
     wide = NetworkRules(allow=("169.254.0.0/16", "fd00::/8", "0.0.0.0/0"))
     assert wide.refusal("h", ip_address("169.254.1.1"), 80) is None
     assert wide.refusal("h", ip_address("169.254.169.254"), 80) is not None
@@ -145,7 +145,7 @@ async def test_s68_a_range_does_not_allow_the_metadata_address_in_it() -> None:
 
 
 async def test_s69_the_name_server_is_asked_once_and_the_judged_address_is_the_connected_one() -> None:
-    """With two questions, the second answer is the attacker's."""
+    """With two requests, the second answer could be the attacker's."""
     recorder = Recorder()
     resolve, asked = _names([str(PUBLIC)], ["127.0.0.1"])
     backend = GuardedBackend(NetworkRules(), resolve, recorder)
@@ -155,7 +155,7 @@ async def test_s69_the_name_server_is_asked_once_and_the_judged_address_is_the_c
     assert recorder.connected == [(str(PUBLIC), 80)]
     assert asked == ["rebind.test"]
 
-    with pytest.raises(NotAllowed):  # the next connection is judged anew
+    with pytest.raises(NotAllowed):  # the next connection is checked again
         await backend.connect_tcp("rebind.test", 80)
     assert recorder.connected == [(str(PUBLIC), 80)]
 
@@ -171,7 +171,7 @@ async def test_s69_the_name_server_is_asked_once_and_the_judged_address_is_the_c
     ],
 )
 async def test_s69_one_forbidden_address_among_the_answers_is_enough(addresses: list[str]) -> None:
-    """If the public one does not answer, the other one would be tried."""
+    """If the public address does not answer, the forbidden one would be tried."""
     recorder = Recorder()
     resolve, _ = _names(addresses)
     client = httpx.AsyncClient(
@@ -193,7 +193,7 @@ async def test_s69_all_public_addresses_are_tried_in_turn() -> None:
 
 
 async def test_s69_sockets_of_other_kinds_are_not_opened() -> None:
-    """A socket file has no address to judge."""
+    """A socket file has no address to check."""
     with pytest.raises(NotImplementedError):
         await GuardedBackend(NetworkRules()).connect_unix_socket("/run/x.sock")
 
@@ -219,14 +219,14 @@ EXCEPTIONS = [
 
 
 def test_an_exception_allows_what_it_names_and_no_more() -> None:
-    """A demo that serves on one port of loopback must not open the others."""
+    """A permit for one port of the loopback must not open others."""
     for allow, host, address, port, is_allowed in EXCEPTIONS:
         refusal = NetworkRules(allow=(allow,)).refusal(host, ip_address(address), port)
         assert (refusal is None) is is_allowed, (allow, host, address, port)
 
 
 def test_a_list_of_hosts_is_all_that_may_be_called() -> None:
-    """Reading an address that the caller chooses carries data out."""
+    """Reading an address that the caller chooses sends data out."""
     rules = NetworkRules(hosts=("example.org", "*.example.org"), allow=("127.0.0.1:9000",))
     assert rules.refusal("example.org", PUBLIC, 443) is None
     assert rules.refusal("www.example.org", PUBLIC, 443) is None
@@ -266,13 +266,13 @@ def _is_readable(url: str) -> bool:
 
 
 def test_s71_what_is_not_a_plain_web_address_is_refused() -> None:
-    """Schemes are a list of what is allowed; what programs read in different ways is not read at all."""
+    """Only listed schemes are allowed, and texts that programs read differently are refused."""
     assert [url for url in NO_WEB_ADDRESSES if _is_readable(url)] == []
     assert _is_readable("https://www.example.org:8443/a%20b?c=d&e=%2e#f")
 
 
 async def test_s71_a_port_that_is_not_on_the_list_is_not_even_looked_up() -> None:
-    """The name server of an attacker learns what is asked; and a line of HTTP is a command to some servers."""
+    """The name server of an attacker would see the request, and to some servers a line of HTTP is a command."""
     resolve, asked = _names([str(PUBLIC)])
     for port in (22, 25, 6379, 11211):
         with pytest.raises(NotAllowed, match=f"port {port}"):

@@ -1,6 +1,6 @@
-"""The tools for files: they work below one folder, and nothing gets them out of it.
+"""The tools for files: they work below one folder, and cannot leave it.
 
-The names carry the numbers of the list of hostile inputs.
+The names have the numbers of the list of hostile inputs.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from calls import make_call
 from dagrun import Artifact, Plan, Status, Step, ToolError
 from dagrun.decide.classify import classify
 from dagrun.model.outcome import ErrorKind
-from dagrun_tools import confined, files
-from dagrun_tools.confined import OutsideRoot
-from dagrun_tools.files import FileRules, read_file, write_file
+from dagrun_tools.files import confined_files, file_tools
+from dagrun_tools.files.confined_files import OutsideRoot
+from dagrun_tools.files.file_tools import FileRules, read_file, write_file
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Path]:
-    """The folder of the tools, beside a secret and a folder whose name begins like its own."""
+    """Make the folder of the tools, beside a secret, and beside a folder whose name begins alike."""
     work = tmp_path / "work"
     (work / "sub").mkdir(parents=True)
     (work / "sub" / "inner.txt").write_text("inner")
@@ -37,9 +37,9 @@ def root(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "secret").write_text("hunter2")
     (tmp_path / "work-evil").mkdir()
     (tmp_path / "work-evil" / "secret").write_text("hunter2")
-    token = files.rules.set(FileRules(root=work, max_bytes=1000))
+    token = file_tools.rules.set(FileRules(root=work, max_bytes=1000))
     yield work
-    files.rules.reset(token)
+    file_tools.rules.reset(token)
 
 
 def _read(path: str, **options: Any) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def _write(path: str, content: str, **options: Any) -> dict[str, Any]:
 
 
 def _attempts(path: str, content: str = "x") -> list[Callable[[], object]]:
-    """Everything that the tools could be asked to do with *path*."""
+    """Return all calls that the tools could make with *path*."""
     return [lambda: _read(path), lambda: _write(path, content), lambda: _write(path, content, overwrite=True)]
 
 
@@ -65,12 +65,12 @@ def _all_files(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("path", ["sub/inner.txt", "./sub/inner.txt"])
 def test_a_file_below_the_root_is_read(root: Path, path: str) -> None:
-    """Text comes as text, with its type by its name."""
+    """Text is returned as text, with the media type of its name."""
     assert _read(path) == {"path": path, "media_type": "text/plain", "size": 5, "text": "inner"}
 
 
 def test_a_file_that_is_not_text_is_read_as_an_artifact(root: Path) -> None:
-    """Bytes are no JSON value."""
+    """Bytes are not a JSON value."""
     (root / "a.png").write_bytes(b"\x89PNG\0")
     found = _read("a.png")
     assert "text" not in found
@@ -78,7 +78,7 @@ def test_a_file_that_is_not_text_is_read_as_an_artifact(root: Path) -> None:
 
 
 def test_a_file_is_written_with_the_folders_that_it_needs(root: Path) -> None:
-    """A plan names `reports/2025/q4.md`, and nobody has made the folders."""
+    """A plan names `reports/2025/q4.md`, and the folders do not exist."""
     assert _write("reports/2025/q4.md", "größer") == {
         "path": "reports/2025/q4.md",
         "size": 8,
@@ -88,7 +88,7 @@ def test_a_file_is_written_with_the_folders_that_it_needs(root: Path) -> None:
 
 
 def test_writing_the_same_again_changes_nothing(root: Path) -> None:
-    """The tool says that it is idempotent, so a retry after an unknown outcome must succeed."""
+    """The tool is idempotent, so a retry after an unknown outcome must succeed."""
     first = _write("a.txt", "same")
     before = (root / "a.txt").stat()
     assert _write("a.txt", "same") == first
@@ -97,7 +97,7 @@ def test_writing_the_same_again_changes_nothing(root: Path) -> None:
 
 
 def test_another_content_is_not_overwritten_unless_asked_for(root: Path) -> None:
-    """The file of a person is not lost to a plan that happened to use its name."""
+    """A plan that uses the name of a person's file by chance must not destroy it."""
     with pytest.raises(ToolError, match="exists already"):
         _write("plain.txt", "new")
     assert (root / "plain.txt").read_text() == "plain"
@@ -118,7 +118,7 @@ def test_no_draft_is_left_behind(root: Path) -> None:
 
 
 def test_readers_see_all_of_a_file_or_nothing(root: Path) -> None:
-    """A consumer beside the run must never read half a report."""
+    """A reader outside the run must never see half of a report."""
     old, new = "a" * 900, "b" * 900
     _write("a.txt", old)
     seen: set[str] = set()
@@ -138,21 +138,21 @@ def test_readers_see_all_of_a_file_or_nothing(root: Path) -> None:
 
 
 def test_a_file_that_appears_meanwhile_is_not_replaced(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between "is it there?" and the write, somebody else may have put it there."""
-    draft = confined._write_draft
+    """Another program may create the file between the check and the write."""
+    draft = confined_files._write_draft
 
     def slow_draft(folder: int, name: str, data: bytes) -> None:
         draft(folder, name, data)
         (root / "new.txt").write_text("theirs")
 
-    monkeypatch.setattr(confined, "_write_draft", slow_draft)
+    monkeypatch.setattr(confined_files, "_write_draft", slow_draft)
     with pytest.raises(ToolError, match="exists already"):
         _write("new.txt", "ours")
     assert (root / "new.txt").read_text() == "theirs"
 
 
 def test_an_artifact_is_written_as_it_is(root: Path) -> None:
-    """How a chart gets from the run's folder to where a person looks for it."""
+    """A chart is copied from the folder of the run to a place for people."""
     call = make_call(write_file)
     context = call.context()
     artifact = context.artifacts.save(b"\0\1", media_type="image/png", name="../../evil.png")
@@ -163,7 +163,7 @@ def test_an_artifact_is_written_as_it_is(root: Path) -> None:
 
 
 def test_the_ceiling_of_size_holds_for_both(root: Path) -> None:
-    """A file of many gigabytes would fill the memory, or the disk."""
+    """A file of many gigabytes would fill the memory or the disk."""
     (root / "fits").write_bytes(b"x" * 1000)
     assert _read("fits")["size"] == 1000
     assert _write("copy", "x" * 1000)["size"] == 1000
@@ -182,7 +182,7 @@ def test_the_ceiling_of_size_holds_for_both(root: Path) -> None:
 @pytest.mark.anyio
 @pytest.mark.real_time
 async def test_a_plan_copies_a_file(root: Path) -> None:
-    """The rules reach the thread that a plain function runs in."""
+    """The rules apply in the thread of a plain function."""
     plan = Plan(
         steps=[
             Step(id="in", tool="read_file", args={"path": "plain.txt"}),
@@ -191,7 +191,7 @@ async def test_a_plan_copies_a_file(root: Path) -> None:
             Step(id="copy", tool="write_file", args={"path": "b.txt", "content": "${file.artifact}"}),
         ]
     )
-    result = await dagrun.run(plan, tools=files.TOOLS)
+    result = await dagrun.run(plan, tools=file_tools.TOOLS)
     assert result.status is Status.SUCCEEDED, result.reason
     assert (root / "copy.txt").read_text() == "got plain"
     assert (root / "b.txt").read_text() == "plain"
@@ -200,7 +200,7 @@ async def test_a_plan_copies_a_file(root: Path) -> None:
 def test_the_root_is_the_current_directory_unless_somebody_says_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a person who types `dagrun run` expects."""
+    """A person who types `dagrun run` expects that."""
     (tmp_path / "a.txt").write_text("here")
     monkeypatch.chdir(tmp_path)
     assert contextvars.Context().run(_read, "a.txt")["text"] == "here"
@@ -208,10 +208,10 @@ def test_the_root_is_the_current_directory_unless_somebody_says_otherwise(
 
 def test_a_root_that_does_not_exist_is_said_so(tmp_path: Path) -> None:
     """ "a.txt does not exist" would send people looking for the wrong thing."""
-    token = files.rules.set(FileRules(root=tmp_path / "none"))
+    token = file_tools.rules.set(FileRules(root=tmp_path / "none"))
     with pytest.raises(ToolError, match="folder for the files of tools does not exist"):
         _read("a.txt")
-    files.rules.reset(token)
+    file_tools.rules.reset(token)
 
 
 # Paths ----------------------------------------------------------------------------------------------------------------
@@ -233,21 +233,21 @@ def _is_refused(attempt: Callable[[], object]) -> bool:
 
 
 def test_s75_paths_that_lead_out_are_refused(root: Path) -> None:
-    """Not one of them is tidied up and used: what it means depends on who reads it."""
+    """None of them is corrected and used, because programs read them differently."""
     before = _all_files(root.parent)
     assert [path for path in ESCAPES for attempt in _attempts(path) if not _is_refused(attempt)] == []
     assert _all_files(root.parent) == before
 
 
 def test_s75_the_absolute_path_of_the_root_is_no_way_in_either(root: Path) -> None:
-    """A prefix that is compared as text also fits `work-evil`."""
+    """A comparison of prefixes as text would also accept `work-evil`."""
     for path in (str(root / "plain.txt"), f"{root}-evil/secret"):
         with pytest.raises(OutsideRoot):
             _read(path)
 
 
 def test_s75_a_refusal_is_a_matter_of_permission_and_a_missing_file_is_not(root: Path) -> None:
-    """Recovery asks a person about the one, and lets a planner mend the other."""
+    """Recovery asks a person about a refusal, and lets a planner repair a missing file."""
     kinds: list[ErrorKind] = []
     for path in ("../secret", "missing.txt"):
         with pytest.raises(ToolError) as caught:
@@ -291,7 +291,7 @@ def _loop(root: Path) -> str:
 
 @pytest.mark.parametrize("make", [_link_file, _link_folder, _link_inside, _hard_link, _broken_link, _loop])
 def test_s76_links_are_refused(root: Path, make: Any) -> None:
-    """Whoever can write into the folder can put a link there, and what it leads to may change at any time."""
+    """Anybody who can write into the folder can put a link there, and its target may change at any time."""
     path = make(root)
     before = _all_files(root.parent)
     for call in _attempts(path, "hunter2"):
@@ -301,7 +301,7 @@ def test_s76_links_are_refused(root: Path, make: Any) -> None:
 
 
 def test_s76_a_folder_that_is_swapped_for_a_link_is_not_followed(root: Path) -> None:
-    """Somebody swaps them as fast as they can; each call finds the real folder, or refuses."""
+    """A thread swaps them as fast as it can; each call uses the real folder, or refuses."""
     swapped, aside, link = root / "swap", root / "aside", root / "link"
     swapped.mkdir()
     (swapped / "secret").write_text("ours")
@@ -329,8 +329,8 @@ def test_s76_a_folder_that_is_swapped_for_a_link_is_not_followed(root: Path) -> 
 def test_s76_a_file_that_becomes_a_link_after_the_check_is_not_followed(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was looked at and what is opened may be two things."""
-    look = confined._existing
+    """The file that is checked and the file that is opened may differ."""
+    look = confined_files._existing
 
     def look_and_swap(folder: int, name: str, path: str) -> os.stat_result | None:
         found = look(folder, name, path)
@@ -338,7 +338,7 @@ def test_s76_a_file_that_becomes_a_link_after_the_check_is_not_followed(
         (root / "plain.txt").symlink_to(root.parent / "secret")
         return found
 
-    monkeypatch.setattr(confined, "_existing", look_and_swap)
+    monkeypatch.setattr(confined_files, "_existing", look_and_swap)
     with pytest.raises(OutsideRoot, match="is a link"):
         _read("plain.txt")
     (root / "plain.txt").unlink()
@@ -363,7 +363,7 @@ def _socket(root: Path) -> str:
 
 @pytest.mark.parametrize("make", [_fifo, _socket, lambda _: "sub", lambda _: "plain.txt/x"])
 def test_s77_what_is_no_regular_file_is_refused_without_waiting(root: Path, make: Any) -> None:
-    """Opening a FIFO waits for its other end, for ever; the time limit of the test is the proof."""
+    """Opening a FIFO would wait for its other end; the time limit of the test proves that it does not."""
     path = make(root)
     for call in _attempts(path):
         with pytest.raises(OutsideRoot):
@@ -371,26 +371,26 @@ def test_s77_what_is_no_regular_file_is_refused_without_waiting(root: Path, make
 
 
 def test_s77_devices_are_refused() -> None:
-    """Reading one never ends."""
-    token = files.rules.set(FileRules(root=Path("/dev")))
+    """Reading a device never ends."""
+    token = file_tools.rules.set(FileRules(root=Path("/dev")))
     for name in ("zero", "null", "tty"):
         with pytest.raises(ToolError):
             _read(name)
         with pytest.raises(ToolError):
             _write(name, "x", overwrite=True)
-    files.rules.reset(token)
+    file_tools.rules.reset(token)
 
 
 def test_s77_names_that_are_none_are_refused(root: Path) -> None:
-    """One clear error, not whatever the system makes of it; and fit for one line of a log."""
+    """The error is clear, does not depend on the system, and fits on one line of a log."""
     before = _all_files(root)
     names = ["", "a\0b", "a\nb", "a\x1b[2Jb", "x" * 5000, "x" * 256, "ä" * 200, "sub/", "/", "./", "."]
     assert [name for name in names for attempt in _attempts(name) if not _is_refused(attempt)] == []
-    assert _is_refused(lambda: confined.parts_of("\udc80"))
+    assert _is_refused(lambda: confined_files.parts_of("\udc80"))
     assert _all_files(root) == before
 
 
 def test_s77_a_file_that_claims_to_be_empty_is_still_counted() -> None:
-    """Files of the system say 0 bytes and give more: what is read is counted, not what is claimed."""
+    """System files claim 0 bytes and return more, so the bytes that are read are counted."""
     with pytest.raises(ToolError, match="ceiling of 3"):
-        confined.read(Path("/proc/self"), "status", 3)
+        confined_files.read(Path("/proc/self"), "status", 3)

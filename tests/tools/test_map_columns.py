@@ -9,7 +9,7 @@ import pytest
 
 import dagrun
 from dagrun import ToolError
-from dagrun_tools.mapping import map_columns
+from dagrun_tools.tables.map_columns import map_columns
 from data_steps import Steps, steps_in
 
 TEXT = 'city,homes_sold,volume\nAustin,"1,200",$5\nDallas,NA,$7\n'
@@ -36,7 +36,7 @@ def test_rows_and_order_stay(steps: Steps) -> None:
 
 
 def test_what_is_known_about_columns_goes_with_them(steps: Steps) -> None:
-    """Types, units and the counts of the cleaning; else the next step would look for them in vain."""
+    """Types, units and the counts of the cleaning keep the names of their columns."""
     mapped = map_columns(steps.context, steps.clean(TEXT), {"homes_sold": "sales", "volume": "value"})
     assert mapped.types == {"city": "text", "sales": "number", "value": "number"}
     assert mapped.units == {"value": "$"}
@@ -64,7 +64,7 @@ def test_what_cannot_be_is_refused_in_one_sentence(steps: Steps, mapping: dict[s
 
 @pytest.mark.parametrize("columns", [{}, {"a": ""}, {"a": 1}, ["a"]])
 def test_mapping_that_maps_nothing_is_refused_with_the_plan(columns: object) -> None:
-    """Before anything runs."""
+    """It is refused before anything runs."""
     step = dagrun.Step(id="s", tool="map_columns", args={"data": "${input.table}", "columns": columns})
     with pytest.raises(dagrun.PlanRefused):
         dagrun.check(dagrun.Plan(steps=[step]), tools=[map_columns])

@@ -1,4 +1,4 @@
-"""Reports: whatever came from data is text in them, in every format."""
+"""Reports: in every format, text from data stays text."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ import pytest
 from markdown_it import MarkdownIt
 
 from dagrun import ToolError
-from dagrun_tools.charts import generate_chart
-from dagrun_tools.markdown import escape
-from dagrun_tools.reports import write_report
-from dagrun_tools.spreadsheet import safe_cell
-from dagrun_tools.statistics_tool import calculate_stats
-from dagrun_tools.trends_tool import detect_trends
+from dagrun_tools.analysis.calculate_stats import calculate_stats
+from dagrun_tools.analysis.detect_trends import detect_trends
+from dagrun_tools.reports.formats import escape_markdown, safe_cell
+from dagrun_tools.reports.generate_chart import generate_chart
+from dagrun_tools.reports.write_report import write_report
 from data_steps import Steps, plain, steps_in, warm_up
 
 HOSTILE = (
@@ -50,7 +49,7 @@ def steps(tmp_path: Path) -> Iterator[Steps]:
 
 
 def hostile_parts(steps: Steps) -> dict[str, Any]:
-    """Statistics, trends and a chart in which every name is out to become markup."""
+    """Return statistics, trends and a chart whose names all try to become markup."""
     target = io.StringIO()
     writer = csv.writer(target)
     writer.writerow(["date", "<b>pro|duct</b>", "revenue"])
@@ -62,7 +61,7 @@ def hostile_parts(steps: Steps) -> dict[str, Any]:
 
 
 def report(steps: Steps, data: Any, **options: Any) -> str:
-    """The text of a report."""
+    """Return the text of a report."""
     return (steps.root / write_report(steps.context, data, **options).file).read_text("utf-8")
 
 
@@ -81,7 +80,7 @@ class _Page(HTMLParser):
 
 
 def test_a_page_has_no_markup_but_its_own(steps: Steps) -> None:
-    """S82: no script, no handler, no link but to its own sections, and names are shown as they are."""
+    """S82: there is no script, no handler and no link except to sections, and names are shown unchanged."""
     page = _Page(report(steps, hostile_parts(steps), format="html"))
     assert {tag for tag, _ in page.tags}.isdisjoint({"script", "iframe", "object", "link", "b", "i", "form", "base"})
     assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
@@ -90,7 +89,7 @@ def test_a_page_has_no_markup_but_its_own(steps: Steps) -> None:
 
 
 def test_a_page_loads_nothing_and_says_so_to_the_browser(steps: Steps) -> None:
-    """Pictures are inside; the policy forbids everything else, scripts above all."""
+    """Pictures are embedded; the policy forbids everything else, scripts above all."""
     text = report(steps, hostile_parts(steps), format="html")
     page = _Page(text)
     sources = [attributes["src"] for tag, attributes in page.tags if tag == "img"]
@@ -106,7 +105,7 @@ def test_a_page_loads_nothing_and_says_so_to_the_browser(steps: Steps) -> None:
 
 
 def test_every_picture_and_every_table_is_named_for_those_who_cannot_see(steps: Steps) -> None:
-    """A caption for each table, a text for each picture, a language for the whole."""
+    """Each table has a caption, each picture a text, and the page a language."""
     page = _Page(report(steps, hostile_parts(steps), format="html"))
     tags = [tag for tag, _ in page.tags]
     assert tags.count("caption") == tags.count("table") > 0
@@ -116,7 +115,7 @@ def test_every_picture_and_every_table_is_named_for_those_who_cannot_see(steps: 
 
 @pytest.mark.parametrize("preset", ["commonmark", "js-default"])
 def test_markdown_renders_names_as_text(steps: Steps, preset: str) -> None:
-    """S83: rendered, there is no element but those of the report, and the one picture is its own chart."""
+    """S83: the rendered page has only the elements of the report, and its only picture is the chart."""
     text = report(steps, hostile_parts(steps), format="markdown")
     page = _Page(MarkdownIt(preset).render(text))
     allowed = {"h1", "h2", "p", "ul", "li", "strong", "img", "table", "thead", "tbody", "tr", "th", "td"}
@@ -136,31 +135,31 @@ def test_rows_of_markdown_tables_have_as_many_cells_as_their_headers(steps: Step
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_escaped_text_reads_as_it_was(text: str) -> None:
-    """Escaping changes what Markdown makes of a text, not what a reader sees; control characters become spaces."""
-    shown = _Page(MarkdownIt("js-default").render(escape(text))).text.strip()
+    """A reader sees the text unchanged, except that control characters become spaces."""
+    shown = _Page(MarkdownIt("js-default").render(escape_markdown(text))).text.strip()
     assert shown == " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def test_figures_stay_legible_in_the_source_of_markdown() -> None:
-    """Markdown is read unrendered as often as not."""
+    """Markdown is often read unrendered."""
     for text in ("+11.7 %", "41.6 %", "sales_q4_2025.csv", "\u22123", "$1,234.50", "15 to 24 December 2025"):
-        assert escape(text) == text
+        assert escape_markdown(text) == text
 
 
 @pytest.mark.parametrize("text", ["=HYPERLINK(1)", "+cmd|x", "-2+3", "@SUM(A1)", "\t=1", "\r=1", " =1", "\uff1d1"])
 def test_cells_that_could_be_formulas_become_texts(text: str) -> None:
-    """S81: a spreadsheet runs what begins like this."""
+    """S81: a spreadsheet would run text that begins like this."""
     assert safe_cell(text) == f"'{text}"
 
 
 @pytest.mark.parametrize("text", ["+11.7 %", "-3", "\u22123", "+$618.33", "Widget A", "", "1=2"])
 def test_figures_and_plain_texts_are_left_alone(text: str) -> None:
-    """A guard that spoils the figures would be turned off."""
+    """A guard that spoils figures would be turned off."""
     assert safe_cell(text) == text
 
 
 def test_a_spreadsheet_holds_the_tables_and_no_formula(steps: Steps) -> None:
-    """Every cell of the file, not only those that the guard was written for."""
+    """This holds for every cell of the file."""
     text = "date,product,revenue\n" + "".join(f"2025-0{m}-01,{n},5\n" for m in (1, 2) for n in ("=1+1", "@x", "+y"))
     data = plain(calculate_stats(steps.context, steps.clean(text)))
     rows = list(csv.reader(io.StringIO(report(steps, data, format="csv").removeprefix("\ufeff"))))

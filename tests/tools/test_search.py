@@ -1,4 +1,4 @@
-"""The search tool, against a real server on loopback that answers as SearXNG does."""
+"""The search tool, with a real server on loopback that answers like SearXNG."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from pydantic import ValidationError
 
 import dagrun
 from dagrun import Plan, PlanRefused, Status, Step, ToolError
-from dagrun_tools import network, search, settings
-from dagrun_tools.network import NetworkRules
-from dagrun_tools.search import SearchSettings, search_web
-from dagrun_tools.transport import NotAllowed
+from dagrun_tools import settings
+from dagrun_tools.web import network_rules
+from dagrun_tools.web import search_web as search_module
+from dagrun_tools.web.guarded_transport import NotAllowed
+from dagrun_tools.web.network_rules import NetworkRules
+from dagrun_tools.web.search_web import SearchSettings, search_web
 from loopback import Server, always, answer, serving, trap
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
@@ -24,14 +26,14 @@ pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 
 @pytest.fixture(autouse=True)
 def _own_settings() -> Iterator[None]:
-    """What a test sets is gone after it."""
-    before = search.settings.get()
+    """Reset the settings after each test."""
+    before = search_module.settings.get()
     yield
-    search.settings.set(before)
+    search_module.settings.set(before)
 
 
 def _use(server: Server, path: str = "/search", **limits: Any) -> None:
-    search.settings.set(SearchSettings(endpoint=server.url + path, **limits))
+    search_module.settings.set(SearchSettings(endpoint=server.url + path, **limits))
 
 
 def _found(*results: Any, **more: Any) -> bytes:
@@ -39,7 +41,7 @@ def _found(*results: Any, **more: Any) -> bytes:
 
 
 async def test_results_are_plain_text_with_their_addresses() -> None:
-    """What a server marks up or escapes is read by planners and shown in reports."""
+    """Planners read the results, and reports show them, so markup and escapes are removed."""
     result = {
         "title": "Houses &amp; <b>prices</b>",
         "url": "https://example.org/a?b=1",
@@ -58,7 +60,7 @@ async def test_results_are_plain_text_with_their_addresses() -> None:
 
 
 async def test_the_question_reaches_the_server_encoded_with_the_parameters_of_the_endpoint() -> None:
-    """A query from another step must not add parameters; those of the host program stay."""
+    """A query from another step must not add parameters; the parameters of the host program stay."""
     with serving(always(_found())) as server:
         _use(server, "/search?categories=it")
         await search_web("a&format=html #1", language="de")
@@ -77,7 +79,7 @@ async def test_there_are_never_more_results_than_the_host_allows(wanted: int | N
 
 
 async def test_results_that_lead_nowhere_are_left_out() -> None:
-    """Their addresses go on to `fetch_url` and into reports as links."""
+    """Their addresses would be used by `fetch_url` and as links in reports."""
     urls = ["javascript:alert(1)", "file:///etc/passwd", "", None, 5, "http://a b", "https://ok.test/", "//x", ["u"]]
     with serving(always(_found(*({"url": url, "title": None} for url in urls), "text", None))) as server:
         _use(server)
@@ -86,16 +88,16 @@ async def test_results_that_lead_nowhere_are_left_out() -> None:
 
 
 async def test_a_long_snippet_is_cut() -> None:
-    """One result must not fill the room of all."""
+    """One result must not use the space of all."""
     with serving(always(_found({"url": "https://a.test/", "content": "<" * 900_000 + "x"}))) as server:
         _use(server)
         hits = await search_web("q")
-    assert len(hits["results"][0]["snippet"]) == search.MAX_TEXT
+    assert len(hits["results"][0]["snippet"]) == search_module.MAX_TEXT
 
 
 @pytest.mark.parametrize("body", [b"{}", b"[]", b"null", b'{"results": {}}', b"<html>"])
 async def test_an_answer_of_another_kind_is_an_error(body: bytes) -> None:
-    """An empty list would say that there is nothing to be found."""
+    """An empty list would claim that nothing was found."""
     with serving(always(answer(body))) as server:
         _use(server)
         with pytest.raises(ToolError, match=r"no results|not JSON"):
@@ -103,13 +105,13 @@ async def test_an_answer_of_another_kind_is_an_error(body: bytes) -> None:
 
 
 async def test_without_a_server_the_error_says_what_to_set() -> None:
-    """Nobody's search engine is asked by default."""
+    """By default, no search engine is asked."""
     with pytest.raises(ToolError, match=r"\[tools\.search\]"):
         await search_web("q")
 
 
 async def test_a_server_that_does_not_speak_json_is_explained() -> None:
-    """It is SearXNG's default, and answers 403."""
+    """By default, SearXNG answers 403."""
     with serving(always(answer(status="403 Forbidden"))) as server:
         _use(server)
         with pytest.raises(ToolError, match=r"search\.formats"):
@@ -117,7 +119,7 @@ async def test_a_server_that_does_not_speak_json_is_explained() -> None:
 
 
 async def test_other_errors_of_the_server_stay_what_they_are() -> None:
-    """Recovery reads the status."""
+    """Recovery decides by the status."""
     with serving(always(answer(status="429 Slow down"))) as server:
         _use(server)
         with pytest.raises(httpx.HTTPStatusError):
@@ -125,18 +127,18 @@ async def test_other_errors_of_the_server_stay_what_they_are() -> None:
 
 
 async def test_the_endpoint_may_be_private_and_what_it_redirects_to_may_not() -> None:
-    """Naming the endpoint is leave for it, and for nothing else on that machine."""
+    """The endpoint is allowed because the host names it; nothing else on that machine is."""
     with trap() as here, serving(always(answer(status="302 F", location=f"http://127.0.0.1:{here.port}/"))) as server:
         _use(server)
         with pytest.raises(NotAllowed):
             await search_web("q")
         assert here.connects == 0
-    assert network.rules.get() == NetworkRules()
+    assert network_rules.rules.get() == NetworkRules()
 
 
 @pytest.mark.parametrize("query", ["", "  ", "x" * 1001])
 async def test_a_query_has_a_sensible_length(query: str) -> None:
-    """Reading carries data out: a document does not fit into a query."""
+    """A query sends data out, so a whole document must not fit into it."""
     with serving(always(_found())) as server:
         _use(server)
         with pytest.raises(ToolError, match="a query has"):
@@ -145,7 +147,7 @@ async def test_a_query_has_a_sensible_length(query: str) -> None:
 
 
 async def test_a_plan_searches_and_cannot_say_where() -> None:
-    """The endpoint is the host's to name."""
+    """Only the host names the endpoint."""
     with serving(always(_found({"url": "https://a.test/", "title": "A"}))) as server:
         _use(server)
         plan = Plan(steps=[Step(id="s", tool="search_web", args={"query": "q"})])
@@ -160,7 +162,7 @@ async def test_a_plan_searches_and_cannot_say_where() -> None:
     "endpoint", ["file:///x", "example.org/search", "http://user:pw@example.org/", "http://", "http://a\n", 5]
 )
 def test_an_endpoint_that_is_none_is_refused_when_it_is_set(endpoint: Any) -> None:
-    """At the start of the program, not in the middle of a run."""
+    """It fails at the start of the program, not in the middle of a run."""
     with pytest.raises(ValidationError):
         settings.configure({"search": {"endpoint": endpoint}})
-    assert search.settings.get().endpoint is None
+    assert search_module.settings.get().endpoint is None

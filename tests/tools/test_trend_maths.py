@@ -1,4 +1,4 @@
-"""Slopes, tests and scores: against what is known of them, not against themselves."""
+"""Slopes, tests and scores, compared with known values."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dagrun import ToolError
-from dagrun_tools.robust import scores, slope, trend_confidence
-from dagrun_tools.statistics_tool import calculate_stats
-from dagrun_tools.trends_tool import TrendConfig, detect_trends
+from dagrun_tools.analysis.calculate_stats import calculate_stats
+from dagrun_tools.analysis.detect_trends import TrendConfig, detect_trends
+from dagrun_tools.analysis.robust_statistics import scores, slope, trend_confidence
 from data_steps import Steps, steps_in
 
 
@@ -34,7 +34,7 @@ def test_long_series_are_thinned_and_keep_their_slope() -> None:
 
 
 def test_confidence_of_short_series_is_that_of_counting_all_orders() -> None:
-    """For five values there are 120 orders; the exact distribution must agree with each of them."""
+    """Five values have 120 orders; the exact distribution must agree with the count of all of them."""
     balances = {}
     for order in itertools.permutations(range(5)):
         balances[order] = sum((b > a) - (b < a) for a, b in itertools.combinations(order, 2))
@@ -44,12 +44,12 @@ def test_confidence_of_short_series_is_that_of_counting_all_orders() -> None:
 
 
 def test_three_rising_values_prove_little() -> None:
-    """One order in three of three values is monotonic, so confidence is two thirds and no more."""
+    """Two of the six orders of three values are monotonic, so the confidence is two thirds."""
     assert trend_confidence([1, 2, 3]) == pytest.approx(2 / 3)
 
 
 def test_constant_series_have_no_trend_and_no_outliers() -> None:
-    """No division by a spread of zero."""
+    """There is no division by a spread of zero."""
     assert trend_confidence([5.0] * 30) == 0
     assert scores([5.0] * 30) == [0.0] * 30
 
@@ -61,7 +61,7 @@ def test_scores_find_a_spike_in_a_series_that_is_mostly_constant() -> None:
 
 @pytest.mark.parametrize(("sensitivity", "count"), [("low", 0), ("medium", 1), ("high", 1)])
 def test_sensitivity_is_a_threshold_on_the_score(steps: Steps, sensitivity: str, count: int) -> None:
-    """A day 4.4 deviations out is an anomaly to some and noise to others."""
+    """A day 4.4 deviations out is an anomaly at one setting and noise at another."""
     rows = "".join(
         f"2025-10-{day:02d},a,{100 + (day % 3 - 1) * 10 + (65 if day == 16 else 0)}\n" for day in range(1, 31)
     )
@@ -91,7 +91,7 @@ def test_a_season_is_no_anomaly(steps: Steps) -> None:
 
 def test_storms_and_tax_credits_are_found_in_the_housing_data(steps: Steps) -> None:
     """Hurricane Ike hit Beaumont in September 2008; a tax credit ended in April 2010."""
-    from dagrun_tools.loading import load_csv
+    from dagrun_tools.tables.load_csv import load_csv
 
     data = calculate_stats(steps.context, load_csv(steps.context, "sample:texas_housing_sales"))
     found = {(a.series, a.start, a.direction) for a in detect_trends(steps.context, data).anomalies}
@@ -100,7 +100,7 @@ def test_storms_and_tax_credits_are_found_in_the_housing_data(steps: Steps) -> N
 
 
 def test_no_time_no_trends(steps: Steps) -> None:
-    """Said in a sentence, not in a traceback."""
+    """The error is a sentence, not a traceback."""
     data = calculate_stats(steps.context, steps.clean("city,sales\na,1\nb,3\na,2\nb,4\n"))
     with pytest.raises(ToolError, match="no time"):
         detect_trends(steps.context, data)

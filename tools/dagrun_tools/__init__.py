@@ -1,4 +1,15 @@
-"""Ready-made tools: tables, charts, reports, files, the web, and people."""
+"""Ready-made tools for plans: tables, charts, reports, files, the web, and people.
+
+In: the arguments of a step. Out: small facts as JSON, tables and pictures as artifacts, and files below one folder.
+Open `facts.py` first: it holds what the tools for data hand to each other.
+
+- `tables` loads, cleans and renames; `analysis` adds up and finds trends; `reports` draws and writes.
+- `files` reads and writes below one folder; `web` fetches and searches; `flow` asks people and joins outputs.
+- `settings.py` has `configure`, by which the host program limits the tools; `demo` is the command ``dagrun demo``.
+
+The tools stand on the public names of dagrun, as the tools of any user do. They never import the engine, and no tool
+calls another. A tool is imported when it is first used.
+"""
 
 from __future__ import annotations
 
@@ -6,39 +17,39 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from dagrun_tools.asking import ask_user, handoff
-    from dagrun_tools.charts import generate_chart
-    from dagrun_tools.cleaning import clean_data
-    from dagrun_tools.fetch import fetch_json, fetch_url
-    from dagrun_tools.files import read_file, write_file
-    from dagrun_tools.joining import join
-    from dagrun_tools.loading import load_csv
-    from dagrun_tools.mapping import map_columns
-    from dagrun_tools.reports import write_report
-    from dagrun_tools.search import search_web
+    from dagrun_tools.analysis.calculate_stats import calculate_stats
+    from dagrun_tools.analysis.detect_trends import detect_trends
+    from dagrun_tools.files.file_tools import read_file, write_file
+    from dagrun_tools.flow import ask_user, handoff, join
+    from dagrun_tools.reports.generate_chart import generate_chart
+    from dagrun_tools.reports.write_report import write_report
     from dagrun_tools.settings import configure
-    from dagrun_tools.statistics_tool import calculate_stats
-    from dagrun_tools.trends_tool import detect_trends
+    from dagrun_tools.tables.clean_data import clean_data
+    from dagrun_tools.tables.load_csv import load_csv
+    from dagrun_tools.tables.map_columns import map_columns
+    from dagrun_tools.web.fetch import fetch_json, fetch_url
+    from dagrun_tools.web.search_web import search_web
 
     TOOLS: list[Any]
 
-# The tools and where they live: a worker process that draws a chart has no use for the HTTP library (PEP 562).
+# The tools and their modules. Each is imported when it is first used (PEP 562): a worker process that draws a chart
+# does not load the HTTP library.
 _TOOLS: Final = {
-    "load_csv": "loading",
-    "clean_data": "cleaning",
-    "map_columns": "mapping",
-    "calculate_stats": "statistics_tool",
-    "detect_trends": "trends_tool",
-    "generate_chart": "charts",
-    "write_report": "reports",
-    "read_file": "files",
-    "write_file": "files",
-    "fetch_url": "fetch",
-    "fetch_json": "fetch",
-    "search_web": "search",
-    "ask_user": "asking",
-    "handoff": "asking",
-    "join": "joining",
+    "load_csv": "tables.load_csv",
+    "clean_data": "tables.clean_data",
+    "map_columns": "tables.map_columns",
+    "calculate_stats": "analysis.calculate_stats",
+    "detect_trends": "analysis.detect_trends",
+    "generate_chart": "reports.generate_chart",
+    "write_report": "reports.write_report",
+    "read_file": "files.file_tools",
+    "write_file": "files.file_tools",
+    "fetch_url": "web.fetch",
+    "fetch_json": "web.fetch",
+    "search_web": "web.search_web",
+    "ask_user": "flow",
+    "handoff": "flow",
+    "join": "flow",
 }
 _HOMES: Final = {**_TOOLS, "configure": "settings"}
 

@@ -1,15 +1,18 @@
-"""What the data tools hand to each other: small facts as JSON, tables and pictures as artifacts."""
+"""What the data tools hand to each other: small facts as JSON, with tables and pictures as artifacts.
+
+The docstrings of these models are part of the tools' JSON Schemas, which planners read.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from dagrun import Artifact
 
 ColumnType = Literal["text", "number", "date", "empty"]
-Step = Literal["day", "month"]
+TimeStep = Literal["day", "month"]
 
 
 class Facts(BaseModel):
@@ -167,7 +170,7 @@ class Statistics(Facts):
     columns: list[str] = Field(default_factory=list)
     unit: str = ""
     aggregate: Literal["sum", "mean"] = "sum"
-    step: Step | None = None
+    step: TimeStep | None = None
     rows: int
     total: float
     months: list[Period] = Field(default_factory=list)
@@ -237,7 +240,7 @@ class Trends(Facts):
 
     kind: Literal["trends"] = "trends"
     unit: str = ""
-    step: Step
+    step: TimeStep
     window: str
     sensitivity: str
     threshold: float
@@ -305,3 +308,43 @@ class Report(Facts):
     format: str
     report: Artifact
     sections: list[str]
+
+
+class Parts:
+    """The facts in the data that a step received, sorted by kind, however deep they are nested.
+
+    A step that depends on several others receives an object of their outputs; a step that depends on one receives its
+    output alone; a ``for_each`` makes a list. These forms may be mixed.
+
+    Args:
+        data: Plain JSON.
+    """
+
+    def __init__(self, data: Any) -> None:
+        self.tables: list[Table] = []
+        self.statistics: list[Statistics] = []
+        self.trends: list[Trends] = []
+        self.series: list[Series] = []
+        self.charts: list[Chart] = []
+        self._collect(data)
+
+    def _collect(self, data: Any) -> None:
+        match data:
+            case {"kind": "table"}:
+                self.tables.append(Table.model_validate(data))
+            case {"kind": "statistics"}:
+                self.statistics.append(Statistics.model_validate(data))
+            case {"kind": "trends"}:
+                self.trends.append(Trends.model_validate(data))
+            case {"kind": "series"}:
+                self.series.append(Series.model_validate(data))
+            case {"kind": "chart"}:
+                self.charts.append(Chart.model_validate(data))
+            case dict():
+                for value in data.values():
+                    self._collect(value)
+            case list():
+                for value in data:
+                    self._collect(value)
+            case _:
+                pass  # numbers and texts beside the facts are ignored

@@ -1,4 +1,4 @@
-"""Numbers, dates and units as people read them."""
+"""Numbers, dates and units, written for people."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MONTHS: Final = (
 
 
 def tidy(value: float) -> float:
-    """Drop what is only the noise of binary fractions: 144999.99999999997 is 145000."""
+    """Round away the noise of binary fractions: 144999.99999999997 becomes 145000."""
     return float(f"{value:.12g}")
 
 
@@ -26,7 +26,7 @@ def amount(value: float, unit: str = "", *, compact: bool = False) -> str:
 
     Args:
         value: The number.
-        unit: A currency sign, which goes in front, or a noun, which goes behind.
+        unit: A currency sign, which is written in front, or a noun, which is written behind.
         compact: Whether to write millions and more in words.
     """
     sign = MINUS if value < 0 else ""
@@ -40,7 +40,7 @@ def amount(value: float, unit: str = "", *, compact: bool = False) -> str:
 
 
 def _plain(value: float, *, cents: bool) -> str:
-    """Write a number that is not negative: cents for money, about three digits for anything else."""
+    """Write a number of 0 or more: with cents for money, with about three digits for anything else."""
     decimals = 0 if value >= 10_000 else 2 if cents else max(0, 2 - int(math.log10(max(value, 1))))
     if round(value, decimals) == int(value):
         return f"{int(value):,}"
@@ -58,12 +58,12 @@ def percent(value: float | None, *, signed: bool = True) -> str:
 
 
 def confidence(value: float) -> str:
-    """Write a confidence between 0 and 1 as percent, and never claim certainty."""
+    """Write a confidence between 0 and 1 as a percentage that never claims certainty."""
     return "over 99.9 %" if value > 0.999 else f"{100 * value:.0f} %" if value < 0.99 else f"{100 * value:.1f} %"
 
 
 def period(text: str) -> str:
-    """Write a day, a month or a year in ISO form as a person would: ``15 November 2025``, ``November 2025``."""
+    """Write a day, a month or a year, given in ISO form, in words: ``15 November 2025``, ``November 2025``."""
     parts = text[:10].split("-")
     if len(parts) == 1:
         return parts[0]
@@ -72,24 +72,24 @@ def period(text: str) -> str:
 
 
 def span(start: str, end: str) -> str:
-    """Write a stretch of time: ``15 to 24 December 2025``, ``March to May 2010``."""
+    """Write a period from *start* to *end*: ``15 to 24 December 2025``, ``March to May 2010``."""
     first, last = period(start), period(end)
     if first == last:
         return first
     words, others = first.split(), last.split()
-    while len(words) > 1 and words[-1] == others[-1]:  # what both ends share is said once
+    while len(words) > 1 and words[-1] == others[-1]:  # words that both ends share are written once
         words.pop()
         others.pop()
     return f"{' '.join(words)} to {last}"
 
 
 def as_date(text: str) -> datetime.date:
-    """The first day of a day, a month or a year in ISO form."""
+    """Return the first day of a day, a month or a year in ISO form."""
     parts = [int(part) for part in text[:10].split("-")]
     return datetime.date(*[*parts, 1, 1][:3])
 
 
 def next_month(month: str) -> str:
-    """The month after *month*, such as ``2026-01`` after ``2025-12``."""
+    """Return the month after *month*, such as ``2026-01`` after ``2025-12``."""
     year, number = int(month[:4]), int(month[5:7])
     return f"{year + 1}-01" if number == 12 else f"{year}-{number + 1:02d}"

@@ -1,4 +1,4 @@
-"""The settings of all these tools at once, as the tables ``[tools.network]``, ``[tools.files]``, ``[tools.search]``."""
+"""The settings of these tools: the tables ``[tools.network]``, ``[tools.files]`` and ``[tools.search]``."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from dagrun_tools import files, network, search
-from dagrun_tools.files import FileRules
-from dagrun_tools.network import NetworkRules
-from dagrun_tools.search import SearchSettings
+from dagrun_tools.files import file_tools
+from dagrun_tools.files.file_tools import FileRules
+from dagrun_tools.web import network_rules, search_web
+from dagrun_tools.web.network_rules import NetworkRules
+from dagrun_tools.web.search_web import SearchSettings
 
 
 class ToolSettings(BaseModel):
-    """What the host program says about its tools; what it leaves out stays as it is.
+    """The settings of the host program; a table that it leaves out changes nothing.
 
     Attributes:
-        network: Where tools may connect to.
-        files: Which files they may use.
-        search: Who searches.
+        network: Where tools may connect.
+        files: Which files tools may use.
+        search: Which server searches the web.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -30,18 +31,18 @@ class ToolSettings(BaseModel):
 
 
 def configure(tables: Mapping[str, Any]) -> None:
-    """Set what *tables* say, for the runs that are started in this context from now on.
+    """Apply *tables* to the runs that are started in this context from now on.
 
     Args:
         tables: The table ``tools`` of a configuration file, as a dict.
 
     Raises:
-        pydantic.ValidationError: It has a fault; nothing was set.
+        pydantic.ValidationError: A table has a fault; no setting was changed.
     """
-    given = ToolSettings.model_validate(dict(tables))
-    if given.network is not None:
-        network.rules.set(given.network)
-    if given.files is not None:
-        files.rules.set(given.files)
-    if given.search is not None:
-        search.settings.set(given.search)
+    new = ToolSettings.model_validate(dict(tables))
+    if new.network is not None:
+        network_rules.rules.set(new.network)
+    if new.files is not None:
+        file_tools.rules.set(new.files)
+    if new.search is not None:
+        search_web.settings.set(new.search)

@@ -1,4 +1,4 @@
-"""``dagrun approve`` and ``dagrun answer``: to a run that another process is at, or that waits."""
+"""``dagrun approve`` and ``dagrun answer``: answer a run that waits, or that is in use elsewhere."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ Examples:
 
 \b
 Exit codes:
-  0 the answer was left for the run, 2 there is no such question,
+  0 the run has the answer, 2 there is no such question,
   130 you did not answer
 """
 ANSWER: Final = """
 \b
 Examples:
   dagrun answer last region EU
-  dagrun answer last pay no          # in doubt: it did not take effect
-  dagrun answer last pay yes 17      # it did, and this is what it gave
-  dagrun answer last change -- -5    # what begins with a dash
+  dagrun answer last pay no          # a call in doubt: it did not take effect
+  dagrun answer last pay yes 17      # it took effect, and its output is 17
+  dagrun answer last change -- -5    # a value that begins with a dash
 
 \b
 Exit codes:
-  0 the answer was left for the run, 2 there is no such question,
+  0 the run has the answer, 2 there is no such question,
   130 you did not answer
 """
 
@@ -63,8 +63,8 @@ NOT_ANSWERED: Final = 130
 
 def _shared(function: F) -> F:
     return options.combined(
-        click.option("--note", default="", metavar="TEXT", help="Why, for the record."),
-        click.option("--by", metavar="NAME", help="Who answers, for the record.  [default: who you are here]"),
+        click.option("--note", default="", metavar="TEXT", help="The reason, for the record."),
+        click.option("--by", metavar="NAME", help="Your name, for the record.  [default: your login name]"),
         click.option("--yes", "is_sure", is_flag=True, help="Do not ask whether you are sure."),
         runs_option,
         options.as_json,
@@ -76,14 +76,15 @@ def _shared(function: F) -> F:
 @run_argument
 @click.argument("step", required=False)
 @click.option("--deny", is_flag=True, help="Say no.")
-@click.option("--tick", "ticked", multiple=True, metavar="POINT", help="A point of the checklist. May be repeated.")
+@click.option("--tick", "ticked", multiple=True, metavar="POINT", help="Tick a checklist point. May be repeated.")
 @_shared
 def approve(*, run: str, step: str | None, deny: bool, ticked: tuple[str, ...], **flags: Any) -> int:
-    """Say yes (or no) to what RUN asks about STEP: may it make this very call, go on, change the plan?
+    """Answer a question of RUN about STEP with yes or no: may it make this call, continue, or change the plan?
 
     STEP is the step that is held, or the id of a question; it may be left out if only one question is open. The
-    question is shown with its exact arguments, and on a terminal answered there; elsewhere, say --yes or --deny. A yes
-    holds for what was shown, and for nothing else. If nobody is at the run, the answer waits for dagrun resume.
+    question is shown with the exact arguments of the call. On a terminal you are asked for the answer; elsewhere, pass
+    --yes or --deny. A yes is only for the call that is shown. If no process holds the run, the answer waits for dagrun
+    resume.
     """
     reply = _Reply(run, flags)
     question = reply.find(step, is_value=False)
@@ -101,10 +102,10 @@ def approve(*, run: str, step: str | None, deny: bool, ticked: tuple[str, ...], 
 @click.argument("values", metavar="VALUE...", nargs=-1)
 @_shared
 def answer(*, run: str, step: str, values: tuple[str, ...], **flags: Any) -> int:
-    """Give RUN the value that it has asked for about STEP: JSON, or just the text where a text is wanted.
+    """Give RUN the value that it asks for about STEP: JSON, or just the text if it asks for a text.
 
-    If a call of STEP is in doubt, say whether it took effect: yes or no, and after a yes maybe what the call gave.
-    The question is shown with all that it is about; on a terminal you are asked whether you are sure.
+    If a call of STEP is in doubt, say whether it took effect: yes or no; a yes may be followed by the output of the
+    call. The question is shown in full; on a terminal you are asked whether you are sure.
     """
     reply = _Reply(run, flags)
     question = reply.find(step, is_value=True)
@@ -116,8 +117,8 @@ class _Reply:
     """Answers a question of one run.
 
     Args:
-        run_id: The run, as it was typed.
-        flags: What the command line says.
+        run_id: The run, as the user has typed it.
+        flags: The flags of the command line.
     """
 
     def __init__(self, run_id: str, flags: Mapping[str, Any]) -> None:
@@ -128,21 +129,25 @@ class _Reply:
         self._where = ["--runs", str(self._records.folder)] if flags["runs"] else []
 
     def find(self, about: str | None, *, is_value: bool) -> Question:
-        """The one question that is meant.
+        """Return the question that is meant.
+
+        Args:
+            about: A step or the beginning of the id of a question; `None` for the only open question.
+            is_value: Whether the answer is a value.
 
         Raises:
-            BadInput: There is none, or more than one, or the other command answers it.
+            BadInput: There is no such question, or more than one, or the other command answers it.
         """
-        found = [q for q in self._past.pending if about is None or q.step == about or q.id.startswith(about)]
-        if not found:
+        fitting = [q for q in self._past.pending if about is None or q.step == about or q.id.startswith(about)]
+        if not fitting:
             raise BadInput(*self._no_question(about))
-        if len(found) > 1:
-            listed = (f"{visible(q.id)}: {shorten(q.text)}" for q in found)
-            raise BadInput(f"{len(found)} questions are open; name one by its id:", *listed)
-        if (found[0].kind in _VALUES) != is_value:
-            command = answer_command(self._run_id, found[0], self._where)
-            raise BadInput(f"{shorten(found[0].text)} This is answered by: {command}")
-        return found[0]
+        if len(fitting) > 1:
+            listed = (f"{visible(q.id)}: {shorten(q.text)}" for q in fitting)
+            raise BadInput(f"{len(fitting)} questions are open; name one by its id:", *listed)
+        if (fitting[0].kind in _VALUES) != is_value:
+            command = answer_command(self._run_id, fitting[0], self._where)
+            raise BadInput(f"{shorten(fitting[0].text)} This is answered by: {command}")
+        return fitting[0]
 
     def _no_question(self, about: str | None) -> list[str]:
         asked = ", ".join(waits_for(self._past.pending))
@@ -152,7 +157,7 @@ class _Reply:
         return [f"run {self._run_id} asks nothing{'' if about is None else f' about {shorten(about, 60)}'}: {others}"]
 
     def show(self, question: Question) -> None:
-        """Show all of it on the standard error; at a terminal that shows it anyway, later."""
+        """Show the whole question on the standard error, unless `ask` will show it at the terminal."""
         if self._is_at_terminal and not self._flags["is_sure"] and question.kind not in _VALUES:
             return
         page = lay_out(question, width=columns_of(sys.stderr) - 1, is_whole=True)
@@ -163,20 +168,20 @@ class _Reply:
         return terminal_of(sys.stdin) is not None and terminal_of(sys.stderr) is not None
 
     def ask(self, question: Question) -> int:
-        """Ask at the terminal, as a run would."""
+        """Ask at the terminal, as a run does."""
         approver = make_approver(Display(None, 0))
         if approver is None:
             raise BadInput("here is nobody to ask; look at the question, and say --yes or --deny")
-        said = anyio.run(approver, replace(question, deadline=None))
-        if not isinstance(said, Answer):
+        response = anyio.run(approver, replace(question, deadline=None))
+        if not isinstance(response, Answer):
             click.echo("not answered", err=True)
             return NOT_ANSWERED
-        return self._leave(question, self._signed(said, self._flags["note"] or said.note))
+        return self._leave(question, self._signed(response, self._flags["note"] or response.note))
 
-    def post(self, question: Question, said: Answer, sure: str) -> int:
-        """Leave an answer for the run, if it fits, and whoever sits here is sure."""
-        said = self._signed(said, self._flags["note"])
-        if fault := fault_of(question, said):
+    def post(self, question: Question, response: Answer, sure: str) -> int:
+        """Leave an answer for the run, if it fits the question, and the user is sure."""
+        response = self._signed(response, self._flags["note"])
+        if fault := fault_of(question, response):
             raise BadInput(f"this does not answer the question: {fault}")
         if not self._flags["is_sure"]:
             if not self._is_at_terminal:
@@ -184,13 +189,13 @@ class _Reply:
             if not click.confirm(sure, err=True):
                 click.echo("not answered", err=True)
                 return NOT_ANSWERED
-        return self._leave(question, said)
+        return self._leave(question, response)
 
-    def _signed(self, said: Answer, note: str) -> Answer:
-        return replace(said, by=self._flags["by"] or said.by or login(), note=note)
+    def _signed(self, response: Answer, note: str) -> Answer:
+        return replace(response, by=self._flags["by"] or response.by or login(), note=note)
 
-    def _leave(self, question: Question, said: Answer) -> int:
-        letter = AnswerLetter.of(question.id, said)
+    def _leave(self, question: Question, response: Answer) -> int:
+        letter = AnswerLetter.of(question.id, response)
         wait(lambda: self._records.journal.post(self._run_id, letter.model_dump_json().encode()))
         held = self._records.held().get(self._run_id)
         is_held = held is not None and held.is_held
@@ -202,7 +207,7 @@ class _Reply:
                         "schema_version": SCHEMA_VERSION,
                         "run_id": self._run_id,
                         "question": question.id,
-                        "answer": said.as_dict(),
+                        "answer": response.as_dict(),
                         "is_held": is_held,
                         "next_command": None if is_held else words,
                     }
@@ -227,10 +232,10 @@ def _answer_of(question: Question, values: tuple[str, ...]) -> Answer:
         if len(values) != 1:
             raise BadInput("give one VALUE; a text with blanks goes in quotes")
         return Answer("approve", value=_read(values[0], question.schema or {}))
-    said = _YES_NO.get(values[0].casefold()) if values else None
-    if said is None or len(values) > 1 + said:
+    took_effect = _YES_NO.get(values[0].casefold()) if values else None
+    if took_effect is None or len(values) > 1 + took_effect:
         raise BadInput("say yes (it took effect; and maybe what the call gave), or no (it surely did not)")
-    return Answer("approve" if said else "deny", value=_read(values[1], {}) if len(values) > 1 else None)
+    return Answer("approve" if took_effect else "deny", value=_read(values[1], {}) if len(values) > 1 else None)
 
 
 def _read(text: str, schema: Mapping[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""``dagrun bench``: the same plan one by one, in waves, and as soon as possible."""
+"""``dagrun bench``: runs a plan in each mode (sequential, waves, parallel), and compares the times."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from dagrun.checks.check_plan import check_plan
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.cli import options
 from dagrun.cli.commands.bench_figures import Figures, as_dict, table
-from dagrun.cli.jobs.execute import Job, execute, scheduled
+from dagrun.cli.jobs.execute import execute
+from dagrun.cli.jobs.job import Job, Reporting
 from dagrun.cli.records.output_folder import RunFolder, run_folder
 from dagrun.cli.setup.inputs import read_inputs
-from dagrun.cli.setup.plan_files import load_plan
+from dagrun.cli.setup.plans import load_plan, scheduled
 from dagrun.cli.setup.settings import Configuration, Mode, configure
 from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox
 from dagrun.cli.terminal.stdout import data_output
@@ -43,8 +44,8 @@ assert set(MODES) == set(get_args(Mode))
     options.plan, options.tools, options.inputs, options.policy, options.max_running, options.output, options.directory
 )
 @click.option("-n", "--repeat", type=click.IntRange(1, 1000), default=3, show_default=True, help="Runs in each mode.")
-@click.option("--plot", metavar="FILE", type=click.Path(dir_okay=False), help="Draw it: .png, .svg or .pdf.")
-@click.option("--repeat-effects", is_flag=True, help="Call tools that change the world, again in each run.")
+@click.option("--plot", metavar="FILE", type=click.Path(dir_okay=False), help="Draw the figures: .png, .svg or .pdf.")
+@click.option("--repeat-effects", is_flag=True, help="Call tools with effects, too, once in each run.")
 @options.as_json
 def bench(
     *,
@@ -56,20 +57,20 @@ def bench(
     as_json: bool,
     **flags: Any,
 ) -> int:
-    """Run PLAN in each mode, several times, and compare.
+    """Run PLAN in each mode, several times, and compare the times.
 
     sequential runs one step after another, waves one generation after another, parallel each step as soon as it can
-    run. One run before them is not counted: it loads what tools need. The figures are medians; efficiency is the
-    critical path (the longest chain of steps that wait for each other) divided by the makespan, run by run.
+    run. A first run, in which tools load their libraries, is not counted. The figures are medians. Efficiency is the
+    critical path (the longest chain of steps that wait for each other) divided by the makespan, for each run.
     """
     configuration = configure(flags)
     plot_file = _plot_file(plot)
     with data_output() as data:
-        checked, given = _check(plan, inputs, configuration)
+        checked, input_values = _check(plan, inputs, configuration)
         if not repeat_effects:
             _refuse_effects(checked, 1 + repeat * len(MODES))
         with run_folder(configuration.path("output")) as folder:
-            code, figures = _Bench(checked, given, folder).measure(repeat)
+            code, figures = _Bench(checked, input_values, folder).measure(repeat)
         if code:
             return code
         if as_json:
@@ -85,10 +86,10 @@ def bench(
 
 def _check(plan: str, inputs: tuple[str, ...], configuration: Configuration) -> tuple[CheckedPlan, dict[str, Any]]:
     limits = configuration.limits()
-    given = read_inputs(inputs)
+    input_values = read_inputs(inputs)
     toolbox = load_toolbox(configuration)
     configure_tools(configuration, limits)
-    return check_plan(load_plan(plan, toolbox), toolbox, limits.policy, inputs=given), given
+    return check_plan(load_plan(plan, toolbox), toolbox, limits.policy, inputs=input_values), input_values
 
 
 def _plot_file(name: str | None) -> Path | None:
@@ -109,7 +110,7 @@ def _refuse_effects(plan: CheckedPlan, runs: int) -> None:
 
 
 class _Bench:
-    """Runs a plan again and again, and keeps the figures."""
+    """Runs a plan many times, and keeps the figures."""
 
     def __init__(self, plan: CheckedPlan, inputs: dict[str, Any], folder: RunFolder) -> None:
         self._plan = plan
@@ -118,11 +119,11 @@ class _Bench:
         self._figures: Figures = {mode: [] for mode in MODES}
 
     def measure(self, repeat: int) -> tuple[int, Figures]:
-        """Run the plan in each mode, the modes taking turns; give the exit code of a run that did not succeed, or 0."""
+        """Run the plan in each mode, in turns; return the exit code of a run that failed, or 0, and the figures."""
         if code := self._run("parallel", lambda result: None):
             return code, self._figures
         for number in range(repeat):
-            # In another order each time: what warms up or slows down then hits every mode alike.
+            # The order changes each time, so that caches and other load affect all modes alike.
             for mode in MODES[number % len(MODES) :] + MODES[: number % len(MODES)]:
                 _tell(f"{mode}, {number + 1} of {repeat}")
                 if code := self._run(mode, self._figures[mode].append):
@@ -138,17 +139,11 @@ class _Bench:
                 _tell("")
                 click.echo(f"{mode}: {summarise(result)}", err=True)
 
-        job = Job(
-            plan=scheduled(self._plan, mode),
-            inputs=self._inputs,
-            artifacts=self._folder.artifacts,
-            is_shown=False,
-            on_result=on_result,
-        )
-        return execute(job)
+        job = Job(plan=scheduled(self._plan, mode), inputs=self._inputs, artifacts=self._folder.artifacts)
+        return execute(job, Reporting(on_result=on_result, is_shown=False))
 
 
 def _tell(text: str) -> None:
-    """Say on a terminal what is going on, in place."""
+    """Show the progress on a terminal, in one line that is overwritten."""
     if is_drawable(sys.stderr):
         click.echo(f"\r\x1b[K{text}", err=True, nl=False)

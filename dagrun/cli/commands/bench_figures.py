@@ -1,4 +1,4 @@
-"""What a comparison of modes comes to, as JSON and as a table."""
+"""The figures of ``dagrun bench``, as JSON, as a table, and as a picture."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Figures: TypeAlias = dict[Mode, list[RunResult]]
 
 
 def as_dict(figures: Figures, plan: str, steps: int) -> dict[str, Any]:
-    """Give everything as plain JSON; times are in seconds."""
+    """Return all figures as plain JSON; times are in seconds."""
     return {
         "schema_version": SCHEMA_VERSION,
         "status": "succeeded",
@@ -30,7 +30,7 @@ def as_dict(figures: Figures, plan: str, steps: int) -> dict[str, Any]:
 
 
 def table(figures: Figures) -> str:
-    """Give the medians as a table, and what no schedule could beat."""
+    """Return the medians as a table, with the upper bound of the speed-up."""
     rows = []
     for mode in figures:
         shown = _mode(figures, mode)
@@ -48,17 +48,17 @@ def table(figures: Figures) -> str:
 
 
 def best_speed_up(figures: Figures) -> float:
-    """The sequential makespan over the critical path of the same runs: the bound of any speed-up."""
+    """Return the upper bound of the speed-up: sequential makespan over critical path, the median of the same runs."""
     return _median(figures["sequential"], lambda result: _ratio(result.makespan, result.critical_path))
 
 
 def makespan(figures: Figures, mode: Mode) -> float:
-    """The median makespan of a mode, in seconds."""
+    """Return the median makespan of a mode, in seconds."""
     return _median(figures[mode], lambda result: result.makespan)
 
 
 def critical_path(figures: Figures, mode: Mode) -> float:
-    """The median critical path of a mode, in seconds."""
+    """Return the median critical path of a mode, in seconds."""
     return _median(figures[mode], lambda result: result.critical_path)
 
 
@@ -87,11 +87,11 @@ _COLOURS: Final = {"sequential": "#9ca3af", "waves": "#60a5fa", "parallel": "#16
 
 
 def check_suffix(path: Path) -> Path:
-    """Give *path* back if a picture can be written there.
+    """Return *path*, if a picture can be written there.
 
     Raises:
-        BadInput: Its suffix is of no picture, or its folder is not there.
-        MissingExtra: There is no matplotlib.
+        BadInput: The suffix is not that of a picture, or there is no such folder.
+        MissingExtra: matplotlib is not installed.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise BadInput(f"--plot {path.name}: the name must end in {', '.join(SUFFIXES)}")
@@ -105,7 +105,7 @@ def check_suffix(path: Path) -> Path:
 
 
 def draw(figures: Figures, path: Path) -> None:
-    """Draw the makespans as bars, with a line where the critical path ends.
+    """Draw the makespans as bars, with a line at the critical path.
 
     Raises:
         BadInput: The picture cannot be written.

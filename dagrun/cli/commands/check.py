@@ -1,4 +1,4 @@
-"""``dagrun check``: look a plan over, and run nothing."""
+"""``dagrun check``: lists the problems of a plan, and runs nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dagrun.checks.check_plan import find_problems
 from dagrun.checks.worksheet import Worksheet, worksheet_of
 from dagrun.cli import options
 from dagrun.cli.setup.inputs import read_inputs
-from dagrun.cli.setup.plan_files import load_plan
+from dagrun.cli.setup.plans import load_plan
 from dagrun.cli.setup.secrets import names_of_secrets
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.setup.tool_modules import load_toolbox
@@ -39,21 +39,22 @@ MAX_LINES: Final = 200
 @click.option("--strict", is_flag=True, help="Refuse the plan for advice, too.")
 @options.as_json
 def check(*, plan: str, inputs: tuple[str, ...], strict: bool, as_json: bool, **flags: Any) -> None:
-    """Check PLAN and list everything that is wrong with it, without running anything.
+    """Check PLAN, list everything that is wrong with it, and run nothing.
 
-    Without --input, references to the inputs of the run are not checked. With a policy, of --policy or of a settings
-    file, the autonomy worksheet follows: what is of high risk, what is safe to retry, what the fallbacks and the
-    ceilings are, when a person takes over, and what nobody has answered; --strict refuses the plan for that, too.
+    Without --input, references to the inputs of the run are not checked. With a policy, from --policy or a settings
+    file, the autonomy worksheet follows: the steps of high risk, those that are safe to retry, the fallbacks and
+    ceilings, when a person takes over, and the questions that nobody has answered; --strict refuses the plan for these
+    questions, too.
     """
     configuration = configure(flags)
-    given = read_inputs(inputs) if inputs else None
+    input_values = read_inputs(inputs) if inputs else None
     width = columns_of(sys.stdout)
     with data_output() as data:
         policy = configuration.limits().policy
         toolbox = load_toolbox(configuration)
         read = load_plan(plan, toolbox)
         secrets = names_of_secrets(configuration)
-        problems, checked = find_problems(read, toolbox, policy, inputs=given, secrets=secrets)
+        problems, checked = find_problems(read, toolbox, policy, inputs=input_values, secrets=secrets)
         if checked is None:
             raise PlanRefused(problem for problem in problems if strict or not problem.is_advice)
         sheet = worksheet_of(checked) if configuration.settings.policy is not None else None
@@ -69,12 +70,12 @@ def check(*, plan: str, inputs: tuple[str, ...], strict: bool, as_json: bool, **
 
 def _as_dict(steps: int, problems: tuple[Problem, ...], sheet: Worksheet | None) -> dict[str, Any]:
     listed = [problem.as_dict() for problem in problems]
-    found = {"schema_version": SCHEMA_VERSION, "status": "ok", "steps": steps, "problems": listed}
-    return found if sheet is None else found | {"worksheet": sheet.as_dict()}
+    shown = {"schema_version": SCHEMA_VERSION, "status": "ok", "steps": steps, "problems": listed}
+    return shown if sheet is None else shown | {"worksheet": sheet.as_dict()}
 
 
 def _tell(data: Data, plan: str, steps: int, advice: tuple[Problem, ...]) -> None:
-    found = f"{len(advice)} piece{'s' * (len(advice) != 1)} of advice" if advice else "nothing to say"
-    lines = [f"{plan}: {steps} step{'s' * (steps != 1)}, {found}", *(f"  {problem}" for problem in advice)]
+    count = f"{len(advice)} piece{'s' * (len(advice) != 1)} of advice" if advice else "nothing to say"
+    lines = [f"{plan}: {steps} step{'s' * (steps != 1)}, {count}", *(f"  {problem}" for problem in advice)]
     shown = bounded(lines, MAX_LINES, lambda more: f"  … and {more} more (--json has them all)")
     data.text(printable("\n".join(shown)))

@@ -1,4 +1,4 @@
-"""``dagrun config``: which settings hold, and why."""
+"""``dagrun config``: shows the settings, and where each comes from."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ Example:
   dagrun config show
 
 \b
-A setting is taken from the first of these that has it:
+A setting comes from the first of these places that has it:
   the command line
   the environment (DAGRUN_TOOLS=one,two and so on; OPENAI_BASE_URL or ANTHROPIC_BASE_URL)
   dagrun.toml, or [tool.dagrun] in pyproject.toml, of the project; or the file that DAGRUN_CONFIG names
-  config.toml in the user's folder for settings of dagrun
+  config.toml in your folder for settings of dagrun
 """
 
 
 @click.group()
 def config() -> None:
-    """Say which settings hold."""
+    """Show the settings."""
 
 
 @config.command("show", epilog=EPILOG)
 @options.combined(options.as_json, options.directory)
 def show_config(*, as_json: bool) -> None:
-    """Show every setting, and where it comes from."""
+    """Show each setting, and where it comes from."""
     configuration = configure({})
     values = configuration.settings.model_dump(mode="json")
     with data_output() as data:

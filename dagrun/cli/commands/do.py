@@ -1,4 +1,4 @@
-"""``dagrun do``: from a goal to its answer; the first steps run while the last ones are still being written."""
+"""``dagrun do``: plans a goal and runs the plan; first steps run while the planner still writes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Any, Final
 import click
 
 from dagrun.cli import options
-from dagrun.cli.jobs.dry_run import show_order
 from dagrun.cli.jobs.goals import get_plan, goal_of, is_saved, tell_stopped
-from dagrun.cli.jobs.one_run import OneRun, Work
+from dagrun.cli.jobs.job import Job
+from dagrun.cli.jobs.one_run import OneRun
 from dagrun.cli.jobs.recording import new_record
-from dagrun.cli.records.output_folder import writable
+from dagrun.cli.records.output_folder import artifacts_in, writable
 from dagrun.cli.records.run_records import runs_option
 from dagrun.cli.setup.inputs import read_inputs
 from dagrun.cli.setup.planners import load_critics, make_planner, name_of
+from dagrun.cli.setup.plans import show_order
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import data_output
 from dagrun.cli.terminal.user_errors import BadInput
@@ -50,27 +51,27 @@ Exit codes:
 @click.option(
     "--mode",
     type=click.Choice(["parallel", "sequential"]),
-    help="Each step as soon as it is written and can run; or one by one.  [default: parallel]",
+    help="Run each step as soon as it is written and can run; or one step at a time.  [default: parallel]",
 )
 @options.combined(runs_option, options.run_id, options.durability, options.expires_after, options.no_journal)
 @options.combined(options.as_json, options.events)
 @click.option(
-    "-n", "--dry-run", is_flag=True, help="Let the plan be written, check it, say what would run; run nothing."
+    "-n", "--dry-run", is_flag=True, help="Let the planner write the plan, check it, show what would run; run nothing."
 )
-@click.option("--save-plan", metavar="FILE", type=click.Path(), help="Write the plan there, as it stands at the end.")
+@click.option("--save-plan", metavar="FILE", type=click.Path(), help="Write the plan to FILE when the run has ended.")
 @options.combined(options.verbose, options.quiet)
 def do(*, goal: str, inputs: tuple[str, ...], save_plan: str | None, **flags: Any) -> int:
-    """Plan what GOAL needs, and run it, the first steps while the planner still writes.
+    """Let a planner write a plan for GOAL, and run its first steps while the planner still writes.
 
-    GOAL is a sentence, or - for the standard input. A step that only looks starts as soon as it is written and what
-    it needs is there; one that changes the world waits until the whole plan is there and valid. The answer goes to
-    the standard output, all else to the standard error.
+    GOAL is a sentence, or - for the standard input. A step without effects starts as soon as it is written and its
+    inputs are there; a step with effects waits until the whole plan is written and valid. The answer goes to the
+    standard output, everything else to the standard error.
 
-    What needs a person is asked on the terminal, while the other steps go on; without a terminal the run waits:
-    dagrun approve answers from elsewhere.
+    Questions to a person are asked on the terminal, while other steps run. Without a terminal, the run waits; dagrun
+    approve answers from elsewhere.
 
-    The run is written down as it goes. Ctrl-C ends it, also while the planner writes, and prints what there is so far,
-    and the command that goes on with it.
+    The run is recorded. Ctrl-C ends it, also while the planner writes, and prints the outputs so far, and the command
+    that resumes the run.
     """
     configuration = configure(flags)
     if configuration.settings.mode == "waves":
@@ -80,10 +81,10 @@ def do(*, goal: str, inputs: tuple[str, ...], save_plan: str | None, **flags: An
         )
     with data_output() as data:
         file = writable(save_plan, "--save-plan")
-        given = read_inputs(inputs)
+        input_values = read_inputs(inputs)
         wanted = goal_of(goal, configuration, is_run=not flags["dry_run"])
         if flags["dry_run"]:
-            drafting = get_plan(wanted, configuration, given, flags)
+            drafting = get_plan(wanted, configuration, input_values, flags)
             if drafting.plan is None:
                 return tell_stopped(drafting, data, flags)
             show_order(drafting.plan, data, as_json=flags["as_json"])
@@ -91,12 +92,13 @@ def do(*, goal: str, inputs: tuple[str, ...], save_plan: str | None, **flags: An
         named = name_of(configuration)
         planner = make_planner(configuration, named)
         critics = load_critics(flags["critics"])
-        work = Work(
+        output = configuration.path("output")
+        job = Job(
             plan=wanted,
-            inputs=given,
+            inputs=input_values,
             planner=planner,
             critics=critics,
-            save_plan=file,
-            written=new_record(configuration, flags, wanted.toolbox, named),
+            recording=new_record(configuration, flags, wanted.toolbox, named),
+            artifacts=artifacts_in(output),
         )
-        return OneRun(work, configuration.path("output"), data, flags).carry_out()
+        return OneRun(job, output, data, flags, save_plan=file).carry_out()

@@ -1,4 +1,4 @@
-"""``dagrun inspect``: what happened in a run, and why."""
+"""``dagrun inspect``: shows what happened in a run, and why."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Exit codes: 0, 1 if the record is damaged, 2 if there is no such run or step.
 """
 
 _MAX_ENTRIES: Final = 2_000
-_MAX_VALUE: Final = 2_000
+_MAX_VALUE: Final = 2_000  # characters
 _INDENT: Final = " " * 11
 
 
@@ -49,11 +49,11 @@ _INDENT: Final = " " * 11
 @click.argument("step", required=False)
 @options.combined(runs_option, options.as_json, options.directory)
 def inspect(*, run: str, step: str | None, as_json: bool, **flags: Any) -> None:
-    """Say what happened in RUN, in order, and why each decision was taken; or only what STEP is about.
+    """Show what happened in RUN, in order, and the reason of each decision; or only what happened to STEP.
 
-    Each failure comes with the row of the recovery table that decided about it; each change of the plan with what was
-    changed; each question with who answered. Times are in seconds from the start of the run, pauses left out. A run
-    that goes on is read as far as it has come; neither its tools nor its planner are needed.
+    Each failure is shown with the row of the recovery table that decided what to do; each change of the plan with its
+    edits; each question with the person who answered. Times are in seconds from the start of the run, without pauses.
+    A run that is not over is shown as far as it is recorded. Neither its tools nor its planner are needed.
     """
     configuration = configure(flags)
     records = Records(configuration)
@@ -77,14 +77,12 @@ def inspect(*, run: str, step: str | None, as_json: bool, **flags: Any) -> None:
             page.entry(entry)
         more = len(entries) - _MAX_ENTRIES
         page.text([f"… and {more} more (--json has them all)"] if more > 0 else [])
-        page.lines += _next(
-            known, past, where_is(configuration)
-        )  # commands are not broken into lines: they are there to be copied
+        page.lines += _next(known, past, where_is(configuration))  # commands stay on one line, to be copied
         data.text("\n".join(page.lines))
 
 
 class _Page:
-    """Lays out lines in a width."""
+    """Wraps lines to a width."""
 
     def __init__(self, width: int) -> None:
         self.lines: list[str] = []
@@ -129,7 +127,7 @@ def _used(past: Replayed) -> ModelUse:
 
 
 def _step_facts(past: Replayed, step: str) -> dict[str, Any]:
-    """What the step is, and what it gave, without what looks like a secret."""
+    """Return the definition of a step and its result, without whatever looks like a secret."""
     result, shown = past.steps[step], past.graph.plan.redactor
     definition = past.graph.nodes[step].plan.step.model_dump(mode="json", by_alias=True, exclude_unset=True)
     return {
@@ -160,7 +158,7 @@ def _short(value: Any) -> str:
 
 
 def _next(known: Known, past: Replayed, where: list[str]) -> list[str]:
-    """What can be done now; the command is shown as it is on record, and never carried out."""
+    """Return the next steps: commands as they are on record, which are only shown, and never executed."""
     lines: list[str] = []
     if known.standing.stand in (Stand.RUNNING, Stand.WAITING, Stand.INTERRUPTED):
         for question in past.pending:

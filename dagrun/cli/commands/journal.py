@@ -1,4 +1,4 @@
-"""``dagrun journal``: whether records are what was written, and the records themselves."""
+"""``dagrun journal``: verifies the records of runs, or exports them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Examples:
   dagrun journal verify last
   dagrun journal verify --all
 
-Exit codes: 0 all is as it was written, 1 something is not, 2 wrong usage.
+Exit codes: 0 all records are good, 1 a record is damaged, 2 wrong usage.
 """
 
 
@@ -32,20 +32,20 @@ def journal() -> None:
 
 @journal.command(epilog=VERIFY)
 @click.argument("run_ids", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
-@click.option("--all", "is_all", is_flag=True, help="All runs of the folder.")
+@click.option("--all", "is_all", is_flag=True, help="Verify all runs of the folder.")
 @options.combined(runs_option, options.as_json, options.directory)
 def verify(*, run_ids: tuple[str, ...], is_all: bool, as_json: bool, **flags: Any) -> int:
-    """Check that the records of RUN are what was written, that none is missing, and that they make sense together."""
+    """Check that no record of RUN was changed, that none is missing, and that they follow from each other."""
     if is_all == bool(run_ids):
         raise BadInput("name runs, or all of them by --all")
     records = Records(configure(flags))
     with data_output() as data:
-        found = standings(records, None if is_all else [records.find(run_id) for run_id in run_ids])
+        listed = standings(records, None if is_all else [records.find(run_id) for run_id in run_ids])
         if as_json:
-            data.json({"schema_version": SCHEMA_VERSION, "runs": [_as_dict(known) for known in found]})
+            data.json({"schema_version": SCHEMA_VERSION, "runs": [_as_dict(known) for known in listed]})
         else:
-            data.text("\n".join(_line(known) for known in found) or "no runs")
-    return int(any(known.fault is not None for known in found))
+            data.text("\n".join(_line(known) for known in listed) or "no runs")
+    return int(any(known.fault is not None for known in listed))
 
 
 def _line(known: Known) -> str:
@@ -70,11 +70,11 @@ def _as_dict(known: Known) -> dict[str, Any]:
 @run_argument
 @options.combined(runs_option, options.directory)
 def export(*, run: str, **flags: Any) -> None:
-    """Print the records of RUN as they were written, a line of JSON each; the first says how it was opened."""
+    """Print the records of RUN as they were written, a line of JSON each; the first says how the run was opened."""
     records = Records(configure(flags))
     with data_output() as data:
         name = records.find(run)
         for line in wait(lambda: records.journal.read(name)):
             data.text(line.text.decode("utf-8", "backslashreplace"))
-            if data.is_closed:  # whoever read has left
+            if data.is_closed:  # the reader has closed its end
                 return

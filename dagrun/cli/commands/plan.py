@@ -1,4 +1,4 @@
-"""``dagrun plan``: from a goal to a plan; nothing is run."""
+"""``dagrun plan``: lets a planner write a plan for a goal, and runs nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dagrun.cli.jobs.draft_plan import PlanDraft
 from dagrun.cli.jobs.goals import get_plan, goal_of, is_saved, tell_stopped, usage_of
 from dagrun.cli.records.output_folder import writable
 from dagrun.cli.setup.inputs import read_inputs
-from dagrun.cli.setup.plan_files import STDIN, as_written, plan_text
+from dagrun.cli.setup.plans import STDIN, as_written, plan_text
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION
@@ -27,7 +27,8 @@ Examples:
 \b
 Exit codes:
   0 there is a plan, 1 the planner failed, 2 wrong usage, 3 no valid plan,
-  4 over budget, 6 a person must, 130 cancelled by Ctrl-C, 143 by SIGTERM
+  4 over budget, 6 a person must take over, 130 cancelled by Ctrl-C,
+  143 by SIGTERM
 """
 
 
@@ -41,31 +42,31 @@ Exit codes:
     metavar="FILE",
     type=click.Path(),
     default=STDIN,
-    help="Write the plan there.  [default: standard output]",
+    help="Write the plan to FILE.  [default: standard output]",
 )
 @options.combined(options.as_json, options.verbose, options.quiet)
 def plan(*, goal: str, inputs: tuple[str, ...], file: str, **flags: Any) -> int:
-    """Let a planner make a plan that reaches GOAL, and check it. Nothing is run, and nobody is asked.
+    """Let a planner write a plan for GOAL, and check it. Nothing is run, and nobody is asked.
 
-    GOAL is a sentence, or - for the standard input. Of the inputs only the shapes reach the planner, unless the
-    policy says otherwise. The plan is JSON, and goes to a file or to the standard output; with --json, an object that
-    also says what it has cost is printed there.
+    GOAL is a sentence, or - for the standard input. Only the shapes of the inputs reach the planner, unless the policy
+    says otherwise. The plan is JSON, and goes to a file or to the standard output. --json prints an object with the
+    plan and its costs.
 
-    Ctrl-C stops the planner, and says which steps were written so far.
+    Ctrl-C stops the planner, and prints the steps that are written so far.
     """
     configuration = configure(flags)
     with data_output() as data:
         path = writable(None if file in (STDIN, "/dev/stdout") else file, "-o")
-        given = read_inputs(inputs)
+        input_values = read_inputs(inputs)
         wanted = goal_of(goal, configuration, is_run=False)
-        drafting = get_plan(wanted, configuration, given, flags)
+        drafting = get_plan(wanted, configuration, input_values, flags)
         made = drafting.plan
         if made is None:
             return tell_stopped(drafting, data, flags)
         is_lost = path is not None and not is_saved(made, path)
         if flags["as_json"]:
             data.json(_as_dict(drafting, made))
-        elif path is None or is_lost:  # what cannot be written there was paid for all the same
+        elif path is None or is_lost:  # the plan is paid for, so it must not get lost
             data.text(plan_text(made.plan))
         return int(is_lost)
 

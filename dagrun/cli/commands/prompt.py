@@ -1,4 +1,4 @@
-"""``dagrun prompt``: what a planner tells its model, word by word."""
+"""``dagrun prompt``: prints the prompt that a planner sends to its model."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Examples:
 
 _GOAL: Final = "(what is wanted, in words)"
 
-# An answer that every check refuses, to see what follows.
+# An answer that every check refuses, to get the prompt that follows it.
 _FAULTY: Final = {
     "json": '{"steps": [{"id": "a", "tool": "no_such_tool", "args": {}}], "output": null, "confidence": 0.5}',
     "compiler": "1. no_such_tool()\n2. join()\n",
@@ -52,16 +52,16 @@ _FAULTY: Final = {
     type=click.Choice(get_args(Kind)),
     default="first",
     show_default=True,
-    help="The first plan; the same again, after it was refused; a change of a plan; the next step of the planner"
-    " stepwise.",
+    help="The prompt for the first plan; for a repair, after the plan was refused; for a change of a running plan; for"
+    " the next step of the planner stepwise.",
 )
 @options.combined(options.dialect, options.as_json)
 def prompt(*, goal: str, inputs: tuple[str, ...], kind: Kind, as_json: bool, **flags: Any) -> None:
-    """Print what a planner tells its model, with the tools of --tools or else of installed packages, and its version.
+    """Print the prompt that a planner sends to its model, with the tools of --tools, or else of installed packages.
 
-    No model is asked, and no tool is called. For every kind but the first, an example stands in for what has happened.
-    With --json, the schema of the answer is shown, too: it goes to the model apart from the prompt, or, where a server
-    takes none, at the end of it.
+    No model is asked, and no tool is called. For every kind but the first, an example stands for what has happened.
+    --json also prints the version of the prompt, and the schema of the answer: that goes to the model beside the
+    prompt, or, if a server takes no schema, at the end of it.
     """
     configuration = configure(flags)
     with data_output() as data:
@@ -87,7 +87,7 @@ def _as_dict(request: Request, kind: Kind, dialect: Dialect) -> dict[str, Any]:
 
 
 async def _overhear(goal: Goal, inputs: dict[str, Any], kind: Kind, dialect: Dialect) -> Request:
-    """Let the planner itself ask, in a run that ends with that, and give what it has asked: so nothing can differ."""
+    """Return the request of the planner itself, in a run that ends there, so that it cannot differ from real ones."""
     model = _Overheard(_FAULTY[dialect] if kind == "repair" else None)
     planner: Planner
     match kind:
@@ -103,7 +103,7 @@ async def _overhear(goal: Goal, inputs: dict[str, Any], kind: Kind, dialect: Dia
 
 
 class _Overheard:
-    """A model that keeps what it is asked, and has no answer to the last question."""
+    """A model that keeps its requests, and does not answer the last one."""
 
     name = "none"
 
@@ -119,7 +119,7 @@ class _Overheard:
 
 
 class _AsIfFailed:
-    """Asks a planner as if the one step of its plan had failed."""
+    """Asks a planner as if the only step of its plan had failed."""
 
     def __init__(self, planner: Planner) -> None:
         self._planner = planner

@@ -1,4 +1,4 @@
-"""``dagrun prune``: deletes the records of runs that nobody needs any more."""
+"""``dagrun prune``: deletes the records of runs that have expired, are old, or are named."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class _Choice:
     """Which runs are deleted.
 
     Attributes:
-        named: Their names; none for those that are due.
-        before: Those that were written to last before this, in seconds since 1970, are due, too; `None` for none.
-        is_forced: Also those that could go on, and those that are damaged.
+        named: The names of the runs; empty for the runs that have expired.
+        before: Runs whose last record is older than this time, in seconds since 1970, are due, too; `None` for none.
+        is_forced: Whether runs that can be resumed and damaged ones are deleted, too.
     """
 
     named: frozenset[str]
@@ -46,7 +46,7 @@ class _Choice:
     is_forced: bool
 
     def verdict(self, known: Known, last: float) -> tuple[bool, str]:
-        """Whether a run is deleted, and why it is, or is not although it is due; no reason for what is not due."""
+        """Return whether a run is deleted, and the reason for that or for keeping it; no reason if it is not due."""
         standing = known.standing
         is_expired = standing.expires is not None and standing.expires <= time.time()
         if standing.run_id in self.named:
@@ -72,10 +72,14 @@ class _Choice:
     "--older-than",
     type=click.FloatRange(min=0),
     metavar="DAYS",
-    help="Also runs that were written to last more than DAYS ago, whether they have expired or not.",
+    help="Delete also runs whose last record is older than DAYS, whether they have expired or not.",
 )
-@click.option("-n", "--dry-run", is_flag=True, help="Say what would be deleted, and delete nothing.")
-@click.option("--force", is_flag=True, help="Also what could be resumed, or is damaged; never what a process holds.")
+@click.option("-n", "--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Delete also runs that can be resumed or are damaged, but never one in use.",
+)
 @options.combined(runs_option, options.as_json, options.directory)
 def prune(
     *,
@@ -86,10 +90,10 @@ def prune(
     as_json: bool,
     **flags: Any,
 ) -> int:
-    """Delete the records of runs that have expired (--expires-after of dagrun run), or that RUN names.
+    """Delete the records of runs that have expired (--expires-after of dagrun run), or of each RUN that is named.
 
-    With a record go the files in its folder. What a run has left in a folder of its own (-o) is not touched. A run
-    that goes on is never deleted; one that could go on, only by --force.
+    The files in the folder of a record are deleted with it. Files that a run has left in an output folder (-o) are
+    not. A run that a process holds is never deleted; one that can be resumed, only with --force.
     """
     records = Records(configure(flags))
     named = frozenset(records.find(run_id) for run_id in run_ids)
@@ -112,7 +116,7 @@ _Found = list[tuple[str, str]]
 
 
 def _prune(records: Records, choice: _Choice, *, is_dry: bool) -> tuple[_Found, _Found, _Found]:
-    """What was deleted, what was kept although it was due, and what could not be deleted; each with the reason."""
+    """Return the runs that were deleted, those that were due and kept, and those that failed; each with the reason."""
     gone: _Found = []
     kept: _Found = []
     failed: _Found = []

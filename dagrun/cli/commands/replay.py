@@ -1,4 +1,4 @@
-"""``dagrun replay``: a run from its record alone."""
+"""``dagrun replay``: rebuilds the state of a run from its record alone."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _MAX_STEPS: Final = 1_000
 
 @click.command(epilog=EPILOG)
 @run_argument
-@click.option("--hash", "only_hash", is_flag=True, help="Print the hash of the state alone.")
+@click.option("--hash", "only_hash", is_flag=True, help="Print only the hash of the state.")
 @options.combined(runs_option, options.as_json, options.directory)
 def replay(*, run: str, only_hash: bool, as_json: bool, **flags: Any) -> None:
-    """Fold the record of RUN again, call nothing, and print where that leads: the state of the run, and of each step.
+    """Rebuild the state of RUN from its record, without calling anything, and print the state of the run and each step.
 
-    The hash of the state is the same for the same record on every machine. Neither tools nor a planner are needed.
+    Equal records have equal hashes of the state on every machine. Neither tools nor a planner are needed.
     """
     records = Records(configure(flags))
     with data_output() as data:

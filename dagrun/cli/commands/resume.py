@@ -1,4 +1,4 @@
-"""``dagrun resume`` and ``dagrun retry``: a run that is on record goes on, or is done again as far as it has failed."""
+"""``dagrun resume`` and ``dagrun retry``: resume a recorded run, or run its failed part again."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any, Final, TypeVar
 import click
 
 from dagrun.cli import options
-from dagrun.cli.jobs.job import ResumeOrRetry, Verb
-from dagrun.cli.jobs.one_run import OneRun, Work
-from dagrun.cli.jobs.recording import RunRecording, new_record, old_record
+from dagrun.cli.jobs.job import Job, ResumeOrRetry, Verb
+from dagrun.cli.jobs.one_run import OneRun
+from dagrun.cli.jobs.recording import Recording, new_record, old_record
+from dagrun.cli.records.output_folder import artifacts_in
 from dagrun.cli.records.resume_command import command_again, output_of, quoted
 from dagrun.cli.records.run_records import Records, run_argument, runs_option
 from dagrun.cli.setup.planners import load_critics, make_planner
@@ -62,25 +63,25 @@ def _shared(function: F) -> F:
         click.option(
             "--allow-differences",
             is_flag=True,
-            help="Go on although the policy, the tools or the critics are not those on record; what differs is"
-            " written down.",
+            help="Accept that the policy, the tools or the critics differ from the record; the differences are"
+            " recorded.",
         ),
     )(function)
 
 
-_telling: Final = options.combined(options.as_json, options.events, options.verbose, options.quiet)
+_output: Final = options.combined(options.as_json, options.events, options.verbose, options.quiet)
 
 
 @click.command(epilog=RESUME)
 @_shared
-@click.option("--steal", is_flag=True, help="Take the run from a process that still holds it, which stops then.")
-@_telling
+@click.option("--steal", is_flag=True, help="Take the run from a process that still holds it; that process stops.")
+@_output
 def resume(*, run: str, **flags: Any) -> int:
-    """Go on with RUN, which was interrupted, killed, or waits for people.
+    """Resume RUN, which was interrupted or killed, or waits for people.
 
-    RUN is the name of a run, the beginning of one, or "last". What has succeeded stays. A call that was cut off is
-    made again if it only looks, or is idempotent; whether one with another effect took place is asked. Without
-    --policy, the limits on record hold; the inputs are those on record.
+    RUN is the name of a run, the beginning of a name, or "last". Steps that succeeded are not called again. A call that
+    was cut off is repeated if it has no effect, or is idempotent; otherwise a person or the planner is asked whether it
+    took effect. Without --policy, the recorded limits hold. The inputs are the recorded ones.
     """
     return _ResumeCommand("resume", run, flags).carry_out()
 
@@ -88,23 +89,23 @@ def resume(*, run: str, **flags: Any) -> int:
 @click.command(epilog=RETRY)
 @_shared
 @options.combined(options.run_id, options.expires_after)
-@_telling
+@_output
 def retry(*, run: str, **flags: Any) -> int:
-    """Do again what has failed of RUN, as a new run that takes over what has succeeded.
+    """Run the failed part of RUN again, as a new run that takes over the outputs of the steps that succeeded.
 
-    RUN is the name of a run that has ended, the beginning of one, or "last". The idempotency keys are those of the
+    RUN is the name of a run that has ended, the beginning of a name, or "last". The idempotency keys are those of the
     first run: a service that knows them sees the same calls once more, and no new ones.
     """
     return _ResumeCommand("retry", run, flags).carry_out()
 
 
 class _ResumeCommand:
-    """Takes up a run that is on record.
+    """Resumes or retries a recorded run.
 
     Args:
-        verb: How.
-        run_id: The run, as it was typed.
-        flags: What the command line says.
+        verb: Which of the two.
+        run_id: The run, as the user has typed it.
+        flags: The flags of the command line.
     """
 
     def __init__(self, verb: Verb, run_id: str, flags: Mapping[str, Any]) -> None:
@@ -116,7 +117,7 @@ class _ResumeCommand:
         self._past = records.replay(self._run_id)
 
     def carry_out(self) -> int:
-        """Do it, and give the exit code."""
+        """Resume or retry the run, and return the exit code."""
         named = self._flags["planner"]
         with data_output() as data:
             output, parent = self._folders()
@@ -135,31 +136,32 @@ class _ResumeCommand:
             )
             planner = make_planner(self._configuration, named) if named is not None else None
             critics = load_critics(self._flags["critics"])
-            written = self._written(toolbox, parent)
-            # Files that the values on record name stay where they are found.
-            is_filed = self._verb == "resume" and output_of(self._past.opening.labels) is None
-            work = Work(plan=again, planner=planner, critics=critics, written=written, is_filed_with_record=is_filed)
-            return OneRun(work, output, data, self._flags).carry_out()
+            recording = self._recording(toolbox, parent)
+            # Files that recorded values name must stay where they are found.
+            is_with_record = self._verb == "resume" and output_of(self._past.opening.labels) is None
+            artifacts = None if is_with_record else artifacts_in(output)
+            job = Job(plan=again, planner=planner, critics=critics, recording=recording, artifacts=artifacts)
+            return OneRun(job, output, data, self._flags).carry_out()
 
-    def _written(self, toolbox: Toolbox, parent: Path | None) -> RunRecording | None:
+    def _recording(self, toolbox: Toolbox, parent: Path | None) -> Recording | None:
         if self._verb == "resume":
             return old_record(self._configuration, self._flags, self._run_id, toolbox, self._past.pending)
         return new_record(self._configuration, self._flags, toolbox, self._flags["planner"], parent)
 
     def _folders(self) -> tuple[Path | None, Path | None]:
-        """Where the run leaves its files, and where those of the first run are, if not with its record.
+        """Return the folder for the files of the run; and that of the first run, if its files are not with its record.
 
         Raises:
-            BadInput: It has left its files in a folder of its own, and nobody has named that.
+            BadInput: The run has an output folder, and the user has not named it.
         """
-        given, kept = self._configuration.path("output"), output_of(self._past.opening.labels)
+        output, recorded = self._configuration.path("output"), output_of(self._past.opening.labels)
         if self._verb == "retry":
-            return given, None if kept is None else kept / "artifacts"
-        if kept is not None and given is None:
-            # What a record says is not acted on by itself: somebody else may have written it.
-            words = command_again("resume", self._run_id, [*_as_given(self._flags), "-o", str(kept)])
-            raise BadInput(f"the files of run {self._run_id} are in {kept}; name that folder: {quoted(words)}")
-        return given, None
+            return output, None if recorded is None else recorded / "artifacts"
+        if recorded is not None and output is None:
+            # The folder on the record is not used by itself: others may have written the record.
+            words = command_again("resume", self._run_id, [*_as_given(self._flags), "-o", str(recorded)])
+            raise BadInput(f"the files of run {self._run_id} are in {recorded}; name that folder: {quoted(words)}")
+        return output, None
 
 
 def _as_given(flags: Mapping[str, Any]) -> list[str]:
@@ -168,7 +170,7 @@ def _as_given(flags: Mapping[str, Any]) -> list[str]:
 
 
 def _policy(configuration: Configuration, policy: Policy) -> Policy | None:
-    """The limits that hold now; `None` for those on record, if nobody names any."""
+    """Return the limits that the user has named; `None` for the recorded ones."""
     settings = configuration.settings
     if settings.mode == "sequential":
         return policy.model_copy(update={"max_running": 1})

@@ -1,4 +1,4 @@
-"""``dagrun run``: check a plan and carry it out."""
+"""``dagrun run``: checks a plan and runs it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import click
 from dagrun.checks.check_plan import check_plan
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.cli import options
-from dagrun.cli.jobs.dry_run import show_order
-from dagrun.cli.jobs.execute import scheduled
-from dagrun.cli.jobs.one_run import OneRun, Work
+from dagrun.cli.jobs.job import Job
+from dagrun.cli.jobs.one_run import OneRun
 from dagrun.cli.jobs.recording import new_record
+from dagrun.cli.records.output_folder import artifacts_in
 from dagrun.cli.records.run_records import runs_option
 from dagrun.cli.setup.inputs import read_inputs
-from dagrun.cli.setup.plan_files import load_plan
 from dagrun.cli.setup.planners import load_critics, make_planner
+from dagrun.cli.setup.plans import load_plan, scheduled, show_order
 from dagrun.cli.setup.secrets import secrets_of
 from dagrun.cli.setup.settings import Configuration, configure
 from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox
@@ -52,43 +52,44 @@ Exit codes:
 @click.option(
     "--mode",
     type=click.Choice(["parallel", "waves", "sequential"]),
-    help="Each step as soon as it can run; or generation by generation; or one by one.  [default: parallel]",
+    help="Run each step as soon as it can; or generation by generation; or one step at a time.  [default: parallel]",
 )
 @options.combined(runs_option, options.run_id, options.durability, options.expires_after, options.no_journal)
 @options.combined(options.as_json, options.events)
-@click.option("-n", "--dry-run", is_flag=True, help="Check, and say what would run; run nothing.")
+@click.option("-n", "--dry-run", is_flag=True, help="Check the plan, show what would run, and run nothing.")
 @options.combined(options.verbose, options.quiet)
 def run(*, plan: str, inputs: tuple[str, ...], **flags: Any) -> int:
-    """Check PLAN and run it, each step as soon as what it needs is there.
+    """Check PLAN and run it, each step as soon as its inputs are there.
 
-    PLAN is a file, or - for the standard input: JSON, YAML, or numbered calls. The answer goes to the standard
-    output, all else to the standard error.
+    PLAN is a file, or - for the standard input: JSON, YAML, or numbered calls. The answer goes to the standard output,
+    everything else to the standard error.
 
-    What needs a person is asked on the terminal, while the other steps go on; without a terminal the run waits:
-    dagrun approve answers from elsewhere. A planner is asked only if --planner names one.
+    Questions to a person are asked on the terminal, while other steps run. Without a terminal, the run waits; dagrun
+    approve answers from elsewhere. A planner is asked only if --planner names one.
 
-    The run is written down as it goes, in a folder of its own under --runs. Ctrl-C ends it, prints what there is so
-    far, and the command that goes on with it; a second one ends the program at once, and dagrun resume goes on, too.
+    The run is recorded in a folder of its own under --runs. Ctrl-C ends it, and prints the outputs so far, and the
+    command that resumes the run. A second Ctrl-C ends the program at once; the run can still be resumed.
     """
     configuration = configure(flags)
     with data_output() as data:
-        given = read_inputs(inputs)
-        checked = _check(plan, given, configuration)
+        input_values = read_inputs(inputs)
+        checked = _check(plan, input_values, configuration)
         if flags["dry_run"]:
             show_order(checked, data, as_json=flags["as_json"])
             return 0
         named = flags["planner"]
         planner = make_planner(configuration, named) if named is not None else None
         critics = load_critics(flags["critics"])
-        work = Work(
+        output = configuration.path("output")
+        job = Job(
             plan=scheduled(checked, configuration.settings.mode),
-            inputs=given,
+            inputs=input_values,
             planner=planner,
             critics=critics,
-            secrets=checked.secrets,
-            written=new_record(configuration, flags, checked.toolbox, named),
+            recording=new_record(configuration, flags, checked.toolbox, named),
+            artifacts=artifacts_in(output),
         )
-        return OneRun(work, configuration.path("output"), data, flags).carry_out()
+        return OneRun(job, output, data, flags).carry_out()
 
 
 def _check(plan: str, inputs: dict[str, Any], configuration: Configuration) -> CheckedPlan:

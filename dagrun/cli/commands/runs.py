@@ -1,4 +1,4 @@
-"""``dagrun runs``: which runs there are, and where they stand."""
+"""``dagrun runs``: lists the recorded runs, and where each of them stands."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ Exit codes: 0, or 1 if the record of a run is damaged.
 
 _HEAD: Final = ("run", "began", "steps", "what", "where it stands")
 _WHAT: Final = 40  # characters
-_LEAST: Final = 30  # for the last two columns; below that a paragraph for each run is easier to read
+_LEAST: Final = 30  # characters for the last two columns; with less, each run is shown as a paragraph
 
 
 @click.command(epilog=EPILOG)
 @options.combined(runs_option, options.as_json, options.directory)
 def runs(*, as_json: bool, **flags: Any) -> int:
-    """List the runs on record, the oldest first, and where each of them stands.
+    """List the recorded runs, the oldest first, and where each of them stands.
 
-    A run is read as it goes on; neither its tools nor its planner are needed.
+    A run that is not over is listed, too. Neither tools nor a planner are needed.
     """
     records = Records(configure(flags))
     width = columns_of(sys.stdout)
@@ -83,7 +83,7 @@ def _row(known: Known) -> tuple[str, ...]:
 
 
 def what(known: Known) -> str:
-    """What a run is for: its goal, or the command that began it."""
+    """Return the purpose of a run: its goal, or the command that began it."""
     if known.standing.goal or known.past is None:
         return known.standing.goal or "-"
     words = label(known.past.opening.labels, "command")
@@ -91,10 +91,10 @@ def what(known: Known) -> str:
 
 
 def when(seconds: float) -> str:
-    """A time of day for people, where they are."""
+    """Return a time as text, in the local time zone; "-" if it is no time."""
     try:
         return f"{datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M}"
-    except (ValueError, OverflowError, OSError):  # what a record says may be anything
+    except (ValueError, OverflowError, OSError):  # a record may hold any number
         return "-"
 
 

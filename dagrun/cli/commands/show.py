@@ -1,4 +1,4 @@
-"""``dagrun show``: draw a plan."""
+"""``dagrun show``: draws a plan."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from dagrun.cli import options
-from dagrun.cli.setup.plan_files import as_written, load_plan
+from dagrun.cli.setup.plans import as_written, load_plan
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.setup.tool_modules import load_toolbox
 from dagrun.cli.terminal.stdout import data_output
@@ -33,18 +33,18 @@ _DRAW: Final = {"tree": draw_tree, "mermaid": draw_mermaid, "dot": draw_dot}
     type=click.Choice(["tree", "mermaid", "dot", "json"]),
     default="tree",
     show_default=True,
-    help="json is the plan as dagrun understands it.",
+    help="The form of the drawing; json is the plan as dagrun has read it.",
 )
 def show(*, plan: str, form: str, **flags: Any) -> None:
-    """Draw PLAN. It is read, but not checked against any tools.
+    """Draw PLAN, without checking it.
 
-    With --tools, a plan in the dialect of step_number and action shows the data flow that it leaves to be understood.
+    With --tools, a plan in the dialect of step_number and action is drawn with the data flow that it only implies.
     """
     configuration = configure(flags)
     with data_output() as data:
         toolbox = load_toolbox(configuration) if configuration.settings.tools else None
-        read = load_plan(plan, toolbox)
+        drawn = load_plan(plan, toolbox)
         if form == "json":
-            data.json(as_written(read))
+            data.json(as_written(drawn))
         else:
-            data.text(_DRAW[form](read))
+            data.text(_DRAW[form](drawn))

@@ -1,4 +1,4 @@
-"""``dagrun tools``: what a plan may call."""
+"""``dagrun tools`` and ``dagrun schema``: what plans may call, for people, and as JSON Schema."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from dagrun.cli.terminal.text import SCHEMA_VERSION, columns
 from dagrun.errors import shorten
 from dagrun.model.toolbox import AnyTool, Toolbox
 
-_LIMIT: Final = 400
+_LIMIT: Final = 400  # characters of the description of an argument
 
 
 @click.group()
 def tools() -> None:
-    """Say which tools there are, and what they take and give."""
+    """List the tools, with their arguments and outputs."""
 
 
 @tools.command("list", epilog="\b\nExample:\n  dagrun tools list --tools my_tools")
 @options.combined(options.tools, options.as_json, options.directory)
 def list_tools(*, as_json: bool, **flags: Any) -> None:
-    """List the tools of a module; without --tools, those of installed packages."""
+    """List the tools of a module; without --tools, the tools of installed packages."""
     with data_output() as data:
         toolbox = _toolbox(flags)
         if as_json:
@@ -42,7 +42,7 @@ def list_tools(*, as_json: bool, **flags: Any) -> None:
 @click.argument("name")
 @options.combined(options.tools, options.as_json, options.directory)
 def show_tool(*, name: str, as_json: bool, **flags: Any) -> None:
-    """Show what the tool NAME takes, gives and does."""
+    """Show the tool NAME: its description, effect, arguments and output."""
     with data_output() as data:
         tool = _toolbox(flags)[name]
         if as_json:
@@ -93,7 +93,7 @@ def _argument(name: str, schema: Mapping[str, Any], *, is_required: bool) -> tup
 
 
 def _kind(schema: Mapping[str, Any]) -> str:
-    """A JSON Schema in a word or two."""
+    """Return a JSON Schema in a word or two."""
     if "enum" in schema:
         return " | ".join(shorten(json.dumps(value), 40) for value in schema["enum"])
     if "const" in schema:
@@ -106,3 +106,27 @@ def _kind(schema: Mapping[str, Any]) -> str:
     if schema.get("type") == "array" and schema.get("items"):
         return f"array of {_kind(schema['items'])}"
     return str(schema.get("type", ""))
+
+
+@click.group()
+def schema() -> None:
+    """Print a JSON Schema, for editors and planners."""
+
+
+@schema.command("plan", epilog="\b\nExample:\n  dagrun schema plan > plan.schema.json")
+def schema_of_plans() -> None:
+    """Print the schema of all plans."""
+    from dagrun.plans.plan_schemas import plan_schema
+
+    with data_output() as data:
+        data.json(plan_schema())
+
+
+@schema.command("toolset", epilog="\b\nExample:\n  dagrun schema toolset --tools my_tools")
+@options.combined(options.tools, options.directory)
+def schema_of_toolset(**flags: Any) -> None:
+    """Print the schema of plans that call only the tools of a module, in the form that models are given."""
+    from dagrun.plans.plan_schemas import toolset_schema
+
+    with data_output() as data:
+        data.json(toolset_schema(_toolbox(flags)))

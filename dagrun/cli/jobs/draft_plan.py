@@ -1,4 +1,4 @@
-"""Getting a plan for a goal, and running nothing: watched, and interruptible."""
+"""A plan for a goal, drafted by a planner with a live display and signals; nothing is run."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from dagrun.model.planner import Brief, Planner, RevisedBy
 from dagrun.model.usage import ModelUse
 from dagrun.runtime.backend import loop_options
 
-# Where only the plan is wanted, a refused draft is not the end of planning, and no step is cancelled: none would run.
-_NO_NEWS: Final = (DraftEnded, Spliced, StepSettled)
+# These events are not shown: without a run, a refused draft does not end the planning, and no step is cancelled.
+_NOT_SHOWN: Final = (DraftEnded, Spliced, StepSettled)
 
 
 @dataclass(kw_only=True)
@@ -34,18 +34,18 @@ class PlanDraft:
     """Asks a planner for a plan.
 
     Attributes:
-        goal: What the plan is for, and what it may call.
-        planner: Who writes it.
-        inputs: What ``${input…}`` stands for; only the shapes reach the planner, unless the policy says otherwise.
-        is_shown: Whether it may be shown on the standard error how far the planner is.
+        goal: The goal of the plan, with the tools that it may call.
+        planner: Writes the plan.
+        inputs: The values of ``${input…}``. Only their shapes reach the planner, unless the policy says otherwise.
+        is_shown: Whether the progress of the planner may be shown on the standard error.
         log_level: The least level of log records that are shown.
-        plan: What came of it; `None` if it was interrupted.
-        steps: What the planner has streamed so far.
+        plan: The plan; `None` if the planner was interrupted.
+        steps: The steps that the planner has streamed so far.
         calls: How often the planner was called.
-        spent: What that has used.
-        seconds: How long it took.
-        stopped_by: What has interrupted it, for people; empty if nothing has.
-        code: The exit code of a process that was interrupted so.
+        spent: What these calls have used.
+        seconds: How long they took.
+        stopped_by: The signal that interrupted the planner, for people; empty if there was none.
+        code: The exit code of a process that was interrupted by this signal.
     """
 
     goal: Goal
@@ -53,20 +53,20 @@ class PlanDraft:
     inputs: Mapping[str, Any] = field(default_factory=dict)
     is_shown: bool = True
     log_level: int = logging.WARNING
-    plan: CheckedPlan | None = None
-    steps: list[Step] = field(default_factory=list)
-    calls: int = 0
-    spent: ModelUse = field(default_factory=ModelUse)
-    seconds: float = 0.0
-    stopped_by: str = ""
-    code: int = 0
+    plan: CheckedPlan | None = field(default=None, init=False)
+    steps: list[Step] = field(default_factory=list, init=False)
+    calls: int = field(default=0, init=False)
+    spent: ModelUse = field(default_factory=ModelUse, init=False)
+    seconds: float = field(default=0.0, init=False)
+    stopped_by: str = field(default="", init=False)
+    code: int = field(default=0, init=False)
 
     def get(self) -> None:
-        """Get the plan, unless that is interrupted, by Ctrl-C or another signal.
+        """Get the plan, unless Ctrl-C or another signal interrupts the planner.
 
         Raises:
-            PlanRefused: What the planner gave has problems, also after it was told of them.
-            RunFailed: The planner gave nothing.
+            PlanRefused: The plan of the planner has problems, also after it was told of them.
+            RunFailed: The planner gave no plan.
         """
         began = time.monotonic()
         try:
@@ -87,7 +87,7 @@ class PlanDraft:
 
     async def _ask(self, display: Display) -> CheckedPlan:
         def on_event(event: Event) -> None:
-            if not isinstance(event, _NO_NEWS):
+            if not isinstance(event, _NOT_SHOWN):
                 display.on_event(event)
             if isinstance(event, PlannerCalled):
                 self.calls += 1
@@ -104,11 +104,11 @@ class PlanDraft:
         )
 
     def _watched(self, display: Display) -> Planner:
-        # One that has its plan at hand is not asked to write any.
+        # A planner that has its plan at hand streams no steps.
         return self.planner if hasattr(self.planner, "plan") else _Watched(self.planner, self.steps, display)
 
     def _stopper(self, scope: anyio.CancelScope, signals: Interrupts, display: Display) -> Callable[[int], object]:
-        """Give what the first signal does."""
+        """Return what the first signal does."""
 
         def stop(number: int) -> None:
             self.stopped_by = interrupts.name_of(number)
@@ -120,7 +120,7 @@ class PlanDraft:
 
 
 class _Watched:
-    """Hands on what a planner streams, and keeps the steps of it: nothing of a draft is in the graph before its end."""
+    """Passes on the stream of a planner, and keeps its steps: the graph has no step of a draft before its end."""
 
     def __init__(self, planner: Planner, steps: list[Step], display: Display) -> None:
         self._planner = planner
@@ -128,18 +128,18 @@ class _Watched:
         self._display = display
 
     def revise(self, brief: Brief) -> RevisedBy:
-        self._steps.clear()  # a second answer takes the place of the first
+        self._steps.clear()  # a second answer replaces the first
         self._display.written_anew()
-        said = self._planner.revise(brief)
-        return self._stream(said) if hasattr(said, "__aiter__") else said
+        answer = self._planner.revise(brief)
+        return self._stream(answer) if hasattr(answer, "__aiter__") else answer
 
-    async def _stream(self, said: Any) -> AsyncIterator[Any]:
+    async def _stream(self, answer: Any) -> AsyncIterator[Any]:
         try:
-            async for edit in said:
+            async for edit in answer:
                 if isinstance(edit, Add):
                     self._steps.append(edit.step)
                     self._display.step_written()
                 yield edit
         finally:
-            if hasattr(said, "aclose"):
-                await said.aclose()
+            if hasattr(answer, "aclose"):
+                await answer.aclose()

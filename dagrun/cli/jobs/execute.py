@@ -1,4 +1,4 @@
-"""One run as the command line carries it out: watched, interruptible, and never waiting for what would not stop."""
+"""Carries out a job: with a live display, signals, and an end that does not wait for stuck tools."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,14 +14,13 @@ import anyio
 
 from dagrun.api import resume, retry, start
 from dagrun.checks.checked_plan import CheckedPlan
-from dagrun.checks.waves import in_waves
-from dagrun.cli.jobs.job import Goal, Job, OnEvent, ResumeOrRetry
-from dagrun.cli.setup.settings import Mode
+from dagrun.cli.jobs.job import Goal, Job, OnEvent, Reporting, ResumeOrRetry
+from dagrun.cli.jobs.recording import unusable
 from dagrun.cli.terminal import signals as interrupts
 from dagrun.cli.terminal.ask_person import make_approver
 from dagrun.cli.terminal.display import Display, make_display
 from dagrun.cli.terminal.signals import Interrupts
-from dagrun.cli.terminal.user_errors import REFUSED, BadInput
+from dagrun.cli.terminal.user_errors import REFUSED
 from dagrun.errors import DagrunError, JournalFailed
 from dagrun.model.event import Event
 from dagrun.model.outcome import State, Status
@@ -30,38 +28,25 @@ from dagrun.runtime.backend import loop_options
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
 
-LEAVE_SECONDS: Final = 3.0  # for closing what a run has used; it takes milliseconds, unless something would not stop
-THREAD_SECONDS: Final = 0.5
-
-__all__ = ["Goal", "Job", "execute", "scheduled"]
+LEAVE_SECONDS: Final = 3.0  # for closing a run after its result; it takes milliseconds, unless something would not stop
+THREAD_SECONDS: Final = 0.5  # for idle threads to end
 
 
-def scheduled(plan: CheckedPlan, mode: Mode) -> CheckedPlan:
-    """Give *plan* as *mode* wants it run; the engine is the same for all of them."""
-    match mode:
-        case "parallel":
-            return plan
-        case "waves":
-            return in_waves(plan)
-        case "sequential":
-            return replace(plan, policy=plan.policy.model_copy(update={"max_running": 1}))
+def execute(job: Job, reporting: Reporting) -> int:
+    """Carry out *job*, and return the exit code.
 
-
-def execute(job: Job) -> int:
-    """Carry out *job*, and give the exit code.
-
-    Ctrl-C suspends the run, or cancels one that is not written down; either ends with a partial result. A second one
-    ends the program. So does the end of a run in which something would not stop: nobody waits for it.
+    Ctrl-C suspends a recorded run, and cancels one without a record; the result is partial. A second Ctrl-C ends the
+    process. The process also ends by force after a run in which a tool would not stop.
 
     Raises:
-        BadInput: The run cannot be written down.
+        BadInput: The run cannot be recorded.
     """
     threads = set(threading.enumerate())
     with _artifacts(job) as folder, Interrupts() as signals:
-        ending = _Ending(job, folder, signals)
+        ending = _Ending(reporting, folder, signals, is_temporary=folder != job.artifacts)
         try:
             with unwrapped():
-                anyio.run(_execute, job, ending, backend_options=loop_options())
+                anyio.run(_execute, job, reporting, ending, backend_options=loop_options())
         finally:
             ending.leave()
         if _has_stuck_threads(threads):
@@ -70,45 +55,47 @@ def execute(job: Job) -> int:
 
 
 class _Ending:
-    """What happens when the result is there, up to a process that has to be ended by force."""
+    """The end of a job, from the result to the end of the process, by force if need be."""
 
-    def __init__(self, job: Job, folder: Path | None, signals: Interrupts) -> None:
+    def __init__(self, reporting: Reporting, folder: Path | None, signals: Interrupts, *, is_temporary: bool) -> None:
         self.code = 0
         self.folder = folder
         self.signals = signals
-        self._job = job
+        self._is_temporary = is_temporary
+        self._reporting = reporting
         self._watchdog = threading.Timer(LEAVE_SECONDS, self.exit_hard)
         self._watchdog.daemon = True
         self._watchdog.name = "dagrun watchdog"
 
     def deliver(self, result: RunResult) -> None:
-        """Hand the result on. From now on, time is limited."""
-        self.code = self.signals.exit_code((self._job.code_of or exit_code_of)(result))
-        self._job.on_result(result)
+        """Report the result. From now on, the time until the end is limited."""
+        self.code = self.signals.exit_code((self._reporting.code_of or exit_code_of)(result))
+        self._reporting.on_result(result)
         if any(a.outcome and a.outcome.state is State.ABANDONED for s in result.steps.values() for a in s.attempts):
             self.exit_hard()
         self._watchdog.start()
 
     def leave(self) -> None:
-        """Everything has ended by itself."""
+        """Stop the watchdog: everything has ended by itself."""
         self._watchdog.cancel()
         if self._watchdog.is_alive():
             self._watchdog.join()
 
     def exit_hard(self) -> None:
-        """End the process: something in it would not stop."""
-        if self.folder is not None and self.folder != self._job.artifacts:
+        """End the process by force: something in it would not stop."""
+        if self.folder is not None and self._is_temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
         interrupts.exit_hard(self.code)
 
 
-async def _execute(job: Job, ending: _Ending) -> None:
-    with make_display(is_shown=job.is_shown, log_level=job.log_level) as display:
+async def _execute(job: Job, reporting: Reporting, ending: _Ending) -> None:
+    with make_display(is_shown=reporting.is_shown, log_level=reporting.log_level) as display:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(display.keep_fresh)
             if isinstance(job.plan, ResumeOrRetry) and job.plan.verb == "resume":
                 display.remember(job.plan.past.events)
-            async with _opened(job, ending.folder, display) as run:
+            on_event = both(display.on_event, reporting.on_event)
+            async with _opened(job, ending.folder, display, on_event) as run:
                 ending.signals.on_first(_stopper(run, display, is_recorded=job.recording is not None))
                 result = await run.result()
                 display.close()
@@ -117,17 +104,17 @@ async def _execute(job: Job, ending: _Ending) -> None:
 
 
 def exit_code_of(result: RunResult) -> int:
-    """The exit code of a run; of one that has come to nothing because no plan was valid, that of a refused plan."""
+    """Return the exit code of a run; if the run failed because no plan was valid, the code of a refused plan."""
     is_refused = result.problems and result.status in (Status.FAILED, Status.OVER_BUDGET)
     return REFUSED if is_refused else result.status.exit_code
 
 
 @asynccontextmanager
-async def _opened(job: Job, folder: Path | None, display: Display) -> AsyncIterator[Run]:
-    """Open the run of *job*; a record that cannot even be begun is a mistake of the command line."""
+async def _opened(job: Job, folder: Path | None, display: Display, on_event: OnEvent) -> AsyncIterator[Run]:
+    """Open the run of *job*; a record that cannot be begun is reported as a mistake of the command line."""
     is_open = False
     try:
-        async with _run_of(job, folder, display) as run:
+        async with _run_of(job, folder, display, on_event) as run:
             is_open = True
             yield run
     except JournalFailed as error:
@@ -136,43 +123,33 @@ async def _opened(job: Job, folder: Path | None, display: Display) -> AsyncItera
         raise unusable(error) from error
 
 
-def unusable(error: JournalFailed) -> BadInput:
-    """Say what to do about records that cannot be kept where they should be."""
-    return BadInput(f"{error}; name another folder for the records of runs (--runs DIR), or keep none (--no-journal)")
-
-
-def _run_of(job: Job, folder: Path | None, display: Display) -> AbstractAsyncContextManager[Run]:
-    shared: dict[str, Any] = {
+def _run_of(job: Job, folder: Path | None, display: Display, on_event: OnEvent) -> AbstractAsyncContextManager[Run]:
+    plan, recording = job.plan, job.recording
+    options: dict[str, Any] = {
         "artifacts": folder,
         "planner": job.planner,
         "critics": job.critics,
         "approver": make_approver(display),
-        "on_event": both(display.on_event, job.on_event),
+        "on_event": on_event,
     }
-    plan, kept = job.plan, job.recording
-    named: dict[str, Any] = {}
-    if kept is not None:
-        shared["journal"] = kept.journal
-        named = {"labels": kept.labels, "expires_after": kept.expires_after}
-    match plan:
-        case ResumeOrRetry(verb=verb, run_id=run_id):
-            shared |= {"tools": plan.toolbox, "policy": plan.policy, "secrets": plan.secrets}
-            shared["allow_differences"] = plan.allow_differences
-            if verb == "resume":
-                return resume(run_id, **shared, steal=plan.steal)
-            assert kept is not None  # nothing is retried that is not written down
-            files = kept.parent_artifacts
-            return retry(run_id, **shared, **named, new_id=kept.run_id, parent_artifacts=files)
-        case Goal():
-            shared |= {"goal": plan.text, "tools": plan.toolbox, "policy": plan.policy, "secrets": plan.secrets}
-        case _:
-            shared |= {"plan": plan, "secrets": job.secrets}
-    name = None if kept is None else kept.run_id
-    return start(**shared, **named, inputs=job.inputs, run_id=name)
+    if not isinstance(plan, CheckedPlan):
+        options |= {"tools": plan.toolbox, "policy": plan.policy, "secrets": plan.secrets}
+    if recording is not None:
+        options["journal"] = recording.journal
+    if isinstance(plan, ResumeOrRetry) and plan.verb == "resume":
+        return resume(plan.run_id, **options, allow_differences=plan.allow_differences, steal=plan.steal)
+    if recording is not None:
+        options |= {"labels": recording.labels, "expires_after": recording.expires_after}
+    if isinstance(plan, ResumeOrRetry):
+        assert recording is not None  # a run that is retried is always recorded
+        options |= {"new_id": recording.run_id, "parent_artifacts": recording.parent_artifacts}
+        return retry(plan.run_id, **options, allow_differences=plan.allow_differences)
+    what = {"goal": plan.text} if isinstance(plan, Goal) else {"plan": plan}
+    return start(**what, **options, inputs=job.inputs, run_id=None if recording is None else recording.run_id)
 
 
 def both(first: OnEvent, second: OnEvent | None) -> OnEvent:
-    """Give what hands each event to two observers."""
+    """Return an observer that passes each event to both."""
     if second is None:
         return first
 
@@ -184,7 +161,7 @@ def both(first: OnEvent, second: OnEvent | None) -> OnEvent:
 
 
 def _stopper(run: Run, display: Display, *, is_recorded: bool) -> Callable[[int], object]:
-    """Give what the first signal does."""
+    """Return what the first signal does."""
 
     def cancel(number: int) -> None:
         reason = f"interrupted by {interrupts.name_of(number)}"
@@ -196,7 +173,7 @@ def _stopper(run: Run, display: Display, *, is_recorded: bool) -> Callable[[int]
 
 @contextmanager
 def unwrapped() -> Iterator[None]:
-    """Raise an error that is meant for the user as it was, without the groups that task groups put around it."""
+    """Raise an error of dagrun without the exception groups that task groups put around it."""
     try:
         yield
     except BaseExceptionGroup as group:
@@ -210,7 +187,7 @@ def unwrapped() -> Iterator[None]:
 
 @contextmanager
 def _artifacts(job: Job) -> Iterator[Path | None]:
-    """The folder for the files of tools; none for that of the record."""
+    """Open the folder for the files of tools; `None` stands for the folder of the record."""
     if job.artifacts is not None or job.recording is not None:
         yield job.artifacts
         return
@@ -219,7 +196,7 @@ def _artifacts(job: Job) -> Iterator[Path | None]:
 
 
 def _has_stuck_threads(before: set[threading.Thread]) -> bool:
-    """Whether Python would wait for a thread of the run when it ends; idle ones get a moment to go."""
+    """Whether Python would wait for a thread of the run at the end of the process; idle threads get a moment to end."""
     started = [t for t in threading.enumerate() if t not in before and not t.daemon]
     for thread in started:
         thread.join(THREAD_SECONDS / len(started))

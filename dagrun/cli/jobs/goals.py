@@ -1,4 +1,4 @@
-"""Goals as the command line gets them, and how it tells of the plan that is made of one."""
+"""Goals of the command line, and the plans that planners write for them: reported and saved."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from dagrun.cli.jobs.draft_plan import PlanDraft
 from dagrun.cli.jobs.job import Goal
 from dagrun.cli.jobs.one_run import log_level
 from dagrun.cli.records.output_folder import write_whole
-from dagrun.cli.setup.plan_files import STDIN, as_written, plan_text
 from dagrun.cli.setup.planners import STEPWISE, make_planner, name_of
+from dagrun.cli.setup.plans import STDIN, as_written, plan_text
 from dagrun.cli.setup.secrets import secrets_of
 from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox
@@ -25,15 +25,15 @@ from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import PlanRefused, RunFailed
 from dagrun.observe.summary import spending_words
 
-MAX_BYTES: Final = 100_000
+MAX_BYTES: Final = 100_000  # of a goal
 _MAX_STEPS: Final = 100
 
 
 def read_goal(text: str) -> str:
-    """Give the goal, which is *text* or comes from the standard input.
+    """Return the goal: *text*, or the text on the standard input.
 
     Raises:
-        BadInput: There are no words in it, or it is no text, or one that is too long for any model.
+        BadInput: The goal has no words, is not text, or is too long for any model.
     """
     if text == STDIN:
         text = _from_stdin()
@@ -47,7 +47,7 @@ def read_goal(text: str) -> str:
 def _from_stdin() -> str:
     if sys.stdin is None:
         raise BadInput("there is no standard input to read the goal from")
-    # A letter may be cut in half where it is too long in any case.
+    # If the text is too long, a character may be cut at its end; that is no fault of the text.
     data = sys.stdin.buffer.read(MAX_BYTES + 4)
     try:
         return data.decode("utf-8-sig", "ignore" if len(data) > MAX_BYTES else "strict")
@@ -56,15 +56,15 @@ def _from_stdin() -> str:
 
 
 def goal_of(text: str, configuration: Configuration, *, is_run: bool) -> Goal:
-    """Put together what is known of a run before there is a plan.
+    """Return the goal of a run with its tools, limits and secrets.
 
     Args:
-        text: What the user has typed.
+        text: The argument of the command.
         configuration: The settings that hold.
         is_run: Whether tools will be called, so that they need their own settings.
 
     Raises:
-        BadInput: Something of it cannot be used.
+        BadInput: The goal, a setting or a tool cannot be used.
     """
     goal = read_goal(text)
     limits = configuration.limits()
@@ -80,15 +80,15 @@ def goal_of(text: str, configuration: Configuration, *, is_run: bool) -> Goal:
 def get_plan(
     goal: Goal, configuration: Configuration, inputs: Mapping[str, Any], flags: Mapping[str, Any]
 ) -> PlanDraft:
-    """Ask for a plan as the command line says; what that has taken is told on the standard error.
+    """Ask the planner for a plan, and report on the standard error what that has taken.
 
     Returns:
-        What came of it: a plan, unless it was interrupted.
+        The draft, with a plan, unless it was interrupted.
 
     Raises:
-        BadInput: There is no planner to ask, or it makes no whole plans.
-        PlanRefused: What the planner gave has problems, also after it was told of them.
-        RunFailed: The planner gave nothing.
+        BadInput: There is no planner to ask, or it writes no whole plans.
+        PlanRefused: The plan of the planner has problems, also after it was told of them.
+        RunFailed: The planner gave no plan.
     """
     named = name_of(configuration)
     if named == STEPWISE:
@@ -111,9 +111,9 @@ def get_plan(
 
 
 def tell_stopped(drafting: PlanDraft, data: Data, flags: Mapping[str, Any]) -> int:
-    """Print what there was when the planner was interrupted, and give the exit code.
+    """Report the steps that were written when the planner was interrupted, and return the exit code.
 
-    Where a plan is expected nothing is printed: half of one would be taken for the whole.
+    Nothing is printed where a plan is expected: a part of a plan could be taken for the whole.
     """
     steps = drafting.steps
     reason = f"interrupted by {drafting.stopped_by}"
@@ -139,7 +139,7 @@ def tell_stopped(drafting: PlanDraft, data: Data, flags: Mapping[str, Any]) -> i
 
 
 def is_saved(plan: CheckedPlan, path: Path) -> bool:
-    """Write a plan to a file; if that cannot be, say so."""
+    """Write a plan to a file, and return whether that worked; if not, report it."""
     try:
         write_whole(path, plan_text(plan.plan))
     except OSError as error:
@@ -149,7 +149,7 @@ def is_saved(plan: CheckedPlan, path: Path) -> bool:
 
 
 def usage_of(drafting: PlanDraft) -> dict[str, Any]:
-    """What it took to get a plan, as JSON; of a call that was interrupted, nobody knows."""
+    """Return what a plan has taken, as JSON; the tokens of a call that was interrupted are not known."""
     spent = drafting.spent if drafting.plan is not None else None
     return {
         "planner_calls": drafting.calls,

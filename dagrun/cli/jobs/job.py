@@ -1,4 +1,4 @@
-"""What the command line is to carry out: a run, or a run that goes on, and where it is written down."""
+"""A job of the command line: the run to carry out, and how it is reported."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from dagrun.api.replaying import Replayed
 from dagrun.checks.checked_plan import CheckedPlan
+from dagrun.cli.jobs.recording import Recording
 from dagrun.model.critic import Critic
 from dagrun.model.event import Event
-from dagrun.model.journal import Journal
 from dagrun.model.planner import Planner
 from dagrun.model.policy import Policy
 from dagrun.model.redaction.redactor import Redactor
@@ -26,13 +26,13 @@ Verb = Literal["resume", "retry"]
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """What a run is for that has no plan yet.
+    """The goal of a run that has no plan yet.
 
     Attributes:
-        text: In words.
-        toolbox: What its plan may call.
+        text: The goal in words.
+        toolbox: The tools that the plan may call.
         policy: The limits.
-        secrets: Those that it may name.
+        secrets: The secrets that the plan may name.
     """
 
     text: str
@@ -48,17 +48,17 @@ class Goal:
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeOrRetry:
-    """A run that is on record, and is gone on with, or done again as far as it has failed.
+    """A recorded run that is resumed, or whose failed part is run again.
 
     Attributes:
         verb: Which of the two.
-        run_id: The run.
-        toolbox: What it may call.
-        policy: The limits; `None` for those on record.
-        secrets: Those that it may name.
-        allow_differences: Whether it goes on although not all is as it was.
-        steal: Whether it is taken from a process that holds it.
-        past: The run, as its record says.
+        run_id: The recorded run.
+        toolbox: The tools that it may call.
+        policy: The limits; `None` for the recorded ones.
+        secrets: The secrets that its plan may name.
+        allow_differences: Whether tools, policy and critics may differ from the record.
+        steal: Whether the run is taken from a process that holds it.
+        past: The run, replayed from its record.
     """
 
     verb: Verb
@@ -77,52 +77,41 @@ class ResumeOrRetry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recording:
-    """Where a run is written down, and under which name.
-
-    Attributes:
-        journal: Keeps the record.
-        run_id: The run; of one that is retried, the new one.
-        labels: What is kept with it: the command line, say.
-        expires_after: Seconds after which it may be forgotten; `None` for never.
-        parent_artifacts: Where the files of the run are that is retried, if not with its record.
-    """
-
-    journal: Journal
-    run_id: str
-    labels: Mapping[str, Any] = field(default_factory=dict)
-    expires_after: float | None = None
-    parent_artifacts: Path | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Job:
-    """A run that is to be carried out.
+    """A run to carry out.
 
     Attributes:
-        plan: What is run: a plan; a goal, for which the planner writes one; or a run that is on record.
-        inputs: What ``${input…}`` stands for.
-        artifacts: The folder for the files of tools, or none for that of the record, or else a temporary one.
-        recording: Where the run is written down; `None` for nowhere.
-        secrets: Those that a plan may name; a goal has its own.
-        is_shown: Whether a live table may be drawn on the standard error.
-        log_level: The least level of log records that are shown.
-        planner: Who is asked when a step fails or surprises; `None` for nobody.
-        critics: Who looks at what steps give before it is used.
-        on_event: Called with each event.
-        on_result: Called once with the result, before anything that would not stop is left behind.
-        code_of: Gives the exit code of a run.
+        plan: A checked plan; or a goal, for which the planner writes a plan; or a recorded run.
+        inputs: The values of ``${input…}``.
+        planner: Writes the plan, and is asked when a step fails or surprises; `None` for no planner.
+        critics: Review the outputs of steps before they are used.
+        recording: Where the run is recorded; `None` for no record.
+        artifacts: The folder for the files of tools; `None` for the folder of the record, or else a temporary one.
     """
 
     plan: CheckedPlan | Goal | ResumeOrRetry
     inputs: Mapping[str, Any] = field(default_factory=dict)
-    artifacts: Path | None = None
-    recording: Recording | None = None
-    secrets: Secrets = NO_SECRETS
-    is_shown: bool = True
-    log_level: int = logging.WARNING
     planner: Planner | None = None
     critics: tuple[Critic, ...] = ()
-    on_event: OnEvent | None = None
+    recording: Recording | None = None
+    artifacts: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reporting:
+    """How a run is reported, while it goes on and when it ends.
+
+    Attributes:
+        on_result: Called once with the result. After it, the process may be ended by force, if something in it would
+            not stop.
+        on_event: Called with each event.
+        code_of: Returns the exit code for a result; `None` for the usual codes.
+        is_shown: Whether a live table may be drawn on the standard error.
+        log_level: The least level of log records that are shown.
+    """
+
     on_result: Callable[[RunResult], object]
+    on_event: OnEvent | None = None
     code_of: Callable[[RunResult], int] | None = None
+    is_shown: bool = True
+    log_level: int = logging.WARNING

@@ -1,17 +1,15 @@
-"""Writing a run down: where, under which name, and what is kept with it."""
+"""The record of a run: in which journal, under which name, and what is kept with it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
 
-from dagrun.cli.jobs.execute import unusable
-from dagrun.cli.jobs.job import Recording
 from dagrun.cli.records.next_steps import NextSteps
 from dagrun.cli.records.resume_command import labels_of, options_again, where_is
 from dagrun.cli.records.run_records import Records, check_new_id
@@ -19,6 +17,7 @@ from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import JournalFailed
 from dagrun.journal.run_folder import make_root
+from dagrun.model.journal import Journal
 from dagrun.model.question import Question
 from dagrun.model.toolbox import Toolbox
 
@@ -26,18 +25,26 @@ DAY = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunRecording:
-    """How a run is written down.
+class Recording:
+    """Where and how a run is recorded.
 
     Attributes:
-        recording: For the run.
-        record: The folder of its record.
-        outlook: Says how the run can go on.
+        journal: Keeps the record.
+        run_id: The name of the run; of a run that is retried, the name of the new run.
+        labels: Notes that are kept with the run, such as the command line.
+        expires_after: Seconds after which the record may be deleted; `None` for never.
+        parent_artifacts: The folder of the files of a run that is retried, if they are not with its record.
+        folder: The folder of the record.
+        next_steps: Says how the run can be resumed.
     """
 
-    recording: Recording
-    record: Path
-    outlook: NextSteps
+    journal: Journal
+    run_id: str
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    expires_after: float | None = None
+    parent_artifacts: Path | None = None
+    folder: Path
+    next_steps: NextSteps
 
 
 def new_record(
@@ -46,18 +53,18 @@ def new_record(
     toolbox: Toolbox,
     planner: str | None,
     parent_artifacts: Path | None = None,
-) -> RunRecording | None:
-    """Say how a new run is written down; `None` if it is not to be.
+) -> Recording | None:
+    """Return how a new run is recorded; `None` if it is not.
 
     Args:
         configuration: The settings that hold.
-        flags: What the command line says: ``run_id``, ``critics``, and maybe ``no_journal``.
-        toolbox: What the run may call.
-        planner: The name of who is asked; `None` for nobody.
-        parent_artifacts: Where the files of the run are that is retried, if not with its record.
+        flags: The flags of the command line: ``run_id``, ``critics``, and maybe ``no_journal``.
+        toolbox: The tools that the run may call.
+        planner: The name of the planner; `None` for no planner.
+        parent_artifacts: The folder of the files of a run that is retried, if they are not with its record.
 
     Raises:
-        BadInput: It cannot be written down there.
+        BadInput: The run cannot be recorded there.
     """
     if flags.get("no_journal"):
         if flags["run_id"] is not None:
@@ -75,15 +82,15 @@ def new_record(
         raise BadInput(f"there is a run {run_id} in {records.folder} already; choose another name by --run-id")
     days = configuration.settings.expires_after
     again = options_again(configuration, planner, flags["critics"])
-    recording = Recording(
+    return Recording(
         journal=records.journal,
         run_id=run_id,
         labels=labels_of(_arguments(), configuration, again),
         expires_after=None if days is None else days * DAY,
         parent_artifacts=parent_artifacts,
+        folder=records.place(run_id),
+        next_steps=NextSteps(run_id, again, toolbox, where_is(configuration)),
     )
-    outlook = NextSteps(run_id, again, toolbox, where_is(configuration))
-    return RunRecording(recording=recording, record=records.place(run_id), outlook=outlook)
 
 
 def old_record(
@@ -92,17 +99,25 @@ def old_record(
     run_id: str,
     toolbox: Toolbox,
     questions: Iterable[Question],
-) -> RunRecording:
-    """Say how a run goes on to be written down that is on record already; *questions* are open."""
+) -> Recording:
+    """Return how a run that is resumed is recorded: in the record that it has. *questions* are open."""
     records = Records(configuration)
     again = options_again(configuration, flags["planner"], flags["critics"])
-    outlook = NextSteps(run_id, again, toolbox, where_is(configuration), questions)
-    recording = Recording(journal=records.journal, run_id=run_id)
-    return RunRecording(recording=recording, record=records.place(run_id), outlook=outlook)
+    return Recording(
+        journal=records.journal,
+        run_id=run_id,
+        folder=records.place(run_id),
+        next_steps=NextSteps(run_id, again, toolbox, where_is(configuration), questions),
+    )
+
+
+def unusable(error: JournalFailed) -> BadInput:
+    """Return an error that says what to do about a folder that cannot take records."""
+    return BadInput(f"{error}; name another folder for the records of runs (--runs DIR), or keep none (--no-journal)")
 
 
 def _arguments() -> list[str]:
-    """The command line, as it was typed."""
+    """Return the command line, as it was typed."""
     context = click.get_current_context(silent=True)
-    found = None if context is None else context.find_root().obj
-    return ["dagrun", *found] if isinstance(found, tuple) else []
+    words = None if context is None else context.find_root().obj
+    return ["dagrun", *words] if isinstance(words, tuple) else []

@@ -1,4 +1,4 @@
-"""What follows a run that has not come to a good end: what it waits for, and the commands that go on with it."""
+"""Next steps after a run that did not succeed: open questions, and the commands to resume or retry it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _BY_VALUE: Final = (Asked.INPUT, Asked.EFFECT)
 
 
 class NextSteps:
-    """Follows the events of a run that is written down, and says how it can go on.
+    """Follows the events of a recorded run, and says how it can be resumed or retried.
 
     Args:
         run_id: The run.
-        again: The options to go on with.
-        toolbox: What it may call.
-        where: The options that lead to the record, for the commands that answer.
-        questions: That were open when it was taken up.
+        again: The options of the command that resumes or retries it.
+        toolbox: The tools that the run may call.
+        where: The options that lead to the record, for the commands that answer questions.
+        questions: The questions that were open when the run was resumed.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class NextSteps:
                 self._is_suspended = isinstance(event, RunSuspended)
 
     def verb(self, result: RunResult) -> str:
-        """How the run goes on: ``resume`` or ``retry``; empty if there is nothing left to do."""
+        """Return the command for the rest of the run, ``resume`` or ``retry``; empty if nothing is left to do."""
         if self._is_suspended or result.status is Status.UNKNOWN:
             return "resume"
         return "retry" if result.has_plan and result.status is not Status.SUCCEEDED else ""
 
     def as_dict(self, result: RunResult) -> dict[str, Any]:
-        """The same as plain JSON, for programs and for ``run.json``."""
+        """Return the next steps as plain JSON, for programs and for ``run.json``."""
         verb = self.verb(result)
         return {
             "is_resumable": verb == "resume",
@@ -64,7 +64,7 @@ class NextSteps:
         }
 
     def lines(self, result: RunResult) -> list[str]:
-        """What to do next, a line each. Commands are never broken into lines: they are there to be copied."""
+        """Return the next steps, a line each. A command is always one line, so that it can be copied."""
         verb = self.verb(result)
         if not verb:
             return []
@@ -80,14 +80,14 @@ class NextSteps:
         return [*lines, "go on with the run:", f"  {command}"]
 
     def cut_off(self, result: RunResult) -> list[str]:
-        """The steps that were left in the middle of a call that changes the world, and must not be made again."""
+        """Return the steps that were cut off during a call with an effect that must not be repeated."""
         if not self._is_suspended:
             return []
         running = [step for step in result.steps.values() if step.state is State.RUNNING and step.attempts]
         return [step.id for step in running if self._may_be_done(step.attempts[-1].tool)]
 
     def is_in_doubt(self, result: RunResult) -> bool:
-        """Whether a call may have taken effect of which nobody knows: that is what the caller must act on."""
+        """Whether it is not known if a call took effect; the exit code says so, as the caller must act on it."""
         asked = self._is_suspended and any(question.kind is Asked.EFFECT for question in self._open.values())
         return asked or bool(self.cut_off(result))
 
@@ -97,16 +97,16 @@ class NextSteps:
 
 
 def answer_command(run_id: str, question: Question, where: Iterable[str] = ()) -> str:
-    """The command that answers *question*, for a shell."""
+    """Return the shell command that answers *question*."""
     about = question.step or question.id
     if question.kind not in _BY_VALUE:
         return quoted(["dagrun", "approve", run_id, about, *where])
-    # Both stand for a value, and do no harm if they are pasted into a shell; a "|" would.
+    # Both are placeholders, and harmless if they are pasted into a shell; "yes|no" would not be.
     value = "VALUE" if question.kind is Asked.INPUT else "YES_OR_NO"
     return quoted(["dagrun", "answer", run_id, about]) + f" {value}" + "".join(f" {quoted([w])}" for w in where)
 
 
 def waits_for(questions: Mapping[str, Question] | Iterable[Question]) -> list[str]:
-    """What a run waits for: the steps that are asked about, or the question itself."""
-    found = questions.values() if isinstance(questions, Mapping) else questions
-    return list(dict.fromkeys(question.step or question.text for question in found))
+    """Return what a run waits for: the steps of its questions, or the texts of questions without a step."""
+    listed = questions.values() if isinstance(questions, Mapping) else questions
+    return list(dict.fromkeys(question.step or question.text for question in listed))

@@ -1,4 +1,4 @@
-"""The folder that a run leaves its files in."""
+"""The folder for the files that a run leaves, which is the current directory while its tools run."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from typing import Any, Final
 from dagrun.cli.terminal.text import to_json
 from dagrun.cli.terminal.user_errors import BadInput
 
-# Where tools look for a file that is not in the current directory: folders, as in PATH.
+# The folders in which tools look for a file that is not in the current directory, in the form of PATH.
 READ_FROM: Final = "DAGRUN_READ_FROM"
 
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """The folder of a run, which is the current directory while its tools run; or none, and nothing of the run stays.
+    """The folder for the files of a run.
 
     Attributes:
-        path: Absolute.
+        path: The folder, absolute; `None` if the run leaves no files.
     """
 
     path: Path | None
 
     @property
     def artifacts(self) -> Path | None:
-        """Where artifacts go; none for a temporary folder."""
-        return self.path / "artifacts" if self.path is not None else None
+        """The folder for the files of tools; `None` for a temporary folder."""
+        return artifacts_in(self.path)
 
     def save(self, record: dict[str, Any]) -> None:
-        """Write ``run.json``, all of it or nothing.
+        """Write ``run.json``, completely or not at all.
 
         Raises:
             OSError: It cannot be written.
@@ -44,13 +44,18 @@ class RunFolder:
         write_whole(self.path / "run.json", to_json(record, indent=2) + "\n")
 
 
+def artifacts_in(output: Path | None) -> Path | None:
+    """Return the folder for the files of tools in *output*; `None` for none."""
+    return output.absolute() / "artifacts" if output is not None else None
+
+
 def write_whole(path: Path, text: str, *, mode: int = 0o644) -> None:
-    """Write a file, all of it or nothing: who reads it meanwhile finds the old one. Devices are written to directly.
+    """Write a file completely or not at all: until the end, readers see the old file. Write to devices directly.
 
     Raises:
         OSError: It cannot be written.
     """
-    if path.exists() and not path.is_file():  # to put a file in the place of /dev/stdout would do harm
+    if path.exists() and not path.is_file():  # a new file must not replace /dev/stdout
         path.write_text(text, encoding="utf-8")
         return
     handle, draft = tempfile.mkstemp(dir=path.parent, prefix=".draft-")
@@ -65,10 +70,14 @@ def write_whole(path: Path, text: str, *, mode: int = 0o644) -> None:
 
 
 def writable(name: str | None, option: str) -> Path | None:
-    """Where the file *name* goes, made absolute; `None` for none. Looked at before anything is spent.
+    """Return the absolute path of the file *name*, checked before a run or a planner costs anything.
+
+    Args:
+        name: The file; `None` for none.
+        option: The option that names it, for the error.
 
     Raises:
-        BadInput: It cannot be written there.
+        BadInput: The file cannot be written.
     """
     if name is None:
         return None
@@ -85,10 +94,10 @@ def writable(name: str | None, option: str) -> Path | None:
 def run_folder(path: Path | None) -> Iterator[RunFolder]:
     """Make *path* the current directory, so that tools leave their files there.
 
-    They still find what is in the directory that was current before: it is named in the environment.
+    The former current directory is named in the environment, so that tools still find its files.
 
     Raises:
-        BadInput: There can be no such folder.
+        BadInput: The folder cannot be made or entered.
     """
     if path is None:
         yield RunFolder(None)

@@ -1,4 +1,4 @@
-"""The records of runs as the command line finds them: a folder with a folder for each run."""
+"""The records of runs on disk: a folder with a folder for each run; found by what users type."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from dagrun.journal.sqlite.journal import SQLiteJournal
     from dagrun.model.journal import Held
 
-LAST: Final = "last"  # the run that was written to last
+LAST: Final = "last"  # names the run that was written to last
 _MAX_NAMED: Final = 10
 
 T = TypeVar("T")
 
 
 def new_run_id() -> str:
-    """A name for a run: when it was begun (in UTC, so that names sort), and four letters against a twin."""
+    """Return a name for a run: the time in UTC, so that names sort, and four random hex digits."""
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
 def check_new_id(run_id: str | None) -> str:
-    """The name for a new run: the one that was asked for, or one of our own.
+    """Return the name of a new run: *run_id*, or a new name if that is `None`.
 
     Raises:
-        BadInput: No run may be called so.
+        BadInput: A run may not have this name.
     """
     from dagrun.journal.base import is_run_id
 
@@ -52,10 +52,10 @@ def check_new_id(run_id: str | None) -> str:
 
 
 def folder_of_runs(configuration: Configuration) -> Path:
-    """The folder of the records of runs.
+    """Return the folder of the records of runs.
 
     Raises:
-        BadInput: Nobody has named one, and the user has no folder of their own.
+        BadInput: No folder is named, and the user has no home folder.
     """
     named = configuration.path("runs")
     if named is not None:
@@ -75,8 +75,8 @@ class Records:
         configuration: The settings that hold.
 
     Attributes:
-        folder: Absolute.
-        journal: Reads and writes them.
+        folder: The folder, absolute.
+        journal: Reads and writes the records.
     """
 
     def __init__(self, configuration: Configuration) -> None:
@@ -86,24 +86,24 @@ class Records:
         self.journal: SQLiteJournal = SQLiteJournal(self.folder, configuration.settings.durability)
 
     def place(self, run_id: str) -> Path:
-        """The folder of a run."""
+        """Return the folder of a run."""
         return self.folder / run_id
 
     def names(self) -> list[str]:
-        """The names of the runs, sorted.
+        """Return the names of the runs, sorted.
 
         Raises:
-            JournalFailed: The folder is none of ours, or cannot be read.
+            JournalFailed: The folder is no folder of records, or cannot be read.
         """
         from dagrun.journal.run_folder import run_names
 
         return run_names(self.folder)
 
     def find(self, text: str) -> str:
-        """The run that *text* names: in full, by the beginning of its name if no other begins so, or as ``last``.
+        """Return the name of the run that *text* stands for: its name, the beginning of only this name, or ``last``.
 
         Raises:
-            BadInput: There is none, or more than one.
+            BadInput: There is no such run, or more than one.
         """
         names = self.names()
         if text in names:
@@ -124,13 +124,13 @@ class Records:
         raise BadInput(f"{len(fitting)} runs begin with {shorten(text, 100)}: {shown}{more}")
 
     def replay(self, run_id: str) -> Replayed:
-        """Fold the record of a run again.
+        """Return the state of a run from its record.
 
         Raises:
-            BadInput: It was ended before its first record.
+            BadInput: The run was ended before its first record.
             RunNotFound: There is no such run.
-            JournalDamaged: Its record is not what was written.
-            JournalFailed: It cannot be read.
+            JournalDamaged: The record is not what was written.
+            JournalFailed: The record cannot be read.
         """
         from dagrun.api.replaying import replayed
         from dagrun.model.codec.event_codec import events_of
@@ -141,19 +141,19 @@ class Records:
         return replayed(run_id, events_of(run_id, lines))
 
     def held(self) -> dict[str, Held]:
-        """Who holds the runs, by their names."""
+        """Return which process holds each run, by the name of the run."""
         return {held.run_id: held for held in wait(self.journal.runs)}
 
 
 def wait(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Call an async function, and give what it gives."""
+    """Call an async function in a loop of its own, and return its result."""
     import anyio
 
     return anyio.run(function)
 
 
 def written_at(place: Path) -> int:
-    """When something was written last into the folder of a run, in nanoseconds since 1970; reading does not count."""
+    """Return the time of the last write into the folder of a run, in nanoseconds since 1970; 0 if it is not known."""
     for name in ("anchor", "journal.db"):
         try:
             return (place / name).lstat().st_mtime_ns
@@ -169,12 +169,12 @@ def _near(text: str, names: list[str]) -> str:
 
 
 def complete_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The names of runs that begin with what was typed; for the completion of the shell, so never an error."""
+    """Return the names of runs that begin with *incomplete*, for the completion of the shell; never an error."""
     try:
         from dagrun.cli.setup.settings import configure
 
         names = Records(configure({"runs": context.params.get("runs")})).names()
-    except Exception:  # noqa: BLE001  (nobody wants a traceback in the middle of a line)
+    except Exception:  # noqa: BLE001  (a traceback would appear in the middle of the typed line)
         return []
     return [name for name in [LAST, *reversed(names)] if name.startswith(incomplete)]
 
@@ -184,5 +184,5 @@ runs_option: Final = click.option(
     "--runs",
     metavar="DIR",
     type=click.Path(file_okay=False),
-    help="The folder of the records of runs; or set DAGRUN_RUNS.  [default: that of the user]",
+    help="The folder of the records of runs; or set DAGRUN_RUNS.  [default: a folder of the user]",
 )

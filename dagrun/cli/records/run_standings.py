@@ -1,4 +1,4 @@
-"""The runs of a folder, each read and folded by itself: one that is damaged hides no other."""
+"""Where the runs of a folder stand: each is read by itself, so that a damaged one hides no other."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Known:
     """A run, as far as its record can be read.
 
     Attributes:
-        standing: Where it stands.
-        past: The run; `None` if its record is damaged, cannot be read, or holds nothing yet.
-        fault: Why, then.
+        standing: Where the run stands.
+        past: The replayed run; `None` if its record is damaged, cannot be read, or is still empty.
+        fault: Why the record cannot be used; `None` if it can, or is empty.
     """
 
     standing: Standing
@@ -29,30 +29,30 @@ class Known:
 
 
 def standings(records: Records, wanted: Iterable[str] | None = None) -> list[Known]:
-    """Read the runs of a folder.
+    """Return where the runs of a folder stand.
 
     Args:
         records: The folder.
-        wanted: The names of those that are read; `None` for all.
+        wanted: The names of the runs; `None` for all.
     """
     names = None if wanted is None else frozenset(wanted)
     return wait(lambda: _read_all(records, names))
 
 
 async def _read_all(records: Records, names: frozenset[str] | None) -> list[Known]:
-    found: list[Known] = []
+    runs: list[Known] = []
     for held in await records.journal.runs():
         if names is None or held.run_id in names:
             known = await _read(records, held)
-            found += [known] if known is not None else []
-    return found
+            runs += [known] if known is not None else []
+    return runs
 
 
 async def _read(records: Records, held: Held) -> Known | None:
     run_id, owner = held.run_id, held.owner if held.is_held else ""
     try:
         lines = await records.journal.read(run_id)
-        if not lines:  # it begins just now, or was killed when it did
+        if not lines:  # it is just beginning, or was killed while it began
             return Known(Standing(run_id=run_id, stand=Stand.RUNNING if owner else Stand.EMPTY, owner=owner))
         past = replayed(run_id, events_of(run_id, lines))
     except RunNotFound:  # it was deleted a moment ago

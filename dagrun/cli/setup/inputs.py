@@ -1,4 +1,4 @@
-"""Inputs of a run from the command line: ``--input name=value``."""
+"""Inputs of a run from the option ``--input name=value``."""
 
 from __future__ import annotations
 
@@ -10,41 +10,42 @@ from typing import Any, Final
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ValueRefused, shorten
 from dagrun.model.toolbox import hint
-from dagrun.model.value import MAX_VALUE_BYTES, encode
+from dagrun.model.value import MAX_ARGUMENT_BYTES, encode
 
-_LIMIT: Final = MAX_VALUE_BYTES
+# Of a file, and of all inputs: the policy is asked when the run is started.
+_LIMIT: Final = MAX_ARGUMENT_BYTES
 
 
 def read_inputs(given: Sequence[str]) -> dict[str, Any]:
-    """Read inputs, each ``name=value``.
+    """Return inputs by name, from texts of the form ``name=value``.
 
-    A value is taken as JSON if it is JSON, else as a text; ``@file`` stands for the contents of a file, ``@@`` for a
-    text that begins with ``@``.
+    A value that is JSON is read as JSON, any other as a text. ``@file`` stands for the contents of a file, and ``@@``
+    begins a text that begins with ``@``.
 
     Raises:
-        BadInput: Some of them cannot be used; all of those are in it.
+        BadInput: Inputs cannot be used; the error has a line for each.
     """
-    found: dict[str, Any] = {}
+    inputs: dict[str, Any] = {}
     faults: list[str] = []
     for text in given:
         name, sign, value = text.partition("=")
         if not sign or not name:
             faults.append(f"--input {shorten(text, 80)!r} has not the form name=value")
-        elif name in found:
+        elif name in inputs:
             faults.append(f"--input {shorten(name, 80)} is given twice")
         else:
             try:
-                found[name] = _value(value)
+                inputs[name] = _value(value)
             except (ValueRefused, OSError, UnicodeDecodeError) as error:
                 faults.append(f"--input {shorten(name, 80)}: {_reason(error)}")
     if faults:
         raise BadInput(*faults)
-    return _fitting(found)
+    return _fitting(inputs)
 
 
 def _fitting(inputs: dict[str, Any]) -> dict[str, Any]:
     try:
-        encode(inputs)
+        encode(inputs, _LIMIT)
     except ValueRefused as error:
         raise BadInput(f"--input: all of them together: {error}") from None
     return inputs
@@ -59,9 +60,9 @@ def _value(text: str) -> Any:
         value = json.loads(text, parse_constant=_refuse)
     except RecursionError:
         raise ValueRefused("it is nested too deeply") from None
-    except ValueError:  # no JSON, so a text: paths and names need no quotes
+    except ValueError:  # not JSON, so a text: paths and names need no quotes
         value = text
-    encode(value)
+    encode(value, _LIMIT)
     return value
 
 

@@ -1,4 +1,4 @@
-"""From the settings to a planner: one of our own by its name, with the language model that it asks; or the user's."""
+"""Makes planners from settings: one of ours with its language model, or one of the user; and critics."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from dagrun.model.toolbox import hint, import_target
 
 
 def load_planner(target: str | None) -> Planner | None:
-    """Import a planner, or what makes one.
+    """Import a planner of the user. Call it after the tools are loaded: it is looked for in the same folders.
 
     Args:
-        target: ``module:name`` of something with a method ``revise``, or of a class or function without parameters
-            that gives one. Call it after the tools were loaded: it is looked for in the same places.
+        target: ``module:name`` of an object with a method ``revise``, or of a class or function without parameters
+            that returns one.
 
     Raises:
-        BadInput: There is none.
+        BadInput: There is no such planner.
     """
     if target is None:
         return None
-    found: Planner = _load("--planner", target, "revise")
-    return found
+    planner: Planner = _load("--planner", target, "revise")
+    return planner
 
 
 def load_critics(targets: Sequence[str]) -> tuple[Critic, ...]:
-    """Import critics; as for `load_planner`, with the method ``review``."""
+    """Import critics of the user; as `load_planner`, for objects with a method ``review``."""
     return tuple(_load("--critic", target, "review") for target in targets)
 
 
@@ -44,17 +44,17 @@ def _load(option: str, target: str, method: str) -> Any:
         raise BadInput(f"{option} {shorten(target, 100)}: name what is in the module, too: MODULE:NAME")
     try:
         with redirect_stdout(sys.stderr):  # a module may print while it is imported
-            found = import_target(target)
-            if isinstance(found, type) or not hasattr(found, method):
-                found = found()
+            made = import_target(target)
+            if isinstance(made, type) or not hasattr(made, method):
+                made = made()
     except ContractError as error:
         raise BadInput(f"{option}: {error}") from error
     except Exception as error:
         reason = f"{type(error).__name__}: {shorten(str(error))}"
         raise BadInput(f"{option}: cannot make a thing with {method} of {shorten(target, 100)}: {reason}") from error
-    if not callable(getattr(found, method, None)):
+    if not callable(getattr(made, method, None)):
         raise BadInput(f"{option} {shorten(target, 100)}: it has no method {method}")
-    return found
+    return made
 
 
 DEFAULT: Final = "openai"
@@ -68,7 +68,7 @@ _NO_ANTHROPIC_KEY: Final = "no key: set ANTHROPIC_API_KEY; or name another serve
 
 
 def name_of(configuration: Configuration) -> str:
-    """The planner that the settings name, or the usual one."""
+    """Return the name of the planner: that of the settings, or the default."""
     return configuration.settings.planner or DEFAULT
 
 
@@ -76,18 +76,18 @@ def make_planner(configuration: Configuration, name: str) -> Planner:
     """Make a planner.
 
     Args:
-        configuration: The settings that hold; its tools have been loaded.
-        name: One of ours, or ``module:name`` as for `load_planner`.
+        configuration: The settings that hold. Their tools are loaded already.
+        name: The name of one of ours, or ``module:name`` as for `load_planner`.
 
     Raises:
-        BadInput: There is none of that name, or it lacks something: a key, a model.
-        ContractError: A setting makes no sense for it.
-        MissingExtra: It needs a package that is not installed.
+        BadInput: There is no planner of that name, or it lacks a key or a model.
+        ContractError: A setting makes no sense for this planner.
+        MissingExtra: The planner needs a package that is not installed.
     """
     if ":" in name:
         look_in(configuration.origins["planner"].folder)
         planner = load_planner(name)
-        assert planner is not None  # it was named
+        assert planner is not None  # there is a target
         return planner
     if name not in _MAKERS:
         meant = hint(name, _MAKERS)
@@ -100,7 +100,7 @@ def make_planner(configuration: Configuration, name: str) -> Planner:
 
 
 def _check_address(configuration: Configuration, name: str) -> None:
-    """Refuse an address that was meant for another provider: it would get a key that is none of its business."""
+    """Refuse an address that is meant for another provider: its server would get the key of this one."""
     origin, meant = configuration.origins["base_url"].name, configuration.address_for or DEFAULT
     is_certain = origin == "command line" or origin in PROVIDERS.values() or configuration.settings.base_url is None
     if not is_certain and (meant == ANTHROPIC) != (name == ANTHROPIC):
@@ -111,12 +111,12 @@ def _check_address(configuration: Configuration, name: str) -> None:
 
 
 def _writing(settings: Settings) -> dict[str, Any]:
-    """How whole plans are written."""
+    """Return the options of planners that write whole plans."""
     return {"dialect": settings.dialect, **_ceiling(settings)}
 
 
 def _ceiling(settings: Settings) -> dict[str, Any]:
-    """The longest answer, if somebody has said; the planners know themselves what is usual."""
+    """Return the limit of an answer as an option, if it is set; planners have their own defaults."""
     return {} if settings.max_output_tokens is None else {"max_output_tokens": settings.max_output_tokens}
 
 

@@ -1,4 +1,4 @@
-"""Secrets as the command line gets them: by name, from the environment, or from a file that nobody else may read."""
+"""Secrets by name, from environment variables, or from files that only the user may read."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from pathlib import Path
 from types import TracebackType
 
 from dagrun.cli.setup.settings import Configuration
-from dagrun.cli.terminal.hidden_secrets import STATE
+from dagrun.cli.terminal.text import SECRETS
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, shorten
 from dagrun.model.secrets.secret import MAX_LENGTH, AnySecret, Secrets, env
 
 
 def secrets_of(configuration: Configuration) -> Secrets:
-    """The secrets that the settings name, with their values; from now on, this process shows none of them.
+    """Return the secrets that the settings name, with their values. From now on, this process shows none of them.
 
     Raises:
-        BadInput: Some of them cannot be used; all of those are in it, and no value.
+        BadInput: Secrets cannot be used; the error has a line for each, without any value.
     """
-    found: dict[str, AnySecret] = {}
+    values: dict[str, AnySecret] = {}
     faults: list[str] = []
     for name, kind, place in _places(configuration):
-        if name in found:
+        if name in values:
             faults.append(f"--secret {name} is given twice")
             continue
         try:
             value = env(place) if kind == "env" else _read(configuration.origins["secrets"].folder / place)
-            Secrets({name: value})  # whether it is of any use
-            found[name] = value
+            Secrets({name: value})  # refuses a value that cannot be used
+            values[name] = value
         except ContractError as error:
             faults.append(f"--{error}")
         except (OSError, ValueError) as error:
@@ -39,33 +39,33 @@ def secrets_of(configuration: Configuration) -> Secrets:
             faults.append(f"--secret {name}: cannot read {shorten(place)}: {reason}")
     if faults:
         raise BadInput(*faults)
-    STATE.secrets = secrets = Secrets(found)
+    SECRETS.secrets = secrets = Secrets(values)
     if secrets:
         sys.excepthook = _print_clean
     return secrets
 
 
 def names_of_secrets(configuration: Configuration) -> Secrets:
-    """Their names alone, which is enough to check a plan."""
+    """Return the secrets that the settings name, without values: enough to check a plan."""
     return Secrets.named(name for name, _, _ in _places(configuration))
 
 
 def _places(configuration: Configuration) -> list[tuple[str, str, str]]:
-    """The name of each secret, ``env`` or ``file``, and where it is in that."""
-    found = []
+    """Return for each secret its name; ``env`` or ``file``; and the variable or the path."""
+    places = []
     for text in configuration.settings.secrets:
         name, sign, where = text.partition("=")
         kind, _, place = where.partition(":")
-        found.append((name, kind, place) if sign else (name, "env", name))
-    return found
+        places.append((name, kind, place) if sign else (name, "env", name))
+    return places
 
 
 def _read(path: Path) -> str:
-    """The contents of a file that belongs to nobody else.
+    """Return the contents of a file that only the user may read.
 
     Raises:
-        OSError: It cannot be read.
-        ValueError: Others may read it, or it holds no text.
+        OSError: The file cannot be read.
+        ValueError: Other users may read or change it, or it is not text.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
@@ -83,5 +83,5 @@ def _read(path: Path) -> str:
 
 
 def _print_clean(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """What Python calls with an error that nobody has caught."""
-    sys.stderr.write(STATE.hidden("".join(traceback.format_exception(kind, error, trace))))
+    """Print an uncaught error without the values of secrets; Python calls it as ``sys.excepthook``."""
+    sys.stderr.write(SECRETS.hide("".join(traceback.format_exception(kind, error, trace))))

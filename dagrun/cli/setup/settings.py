@@ -1,4 +1,4 @@
-"""The settings of the command line: from flags, the environment, the project's file and the user's, in this order."""
+"""Settings of the command line: from flags, the environment, the project's file, then the user's."""
 
 from __future__ import annotations
 
@@ -25,32 +25,33 @@ Structure = Literal["auto", "schema", "tool", "json"]
 Dialect = Literal["json", "compiler"]
 Level = Literal["process", "power"]
 
-# A path may be anything; what is no variable must not pass for one, as it may be the secret itself.
+# The form of a secret in settings. A path may be anything; but what follows "env:" must be the name of a variable, as a
+# user may write the value of the secret there by mistake.
 _SECRET: Final = re.compile(rf"{NAME_PATTERN}(=env:[A-Za-z_][A-Za-z0-9_]{{0,199}}|=file:.{{1,1000}})?", re.ASCII)
 
 
 class Settings(BaseModel):
-    """What a configuration file may say.
+    """The settings that a settings file may have.
 
     Attributes:
         tools: Sources of tools: ``module`` or ``module:name``.
-        policy: The limits of runs: a TOML file, or the limits themselves.
-        max_running: Steps that run at once; with a policy, the lower limit holds.
+        policy: The limits of runs: the path of a TOML file, or the limits themselves.
+        max_running: Steps that run at once; if the policy has a limit, too, the lower one holds.
         mode: How steps are scheduled.
-        output: The folder for what a run leaves.
+        output: The folder for the files that a run leaves.
         runs: The folder of the records of runs.
-        durability: What a record survives that a run has gone on from: the end of the process, or a power cut.
-        expires_after: Days after which the record of a run may be forgotten.
-        secrets: Where secrets are: ``NAME=env:VARIABLE``, ``NAME=file:PATH``, or ``NAME`` for a variable of that name.
-        planner: Who writes plans: openai, anthropic, stepwise, ensemble, or ``module:name``.
+        durability: What a record survives once the run relies on it: the end of the process, or a power cut.
+        expires_after: Days after which the record of a run may be deleted.
+        secrets: Sources of secrets: ``NAME=env:VARIABLE``, ``NAME=file:PATH``, or ``NAME`` for the variable ``NAME``.
+        planner: The planner: openai, anthropic, stepwise, ensemble, or ``module:name``.
         model: The language model that the planner asks; of an ensemble, the strong one.
         fast_model: The model that an ensemble asks first.
-        base_url: The address of its server, if that is not the provider's own.
-        api: Which interface of the server is used.
-        structure: How the model is made to answer in the form that is wanted.
-        dialect: How it writes plans.
-        max_output_tokens: The longest answer.
-        prices: What models cost, by their names.
+        base_url: The address of the server of the model, if it is not the provider's own.
+        api: The interface of the server.
+        structure: How the model is made to answer in the wanted form.
+        dialect: How the model writes plans.
+        max_output_tokens: The longest answer, in tokens.
+        prices: The prices of models, by their names.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -77,7 +78,7 @@ class Settings(BaseModel):
     @field_validator("secrets")
     @classmethod
     def _are_names(cls, given: list[str]) -> list[str]:
-        """What is said about a fault does not show what was given: it may be the secret itself, by mistake."""
+        """Check the form of secrets. The message does not show the text: it may be the secret itself, by mistake."""
         if not all(_SECRET.fullmatch(text) for text in given):
             raise ValueError(
                 "write NAME=env:VARIABLE, NAME=file:PATH, or NAME for a variable of that name; a value never stands"
@@ -88,7 +89,7 @@ class Settings(BaseModel):
     @field_validator("base_url")
     @classmethod
     def _is_plain_address(cls, url: str | None) -> str | None:
-        """An address is shown by ``config show`` and in errors, so nothing secret may stand in it."""
+        """Refuse an address with a password or a key in it, as ``config show`` and errors show the address."""
         parts = urlsplit(url or "http://none")
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError("it must be an address that begins with http:// or https://")
@@ -102,8 +103,8 @@ class Origin:
     """Where a setting comes from.
 
     Attributes:
-        name: For people.
-        folder: What its file names are relative to.
+        name: The source of the setting, for people.
+        folder: The folder that its file names are relative to.
     """
 
     name: str
@@ -116,8 +117,8 @@ class Configuration:
 
     Attributes:
         settings: The settings.
-        origins: Where each of them comes from.
-        address_for: The planner that is named where ``base_url`` is; `None` if none is named there.
+        origins: The origin of each setting, by the name of the setting.
+        address_for: The planner that is named in the same place as ``base_url``; `None` if none is named there.
     """
 
     settings: Settings
@@ -125,15 +126,15 @@ class Configuration:
     address_for: str | None = None
 
     def path(self, name: str) -> Path | None:
-        """A setting that names a file or folder, relative to where it was set; `None` if it is not set."""
+        """Return a setting that is a path, relative to the folder of its origin; `None` if it is not set."""
         value = getattr(self.settings, name)
         return self.origins[name].folder / value if isinstance(value, str) else None
 
     def limits(self) -> Limits:
-        """The policy that holds, and what it says to the tools.
+        """Return the policy that holds, and its settings for tools.
 
         Raises:
-            BadInput: It cannot be read, or does not fit.
+            BadInput: The policy cannot be read, or does not fit.
         """
         given, source = self.settings.policy, f"{self.origins['policy'].name}: policy"
         if isinstance(given, str):
@@ -152,12 +153,12 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A policy file.
+    """The contents of a policy file.
 
     Attributes:
         policy: The limits of the run.
-        for_tools: Its table ``tools``: settings for the tools themselves, such as where they may connect to.
-        source: Where they were read, for people.
+        for_tools: The table ``tools``: settings for the tools themselves, such as the hosts that they may connect to.
+        source: Where the policy was read, for people.
     """
 
     policy: Policy
@@ -176,7 +177,7 @@ def _number(text: str) -> float | str:
     try:
         return float(text)
     except ValueError:
-        return text  # the check says what is wrong with it
+        return text  # the check of the settings reports it
 
 
 _PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
@@ -201,16 +202,16 @@ _PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
 
 ANTHROPIC: Final = "anthropic"
 
-# The variables in which the libraries of providers look for the address of a server; by planner, the first for others.
+# The variables in which the libraries of providers look for the address of a server, by planner; "" is for all others.
 PROVIDERS: Final[Mapping[str, str]] = {"": "OPENAI_BASE_URL", ANTHROPIC: "ANTHROPIC_BASE_URL"}
 
 
 def configure(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Configuration:
-    """Find out which settings hold.
+    """Return the settings that hold.
 
     Args:
-        flags: What the command line says; `None` and empty values say nothing.
-        environment: The environment variables; by default those of this process.
+        flags: The flags of the command line; `None` and empty values are not set.
+        environment: The environment variables; `None` for those of this process.
 
     Raises:
         BadInput: A file or a variable cannot be used.
@@ -242,7 +243,7 @@ def _named(origin: Origin, name: str) -> Origin:
 
 
 def variable(name: str) -> str:
-    """The environment variable of a setting."""
+    """Return the name of the environment variable of a setting."""
     return f"DAGRUN_{name.upper()}"
 
 
@@ -253,14 +254,14 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 def _from_provider(
     layers: Sequence[tuple[Origin, Mapping[str, Any]]], here: Path, environment: Mapping[str, str]
 ) -> tuple[Origin, dict[str, Any]]:
-    """The address that the environment names for the provider whose planner is asked."""
+    """Return the address that the environment names for the provider of the planner."""
     planner = next((fields["planner"] for _, fields in layers if fields.get("planner")), "")
     name = PROVIDERS.get(str(planner), PROVIDERS[""])
     return Origin(name, here), {"base_url": url} if (url := environment.get(name)) else {}
 
 
 def _files(here: Path, environment: Mapping[str, str]) -> list[tuple[Origin, dict[str, Any]]]:
-    """The project's file, or the one that DAGRUN_CONFIG names; then the user's."""
+    """Return the contents of the project's file, or of the file that DAGRUN_CONFIG names; then of the user's file."""
     named = environment.get("DAGRUN_CONFIG")
     project = _read(Path(named)) if named else _find_project(here)
     user = Path(click.get_app_dir("dagrun")) / "config.toml"
@@ -269,9 +270,9 @@ def _files(here: Path, environment: Mapping[str, str]) -> list[tuple[Origin, dic
 
 
 def _find_project(here: Path) -> tuple[Origin, dict[str, Any]] | None:
-    """The nearest configuration from here up to the top of the checkout; outside of one, only the one that is here.
+    """Return the nearest settings file, from this folder up to the top of the checkout; without a checkout, only here.
 
-    A file further up may be anybody's: it says which code is imported.
+    A settings file names code to import, and one further up may belong to another user.
     """
     tops = [folder for folder in (here, *here.parents) if (folder / ".git").exists()]
     folders = [here, *here.parents]
@@ -293,7 +294,7 @@ def _read_pyproject(path: Path) -> tuple[Origin, dict[str, Any]] | None:
     try:
         fields = read_toml(path).get("tool", {}).get("dagrun")
     except (BadInput, AttributeError):
-        return None  # whoever owns that file will hear of it from elsewhere
+        return None  # other programs that read the file will report it
     if fields is None:
         return None
     if not isinstance(fields, dict):

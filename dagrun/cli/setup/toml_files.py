@@ -1,4 +1,4 @@
-"""TOML files that people write: read with a limit, checked against a model, and faulted in lines."""
+"""TOML files of users: read with a limit, and checked against a model, with a line for each fault."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     """Parse a TOML file.
 
     Raises:
-        BadInput: It cannot be read, or is no TOML.
+        BadInput: The file cannot be read, or is not TOML.
     """
     try:
         with path.open("rb") as file:
@@ -43,15 +43,15 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def check_fields(model: type[M], fields: Mapping[str, Any], source: str) -> M:
-    """Make a *model* of *fields*.
+    """Return *fields* as a *model*.
 
     Args:
-        model: What the fields are for.
-        fields: As they were read.
+        model: The class of the model.
+        fields: The fields by name.
         source: Where they come from, for people.
 
     Raises:
-        BadInput: They do not fit; every fault is in it, with its field.
+        BadInput: The fields do not fit; the error has a line for each fault, with its field.
     """
     try:
         return model.model_validate(fields)
@@ -60,12 +60,12 @@ def check_fields(model: type[M], fields: Mapping[str, Any], source: str) -> M:
 
 
 def fault_lines(error: ValidationError, source: str, model: type[BaseModel] | None = None) -> list[str]:
-    """Put what pydantic found into a line for each fault, without the values.
+    """Return a line for each fault that pydantic found, without the values.
 
     Args:
-        error: What it raised.
+        error: The error of pydantic.
         source: Where the values come from, for people.
-        model: What they are for, to name the field that was meant.
+        model: The class of the model, to name the field that was probably meant.
     """
     faults = error.errors(include_url=False, include_context=False, include_input=False)
     return [f"{source}: {_sentence(model, fault['loc'], fault['type'], fault['msg'])}" for fault in faults]
@@ -75,33 +75,33 @@ def _sentence(model: type[BaseModel] | None, place: tuple[int | str, ...], kind:
     name = shorten(".".join(map(str, place)), 100)
     if kind == "extra_forbidden":
         return f"unknown field {name}{hint(str(place[-1]), _fields_at(model, place[:-1]))}"
-    if kind == "tuple_type":  # what we keep as a tuple, people write as a list
+    if kind == "tuple_type":  # users write a list where the model has a tuple
         message = "input should be a list"
-    if kind == "value_error":  # our own words, which need no introduction
+    if kind == "value_error":  # a message of our own, without the prefix of pydantic
         message = message.removeprefix("Value error, ")
     return f"{name}: {message[:1].lower()}{message[1:]}" if name else message
 
 
 def _fields_at(model: type[BaseModel] | None, place: Iterable[int | str]) -> list[str]:
-    """The names of the fields of the model that *place* leads to."""
+    """Return the names of the fields of the model at *place*."""
     current: Any = model
     for part in place:
-        if isinstance(part, int):  # one of a list: all of them are of the same kind
+        if isinstance(part, int):  # an index: all elements of a list have the same model
             continue
-        found = _by_name(current).get(part) if _is_model(current) else None
-        if found is None:
+        field = _by_name(current).get(part) if _is_model(current) else None
+        if field is None:
             return []
-        current = _model_in(found.annotation)
+        current = _model_in(field.annotation)
     return list(_by_name(current)) if _is_model(current) else []
 
 
 def _by_name(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """The fields of *model*, by the names that people write."""
+    """Return the fields of *model*, by the names that users write."""
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def _model_in(kind: Any) -> Any:
-    """The model that a type is about: itself, or one that it is a list of, or that it may be; else `None`."""
+    """Return the model in a type: the type itself, or the model of its elements or alternatives; `None` if none."""
     if _is_model(kind):
         return kind
     return next((found for part in get_args(kind) if (found := _model_in(part)) is not None), None)

@@ -1,4 +1,4 @@
-"""From ``--tools MODULE[:NAME]`` to a toolbox."""
+"""Imports the tools that ``--tools MODULE[:NAME]`` or the settings name, as a toolbox."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _NO_TOOLS = (
 
 
 def configure_tools(configuration: Configuration, limits: Limits) -> None:
-    """Hand what the policy says to the tools themselves (its table ``tools``) on to them.
+    """Pass the table ``tools`` of the policy, which has settings for the tools themselves, to their modules.
 
-    A module of tools takes it by a function ``configure(tables)``, which holds for the runs that are started next.
+    A module takes it by a function ``configure(tables)``. The settings hold for runs that start afterwards.
 
     Raises:
-        BadInput: No module takes it, or it has a fault.
+        BadInput: No module takes the table, or the table has a fault.
     """
     if not limits.for_tools:
         return
@@ -44,7 +44,7 @@ def configure_tools(configuration: Configuration, limits: Limits) -> None:
 
 
 def _modules(source: str) -> tuple[str, str]:
-    """The module that a source names, and the package that it is in."""
+    """Return the module that a source names, and its top-level package."""
     module = source.partition(":")[0]
     return module, module.partition(".")[0]
 
@@ -52,14 +52,14 @@ def _modules(source: str) -> tuple[str, str]:
 def load_toolbox(configuration: Configuration, *, or_installed: bool = False) -> Toolbox:
     """Import the tools that the configuration names.
 
-    Modules are looked for in the current directory first, and in the folder of the file that names them.
+    Modules are looked for in the current directory first, then in the folder of the file that names them.
 
     Args:
         configuration: The settings that hold.
-        or_installed: Whether the tools of installed packages stand in where none are named.
+        or_installed: Whether the tools of installed packages are used if no tools are named.
 
     Raises:
-        BadInput: Some of them cannot be imported, or hold no tools; all of those are in it.
+        BadInput: Modules cannot be imported, or have no tools; the error has a line for each.
     """
     sources = configuration.settings.tools
     if not sources and not or_installed:
@@ -70,7 +70,7 @@ def load_toolbox(configuration: Configuration, *, or_installed: bool = False) ->
 
 
 def look_in(folder: Path) -> None:
-    """Look for modules in the current directory first, and then in *folder*."""
+    """Make Python look for modules in the current directory first, then in *folder*."""
     for name in (str(folder), str(Path.cwd())):
         if sys.path[:1] != [name]:
             sys.path.insert(0, name)
@@ -114,7 +114,7 @@ def _fault(source: str, error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Where in the tools the error came from."""
+    """Return the file and line of the tools that the error came from; empty if it is not known."""
     trace, place = error.__traceback__, ""
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename

@@ -1,4 +1,4 @@
-"""What a person typed, as the value that was asked for."""
+"""From the text that a person types to the value that a question asks for."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _YES_OR_NO: Final = {"y": True, "yes": True, "n": False, "no": False}
 
 
 class BadAnswer(ValueError):
-    """What was typed is not what was asked for; says what is wrong with it."""
+    """A typed text is not a value that the question accepts; the message says why."""
 
 
 def read_value(text: str, schema: Mapping[str, Any]) -> Any:
-    """Read a value: JSON; or, where a text is asked for, the text as it was typed.
+    """Return the value of a typed text: JSON; or, where a text is asked for, the text itself.
 
-    Types, ``enum``, ``const`` and limits of the value itself are looked at; what is inside of lists and objects is
-    for the tool to check.
+    Only the value itself is checked against types, ``enum``, ``const`` and limits; the tool checks what is inside of
+    lists and objects.
 
     Args:
-        text: On one line.
+        text: One line.
         schema: The JSON Schema of the value.
 
     Raises:
-        BadAnswer: It is not such a value.
+        BadAnswer: The text is no such value.
     """
     types = types_wanted(schema)
     if types == frozenset(("boolean",)) and text.strip().casefold() in _YES_OR_NO:
@@ -48,9 +48,9 @@ def read_value(text: str, schema: Mapping[str, Any]) -> Any:
     is_text = "string" in (types or ()) or any(isinstance(choice, str) for choice in _choices(schema) or ())
     value = _read(text, is_text=is_text, is_only_text=types == frozenset(("string",)))
     _check_choice(value, schema)
-    found = type_of(value) or frozenset()
-    if types is not None and not found <= types and not (found == {"integer"} and "number" in types):
-        raise BadAnswer(f"{words(types)} is asked for, and this is {words(found)}")
+    actual = type_of(value) or frozenset()
+    if types is not None and not actual <= types and not (actual == {"integer"} and "number" in types):
+        raise BadAnswer(f"{words(types)} is asked for, and this is {words(actual)}")
     _check_limits(value, schema)
     return value
 
@@ -69,7 +69,7 @@ def _read(text: str, *, is_text: bool, is_only_text: bool) -> Any:
 
 def _typed(text: str) -> str:
     shown = visible(text)
-    if shown != text:  # arrow keys, say, which a terminal sends as text
+    if shown != text:  # a terminal sends arrow keys, for example, as text
         raise BadAnswer(f"it holds what cannot be seen: {shown}; if it should, type it as JSON, in quotes")
     return text
 

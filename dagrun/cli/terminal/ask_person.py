@@ -1,4 +1,4 @@
-"""Questions to the person at the terminal: one at a time, on the standard error, answered from the standard input."""
+"""Asks the person at the terminal: questions on the standard error, answers from the standard input."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from dagrun.observe.question_text import QuestionPage, lay_out
 
 Write = Callable[[str], object]
 
-PAUSE: Final = 1.0  # seconds; whoever was about to answer a question that is void now must not answer the next one
+# Seconds after a question became void: a late answer to it must not be taken for an answer to the next question.
+PAUSE: Final = 1.0
 
-# The keys Ctrl-D and Ctrl-C are the terminal's: it turns them into an end of input and a signal.
+# Ctrl-D and Ctrl-C are handled by the terminal, which turns them into an end of input and a signal.
 _HELP: Final = """\
   y      yes{yes}
   n      no{no}; a reason may follow: n the amount is wrong
@@ -44,24 +45,24 @@ _HELP_VALUE: Final = """\
 
 
 class Lines(Protocol):
-    """Where answers come from."""
+    """The source of answers."""
 
     async def line(self) -> str | None:
-        """The next line; `None` if nobody will type any more."""
+        """Return the next line; `None` at the end of the input."""
         ...
 
     def forget(self) -> None:
-        """Drop what was typed and not read yet."""
+        """Drop what is typed, but not read yet."""
         ...
 
 
 def make_approver(display: Display) -> Approver | None:
-    """Give what asks the person at the terminal; `None` if there is none.
+    """Return an approver that asks the person at the terminal; `None` if there is no terminal.
 
-    Both the standard input and the standard error must be terminals: a question that goes to a file is not seen.
+    Both the standard input and the standard error must be terminals: nobody would see a question in a file.
 
     Args:
-        display: What shows the run; it makes room for a question.
+        display: The display of the run, which pauses for a question.
     """
     keyboard = terminal_of(sys.stdin)
     if keyboard is None or terminal_of(display.stream) is None:
@@ -70,12 +71,13 @@ def make_approver(display: Display) -> Approver | None:
 
 
 class TerminalApprover:
-    """Asks one question after another, in the order in which they came.
+    """Asks one question at a time, in the order in which they come.
 
     Args:
-        make_room: Gives what writes to the terminal, and keeps everything else off it meanwhile.
-        keyboard: Gives where the answer comes from.
-        columns: Gives how wide the terminal is now, in cells.
+        make_room: Opens the terminal for a question: returns a function that writes to it, and keeps all other output
+            off it meanwhile.
+        keyboard: Opens the source of answers.
+        columns: Returns the present width of the terminal, in cells.
     """
 
     def __init__(
@@ -92,13 +94,13 @@ class TerminalApprover:
         self._was_void = False
 
     async def __call__(self, question: Question) -> Answer | None:
-        """Ask *question*; `None` if the person will not say. May be cancelled at any time, when it becomes void."""
+        """Return the answer to *question*; `None` if the person gives none. Cancelled if the question becomes void."""
         came = anyio.current_time()
         async with self._lock:
             try:
                 with self._make_room() as write, self._keyboard() as lines:
                     return await self._ask(question, came, write, lines)
-            except OSError:  # the terminal is gone, and nobody sits there any more
+            except OSError:  # the terminal is gone
                 return None
 
     async def _ask(self, question: Question, came: float, write: Write, lines: Lines) -> Answer | None:
@@ -119,7 +121,7 @@ class TerminalApprover:
 
 
 class _Dialogue:
-    """One question, until it is answered."""
+    """The dialogue about one question, until it is answered."""
 
     def __init__(
         self,
@@ -138,14 +140,14 @@ class _Dialogue:
         self._page = QuestionPage((), is_cut=False)
 
     def open(self, waiting: int) -> None:
-        """Show the question; *waiting* others come after it."""
+        """Show the question, and that *waiting* others come after it."""
         self._lines.forget()
         self._show()
         if waiting:
             self._write(f"  {waiting} more question{'s' * (waiting > 1)} after this one\n")
 
     async def answer(self) -> Answer | None:
-        """Ask until there is an answer."""
+        """Ask until there is an answer; `None` if the person gives none."""
         is_value = self._question.kind is Asked.INPUT
         read = self._read_value if is_value else self._read_choice
         self._write(self._prompt(is_value))
@@ -220,7 +222,7 @@ class _Dialogue:
         return Answer("approve", value=value), True
 
     async def _agree(self) -> tuple[Answer | None, bool]:
-        """A yes, if every point is ticked."""
+        """Return a yes, if the person ticks every point of the checklist."""
         points = self._question.checklist
         for number, point in enumerate(points, 1):
             self._write(f"  {number} of {len(points)}: {visible(point)}. Is that so? [y]es, [n]o: ")
@@ -242,8 +244,8 @@ class _Dialogue:
 
 
 def login() -> str:
-    """The name of whoever sits there, for the record."""
+    """Return the name of the user, for the record; empty if the user has none."""
     try:
         return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # nobody with a name, as in some containers
+    except (OSError, KeyError, ImportError):  # a user without a name, as in some containers
         return ""

@@ -1,4 +1,4 @@
-"""What a run shows on the standard error while it goes on: a live table on a terminal, and what tools say."""
+"""The standard error during a run: a live table on a terminal, and lines that tools print or log."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Final, Self, TextIO
 
 import anyio
 
-from dagrun.cli.terminal.hidden_secrets import STATE
 from dagrun.cli.terminal.output_guard import guarded
-from dagrun.cli.terminal.text import is_drawable
+from dagrun.cli.terminal.text import SECRETS, is_drawable
 from dagrun.errors import shorten
 from dagrun.model.event import AttemptStarted, Event, PlannerCalled, RunEnded
 from dagrun.observe.progress import ProgressTable
@@ -22,20 +21,20 @@ from dagrun.observe.progress import ProgressTable
 if TYPE_CHECKING:
     from dagrun.cli.terminal.live_table import LiveTable
 
-SECONDS: Final = 0.25
-MAX_HELD: Final = 1_000  # lines that wait while a person is asked something
+SECONDS: Final = 0.25  # between two drawings of the table
+MAX_HELD: Final = 1_000  # lines that wait while a question is open
 
 
 class Display:
-    """Shows a run on the standard error. Without a terminal, that is what tools print and log, and faults of planners.
+    """Shows a run on the standard error. Without a terminal, it only shows lines of tools, and faults of planners.
 
     Args:
-        live: The table, or none.
+        live: The table; `None` for no table.
         log_level: The least level of log records that are shown.
-        tells_faults: Whether a line says so when a call of the planner gave no answer.
+        tells_faults: Whether a line reports each call of the planner that gave no answer.
 
     Attributes:
-        stream: The standard error, as it was before tools could print.
+        stream: The standard error, before the output of tools is redirected.
     """
 
     def __init__(self, live: LiveTable | None, log_level: int, *, tells_faults: bool = True) -> None:
@@ -43,14 +42,14 @@ class Display:
         self._tells_faults = tells_faults
         self._log_level = log_level
         self.stream: TextIO | None = sys.stderr
-        self._fault: PlannerCalled | None = None  # not told yet
+        self._fault: PlannerCalled | None = None  # not reported yet
         self._stack = ExitStack()
-        self._lock = threading.RLock()  # what is thrown away while a line is written may print
-        self._held: deque[str] | None = None  # lines that wait; none while nobody is asked anything
+        self._lock = threading.RLock()  # reentrant: a destructor that runs while a line is written may print
+        self._held: deque[str] | None = None  # lines that wait; `None` while no question is open
         self._dropped = 0
 
     def __enter__(self) -> Self:
-        # The table first: what is still to be written when it closes goes above it.
+        # The table first, so that it closes last: the last lines of tools are written above it.
         if self._live is not None:
             self._stack.enter_context(self._live)
         self._stack.enter_context(guarded(self.line, self._log_level))
@@ -62,7 +61,7 @@ class Display:
         self.close()
 
     def close(self) -> None:
-        """Show nothing more; the last rows of the table stay."""
+        """Stop showing the run; the last rows of the table stay on the screen."""
         self._stack.close()
 
     def on_event(self, event: Event) -> None:
@@ -73,13 +72,13 @@ class Display:
             self._note_fault(event)
 
     def remember(self, events: Iterable[Event]) -> None:
-        """Take note of what has happened before: it is counted, and not told again."""
+        """Take note of earlier events of a resumed run: they are counted, and not reported again."""
         if self._live is not None:
             for event in events:
                 self._live.table.on_event(event)
 
     def _note_fault(self, event: Event) -> None:
-        """Tell why a call of the planner gave no answer, if the run goes on; how it ends is told in the end."""
+        """Report why a call of the planner gave no answer, unless the run ends for that reason, as the summary says."""
         match event:
             case PlannerCalled():
                 self._tell_fault()
@@ -99,17 +98,17 @@ class Display:
             self.line(f"planner, call {event.number}, after {event.seconds:.1f} s: {shorten(event.fault, 1_000)}")
 
     def step_written(self) -> None:
-        """Take note of a step that the planner has written, and that is not in the run yet."""
+        """Take note of a step that the planner has written, but that is not in the run yet."""
         if self._live is not None:
             self._live.table.step_written()
 
     def written_anew(self) -> None:
-        """Take note that what the planner has written so far counts no more."""
+        """Take note that the steps that the planner has written so far do not count any more."""
         if self._live is not None:
             self._live.table.written = 0
 
     def line(self, text: str) -> None:
-        """Write a line, or keep it back while a person is asked something; in any thread."""
+        """Write a line, or keep it until the open question is answered; in any thread."""
         with self._lock:
             if self._held is None:
                 self._line(text)
@@ -120,12 +119,12 @@ class Display:
     def write(self, text: str) -> None:
         """Write *text* as it is."""
         if self.stream is not None:
-            self.stream.write(STATE.hidden(text))
+            self.stream.write(SECRETS.hide(text))
             self.stream.flush()
 
     @contextmanager
     def paused(self) -> Iterator[Callable[[str], object]]:
-        """Draw nothing, and keep lines back, while this is open; gives what writes to the terminal all the same."""
+        """Draw nothing and keep lines back while this is open; yield a function that writes to the terminal."""
         with self._lock:
             self._held = deque(maxlen=MAX_HELD)
         if self._live is not None:
@@ -148,12 +147,12 @@ class Display:
 
     def _line(self, text: str) -> None:
         if self._live is not None and self._live.is_open:
-            self._live.line(STATE.hidden(text))
+            self._live.line(SECRETS.hide(text))
         else:
             self.write(text + "\n")
 
     async def keep_fresh(self) -> None:
-        """Draw the table anew, again and again."""
+        """Redraw the table every `SECONDS`, until it is closed."""
         while self._live is not None and self._live.is_open:
             await anyio.sleep(SECONDS)
             self._tell_fault()
@@ -161,10 +160,10 @@ class Display:
 
 
 def make_display(*, is_shown: bool, log_level: int) -> Display:
-    """Make what fits the standard error.
+    """Make a display that fits the standard error.
 
     Args:
-        is_shown: Whether a table may be drawn at all, and faults be told.
+        is_shown: Whether a table may be drawn, and faults of planners be reported.
         log_level: The least level of log records that are shown.
     """
     if not (is_shown and is_drawable(sys.stderr)):

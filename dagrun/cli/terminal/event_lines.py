@@ -1,4 +1,4 @@
-"""The events of a run as JSON lines, written by a thread of their own: a slow reader never holds up the run."""
+"""Events of a run as JSON lines, written by a thread, so that a slow reader never delays the run."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from dagrun.model.value import Unavailable, decode, decode_or_reason
 
 
 def as_dict(event: Event, *, with_values: bool = True) -> dict[str, Any]:
-    """Give *event* as plain JSON, with its class name under ``event``.
+    """Return *event* as plain JSON, with its class name under ``event``.
 
     Args:
         event: The event.
-        with_values: Whether the outputs of steps are shown.
+        with_values: Whether the outputs of steps are in it.
     """
     shown: dict[str, Any] = {"event": type(event).__name__}
     for name in _fields(type(event)):
@@ -61,17 +61,17 @@ def _plain(value: Any, *, with_values: bool) -> Any:
             return value
 
 
-BUFFER: Final = 100_000
+BUFFER: Final = 100_000  # events
 
 
 class EventLines:
-    """Writes each event as one line, as it happens.
+    """Writes each event as one line, when it happens.
 
-    A reader who is *buffer* events behind misses some, and sees a ``Gap`` in their place; one who leaves altogether
-    is no reason to stop a run.
+    A reader that falls behind by more than *buffer* events misses some, and sees a ``Gap`` in their place. A reader
+    that closes its end does not stop the run.
 
     Args:
-        data: Where the lines go.
+        data: Takes the lines.
         redactor: Takes out what may not be shown.
         buffer: Events that may wait to be written.
     """
@@ -90,11 +90,11 @@ class EventLines:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._waiting.put(None)  # waits for room: what was kept is written
+        self._waiting.put(None)  # waits for room in the queue, so that every event in it is written
         self._writer.join()
 
     def on_event(self, event: Event) -> None:
-        """Take an event; never waits."""
+        """Queue an event; never waits."""
         try:
             if self._missed:
                 self._waiting.put_nowait(Gap(event.seq - 1, event.at, self._missed))

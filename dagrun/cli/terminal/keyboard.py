@@ -1,7 +1,7 @@
-"""Lines from the terminal that the standard input is, read in the event loop: no thread, nothing that keeps a process.
+"""Lines that a person types at the terminal, read in the event loop, without a thread.
 
-A tool that waits for a line in a thread cannot be told to stop, and Python waits for that thread at its end. A terminal
-can be waited for like a socket; the loop goes on meanwhile, and a signal gets through at any time.
+A thread that waits for a line cannot be stopped, and Python waits for it at the end of the process. The event loop can
+wait for a terminal as for a socket: other tasks run meanwhile, and a signal gets through at any time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, TextIO
 
 import anyio
 
-# Terminals hand out no longer lines: what is typed beyond that is dropped, without a word.
+# The longest line of a terminal, in bytes. It drops what is typed beyond that, without a message.
 LONGEST: Final = 1023 if sys.platform == "darwin" else 4095
 
 
@@ -23,10 +23,10 @@ class LineTooLong(ValueError):
 
 
 class Keyboard:
-    """Reads what a person types, line by line.
+    """Reads lines from a terminal.
 
     Args:
-        descriptor: Of a terminal; best one that does not block.
+        descriptor: The file descriptor of the terminal, preferably non-blocking.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -34,17 +34,17 @@ class Keyboard:
         self._rest = b""
 
     async def line(self) -> str | None:
-        """The next line, without its end; `None` if nobody will type any more.
+        """Return the next line, without its line end; `None` at the end of the input.
 
         Raises:
             LineTooLong: The end of the line was lost.
-            UnicodeDecodeError: It is not UTF-8.
+            UnicodeDecodeError: The line is not UTF-8.
         """
         while b"\n" not in self._rest:
             await anyio.wait_readable(self._descriptor)
             try:
                 typed = os.read(self._descriptor, LONGEST + 1)
-            except BlockingIOError:  # somebody else was faster
+            except BlockingIOError:  # another reader was faster
                 continue
             except OSError:  # the terminal is gone
                 typed = b""
@@ -58,7 +58,7 @@ class Keyboard:
         return line.decode()
 
     def forget(self) -> None:
-        """Drop what was typed and not read yet: it was meant for something else."""
+        """Drop what is typed, but not read yet: it was meant for something else."""
         self._rest = b""
         if sys.platform == "win32":
             return
@@ -72,7 +72,7 @@ class Keyboard:
 
 @contextmanager
 def open_keyboard(descriptor: int) -> Iterator[Keyboard]:
-    """Open the terminal that *descriptor* is on, for ourselves: others who share it should not find it changed."""
+    """Open the terminal behind *descriptor* again: the flags of a descriptor that others share must not change."""
     own = _open(descriptor)
     try:
         yield Keyboard(own)
@@ -81,7 +81,7 @@ def open_keyboard(descriptor: int) -> Iterator[Keyboard]:
 
 
 def terminal_of(stream: TextIO | None) -> int | None:
-    """The descriptor of a stream that is a terminal and can be waited for; `None` if it is not."""
+    """Return the descriptor of a stream, if it is a terminal that the event loop can wait for; otherwise `None`."""
     if sys.platform == "win32" or stream is None or stream.closed:
         return None
     try:
@@ -93,5 +93,5 @@ def terminal_of(stream: TextIO | None) -> int | None:
 def _open(descriptor: int) -> int:
     try:
         return os.open(os.ttyname(descriptor), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError:  # it has no name here, as in some containers
+    except OSError:  # the terminal has no name, as in some containers
         return os.dup(descriptor)

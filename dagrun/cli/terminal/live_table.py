@@ -1,4 +1,4 @@
-"""The live table: at most 15 lines on a terminal, drawn anew four times a second."""
+"""The live table of a run: at most 15 lines on a terminal, redrawn four times a second."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _ASCII: Final[Mapping[State, str]] = {
 
 
 class LiveTable:
-    """Shows a `ProgressTable` on a terminal while it is open; in the end, its last rows stay.
+    """Shows a `ProgressTable` on a terminal while it is open; afterwards its last rows stay on the screen.
 
     Args:
-        table: What is shown.
-        console: Where; by default the standard error.
+        table: The table.
+        console: The terminal; `None` for the standard error.
     """
 
     def __init__(self, table: ProgressTable, console: Console | None = None) -> None:
@@ -49,7 +49,7 @@ class LiveTable:
         self._live = self._make_live()
 
     def __enter__(self) -> Self:
-        # The console looks up the standard error anew at each write; what tools print must not be where it draws.
+        # By default, the console looks up `sys.stderr` at each write, and would write into the output of tools.
         self.console.file = self.console.file
         self._live.start()
         self.is_open = True
@@ -64,19 +64,19 @@ class LiveTable:
         self._live.stop()
 
     def refresh(self) -> None:
-        """Draw it anew."""
+        """Redraw the table."""
         if self.is_open and not self._is_paused:
             self._live.update(self.frame(), refresh=True)
 
     def pause(self) -> None:
-        """Take it off the screen, and draw nothing."""
+        """Take the table off the screen, and draw nothing until `resume`."""
         if self.is_open and not self._is_paused:
             self._is_paused = True
             self._live.transient = True
             self._live.stop()
 
     def resume(self) -> None:
-        """Draw it again, below what was written meanwhile."""
+        """Draw the table again, below what was written meanwhile."""
         if self._is_paused:
             self._is_paused = False
             self._live = self._make_live()
@@ -84,7 +84,7 @@ class LiveTable:
             self.refresh()
 
     def line(self, text: str) -> None:
-        """Write a line above the table; in any thread."""
+        """Write a line above the table, in any thread."""
         self.console.print(Text(text), soft_wrap=True)
 
     def _make_live(self) -> Live:
@@ -97,17 +97,17 @@ class LiveTable:
         )
 
     def frame(self) -> Group:
-        """The table as it is now."""
+        """Return the table as it is now."""
         room = max(1, min(KEEP, self.console.height - 1) - 1)
         rows = self.table.rows(room)
         return Group(*self._lines(rows), self._summary())
 
     def last_frame(self) -> Group:
-        """What stays on the screen after the end."""
+        """Return the rows that stay on the screen after the end."""
         return Group(*self._lines(self.table.last_rows(KEEP - 1)))
 
     def _lines(self, rows: list[Row]) -> Iterator[Text]:
-        """Lay out rows in the width that there is: without rich's own tables, which cost ten times as much."""
+        """Lay out rows in the width of the console, without the tables of rich, which take ten times as long."""
         width = self.console.width - 1
         step_width = min(max((cell_len(row.step) for row in rows), default=0), max(8, width * 2 // 5))
         tool_width = min(max((cell_len(row.tool) for row in rows), default=0), width // 4) if width >= 60 else 0
@@ -119,7 +119,7 @@ class LiveTable:
             yield Text.assemble((self._cut(head, min(width, cell_len(head))), style), (note, "dim"), no_wrap=True)
 
     def _cut(self, text: str, width: int) -> str:
-        """Make *text* exactly as wide as *width* cells."""
+        """Return *text* cut or filled to exactly *width* cells."""
         if self._is_ascii:
             text = text.encode("ascii", "backslashreplace").decode()
         if cell_len(text) <= width:
@@ -140,14 +140,14 @@ class LiveTable:
         return " ".join(part for part in parts if part)
 
     def _summary(self) -> Text:
-        # Room for the "^C" of a terminal: if that went to the next line, the table would be drawn one line too low.
+        # Two cells are left for the "^C" that a terminal echoes: on a new line, it would move the table down by one.
         table, width = self.table, self.console.width - 3
         text = f" {' '.join(self._facts())}"
         bar = min(40, width - cell_len(text))
         done = round(bar * table.settled / table.steps) if table.steps else 0
         full, empty = ("#", "-") if self._is_ascii else ("━", "─")
         style = "red" if table.status not in (None, Status.SUCCEEDED) else "green"
-        # As long as the plan is being written, nobody knows what is the whole.
+        # While the plan is being written, the number of all steps is not known.
         is_drawn = bar >= 5 and not table.is_drafting
         parts = ((full * done, style), (empty * (bar - done), "dim")) if is_drawn else ()
         return Text.assemble(*parts, self._cut(text, min(width, cell_len(text))), no_wrap=True)

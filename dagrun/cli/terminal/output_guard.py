@@ -1,4 +1,4 @@
-"""What tools print and log: one line each, nothing that steers a terminal, and not too much of it."""
+"""Output of tools, printed or logged: cut into lines, escaped, without secrets, limited in rate."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Final
 
-from dagrun.cli.terminal.hidden_secrets import STATE
+from dagrun.cli.terminal.text import SECRETS
 from dagrun.errors import shorten
 
 MAX_LINE: Final = 1_000
-PRINTED: Final = "| "  # so that nothing printed looks like a log record, or like our own summary
-BURST: Final = 1_000  # lines
-RATE: Final = 100.0  # lines a second after that
+PRINTED: Final = "| "  # before a printed line, so that it cannot look like a log record or like our own summary
+BURST: Final = 1_000  # lines that are written at any rate
+RATE: Final = 100.0  # lines a second, beyond the burst
 
 
 class Valve:
-    """Lets lines through until there are too many of them, and counts the others.
+    """Writes lines as long as there are not too many, and counts the others.
 
     Args:
-        write: Takes a line, without its end.
-        now: A clock in seconds.
+        write: Takes a line, without its line end.
+        now: A clock, in seconds.
     """
 
     def __init__(self, write: Callable[[str], object], now: Callable[[], float] = time.monotonic) -> None:
@@ -35,7 +35,7 @@ class Valve:
         self._held = 0
 
     def line(self, text: str) -> None:
-        """Write a line, shortened and with its control characters escaped; or drop it."""
+        """Write a line, shortened, cleaned of secrets and escaped; or drop it."""
         at = self._now()
         self._left = min(float(BURST), self._left + (at - self._at) * RATE)
         self._at = at
@@ -44,8 +44,9 @@ class Valve:
             return
         self._left -= 1
         self.tell()
-        # Cleaned before it is cut, as half a secret is not found; but not all of 100 MB, of which nobody sees more.
-        self._write(shorten(STATE.cleaned(text[: 2 * MAX_LINE]) + text[2 * MAX_LINE :], MAX_LINE))
+        # Cleaned before it is cut, because half a secret is not found; but only the part that may be shown, as it could
+        # have 100 MB.
+        self._write(shorten(SECRETS.clean(text[: 2 * MAX_LINE]) + text[2 * MAX_LINE :], MAX_LINE))
 
     @property
     def is_open(self) -> bool:
@@ -53,14 +54,14 @@ class Valve:
         return self._left + (self._now() - self._at) * RATE >= 1
 
     def tell(self) -> None:
-        """Say how many lines were dropped, if any were."""
+        """Write how many lines were dropped, if any were."""
         held, self._held = self._held, 0
         if held:
             self._write(f"… {held} more lines, not shown: over {RATE:g} a second")
 
 
 class _Lines(io.RawIOBase):
-    """Cuts what is written into lines, for a valve. Takes bytes, as it stands at the bottom of a text stream."""
+    """Cuts written bytes into lines for a valve; the raw stream below a text stream."""
 
     def __init__(self, valve: Valve, descriptor: int | None) -> None:
         self._valve = valve
@@ -71,7 +72,7 @@ class _Lines(io.RawIOBase):
         return True
 
     def fileno(self) -> int:
-        # A tool may hand its standard output on to a program that it starts.
+        # A tool may pass its standard output to a program that it starts.
         if self._descriptor is None:
             raise io.UnsupportedOperation("fileno")
         return self._descriptor
@@ -79,20 +80,20 @@ class _Lines(io.RawIOBase):
     def write(self, data: object) -> int:
         written = bytes(data)  # type: ignore[call-overload]
         *lines, rest = (self._rest + written).split(b"\n")
-        self._rest = rest[: 2 * MAX_LINE]  # a progress bar of another kind never ends its line
+        self._rest = rest[: 2 * MAX_LINE]  # some progress bars never end their line
         for line in lines:
-            last = line.removesuffix(b"\r").rpartition(b"\r")[2]  # of what was drawn over itself
+            last = line.removesuffix(b"\r").rpartition(b"\r")[2]  # of a line that was overwritten, only the last text
             self._valve.line(PRINTED + last.decode("utf-8", "backslashreplace"))
         return len(written)
 
     def finish(self) -> None:
-        """Write what has no end yet."""
+        """Write the last line, if it has no line end."""
         if self._rest:
             self.write(b"\n")
 
 
 class _LogHandler(logging.Handler):
-    """Hands log records on as lines; what is logged with an exception says which, without its traceback."""
+    """Writes log records as lines; a logged exception is named, without its traceback."""
 
     def __init__(self, valve: Valve) -> None:
         super().__init__()
@@ -100,7 +101,7 @@ class _LogHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if not self._valve.is_open:
-            self._valve.line("")  # only counted: putting it into words would cost time
+            self._valve.line("")  # only counted: formatting it would take time
             return
         step = getattr(record, "step", None)
         error = record.exc_info[1] if record.exc_info else None
@@ -108,7 +109,7 @@ class _LogHandler(logging.Handler):
             record.levelname.lower(),
             f"{step}:" if step else f"{record.name}:",
             _message(record),
-            f"({type(error).__name__}: {shorten(STATE.hidden(str(error)))})" if error is not None else "",
+            f"({type(error).__name__}: {shorten(SECRETS.hide(str(error)))})" if error is not None else "",
             f"({record.exc_text.splitlines()[-1]})" if record.exc_text and error is None else "",
         )
         self._valve.line(" ".join(part for part in parts if part))
@@ -117,13 +118,13 @@ class _LogHandler(logging.Handler):
 def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception as error:  # noqa: BLE001  (a wrong format string is no reason to fail)
+    except Exception as error:  # noqa: BLE001  (a wrong format string must not break the run)
         return f"{record.msg!r} cannot be formatted: {error}"
 
 
 @contextmanager
 def guarded(write: Callable[[str], object], level: int = logging.WARNING) -> Iterator[None]:
-    """While this is open, what is printed and logged anywhere in the process goes to *write*, line by line.
+    """While this is open, pass everything that the process prints or logs to *write*, line by line.
 
     Args:
         write: Takes a line, in any thread.

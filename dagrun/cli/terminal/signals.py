@@ -1,4 +1,4 @@
-"""Signals: the first one asks the run to stop, the second one stops the program."""
+"""Signals: the first one tells the run to stop, the second one ends the process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOW_CURSOR: Final = "\x1b[?25h\n"
 
 
 def exit_hard(code: int) -> None:
-    """End the process at once: threads and tasks that would not stop are not waited for."""
+    """End the process at once, without waiting for threads and tasks that would not stop."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -27,26 +27,26 @@ def exit_hard(code: int) -> None:
 
 
 def name_of(number: int) -> str:
-    """What people call a signal."""
+    """Return the name of a signal for people."""
     return "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
 
 
 def next_in_loop(function: Callable[[int], object]) -> Callable[[int], object]:
-    """Make of *function* what a signal may call: the running loop calls it next, with the present context variables.
+    """Return a function for a signal handler: it makes the running loop call *function*, in the present context.
 
-    A signal comes in the middle of anything, and with uvloop in another context, in which no loop seems to be running.
+    A handler runs between any two instructions; with uvloop, also in another context, in which no loop seems to run.
     """
     loop, context = asyncio.get_running_loop(), copy_context()
     return lambda number: loop.call_soon_threadsafe(function, number, context=context)
 
 
 class Interrupts:
-    """Catches Ctrl-C, SIGTERM and SIGHUP while a run goes on. Signals that are ignored (``nohup``) stay so.
+    """Catches Ctrl-C, SIGTERM and SIGHUP during a run. Signals that are ignored (by ``nohup``) stay ignored.
 
-    The handlers are called between two instructions of the main thread, also while a tool blocks the event loop.
+    A handler is called between two instructions of the main thread, also while a tool blocks the event loop.
 
     Attributes:
-        first: The number of the first signal that came; `None` so far.
+        first: The number of the first signal; `None` if there was none.
     """
 
     def __init__(self) -> None:
@@ -70,13 +70,13 @@ class Interrupts:
             signal.signal(number, handler)
 
     def on_first(self, stop: Callable[[int], object]) -> None:
-        """Say what the first signal does; called with its number, in the main thread, in the middle of anything."""
+        """Set what the first signal calls, with its number, between any two instructions of the main thread."""
         self._stop = stop
         if self.first is not None:
             stop(self.first)
 
     def exit_code(self, code: int) -> int:
-        """The exit code of a run that ended with *code*: a cancelled one says which signal it was."""
+        """Return the exit code of a run that ended with *code*; if a signal cancelled the run, that of the signal."""
         return 128 + self.first if self.first is not None and code == 128 + signal.SIGINT else code
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""The standard output is for data: what tools print while they run must not get into it."""
+"""The standard output, reserved for data: the output of tools must not get into it."""
 
 from __future__ import annotations
 
@@ -11,38 +11,37 @@ from typing import Any, TextIO
 
 import click
 
-from dagrun.cli.terminal.hidden_secrets import STATE
-from dagrun.cli.terminal.text import printable, to_json
+from dagrun.cli.terminal.text import SECRETS, printable, to_json
 
 
 class Data:
-    """Writes data to a stream. A reader who leaves (``| head``) is no error: what he would have got is dropped.
+    """Writes data to a stream. If the reader closes its end (``| head``), the rest is dropped without an error.
 
     Args:
-        stream: Where data goes.
+        stream: Takes the data.
     """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self.is_closed = False
-        self.fault = ""  # why nothing more can be written, if nobody left on purpose
+        self.fault = ""  # why nothing more can be written; empty if the reader has closed its end
         self._is_terminal = stream.isatty()
 
     def json(self, value: Any) -> None:
-        """Write *value* as one JSON document over several lines."""
+        """Write *value* as a JSON document of several lines."""
         self._write(to_json(value, indent=2) + "\n")
 
     def line(self, value: Any) -> None:
-        """Write *value* as JSON on one line, at once."""
+        """Write *value* as JSON on one line, without buffering."""
         self._write(to_json(value) + "\n")
 
     def text(self, text: str) -> None:
-        """Write a text: unchanged into a file or a pipe; to a terminal, with its control characters escaped."""
+        """Write a text: unchanged to a file or a pipe, escaped to a terminal."""
         shown = printable(text) if self._is_terminal else text
         self._write(shown if shown.endswith("\n") else shown + "\n")
 
     def value(self, value: Any) -> None:
-        """Write what a run answers: a text as it is, anything else as JSON."""
+        """Write the answer of a run: a text as it is, anything else as JSON."""
         if isinstance(value, str):
             self.text(value)
         else:
@@ -52,7 +51,7 @@ class Data:
         if self.is_closed:
             return
         try:
-            self._stream.write(STATE.hidden(text))
+            self._stream.write(SECRETS.hide(text))
             self._stream.flush()
         except OSError as error:
             self.is_closed = True
@@ -61,7 +60,7 @@ class Data:
             self._forget()
 
     def _forget(self) -> None:
-        # What is left in the buffer would be written, and fail again, when Python ends.
+        # At its end, Python would write the rest of the buffer, and fail again; so the stream goes to the null device.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         try:
             os.dup2(nowhere, self._stream.fileno())
@@ -73,29 +72,30 @@ class Data:
 
 @contextmanager
 def data_output() -> Iterator[Data]:
-    """Keep the standard output for data alone, also from what C code and other processes print.
+    """Reserve the standard output for data.
 
-    Inside, everything that is written to the standard output by others goes to the standard error.
+    Inside, whatever others write to the standard output, C code and other processes included, goes to the standard
+    error.
     """
     real = sys.stdout
-    if real is None:  # it was closed before we were started
+    if real is None:  # it was closed before the process started
         with open(os.devnull, "w", encoding="utf-8") as nowhere:
             yield Data(nowhere)
         return
     if not _is_descriptor_1(real):
-        yield Data(real)  # a test's, or a notebook's: there is nothing to turn round
+        yield Data(real)  # the stream of a test or a notebook: there is nothing to redirect
         return
     real.flush()
-    kept = os.dup(1)  # not inherited by other processes
+    original = os.dup(1)  # other processes do not inherit it
     _send_1_to_2()
-    with os.fdopen(kept, "w", encoding=real.encoding, errors="backslashreplace") as stream:
+    with os.fdopen(original, "w", encoding=real.encoding, errors="backslashreplace") as stream:
         data = Data(stream)
         try:
             yield data
         finally:
             real.flush()
-            os.dup2(kept, 1)
-        if data.fault:  # whoever reads on must not take half of it for all
+            os.dup2(original, 1)
+        if data.fault:  # the caller must not take a part of the data for all of it
             raise click.ClickException(data.fault)
 
 

@@ -1,4 +1,4 @@
-"""What can be wrong with what a user gives, told in lines, and as JSON where that was asked for."""
+"""Errors of the command line: reported in lines, and as JSON on request; and their exit codes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from typing import Any, Final
 
 import click
 
-from dagrun.cli.terminal.hidden_secrets import STATE
 from dagrun.cli.terminal.stdout import Data
-from dagrun.cli.terminal.text import SCHEMA_VERSION, bounded, printable
+from dagrun.cli.terminal.text import SCHEMA_VERSION, SECRETS, bounded, printable
 from dagrun.errors import (
     CannotResume,
-    DagrunError,
     JournalDamaged,
     JournalFailed,
     OwnerLost,
@@ -32,10 +30,10 @@ _STATUS: Final = {FAILED: "failed", REFUSED: "refused"}
 
 
 class BadInput(click.ClickException):
-    """Something that the user gave cannot be used, and nothing was run.
+    """An argument, a setting or a file of the user cannot be used; nothing was run.
 
     Args:
-        lines: Everything that is wrong, a line each.
+        lines: All faults, a line each.
     """
 
     exit_code = USAGE
@@ -46,17 +44,17 @@ class BadInput(click.ClickException):
 
 
 def report(error: Exception, *, as_json: bool = False, as_line: bool = False) -> int:
-    """Tell the user about *error*, and give the exit code.
+    """Report *error* to the user, and return the exit code.
 
     Args:
-        error: What was raised.
-        as_json: Whether the standard output gets the same as JSON.
-        as_line: Whether it gets that in one line, as the last of a stream of events.
+        error: The error.
+        as_json: Whether the error is also written to the standard output, as JSON.
+        as_line: Whether that JSON is one line, the last one of a stream of events.
     """
     if isinstance(error, click.UsageError) and error.ctx is not None:
         _say([error.ctx.get_usage(), f"Try '{error.ctx.command_path} --help'.", ""])
-    code, lines = _told(error)
-    lines = [printable(STATE.hidden(line)) for line in lines]
+    code, lines = _code_and_lines(error)
+    lines = [printable(SECRETS.hide(line)) for line in lines]
     shown = bounded(lines, MAX_LINES, _more)
     _say([f"Error: {shown[0]}", *(f"  {line}" for line in shown[1:])])
     if as_line:
@@ -66,8 +64,7 @@ def report(error: Exception, *, as_json: bool = False, as_line: bool = False) ->
     return code
 
 
-def _told(error: Exception) -> tuple[int, list[str]]:
-    """The exit code of *error*, and what it says."""
+def _code_and_lines(error: Exception) -> tuple[int, list[str]]:
     match error:
         case PlanRefused():
             return _refusal_code(error.problems), _refusal_lines(error.problems)
@@ -88,12 +85,12 @@ def _told(error: Exception) -> tuple[int, list[str]]:
 
 
 def problem_lines(problems: Sequence[Problem]) -> list[str]:
-    """What is wrong with a plan, a line each, and not too many."""
+    """Return the problems of a plan, a line each, at most `MAX_LINES`."""
     return bounded([printable(str(problem)) for problem in problems], MAX_LINES, _more)
 
 
 def _refusal_code(problems: Sequence[Problem]) -> int:
-    """A plan that could not even be opened is a mistake of the command line, and no fault of the plan."""
+    """Return the exit code of a refused plan; a file that cannot be opened is a mistake of the command line."""
     return USAGE if all(problem.code == "DR001" for problem in problems) else REFUSED
 
 
@@ -102,7 +99,7 @@ def _more(count: int) -> str:
 
 
 def _code_of(status: str) -> int:
-    from dagrun.model.outcome import Status  # only where there was a run, so it is loaded
+    from dagrun.model.outcome import Status  # imported here: if there was a run, it is loaded already
 
     return Status(status).exit_code
 
@@ -129,8 +126,3 @@ def _as_json(error: Exception, code: int, lines: Sequence[str]) -> dict[str, Any
 def _say(lines: Sequence[str]) -> None:
     for line in lines:
         click.echo(line, err=True)
-
-
-def is_expected(error: Exception) -> bool:
-    """Whether *error* is something to be told in a line, and not a fault of dagrun."""
-    return isinstance(error, DagrunError | click.ClickException)

@@ -1,4 +1,4 @@
-"""The autonomy worksheet as text: a table if it fits, else a paragraph for steps that are alike; then the reasons."""
+"""The autonomy worksheet as text: a table if it fits, otherwise paragraphs; then the reasons."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MIN_WIDTH: Final = 20
 
 
 def worksheet_lines(sheet: Worksheet, width: int) -> list[str]:
-    """Write a worksheet in lines of at most *width* characters."""
+    """Return a worksheet in lines of at most *width* characters, and at least 20."""
     width = max(width, _MIN_WIDTH)
     risky = sum(1 for step in sheet.steps if step.risks)
     of_all = [f"{_name(name)} {_number(most)}" for name, most in sheet.ceilings.items()]
@@ -69,12 +69,12 @@ def _paragraph(names: Sequence[str], row: Sequence[str], width: int) -> Iterator
 
 
 def _grouped(facts: Iterable[tuple[str, tuple[str, ...]]]) -> list[str]:
-    """A line for each set of facts, after the names of all that it is said of; nothing for those without any."""
+    """Return a line for each set of facts: the names that share it, then the facts. Leave out names without facts."""
     groups: dict[tuple[str, ...], list[str]] = {}
-    for name, said in facts:
-        if said:
-            groups.setdefault(said, []).append(name)
-    return [f"{_names(names)}: {'; '.join(said)}" for said, names in groups.items()]
+    for name, shared in facts:
+        if shared:
+            groups.setdefault(shared, []).append(name)
+    return [f"{_names(names)}: {'; '.join(shared)}" for shared, names in groups.items()]
 
 
 def _names(names: Sequence[str]) -> str:
@@ -83,7 +83,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _name(ceiling: str) -> str:
-    """``max_calls_by_tool.pay`` as people say it: calls of pay."""
+    """Return the name of a ceiling in words: ``max_calls_by_tool.pay`` is "calls of pay"."""
     return ceiling.replace("max_calls_by_tool.", "calls of ").removeprefix("max_").replace("_", " ", 1)
 
 

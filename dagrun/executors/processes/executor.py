@@ -1,4 +1,4 @@
-"""Functions run in worker processes: the one place where time and memory are bounded for code that misbehaves."""
+"""A pool of worker processes, which limit the time and the memory of tools."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from typing import Final
 import anyio
 
 from dagrun.errors import ContractError
-from dagrun.executors.processes.worker_handle import Child, NeverBegan
+from dagrun.executors.processes.worker_handle import NeverBegan, WorkerHandle
 from dagrun.model.executor import CallFailed, Encoded, StillRunning, ToolCall
 from dagrun.model.outcome import ErrorKind, Failure
 
 _LOG: Final = logging.getLogger(__name__)
 _CLOSE_SECONDS: Final = 5.0
 
-# After these, a process may be in no state to go on.
-_SPOILING: Final = frozenset((ErrorKind.FORBIDDEN_EXCEPTION, ErrorKind.FOREIGN_CANCELLATION))
+# Failures after which the process is not used again, because its state is unknown.
+_UNSAFE: Final = frozenset((ErrorKind.FORBIDDEN_EXCEPTION, ErrorKind.FOREIGN_CANCELLATION))
 
 
 class ProcessExecutor:
     """Runs functions in a pool of worker processes that stay warm between calls.
 
-    A call that is cancelled, or does not answer, costs its process: the whole process group is killed. This bounds
-    buggy tools, and is no defence against hostile ones. It needs a POSIX system.
+    If a call is cancelled or does not answer, its process is killed with its whole process group. This limits buggy
+    tools, and does not protect against hostile ones. It needs a POSIX system.
 
     Args:
-        max_processes: Calls that run at once; others wait their turn. `None` for one a core.
-        max_memory: Bytes of address space of each process; `None` for any.
+        max_processes: The most calls that run at once; others wait for their turn. `None` for one per core.
+        max_memory: Bytes of address space of each process; `None` for no limit.
     """
 
     def __init__(self, max_processes: int | None = None, max_memory: int | None = None) -> None:
         self._max_memory = max_memory
         self._places = anyio.CapacityLimiter(max_processes or _cores())
-        # Who is idle holds no place, and a process is started only when nobody is idle: so there are never more
+        # An idle process holds no place, and a process is started only if none is idle. So there are never more
         # processes than places.
-        self._idle: list[Child] = []
-        self._children: set[Child] = set()
-        self._lost: list[Child] = []  # killed, and nobody could wait until they were gone
+        self._idle: list[WorkerHandle] = []
+        self._workers: set[WorkerHandle] = set()
+        self._lost: list[WorkerHandle] = []  # killed, but their end could not be awaited
         self._is_closed = False
 
     @property
     def pids(self) -> frozenset[int]:
         """The ids of the processes that exist now."""
-        return frozenset(child.pid for child in self._children)
+        return frozenset(worker.pid for worker in self._workers)
 
     async def call(self, call: ToolCall) -> object:
         """Run the function of the tool in a process.
@@ -54,8 +54,8 @@ class ProcessExecutor:
             CallFailed: The call failed.
             ContractError: This system has no process groups.
             ResultRefused: The answer is too large.
-            StillRunning: It was told to stop, and its process could not be killed in time.
-            WorkerDied: The process ended in the middle.
+            StillRunning: The call was told to stop, and its process could not be killed in time.
+            WorkerDied: The process ended in the middle of the call.
         """
         if not hasattr(os, "killpg"):
             raise ContractError("worker processes need a POSIX system; run the tool in a thread")
@@ -63,7 +63,7 @@ class ProcessExecutor:
             while self._idle:
                 try:
                     return await self._ask(self._idle.pop(), call)
-                except NeverBegan:  # it had died while it was idle; nothing is lost
+                except NeverBegan:  # it died while it was idle, so nothing has happened
                     continue
             try:
                 return await self._ask(await self._start(), call)
@@ -72,62 +72,62 @@ class ProcessExecutor:
                 raise CallFailed(failure) from error
 
     async def aclose(self) -> None:
-        """Kill all processes and wait until they are gone."""
+        """Kill all processes, and wait until they are gone."""
         self._is_closed = True
-        children = list(self._children)
-        for child in children:  # all of them first, then the waiting
-            child.kill()
+        workers = list(self._workers)
+        for worker in workers:  # kill all before waiting for the first
+            worker.kill()
         with anyio.CancelScope(shield=True):
-            for child in children:
+            for worker in workers:
                 try:
-                    await self._end(child, _CLOSE_SECONDS)
-                except StillRunning as error:  # the kernel holds it; nothing more can be done
+                    await self._end(worker, _CLOSE_SECONDS)
+                except StillRunning as error:  # the kernel keeps the process; nothing more can be done
                     _LOG.warning("%s", error)
 
-    async def _start(self) -> Child:
+    async def _start(self) -> WorkerHandle:
         if self._is_closed:
             raise ContractError("the executor is closed already")
-        await self._sweep()
-        child = await Child.start(self._max_memory)
-        self._children.add(child)
-        return child
+        await self._end_lost()
+        worker = await WorkerHandle.start(self._max_memory)
+        self._workers.add(worker)
+        return worker
 
-    async def _ask(self, child: Child, call: ToolCall) -> Encoded:
+    async def _ask(self, worker: WorkerHandle, call: ToolCall) -> Encoded:
         try:
-            answer = Encoded(await child.ask(call))
-        except GeneratorExit:  # the runtime has dropped this coroutine: it must not await anything any more
-            child.kill()
-            self._lost.append(child)
+            answer = Encoded(await worker.ask(call))
+        except GeneratorExit:  # the runtime has dropped this coroutine, so it must not await any more
+            worker.kill()
+            self._lost.append(worker)
             raise
         except CallFailed as error:
-            if _is_spoilt_by(error.failure):
-                await self._end(child, call.grace)
+            if _is_unsafe_after(error.failure):
+                await self._end(worker, call.grace)
             else:
-                self._idle.append(child)
+                self._idle.append(worker)
             raise
         except BaseException:
-            await self._end(child, call.grace)
+            await self._end(worker, call.grace)
             raise
-        self._idle.append(child)
+        self._idle.append(worker)
         return answer
 
-    async def _end(self, child: Child, seconds: float) -> None:
+    async def _end(self, worker: WorkerHandle, seconds: float) -> None:
         try:
-            await child.end(seconds)
+            await worker.end(seconds)
         except (StillRunning, GeneratorExit):
-            self._lost.append(child)
+            self._lost.append(worker)
             raise
-        self._children.discard(child)
+        self._workers.discard(worker)
 
-    async def _sweep(self) -> None:
+    async def _end_lost(self) -> None:
         lost, self._lost = self._lost, []
-        for child in lost:
+        for worker in lost:
             with suppress(StillRunning):
-                await self._end(child, 0)
+                await self._end(worker, 0)
 
 
-def _is_spoilt_by(failure: Failure) -> bool:
-    return failure.kind in _SPOILING or failure.error == "MemoryError"
+def _is_unsafe_after(failure: Failure) -> bool:
+    return failure.kind in _UNSAFE or failure.error == "MemoryError"
 
 
 def _cores() -> int:

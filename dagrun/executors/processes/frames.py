@@ -1,4 +1,4 @@
-"""Frames: what a worker process and its executor send each other: a kind, a length, and so many bytes of JSON."""
+"""The messages between a worker process and its executor: a kind, a length, and JSON of that length."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Final
 
 HEADER: Final = struct.Struct(">cQ")
 
-# To the worker: what to call and for whom, then the arguments.
+# To the worker: the tool with the facts of the call, and then the arguments.
 CALL: Final = b"c"
 ARGUMENTS: Final = b"a"
 
-# From the worker: the function is entered from here on; a report of it; and in the end one of the last two.
+# From the worker: the function is about to be called; a report of the tool; at the end, the value or a failure.
 BEGUN: Final = b"b"
 REPORT: Final = b"r"
 VALUE: Final = b"v"
 FAILURE: Final = b"f"
 
-# The most bytes of any frame from a worker but a value.
+# The most bytes of a frame from a worker, except a value.
 MAX_NOTE: Final = 1 << 16
 
 

@@ -1,7 +1,7 @@
-"""The worker process: takes calls from its executor, one after another, until the executor is gone.
+"""The program of a worker process: it serves the calls of its executor until the executor is gone.
 
-It imports the tool by name and reads JSON; nothing is ever unpickled. It is started with the number of its socket and
-the most bytes of memory that it may use (0 for any). What tools print goes to the standard error.
+It imports the tool by name and reads JSON; nothing is ever unpickled. Its arguments are the number of its socket, and
+the most bytes of memory that it may use (0 for no limit). The output that tools print goes to the standard error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from dagrun.decide.classify import classify
-from dagrun.errors import ValueRefused, shorten
+from dagrun.errors import shorten
 from dagrun.executors.processes import frames
 from dagrun.model.executor import plain_result
 from dagrun.model.outcome import ErrorKind, Failure
@@ -48,7 +48,7 @@ class Channel:
     """The socket to the executor.
 
     Args:
-        descriptor: Its number; the process keeps it for itself.
+        descriptor: The number of the socket; programs that a tool starts do not inherit it.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -56,11 +56,11 @@ class Channel:
         self._descriptor: int | None = descriptor
         self._incoming = io.BufferedReader(io.FileIO(descriptor, closefd=False))
         self._lock = threading.Lock()
-        # A forked child that held the socket would hide the death of this process from the executor.
-        os.register_at_fork(after_in_child=self._let_go)
+        # A forked child that kept the socket would hide the death of this process from the executor.
+        os.register_at_fork(after_in_child=self._release)
 
     def receive(self) -> tuple[bytes, bytes] | None:
-        """Give the next frame, or nothing when the executor is gone."""
+        """Return the next frame; `None` when the executor is gone."""
         header = self._incoming.read(frames.HEADER.size)
         if len(header) < frames.HEADER.size:
             return None
@@ -69,7 +69,7 @@ class Channel:
         return (kind, data) if len(data) == size else None
 
     def send(self, kind: bytes, data: bytes = b"") -> None:
-        """Send one frame; in any thread."""
+        """Send one frame; may be called in any thread."""
         with self._lock:
             if self._descriptor is None:
                 raise OSError("a forked child has no executor")
@@ -77,17 +77,17 @@ class Channel:
             while left:
                 left = left[os.write(self._descriptor, left) :]
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
         self._descriptor = None
-        self._lock = threading.Lock()  # another thread may have held it at the fork
+        self._lock = threading.Lock()  # another thread may have held the old lock at the fork
 
 
 def main() -> None:
-    """Serve until the executor closes the socket; never returns."""
+    """Serve calls until the executor closes the socket; never return."""
     channel = Channel(int(sys.argv[1]))
-    _keep_prints_apart()
+    _redirect_prints()
     calls: SimpleQueue[tuple[bytes, bytes]] = SimpleQueue()
     threading.stack_size(256 * 1024)
     threading.Thread(target=_listen, args=(channel, calls), daemon=True).start()
@@ -99,7 +99,7 @@ def main() -> None:
 
 
 def _listen(channel: Channel, calls: SimpleQueue[tuple[bytes, bytes]]) -> None:
-    """Take in what the executor sends, also while a tool runs: if the executor is gone, so is this process."""
+    """Receive calls, also while a tool runs, so that this process ends as soon as the executor is gone."""
     try:
         while (call := channel.receive()) and (arguments := channel.receive()):
             calls.put((call[1], arguments[1]))
@@ -110,7 +110,7 @@ def _listen(channel: Channel, calls: SimpleQueue[tuple[bytes, bytes]]) -> None:
 
 
 def _serve(request: bytes, data: bytes, channel: Channel) -> tuple[bytes, bytes]:
-    """Make one call, and give the frame that answers it."""
+    """Make one call, and return the frame that answers it."""
     facts: Mapping[str, Any] = json.loads(request)
     redactor = Redactor(Secrets(facts["secrets"]) if facts["secrets"] else NO_SECRETS)
     try:
@@ -140,24 +140,21 @@ def _find(facts: Mapping[str, Any]) -> Tool[..., Any]:
 
 @functools.cache
 def _load_tool(target: str, name: str) -> Tool[..., Any]:
-    found = import_target(target)
-    # What a module calls by that name is the tool, or the function that a tool was made of under another name.
-    return make_tool(found.function if isinstance(found, Tool) else found, name=name, executor="process")
+    value = import_target(target)
+    # In the module, the name stands for the tool, or for a function of which a tool was made under another name.
+    return make_tool(value.function if isinstance(value, Tool) else value, name=name, executor="process")
 
 
 def _run(tool: Tool[..., Any], arguments: dict[str, Any]) -> object:
     if not inspect.iscoroutinefunction(tool.function):
         return plain_result(tool.function(**arguments))
-    import anyio  # most tools for processes are plain functions, and start faster without it
+    import anyio  # imported only here: most tools are plain functions, and start faster without it
 
     return anyio.run(functools.partial(tool.function, **arguments))
 
 
 def _encoded(tool: Tool[..., Any], value: object, limit: int) -> bytes:
-    data = to_json(tool.output.encode(value, limit))
-    if len(data) > limit:  # a text that fits, but not with its quotes and escapes
-        raise ValueRefused(f"{len(data)} bytes of JSON are over the ceiling of {limit}")
-    return data
+    return to_json(tool.output.encode(value, limit))
 
 
 def _failed(failure: Failure) -> tuple[bytes, bytes]:
@@ -165,9 +162,9 @@ def _failed(failure: Failure) -> tuple[bytes, bytes]:
 
 
 def _context(facts: Mapping[str, Any], channel: Channel, redactor: Redactor) -> ToolContext:
-    def report(kind: str, said: Mapping[str, Any]) -> None:
+    def report(kind: str, reported: Mapping[str, Any]) -> None:
         short = {
-            key: redactor.text(value)[:MAX_TEXT] if isinstance(value, str) else value for key, value in said.items()
+            key: redactor.text(value)[:MAX_TEXT] if isinstance(value, str) else value for key, value in reported.items()
         }
         channel.send(frames.REPORT, json.dumps({"kind": kind, "facts": short}).encode())
 
@@ -188,8 +185,8 @@ def _context(facts: Mapping[str, Any], channel: Channel, redactor: Redactor) -> 
     )
 
 
-def _keep_prints_apart() -> None:
-    """Send what is printed to the standard error: the standard output belongs to the host program."""
+def _redirect_prints() -> None:
+    """Redirect printed output to the standard error, because the standard output belongs to the host program."""
     try:
         os.dup2(2, 1)
     except OSError:  # the host has closed its standard error
@@ -210,7 +207,7 @@ def _flush() -> None:
 
 def _limit_memory(max_memory: int) -> None:
     if max_memory:
-        import resource  # not on every system
+        import resource  # some systems lack it
 
         resource.setrlimit(resource.RLIMIT_AS, (max_memory, max_memory))
 

@@ -22,12 +22,13 @@ from dagrun.model.outcome import Failure
 from dagrun.model.secrets.secret import KEY
 from dagrun.model.tool_context import ToolContext
 
-# What the process runs. It looks for modules where this process does, and its working directory is no such place unless
-# it is one here; an environment variable for that would be handed on to every program that a tool starts.
+# The program of the process. It gets the module search path of this process as an argument, and does not search its
+# working directory unless this process does. An environment variable would be inherited by every program that a tool
+# starts.
 _ENTRY: Final = (
     "import sys; sys.path[:] = sys.argv.pop().split({!r}); from dagrun.executors.processes.worker import main; main()"
 )
-_EXIT_SECONDS: Final = 1.0  # to learn how a process ended that has hung up already
+_EXIT_SECONDS: Final = 1.0  # to wait for the exit code of a process that has closed its socket
 _FAILURES: Final = TypeAdapter(Failure)
 _CLOSED: Final = (anyio.IncompleteRead, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
@@ -36,8 +37,8 @@ class NeverBegan(Exception):
     """The process ended before it entered the function: nothing has happened."""
 
 
-class Child:
-    """A worker process and the socket to it. Made by `start`; `end` must be called at the end.
+class WorkerHandle:
+    """A worker process and the socket to it. It is made by `start`, and must be ended by `end`.
 
     Args:
         process: The leader of its own process group.
@@ -51,17 +52,17 @@ class Child:
         self._is_gone = False
 
     @classmethod
-    async def start(cls, max_memory: int | None) -> Child:
+    async def start(cls, max_memory: int | None) -> WorkerHandle:
         """Start a worker process.
 
         Args:
-            max_memory: Bytes of address space that it may use; `None` for any.
+            max_memory: Bytes of address space that the process may use; `None` for no limit.
         """
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-P", "-c", _ENTRY.format(os.pathsep)]
         arguments = [str(theirs.fileno()), str(max_memory or 0), os.pathsep.join(search_path())]
         try:
-            # Shielded, because a cancellation in the middle could lose a process that runs already.
+            # Shielded: a cancellation in the middle could lose a process that already runs.
             with anyio.CancelScope(shield=True):
                 process = await anyio.open_process(
                     command + arguments,
@@ -85,13 +86,13 @@ class Child:
         return self._process.pid
 
     async def ask(self, call: ToolCall) -> bytes:
-        """Have *call* made, and give the JSON text of what the tool returned.
+        """Send *call* to the process, and return the value of the tool as JSON text.
 
         Raises:
-            CallFailed: The call failed; the process is as good as before.
+            CallFailed: The call failed; the process can be used again.
             NeverBegan: The process ended before it entered the function.
             ResultRefused: The answer is too large.
-            WorkerDied: The process ended, or talked nonsense, with the function entered.
+            WorkerDied: The process ended after it had entered the function, or it sent an invalid frame.
         """
         has_begun = False
         try:
@@ -118,19 +119,19 @@ class Child:
             raise WorkerDied(f"the worker process of {call.tool.name} talked nonsense") from error
 
     def kill(self) -> None:
-        """Kill the process and all that it has started, unless that has left the process group."""
+        """Kill the process, and all processes of its process group."""
         if self._is_gone:
             return
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):  # gone; some systems say the latter of a zombie
+        except (ProcessLookupError, PermissionError):  # it is gone; some systems report a zombie by the second error
             return
 
     async def end(self, seconds: float) -> None:
         """Kill the process, and wait at most *seconds* until it is gone.
 
         Raises:
-            StillRunning: It is not.
+            StillRunning: The process is not gone by then.
         """
         self.kill()
         with anyio.move_on_after(seconds, shield=True):
@@ -163,7 +164,7 @@ class Child:
 
 
 def search_path() -> list[str]:
-    """Where this process looks for modules, as another one can use it."""
+    """Return the module search path of this process, in a form that another process can use."""
     return [str(entry) or os.getcwd() for entry in sys.path]
 
 
@@ -180,7 +181,7 @@ def _request(call: ToolCall) -> bytes:
 
 
 def _secrets(call: ToolCall) -> Mapping[str, str]:
-    """The secrets that the call gets, by name: the arguments hold nothing but handles."""
+    """Return the secrets of the call, by name: the arguments themselves hold only handles."""
     wanted = call.tool.arguments.secrets & call.arguments.keys()
     if not wanted:
         return {}
@@ -189,7 +190,7 @@ def _secrets(call: ToolCall) -> Mapping[str, str]:
 
 
 def _context_facts(context: ToolContext) -> Mapping[str, Any]:
-    folder = getattr(context.artifacts, "folder", None)  # a store that is no folder stays here
+    folder = getattr(context.artifacts, "folder", None)  # other stores do not work across processes
     return {
         "run_id": context.run_id,
         "step": context.step,
@@ -201,7 +202,7 @@ def _context_facts(context: ToolContext) -> Mapping[str, Any]:
 
 
 def _pass_on(data: bytes, context: ToolContext) -> None:
-    """Repeat here what the tool has reported there; checked again, as figures decide about ceilings."""
+    """Pass a report of the tool to its context. It is checked again, because figures count against ceilings."""
     match json.loads(data):
         case {"kind": "progress", "facts": {"fraction": int() | float() | None as done, "message": str() as message}}:
             context.progress(done, message)

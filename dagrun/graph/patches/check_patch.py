@@ -1,4 +1,4 @@
-"""Checking a patch against the live graph: on an overlay, so that a patch that is refused leaves no trace."""
+"""Check a patch against the live graph, on an overlay: a refused patch leaves no trace."""
 
 from __future__ import annotations
 
@@ -20,9 +20,17 @@ from dagrun.graph.node import Node
 from dagrun.graph.order_labels import Cycle, Labels
 from dagrun.graph.patches import rules
 from dagrun.graph.patches.apply_patch import CheckedPatch
-from dagrun.graph.patches.edits import Edits, Places
-from dagrun.graph.patches.overlay import Definitions, KnownIds, is_over, waiting_after
-from dagrun.graph.patches.released_sources import check_answer, check_sources
+from dagrun.graph.patches.edits import (
+    Definitions,
+    Edits,
+    KnownIds,
+    Places,
+    check_released_answer,
+    check_released_sources,
+    is_over,
+    waiting_after,
+)
+from dagrun.graph.patches.guards import PlanAfter, guards_lost
 from dagrun.model.outcome import State
 from dagrun.model.patch import Consequence, Patch, rename_in_output, rename_in_step
 from dagrun.model.plan import Step
@@ -35,10 +43,10 @@ _SUCCEEDED: Final = State.SUCCEEDED
 
 
 class Splicer:
-    """Checks patches against one live graph; what follows from the tools alone is worked out once.
+    """Checks patches against one live graph. Facts of the tools are worked out once.
 
     Args:
-        graph: The graph; it is only looked at.
+        graph: The graph; it is never changed here.
     """
 
     def __init__(self, graph: LiveGraph) -> None:
@@ -47,7 +55,7 @@ class Splicer:
 
     @cached_property
     def facts(self) -> dict[str, ToolFacts]:
-        """What is known of each tool."""
+        """The facts of each tool."""
         return tool_facts(self.graph.plan.toolbox, self.graph.plan.policy)
 
     @cached_property
@@ -59,37 +67,51 @@ class Splicer:
     def folded(self) -> Mapping[str, str]:
         """Every id that was ever used, by its lower-case form."""
         nodes = self.graph.nodes
-        for id_ in islice(reversed(nodes), len(nodes) - len(self._folded)):  # steps only ever come
+        for id_ in islice(reversed(nodes), len(nodes) - len(self._folded)):  # nodes are only ever added
             self._folded[id_.lower()] = id_
         return self._folded
 
     def check(
         self, patch: Patch, origin: Origin = "host", known: Collection[str] | None = None
     ) -> tuple[CheckedPatch | None, tuple[Problem, ...]]:
-        """Check *patch* against the graph as it stands.
+        """Check *patch* against the current graph.
 
         Args:
-            patch: The edits.
-            origin: Who made them: a planner's can loosen nothing that the policy says.
+            patch: The patch.
+            origin: Its author; a planner cannot loosen the policy.
             known: The ids of the steps that had succeeded when its author looked; by default those of now. An edit of
                 a step that has succeeded since falls away.
 
         Returns:
-            What can be applied, or `None`; and everything that is wrong, in the order of the edits.
+            The patch to apply, or `None`; and all its problems, in the order of the edits.
         """
         trial = _Trial(self, patch, origin, known)
         checked = trial.run()
         return checked, trial.findings.problems()
 
+    def unchanged(self) -> CheckedPatch:
+        """Return the patch that changes nothing."""
+        return CheckedPatch(
+            edits=(),
+            steps={},
+            substitutes={},
+            leaving=(),
+            labels={},
+            changes_output=False,
+            output=self.graph.output,
+            written_output=self.graph.written_output,
+            consequence=Consequence(),
+        )
+
 
 class _Trial:
-    """One patch under check.
+    """The check of one patch.
 
     Args:
-        splicer: What is known of the graph.
+        splicer: The splicer of the graph.
         patch: The patch.
-        origin: Who made it.
-        known: The steps that had succeeded when its author looked.
+        origin: Its author.
+        known: The ids of the steps that had succeeded when its author looked.
     """
 
     def __init__(self, splicer: Splicer, patch: Patch, origin: Origin, known: Collection[str] | None) -> None:
@@ -102,7 +124,7 @@ class _Trial:
         self.findings = Findings(self.places.name)
         self.edits: Edits
         self._changed: dict[str, tuple[int, Step]] = {}  # steps that keep their id, with their new definitions
-        self._needs: dict[str, tuple[str, ...]] = {}  # what each step that comes or changes waits for
+        self._needs: dict[str, tuple[str, ...]] = {}  # the dependencies of each step that is added or changed
 
     def run(self) -> CheckedPatch | None:
         if not rules.is_whole_patch_fine(self.graph, self.patch, self.findings):
@@ -110,7 +132,7 @@ class _Trial:
         is_from_planner = self.origin == "planner"
         self.edits = Edits(self.graph, self.patch, self.findings, is_from_planner=is_from_planner, known=self.known)
         rules.check_new_ids(self.splicer.folded, self.edits.new, self.findings)
-        # A step before those that wait for it, in the order of what is told.
+        # In the order of problems, a new step stands before the steps that wait for it.
         own = {id_: self.places.behind(edit, ".step") for id_, (edit, _) in self.edits.new.items()}
         self._change_dependents()
         scope = self._scope()
@@ -119,10 +141,12 @@ class _Trial:
         self._check_left_behind()
         labels = self._place()
         output = self._check_output(scope)
-        check_answer(self.graph, self.edits, steps, self._answer(output), self.findings)
+        after = PlanAfter(self.graph, steps, self.edits.substitutes, frozenset(self.edits.leaving), self.edits.elements)
+        check_released_answer(self.graph, self.edits, steps, self._answer(output), self.findings)
         rules.check_ceilings(self.graph, self.edits.new, self.findings)
         if self.findings.has_errors:
             return None
+        people_agree = self.graph.plan.policy.approve_patches != "never"
         return CheckedPatch(
             edits=tuple(self.edits.carried_out),
             steps=steps,
@@ -133,15 +157,21 @@ class _Trial:
             output=output,
             written_output=self._written_output(),
             consequence=self._consequence(steps),
+            guards=guards_lost(after) if self._may_loosen() else {},
+            effects=tuple(id_ for id_, _ in after.calls()) if self._may_loosen() and people_agree else (),
         )
+
+    def _may_loosen(self) -> bool:
+        """Whether the patch may take away what people look at; the author of the first plan writes all of it."""
+        return self.origin == "planner" and self.graph.has_plan and not self.graph.is_drafting
 
     # Steps ------------------------------------------------------------------------------------------------
 
     def _change_dependents(self) -> None:
-        """Write anew what is rewired, and what has waited for a step that is replaced."""
+        """Make new definitions of the rewired steps, and of those that wait for a replaced step."""
         edits = self.edits
         for id_, (place, edit) in edits.rewired.items():
-            # In one go: what the edit itself says of a step counts more than that another takes its place.
+            # In one go: the names that the edit itself uses count more than those of substitutes.
             step = rename_in_step(self.graph.nodes[id_].plan.step, {**edits.substitutes, **edits.use_of(edit)})
             self._changed[id_] = (place, edits.rewrite(step, edit))
         for cause, node in self._dependents():
@@ -152,7 +182,7 @@ class _Trial:
             self._changed[node.id] = (self.places.behind(place, f" -> {node.id}"), step)
 
     def _dependents(self) -> Iterator[tuple[str, Node]]:
-        """The steps that must wait for something else, or for a wave less, each with the step that goes."""
+        """Yield the steps whose dependencies change because a step leaves: the id of that one, and the dependent."""
         for old in self.edits.leaving:
             is_replaced = old in self.edits.substitutes
             for after in self.graph.nodes[old].successors:
@@ -165,7 +195,7 @@ class _Trial:
     def _scope(self) -> CheckContext:
         nodes, new = self.graph.nodes, self.edits.new
         own_steps = {id_: place for id_, (place, _) in new.items() if id_ not in self.edits.elements}
-        index = KnownIds(nodes, frozenset(self.edits.leaving), own_steps)  # for an element nothing can wait
+        index = KnownIds(nodes, frozenset(self.edits.leaving), own_steps)  # without elements: no step can name one
         own = {id_: step for id_, (_, step) in {**new, **self._changed}.items()}
         definitions = Definitions(nodes, index, own)
         sources = ReferenceSources(definitions, dict(self.graph.plan.toolbox), self.splicer.inputs)
@@ -175,7 +205,7 @@ class _Trial:
         )
 
     def _check_steps(self, scope: CheckContext, own: Mapping[str, int]) -> dict[str, CheckedStep]:
-        """Check every step that comes or changes, as if it stood in a plan; *own* are the places of the new ones."""
+        """Check every added or changed step as a step of a plan; *own* has the places of the new ones."""
         replaced = {new: self.graph.nodes[old] for old, new in self.edits.substitutes.items()}
         steps = {}
         for id_, (_, step) in self.edits.new.items():
@@ -197,11 +227,11 @@ class _Trial:
         """Check one step.
 
         Args:
-            scope: What it may use.
-            place: Where it stands in the patch.
+            scope: The plan, tools and policy, as checks see them.
+            place: Its place in the patch.
             step: Its definition.
-            element: The node that it stands in for, or is, if that is an element of a for_each.
-            old: What it was, if it keeps its id.
+            element: The element of a for_each that it replaces or is; `None` if there is none.
+            old: Its old definition, if it keeps its id.
         """
         seen = rules.as_element(step, place, self.findings) if element is not None else step
         checked, waits_for = check_step(scope, place, seen)
@@ -213,14 +243,14 @@ class _Trial:
         if old is not None:
             checked = rules.behind_its_wave(checked, old, self.edits.substitutes, self.edits.dropped)
             self._needs[step.id] = checked.depends_on
-        check_sources(self.graph, checked, place, self.findings)
+        check_released_sources(self.graph, checked, place, self.findings)
         self._check_dependencies(checked, place, frozenset(old.depends_on) if old is not None else frozenset())
         return checked
 
     def _check_dependencies(self, checked: CheckedStep, place: int, before: frozenset[str]) -> None:
-        """Refuse to wait for what gives nothing any more, where nobody has waited for it before."""
+        """Refuse new dependencies on steps that have ended without success."""
         if self.origin == "planner" and (self.graph.is_drafting or not self.graph.has_plan):
-            return  # it writes the plan, perhaps a better one, as it would have been from the beginning
+            return  # the planner writes the first plan, or a better one, as if no step had run
         for need in checked.depends_on:
             node = self.graph.nodes.get(need)
             if node is None or need in before or need in self.edits.new or need in checked.gates:
@@ -232,14 +262,14 @@ class _Trial:
                 self.findings.add("DR407", place, "", step=checked.step.id, dependency=need, state=state)
 
     def _check_left_behind(self) -> None:
-        """Name the steps that would still wait for one that is dropped."""
+        """Refuse to drop a step that others would still wait for."""
         for id_, place in self.edits.dropped.items():
             for after in self.graph.nodes[id_].successors:
                 if after.id not in self._changed and self._can_change(after):
                     self.findings.add("DR406", place, "id", step=after.id, dependency=id_)
 
     def _place(self) -> dict[str, float]:
-        """Find an order for the new edges."""
+        """Find order labels for the new edges."""
         needs = {id_: [need for need in waits_for if self._is_open(need)] for id_, waits_for in self._needs.items()}
         for id_, element in self.edits.elements.items():
             assert element.parent is not None
@@ -258,16 +288,13 @@ class _Trial:
 
     # The whole --------------------------------------------------------------------------------------------
 
-    def _old_output(self) -> Any:
-        return self.graph.revisions[-1].output if self.graph.revisions else self.graph.plan.plan.output
-
     def _written_output(self) -> Any:
         if self.patch.changes_output:
             return rename_in_output(self.patch.output, self.edits.instead)
-        return rename_in_output(self._old_output(), self.edits.substitutes)
+        return rename_in_output(self.graph.written_output, self.edits.substitutes)
 
     def _changes_output(self) -> bool:
-        return self.patch.changes_output or self._written_output() != self._old_output()
+        return self.patch.changes_output or self._written_output() != self.graph.written_output
 
     def _check_output(self, scope: CheckContext) -> Template | None:
         if not self.patch.changes_output:
@@ -280,7 +307,7 @@ class _Trial:
         return check_output(scope, self._written_output())
 
     def _answer(self, changed: Template | None) -> Template | None:
-        """What the run will answer, ready to be filled; `None` for the outputs of the sinks."""
+        """Return the answer of the run with the patch, as a template; `None` for the outputs of the sinks."""
         return changed if self._changes_output() else self.graph.output
 
     def _consequence(self, steps: Mapping[str, CheckedStep]) -> Consequence:
@@ -300,8 +327,8 @@ class _Trial:
         )
 
     def _will_be_free(self, node: Node, checked: CheckedStep) -> bool:
-        """Whether a step that is blocked now will not be any more."""
+        """Whether a step that is blocked now will not be blocked with the patch."""
         if node.state is not State.BLOCKED:
             return False
-        befores = [self.graph.nodes[need] for need in checked.depends_on if need in self.graph.nodes]
-        return not any(before.state.is_settled and self.graph.would_block(before, checked) for before in befores)
+        needs = [self.graph.nodes[need] for need in checked.depends_on if need in self.graph.nodes]
+        return not any(need.state.is_settled and self.graph.would_block(need, checked) for need in needs)

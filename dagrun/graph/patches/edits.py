@@ -1,62 +1,68 @@
-"""The edits of a patch, sorted by what they do; those that come too late fall away, those that cannot be are named."""
+"""The edits of a patch, sorted by kind, and the plan as it would be with them.
+
+Edits that come too late are ignored, and impossible ones are reported. The graph itself is not changed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any, Final
 
-from dagrun.checks.findings import Findings
+from dagrun.checks.checked_plan import CheckedStep
+from dagrun.checks.findings import WHOLE_PLAN, Findings
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.patches import rules
 from dagrun.model.outcome import State
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire, rename_in_step, rename_in_value
 from dagrun.model.plan import Step
+from dagrun.model.reference import Template
+from dagrun.model.value import RELEASED
 
 AnyEdit = Add | Drop | Replace | Rewire
 
-# Between the places of two edits there is room for those of the steps that they concern.
+# Between the places of two edits there is room for the places of the steps that they concern.
 STRIDE: Final = 1 << 20
 
 
 class Places:
-    """Where in a patch a problem is, as a number: edits in their order, each followed by what belongs to it."""
+    """Places of problems in a patch, as numbers: the edits in their order, each followed by its own places."""
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
         self._last: dict[int, int] = {}
 
     def name(self, place: int) -> str:
-        """How *place* is written."""
+        """Return *place* as it is written."""
         return self._names.get(place) or f"edits[{place // STRIDE}]"
 
     def behind(self, edit: int, name: str) -> int:
-        """Make a place that belongs to *edit*, and comes after all that does so far."""
+        """Make a place that belongs to *edit*, after all its places so far."""
         place = self._last[edit] = self._last.get(edit, edit) + 1
         self._names[place] = f"{self.name(edit)}{name}"
         return place
 
 
 class Edits:
-    """What a patch wants, edit by edit.
+    """The edits of a patch by kind.
 
     Args:
-        graph: The graph; it is only looked at.
-        patch: The edits.
-        is_from_planner: Whether they may loosen nothing that the policy says.
-        known: The ids of the steps that had succeeded when their author looked; `None` for those of now.
-        findings: Where the problems go.
+        graph: The graph; it is never changed here.
+        patch: The patch.
+        findings: Collects the problems.
+        is_from_planner: Whether a planner is the author, who cannot loosen the policy.
+        known: The ids of the steps that had succeeded when the author looked; `None` for those of now.
 
     Attributes:
         carried_out: The edits that count.
-        fallen: The ids of steps that have succeeded since their author looked; the edits to them fall away.
-        new: Steps that come, each with the place of its edit.
-        elements: Those of them that stand in for an element of a for_each, each with the node of that element.
-        substitutes: Old id to new id.
-        dropped: Ids that leave without a substitute, each with the place of its edit.
-        rewired: Steps that keep their id, each with the place of its edit.
-        instead: For a substitute whose edit has fallen away, the step that stays in its place.
+        fallen: The ids of steps that have succeeded since the author looked; the edits to them fall away.
+        new: The steps that are added, each with the place of its edit.
+        elements: By id of a new step, the element of a for_each that it replaces.
+        substitutes: The ids of replaced steps, and those of their substitutes.
+        dropped: The ids that leave without a substitute, each with the place of its edit.
+        rewired: The edits of steps that keep their id, each with its place.
+        instead: By id of a substitute whose edit has fallen away, the step that stays.
     """
 
     def __init__(
@@ -90,27 +96,27 @@ class Edits:
 
     @property
     def leaving(self) -> Iterator[str]:
-        """Every id that leaves the plan."""
+        """Yield every id that leaves the plan."""
         yield from self.dropped
         yield from self.substitutes
 
     def is_leaving(self, node: Node) -> bool:
-        """Whether a step leaves the plan, by itself or with the for_each that it is an element of."""
+        """Whether a step leaves the plan, by itself or with its for_each."""
         own = node.id in self.dropped or node.id in self.substitutes
         return own or (node.parent is not None and self.is_leaving(node.parent))
 
     def use_of(self, edit: Rewire) -> dict[str, str]:
-        """The steps that *edit* wants used in place of others: what stays, where a substitute has fallen away."""
+        """Return the steps to use in place of others, with those that stay in place of fallen substitutes."""
         return {old: self.instead.get(new, new) for old, new in edit.use.items()}
 
     def rewrite(self, step: Step, edit: Rewire) -> Step:
-        """Carry out the rest of *edit*; the fields that it names count as written."""
-        found = {"depends_on": edit.depends_on, "args": edit.args}
-        changes = {name: value for name, value in found.items() if value is not None}
+        """Return *step* with the dependencies and arguments that *edit* names."""
+        fields = {"depends_on": edit.depends_on, "args": edit.args}
+        changes = {name: value for name, value in fields.items() if value is not None}
         return step.model_copy(update=self._renamed(changes))
 
     def _renamed(self, changes: dict[str, Any]) -> dict[str, Any]:
-        """What an edit says of dependencies and arguments, in the names that hold."""
+        """Rename fallen substitutes in *changes* to the steps that stay."""
         if self.instead and "depends_on" in changes:
             changes["depends_on"] = tuple(self.instead.get(id_, id_) for id_ in changes["depends_on"])
         if self.instead and "args" in changes:
@@ -128,19 +134,19 @@ class Edits:
         self.carried_out.append(edit)
 
     def _as_carried_out(self, edit: AnyEdit) -> AnyEdit:
-        """An edit in the words that hold now that others have fallen away: who reads it knows nothing of those."""
+        """Return *edit* with the ids that are valid after others have fallen away, for the record."""
         match edit:
             case Add() | Replace():
                 return edit.model_copy(update={"step": self.new[edit.step.id][1]})
             case Rewire():
-                found = {name: getattr(edit, name) for name in edit.model_fields_set & {"depends_on", "args"}}
-                changes = self._renamed({name: value for name, value in found.items() if value is not None})
+                fields = {name: getattr(edit, name) for name in edit.model_fields_set & {"depends_on", "args"}}
+                changes = self._renamed({name: value for name, value in fields.items() if value is not None})
                 return edit.model_copy(update={**changes, "use": self.use_of(edit)} if edit.use else changes)
             case _:
                 return edit
 
     def _target(self, place: int, edit: Drop | Replace | Rewire) -> Node | None:
-        """The step that *edit* is about, if it can be edited."""
+        """Return the step that *edit* is about; `None` if it cannot be edited, or the edit falls away."""
         node = self._graph.nodes.get(edit.id)
         if node is None or node.is_gone:
             hint = self._findings.hint(edit.id, _Present(self._graph.nodes))
@@ -183,7 +189,7 @@ class Edits:
 
 
 class _Present(Collection[str]):
-    """The ids that can be edited, counted and looked through only if a hint is wanted."""
+    """The ids that can be edited, without a copy: they are only read for a hint."""
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
         self._nodes = nodes
@@ -196,3 +202,154 @@ class _Present(Collection[str]):
 
     def __len__(self) -> int:
         return len(self._nodes)
+
+
+# The plan with the patch -------------------------------------------------------------------------------------
+
+
+def is_over(node: Node) -> bool:
+    """Whether a step can no longer be on a cycle: it has succeeded, or has left the plan.
+
+    A step that was skipped still stands between others of the plan, and the plan must stay valid as a whole. An element
+    of a for_each is no step of the plan: any settled one counts.
+    """
+    if node.parent is not None:
+        return node.state.is_settled
+    return node.state is State.SUCCEEDED or node.is_gone
+
+
+def waiting_after(
+    graph: LiveGraph, needs: Mapping[str, Iterable[str]], leaving: frozenset[str]
+) -> Callable[[str], Iterator[str]]:
+    """Return a function for the successors of a step with the patch applied, as far as they may be on a cycle.
+
+    Args:
+        graph: The graph without the patch.
+        needs: The dependencies of each step that is added or changed.
+        leaving: The ids that leave the plan.
+    """
+    added: dict[str, list[str]] = {}
+    for id_, before in needs.items():
+        for need in before:
+            added.setdefault(need, []).append(id_)
+
+    def after(id_: str) -> Iterator[str]:
+        yield from added.get(id_, ())
+        node = graph.nodes.get(id_)
+        if node is None or id_ in leaving:
+            return
+        for next_ in node.successors:
+            if next_.id not in needs and next_.id not in leaving and not is_over(next_):
+                yield next_.id
+        parent = node.parent  # which waits for its elements
+        if parent is not None and parent.id not in leaving and not parent.state.is_settled:
+            yield parent.id
+
+    return after
+
+
+class KnownIds(Mapping[str, int]):
+    """The ids that a step may wait for with the patch applied. Their values, the places in a plan, are not used."""
+
+    def __init__(self, nodes: Mapping[str, Node], leaving: frozenset[str], new: Mapping[str, object]) -> None:
+        self._nodes = nodes
+        self._leaving = leaving
+        self._new = new
+
+    def __getitem__(self, id_: str) -> int:
+        if id_ in self:
+            return 0
+        raise KeyError(id_)
+
+    def __contains__(self, id_: object) -> bool:
+        if id_ in self._new:
+            return True
+        node = self._nodes.get(id_) if isinstance(id_, str) else None
+        return node is not None and node.parent is None and not node.is_gone and id_ not in self._leaving
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (id_ for id_ in self._nodes if id_ in self)
+        yield from self._new
+
+    def __len__(self) -> int:
+        return len(self._nodes) + len(self._new)
+
+
+class Definitions(Mapping[str, Step]):
+    """The definitions of the steps of `KnownIds`, with the patch applied."""
+
+    def __init__(self, nodes: Mapping[str, Node], index: Mapping[str, int], own: Mapping[str, Step]) -> None:
+        self._index = index
+        self._nodes = nodes
+        self._own = own
+
+    def __getitem__(self, id_: str) -> Step:
+        if id_ not in self._index:
+            raise KeyError(id_)
+        return self._own[id_] if id_ in self._own else self._nodes[id_].plan.step
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._index)
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+
+# Released outputs --------------------------------------------------------------------------------------------
+
+
+def check_released_sources(graph: LiveGraph, checked: CheckedStep, place: int, findings: Findings) -> None:
+    """Refuse a step that reads a released output."""
+    for id_ in sorted(checked.value_sources):
+        node = graph.nodes.get(id_)
+        if node is not None and node.value is RELEASED:
+            findings.add("DR423", place, "", step=checked.step.id, dependency=id_)
+
+
+def check_released_answer(
+    graph: LiveGraph, edits: Edits, steps: Mapping[str, CheckedStep], output: Template | None, findings: Findings
+) -> None:
+    """Refuse a patch after which the run would answer with a released output.
+
+    Args:
+        graph: The graph without the patch.
+        edits: The edits of the patch.
+        steps: The steps that are added or changed, by id.
+        output: The answer with the patch; `None` for the outputs of the sinks.
+        findings: Collects the problems.
+    """
+    if not graph.plan.policy.release_outputs:
+        return
+    if output is not None:
+        sources: Iterable[str] = sorted(output.sources)
+    elif graph.output is not None:
+        sources = [node.id for node in graph.planned()]
+    else:
+        sources = _left_by(graph, edits, steps)
+    gone = [graph.nodes[id_] for id_ in sources if id_ in graph.nodes and graph.nodes[id_].value is RELEASED]
+    if gone and output is None:
+        needed = frozenset(need for checked in steps.values() for need in _waits(checked))
+        gone = [node for node in gone if not _has_successor(graph, node, edits, steps, needed)]
+    for node in gone:
+        findings.add("DR424", WHOLE_PLAN, "output", step=node.id)
+
+
+def _left_by(graph: LiveGraph, edits: Edits, steps: Collection[str]) -> Iterable[str]:
+    """Return the ids of the old dependencies of all steps that leave or change."""
+    nodes = (graph.nodes.get(id_) for id_ in (*edits.leaving, *steps))
+    return dict.fromkeys(need for node in nodes if node is not None for need in node.plan.depends_on)
+
+
+def _waits(checked: CheckedStep) -> Iterator[str]:
+    """Yield the ids that a step waits for, without the barrier of a wave."""
+    return (need for need in checked.depends_on if need not in checked.gates)
+
+
+def _has_successor(
+    graph: LiveGraph, node: Node, edits: Edits, steps: Mapping[str, CheckedStep], needed: Collection[str]
+) -> bool:
+    """Whether a step will wait for *node* with the patch applied: then the run does not answer with *node*."""
+    if node.id in needed or node.is_gone or node.parent is not None:
+        return True
+    stay = (after for after in node.successors if after.id not in steps and not edits.is_leaving(after))
+    return any(not after.is_gone and node.id not in after.plan.gates for after in stay)

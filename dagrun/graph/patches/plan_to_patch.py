@@ -1,4 +1,4 @@
-"""From a whole plan to a patch: what is different from the plan as it stands."""
+"""Turn a whole new plan into a patch: the differences from the current plan."""
 
 from __future__ import annotations
 
@@ -15,23 +15,25 @@ from dagrun.model.plan import Plan
 
 MAX_ID = 48
 
-# Steps that gave nothing, and that a plan which still has them wants to see done.
+# States without an output: a new plan that still has such a step wants it done.
 _FAILED: Final = frozenset((State.FAILED, State.TIMED_OUT, State.SKIPPED, State.ABANDONED))
 
 
 def patch_of(graph: LiveGraph, plan: Plan, base: int | None = None, known: Collection[str] | None = None) -> Patch:
     """Make the patch that turns the plan of *graph* into *plan*.
 
-    A step with the same id and an equal definition is kept. Any other gets an id that was never used; it takes the
-    place of the step that had its id, if that has not succeeded. Steps that are kept and have not started use what is
-    new; those that have failed are done again if what they wait for is. What the new plan does not have is dropped.
+    1. A step with the same id and an equal definition is kept.
+    2. Any other step gets an id that was never used. It replaces the step with its old id, unless that has succeeded.
+    3. Steps that are kept and have not started use the new steps.
+    4. Steps that are kept and have failed are done again if a step that they wait for is new.
+    5. Steps that the new plan does not have are dropped.
 
     Args:
-        graph: The run.
-        plan: What its plan should be from now on.
-        base: The revision that the author of the plan looked at.
-        known: The ids of the steps that had succeeded then; by default those of now. What has succeeded since is kept
-            as it is: what the plan says of it came too late.
+        graph: The state of the run.
+        plan: The new plan.
+        base: The revision that its author looked at.
+        known: The ids of the steps that had succeeded then; by default those of now. A step that has succeeded since is
+            kept as it is.
     """
     present = {node.id: node for node in graph.planned()}
     done = {id_ for id_, node in present.items() if node.state is State.SUCCEEDED}
@@ -40,7 +42,7 @@ def patch_of(graph: LiveGraph, plan: Plan, base: int | None = None, known: Colle
     kept -= _done_again(present, kept, [step.id for step in plan.steps if step.id not in kept])
     names = _new_names(graph, [step.id for step in plan.steps if step.id not in kept])
     edits: list[Add | Drop | Replace | Rewire] = []
-    # What waits for a step that is replaced gets the substitute by itself; of one that has succeeded it does not.
+    # The dependents of a replaced step are rewired by the patch itself; those of a step that has succeeded are not.
     again = {id_: name for id_, name in names.items() if id_ in done}
     for step in plan.steps:
         if step.id in kept:
@@ -54,14 +56,14 @@ def patch_of(graph: LiveGraph, plan: Plan, base: int | None = None, known: Colle
     wanted = {step.id for step in plan.steps}
     edits += [Drop(id=id_) for id_ in present if id_ not in wanted and id_ not in done]
     output = rename_in_output(plan.output, names)
-    written = graph.revisions[-1].output if graph.revisions else graph.plan.plan.output
+    written = graph.written_output
     if _is_same(output, written):
         return Patch(edits=tuple(edits), base=base, reason="a new plan", confidence=plan.confidence)
     return Patch(edits=tuple(edits), base=base, reason="a new plan", confidence=plan.confidence, output=output)
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Whether two definitions are equal to the last sign: Python takes 1, 1.0 and True for equal, tools do not."""
+    """Whether two definitions are equal, types included: Python takes 1, 1.0 and True for equal, tools do not."""
     if type(one) is not type(other):
         return False
     match one:
@@ -76,20 +78,20 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def _done_again(present: Mapping[str, Node], kept: Collection[str], changed: Collection[str]) -> set[str]:
-    """The steps of *kept* that have failed, or were skipped, and wait for something that is new now."""
-    found: set[str] = set()
-    waiting = [present[id_] for id_ in changed if id_ in present]
-    while waiting:
-        for after in waiting.pop().successors:
-            # After a possible effect the call is frozen: it cannot use anything new.
-            if after.id in kept and after.id not in found and after.state in _FAILED and after.frozen_call is None:
-                found.add(after.id)
-                waiting.append(after)
-    return found
+    """Return the steps of *kept* that have failed or were skipped, and wait for a new step, directly or not."""
+    again: set[str] = set()
+    causes = [present[id_] for id_ in changed if id_ in present]
+    while causes:
+        for after in causes.pop().successors:
+            # After a possible effect the call is frozen: it cannot use a new step.
+            if after.id in kept and after.id not in again and after.state in _FAILED and after.frozen_call is None:
+                again.add(after.id)
+                causes.append(after)
+    return again
 
 
 def _new_names(graph: LiveGraph, ids: Collection[str]) -> Mapping[str, str]:
-    """An id for each new step that nobody has used: its own, if that is free."""
+    """Return an unused id for each new step: its own, if that is free."""
     used = {id_.lower() for id_ in graph.nodes}
     names: dict[str, str] = {}
     for id_ in ids:

@@ -1,4 +1,4 @@
-"""What a patch may do, and what it may not: one function for each rule."""
+"""The rules of a patch, one function for each. A rule reports problems to `Findings`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAX_NAMED: Final = 10
 
 
 def is_whole_patch_fine(graph: LiveGraph, patch: Patch, findings: Findings) -> bool:
-    """Whether there is any sense in looking at the edits one by one."""
+    """Whether the patch as a whole can be checked edit by edit."""
     limit = graph.plan.policy.max_edits
     if graph.status is not None:
         findings.add("DR417", WHOLE_PLAN)
@@ -81,12 +81,12 @@ def is_editable(edit: Drop | Replace | Rewire, node: Node, number: int, findings
 
 
 def _parts(node: Node) -> list[Node]:
-    """The step; or the elements of it, once its list is known."""
+    """Return the step, or its elements once its list is known."""
     return [node] if node.children is None else node.children
 
 
 def running_parts(node: Node) -> Iterator[Node]:
-    """The step, or the elements of it, as far as a call of them, or its review, goes on now."""
+    """Yield the step, or those of its elements, of which a call or its review is under way."""
     for part in _parts(node):
         is_called = bool(part.attempts) and part.attempts[-1].outcome is None
         if not part.state.is_settled and (is_called or (part.state is State.RUNNING and part.children is None)):
@@ -94,15 +94,20 @@ def running_parts(node: Node) -> Iterator[Node]:
 
 
 def ending_parts(node: Node) -> Iterator[Node]:
-    """The step, and the elements of it, as far as they settle when they leave the plan: nothing of them runs."""
+    """Yield the step and those of its elements that settle at once when they leave the plan: they do not run.
+
+    A for_each also waits for elements that have left the plan before, and still clean up: it counts them as missing.
+    """
     running = set(running_parts(node))
-    for part in (*(node.children or ()), node):
-        if not part.state.is_settled and part not in running and not (part is node and running):
-            yield part
+    ending = [part for part in node.children or () if not part.state.is_settled and part not in running]
+    yield from ending
+    is_last = node not in running if node.children is None else node.missing == len(ending)
+    if not node.state.is_settled and is_last:
+        yield node
 
 
 def check_new_ids(used: Mapping[str, str], new: Mapping[str, tuple[int, Step]], findings: Findings) -> None:
-    """Refuse ids that are malformed, reserved, or were ever used in this run, be it in other letters."""
+    """Refuse ids that are malformed, reserved, or were ever used in this run, upper and lower case being equal."""
     own: dict[str, str] = {}
     for id_, (number, _) in new.items():
         fault = _fault_of_id(id_, used, own)
@@ -112,7 +117,7 @@ def check_new_ids(used: Mapping[str, str], new: Mapping[str, tuple[int, Step]], 
 
 
 def _fault_of_id(id_: str, used: Mapping[str, str], own: dict[str, str]) -> tuple[str, dict[str, str]] | None:
-    """What is wrong with the id of a new step: the code and the facts; *own* are those that were looked at before."""
+    """Return the code and the facts of the problem of an id; *own* collects the new ids, by their lower-case form."""
     folded = id_.lower()
     other = used.get(folded) or own.setdefault(folded, id_)
     if not _ID.fullmatch(id_):
@@ -142,7 +147,7 @@ def check_retries(step: Step, policy: Policy, number: int, findings: Findings) -
 def check_loosening(
     edit: Drop | Replace | Rewire, node: Node, plan: CheckedPlan, number: int, findings: Findings
 ) -> None:
-    """Refuse an edit by which a person would be asked less often."""
+    """Refuse an edit after which a person would be asked less often."""
     old = node.plan.step
     if isinstance(edit, Rewire) or (old.pause is None and not node.plan.asks):
         return
@@ -162,7 +167,7 @@ def check_loosening(
 
 
 def check_frozen_call(checked: CheckedStep, old: Node, place: int, findings: Findings) -> None:
-    """After a call that may have taken effect, only the very same call may follow, or one that only looks."""
+    """Refuse any call after one that may have taken effect, but for the same call or one without effects."""
     doubted = old.frozen_call
     if doubted is None or checked.tool.effect.is_free:
         return
@@ -177,22 +182,22 @@ def check_frozen_call(checked: CheckedStep, old: Node, place: int, findings: Fin
 
 
 def as_element(step: Step, place: int, findings: Findings) -> Step:
-    """Let a substitute for an element of a for_each refer to its element."""
+    """Return a substitute for an element of a for_each with a list, so that it may refer to its ``item``."""
     if step.for_each is not None:
         findings.add("DR112", place, "for_each", step=step.id, reason="an element of a for_each cannot have one itself")
-    # Its element is known only when it runs; a list of anything stands in for it while references are checked.
+    # The element is known only when the step runs; any list will do while references are checked.
     return step.model_copy(update={"for_each": [None]})
 
 
 def without_list(checked: CheckedStep, step: Step) -> CheckedStep:
-    """Take the list away that stood in while references were checked."""
+    """Remove the list that `as_element` has added for the check."""
     return replace(checked, step=step, items=None)
 
 
 def behind_its_wave(
     checked: CheckedStep, old: CheckedStep, substitutes: Mapping[str, str], dropped: Container[str]
 ) -> CheckedStep:
-    """Keep the barrier of a wave in front of a step that changes, as far as it is still there."""
+    """Keep the barrier of a wave before a step that changes, as far as the steps of the wave are still there."""
     if not old.gates:
         return checked
     stay = frozenset(substitutes.get(gate, gate) for gate in old.gates if gate not in dropped)

@@ -1,4 +1,7 @@
-"""Connections to a server of PostgreSQL: a few that are shared, made anew when the server was away for a moment."""
+"""The connections to a PostgreSQL server: a few, shared, and replaced when they are lost.
+
+asyncpg's own pool is slower by a task for each statement (`docs/decisions.md`, 99).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from asyncpg import Connection
 
 T = TypeVar("T")
-FIRST_PAUSE: Final = 0.05  # seconds before another try; each is twice as long as the one before
+FIRST_PAUSE: Final = 0.05  # seconds before the second try; each pause is twice as long as the one before
 LONGEST_PAUSE: Final = 2.0
 
 
@@ -27,10 +30,10 @@ class Connections:
     """The connections of one journal.
 
     Args:
-        dsn: Where the server is.
+        dsn: The address of the database.
         sql: The statements.
-        durability: What has to be true of a commit.
-        most: Connections that are open at once.
+        durability: What a commit must survive.
+        most: The most connections that are open at once.
         patience: Seconds for which a server that does not answer is tried again.
     """
 
@@ -46,18 +49,19 @@ class Connections:
         self._is_prepared = False
 
     async def ask(self, act: Callable[[Connection], Awaitable[T]]) -> T:
-        """Do *act* with a connection, and again with another one if that was lost: it must do no harm twice.
+        """Run *act* with a connection; if the connection is lost, run it again with another one.
 
-        A server that was never reached is tried once: the address is wrong, more likely than not.
+        So *act* must do no harm when it is run twice. A server that was never reached is tried once only: its address
+        is probably wrong.
 
         Raises:
-            JournalFailed: The server does not answer, or does not do it; the message says why.
+            JournalFailed: The server does not answer, or refuses; the message says why.
         """
         until: float | None = None
         pause = FIRST_PAUSE
         while True:
             try:
-                async with self.link() as connection:
+                async with self._lend() as connection:
                     return await act(connection)
             except Exception as error:
                 if isinstance(error, DagrunError):
@@ -69,8 +73,8 @@ class Connections:
             pause = min(pause * 2, LONGEST_PAUSE)
 
     @asynccontextmanager
-    async def link(self) -> AsyncIterator[Connection]:
-        """One of the connections, for as long as the body runs."""
+    async def _lend(self) -> AsyncIterator[Connection]:
+        """Lend a connection to the body."""
         async with self._limit:
             while self._idle and self._idle[-1].is_closed():
                 self._idle.pop()
@@ -80,7 +84,7 @@ class Connections:
             except BaseException as error:
                 if is_passing(error):
                     connection.terminate()
-                    self._drop_idle()  # they are of the same server
+                    self._drop_idle()  # they are to the same server
                 raise
             finally:
                 if connection.is_closed() or connection.is_in_transaction():
@@ -89,17 +93,17 @@ class Connections:
                     self._idle.append(connection)
 
     async def connect(self) -> Connection:
-        """A new connection, for the caller to close; the tables are there.
+        """Return a new connection, for the caller to close; the tables exist.
 
         Raises:
-            JournalFailed: The server cannot do what is asked of it.
+            JournalFailed: The server cannot keep what the journal promises, or its tables have another format.
         """
         import asyncpg
 
         connection: Connection = await asyncpg.connect(
             self._dsn,
             timeout=self.patience,
-            command_timeout=self.patience,  # a line that is dead says nothing at all
+            command_timeout=self.patience,  # a dead connection would wait for ever
             server_settings={"application_name": "dagrun"},
         )
         try:
@@ -114,18 +118,18 @@ class Connections:
         return connection
 
     async def aclose(self) -> None:
-        """Close the connections that nobody uses."""
+        """Close the idle connections."""
         while self._idle:
             connection = self._idle.pop()
             with suppress(Exception):  # the server is gone: there is nothing to close
                 await connection.close(timeout=1)
 
     def failure(self, error: Exception) -> JournalFailed:
-        """Say what could not be done, and why; no word of the password."""
+        """Return the error to raise for *error*; its message never contains the password."""
         import asyncpg
 
         if isinstance(error, asyncpg.InterfaceError) and isinstance(error.__context__, Exception):
-            error = error.__context__  # what broke the connection, and not what could not be done with it then
+            error = error.__context__  # the error that broke the connection, not the one that followed from it
         why = str(error) or type(error).__name__
         return JournalFailed(f"cannot use {self.place}: {why}")
 
@@ -143,7 +147,7 @@ class Connections:
                 f"{self.place} runs with fsync = off and loses data in a power cut; switch it on, or ask for "
                 "durability='process'"
             )
-        # Any other value waits for the server's own disk at least, and may have been chosen to wait for more.
+        # Any other value waits at least for the server's own disk, and may have been chosen to wait for more.
         if commit == "off":
             await connection.execute("SET synchronous_commit = on")
 
@@ -153,28 +157,28 @@ class Connections:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the same may work later, on another connection: the server was away, busy, or has undone it all."""
+    """Return whether a new try on another connection may succeed: the server was away or busy, or has rolled back."""
     import asyncpg
 
     if isinstance(error, asyncpg.DataError | asyncpg.ClientConfigurationError | asyncpg.DatabaseDroppedError):
         return False
     return isinstance(
         error,
-        OSError  # time that ran out, too
+        OSError  # `TimeoutError`, too
         | asyncpg.InterfaceError  # "connection is closed"
-        | asyncpg.InternalClientError  # the server has said good-bye when nothing was asked
+        | asyncpg.InternalClientError  # the server has closed an idle connection
         | asyncpg.PostgresConnectionError
-        | asyncpg.OperatorInterventionError  # it shuts down, or starts
+        | asyncpg.OperatorInterventionError  # the server shuts down, or starts
         | asyncpg.TransactionRollbackError
         | asyncpg.TooManyConnectionsError
-        | asyncpg.ReadOnlySQLTransactionError  # a standby, until it is none
+        | asyncpg.ReadOnlySQLTransactionError  # the server is a standby, and may be promoted
         | asyncpg.IdleInTransactionSessionTimeoutError
         | asyncpg.LockNotAvailableError,
     )
 
 
 def _place(dsn: str) -> str:
-    """The database in words, without the password."""
+    """Return the address of the database for messages, without the password."""
     try:
         parts = urlsplit(dsn)
         where = (parts.netloc.rpartition("@")[2] + parts.path).strip("/")

@@ -1,35 +1,41 @@
-"""Records in a database of PostgreSQL, which many machines share."""
+"""The journal in PostgreSQL: runs of many machines in one database."""
 
 from __future__ import annotations
 
 import re
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
 
 from dagrun.decide.durations import Durations
 from dagrun.errors import ContractError, JournalDamaged, JournalFailed, MissingExtra, RunExists
-from dagrun.journal import anchor
-from dagrun.journal import durations_file as remembered
-from dagrun.journal import run_folder as places
+from dagrun.journal import anchor, durations_file, run_folder
 from dagrun.journal.base import Readable, check_letter, check_run_id, is_run_id, no_such_run
 from dagrun.journal.hash_chain import Chain, verify
 from dagrun.journal.lease import this_process
 from dagrun.journal.postgres.connections import Connections
-from dagrun.journal.postgres.lease_keeper import Keeper
+from dagrun.journal.postgres.lease_keeper import LeaseKeeper
 from dagrun.journal.postgres.loop_thread import LoopThread
-from dagrun.journal.postgres.rows import LetterRows, as_bytes, fault_of_end, held_error, is_held, owner_text
-from dagrun.journal.postgres.statements import Sql, keep_durations, kept_durations
+from dagrun.journal.postgres.statements import (
+    Sql,
+    as_bytes,
+    fault_of_end,
+    held_error,
+    is_held,
+    keep_durations,
+    kept_durations,
+    owner_text,
+)
 from dagrun.journal.postgres.tape import PostgresTape
 from dagrun.journal.postgres.writer import PostgresWriter, TapeClaim
+from dagrun.journal.write_queue import Callback
 from dagrun.model.journal import Durability, Held, Line
 
 if TYPE_CHECKING:
@@ -40,35 +46,40 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 
+# A run that was taken over: the right to add to it, its records, and its anchor.
+_TakenRun: TypeAlias = tuple[TapeClaim, list[Line], anchor.Anchor | None]
+
 
 class PostgresJournal(Readable):
     """Keeps the records of runs in tables of PostgreSQL, for processes on many machines.
 
-    It works in a thread with a loop of its own: on asyncio and on trio, and while a tool blocks the loop of the run.
-    Each journal has up to *connections* connections and one to listen on, directly or through a pooler that keeps
-    sessions. Whoever may write to the schema may answer for people and change the records; `read` and `open` see a
-    record that was changed, moved or deleted, but not one whose chain and row of the run were all made anew. Nor do
-    they see that the server itself was put back to an older state. With *anchors* both are seen.
+    It works in a thread with an event loop of its own: so it works on asyncio and on trio, and while a tool blocks the
+    loop of the run. Each journal has up to *connections* connections and one more to listen on, directly or through a
+    pooler that keeps sessions.
 
-    When the server is away for a moment, what was not acknowledged is sent again: it is written once, as the server
-    compares where the records end. After *patience* the tape fails.
+    Any client that may write to the schema may answer for people and change the records. `read` and `open` notice a
+    record that was changed, moved or deleted. They do not notice a whole new chain with a new row of the run, nor a
+    server that was put back to an older state; with *anchors* they notice both.
+
+    When the server is away for a moment, records that were not acknowledged are sent again. Each is still written once,
+    as the server compares where the records end. After *patience* the tape fails.
 
     Args:
-        dsn: The database: ``postgresql://user@host/database``. Its encoding has to be UTF8.
-        schema: Where the tables are; made at the first use, if they are not there.
-        durability: What an acknowledged record survives. ``power``: all that the server does (its own disk, at
-            least). ``process``: the end of our process and of its machine, but not that of the server: a server that
-            crashes loses what was acknowledged in the half second before, and the tape that is writing then fails.
-        lease_seconds: How long a process that cannot be asked keeps a run after it was last heard of, by the clock of
-            the server. One on this machine is asked.
-        artifacts: A folder for the files of runs, which all who go on with them share; `None` for none.
-        anchors: A folder outside the database, with how far the records of each run go, which all who go on with them
-            share; `None` for none. A run without an anchor is then refused as damaged.
-        connections: How many are open at once, at most.
-        patience: Seconds for which a server that does not answer is tried again, and for which one statement may take.
+        dsn: The database: ``postgresql://user@host/database``. Its encoding must be UTF8.
+        schema: The schema of the tables; both are made at the first use, unless they exist.
+        durability: What an acknowledged record survives. ``power``: whatever the server survives, at least by its own
+            disk. ``process``: the end of our process and of its machine, but not a crash of the server. That loses the
+            records that were acknowledged in the half second before, and the tape that is writing then fails.
+        lease_seconds: How long a process keeps a run after its last renewal, by the clock of the server, if it cannot
+            be checked whether it lives. A process on this machine can.
+        artifacts: A folder for the files of runs, shared by all processes that may resume them; `None` for none.
+        anchors: A folder outside the database for the anchors of the runs, shared by all processes that may resume
+            them; `None` for none. With this folder, a run without an anchor is refused as damaged.
+        connections: The most connections that are open at once.
+        patience: Seconds for which a server that does not answer is tried again, and which one statement may take.
 
     Raises:
-        ContractError: An option makes no sense.
+        ContractError: An option is invalid.
         MissingExtra: asyncpg is not installed.
     """
 
@@ -93,9 +104,9 @@ class PostgresJournal(Readable):
         self._artifacts = artifacts
         self._anchors = anchors
         self._sql = self.sql_type(schema)
-        self._links = Connections(dsn, self._sql, self.durability, most=connections, patience=patience)
-        self._beside: LoopThread | None = None
-        self._keeper: Keeper | None = None
+        self._connections = Connections(dsn, self._sql, self.durability, most=connections, patience=patience)
+        self._loop_thread: LoopThread | None = None
+        self._keeper: LeaseKeeper | None = None
         self._table = f"the table {schema}.durations"
         self._is_closed = False
 
@@ -108,159 +119,159 @@ class PostgresJournal(Readable):
         await self.aclose()
 
     async def create(self, run_id: str) -> PostgresTape:
-        """Begin the records of a new run.
+        """Start the record of a new run.
 
         Raises:
-            RunExists: There is one of this name.
-            JournalFailed: It cannot be written there; the message says why.
+            RunExists: There is a run of this name.
+            JournalFailed: The record cannot be written; the message says why.
         """
         check_run_id(run_id)
         return await self._tape(run_id, partial(self._create, run_id, token_hex(16)))
 
     async def open(self, run_id: str, *, steal: bool = False) -> PostgresTape:
-        """Take over a run, to go on with it: its former owner cannot add to it any more.
+        """Take over a run, to resume it: its former owner can add nothing more.
 
-        A run is free if its owner has let go of it, or has ended on this machine, or has not been heard of for the
-        time of its lease.
+        A run is free if its owner has released it or has ended on this machine, or if its lease has expired.
 
         Raises:
-            RunNotFound: There is none of this name.
-            RunHeld: Another process holds it, and *steal* is false.
-            JournalDamaged: Its records are not what was written.
-            JournalFailed: It cannot be written there.
+            RunNotFound: There is no run of this name.
+            RunHeld: Another process holds the run, and *steal* is false.
+            JournalDamaged: The records are not what was written.
+            JournalFailed: The record cannot be written.
         """
         return await self._tape(run_id, partial(self._open, run_id, token_hex(16), steal))
 
     async def read(self, run_id: str) -> list[Line]:
-        """Give the records of a run, checked; whoever holds it goes on meanwhile.
+        """Return the records of a run, checked; its owner may add more meanwhile.
 
         Raises:
-            RunNotFound: There is none of this name.
-            JournalDamaged: Its records are not what was written.
-            JournalFailed: They cannot be read.
+            RunNotFound: There is no run of this name.
+            JournalDamaged: The records are not what was written.
+            JournalFailed: The records cannot be read.
         """
         return await self._ask(partial(self._read, run_id))
 
     def artifacts(self, run_id: str) -> Path | None:
-        """The folder for the files of a run; `None` if the journal keeps none."""
+        """Return the folder for the files of a run; `None` if the journal keeps none."""
         return None if self._artifacts is None else self._artifacts / run_id
 
     async def runs(self) -> list[Held]:
-        """The runs that are kept, in the order of their names.
+        """Return all runs, in the order of their names.
 
         Raises:
-            JournalFailed: They cannot be read.
+            JournalFailed: The runs cannot be read.
         """
         rows = await self._ask(lambda connection: connection.fetch(self._sql.list))
         return [Held(row["run_id"], owner_text(row), is_held(row)) for row in rows]
 
     async def post(self, run_id: str, text: bytes) -> None:
-        """Leave a letter for a run, whoever holds it, if anybody does.
+        """Leave a letter for a run, whether it is held or not.
 
         Raises:
-            RunNotFound: There is none of this name.
-            JournalFailed: It is too long, or cannot be written.
+            RunNotFound: There is no run of this name.
+            JournalFailed: The letter is too long, or cannot be written.
         """
         letter = token_hex(16)
         check_letter(text)
         sql = self._sql
-        found = await self._ask(lambda connection: connection.fetch(sql.post, run_id, letter, text, sql.channel))
-        if not found:
+        rows = await self._ask(lambda connection: connection.fetch(sql.post, run_id, letter, text, sql.channel))
+        if not rows:
             raise no_such_run(run_id)
 
     async def delete(self, run_id: str) -> None:
-        """Forget a run with all that belongs to it, a damaged one, too.
+        """Delete a run with all its files; it may be damaged.
 
         Raises:
-            RunNotFound: There is none of this name.
-            RunHeld: Another process holds it.
-            JournalFailed: It cannot be deleted.
+            RunNotFound: There is no run of this name.
+            RunHeld: Another process holds the run.
+            JournalFailed: The run cannot be deleted.
         """
         await self._ask(partial(self._delete, run_id, []))
         folders = [folder / run_id for folder in (self._anchors, self._artifacts) if folder is not None]
-        with places.as_failure(f"cannot delete the files of run '{run_id}'"):
+        with run_folder.as_failure(f"cannot delete the files of run '{run_id}'"):
             for folder in filter(Path.exists, folders):
                 await anyio.to_thread.run_sync(shutil.rmtree, folder)
 
     async def durations(self) -> dict[str, Any]:
-        """How long the calls of each tool took, in the runs of all who share the database.
+        """Return how long the calls of each tool took, in the runs of all processes that share the database.
 
         Raises:
-            JournalFailed: It cannot be read.
+            JournalFailed: The durations cannot be read.
         """
         text = await self._ask(lambda connection: kept_durations(connection, self._sql))
-        return remembered.understood(text, self._table).as_dict()
+        return durations_file.understood(text, self._table).as_dict()
 
     async def keep_durations(self, new: dict[str, Any]) -> None:
-        """Add what a run has learned of that.
+        """Add the durations that a run has measured.
 
         Raises:
-            JournalFailed: It cannot be written.
-            RecordRefused: It is not what `Durations.as_dict` gives.
+            JournalFailed: The durations cannot be written.
+            RecordRefused: *new* is not what `Durations.as_dict` returns.
         """
-        learned = Durations.from_dict(new)
+        durations = Durations.from_dict(new)
 
-        def merged(text: str) -> str:
-            kept = remembered.understood(text, self._table)
-            kept.merge(learned)
-            return remembered.as_text(kept)
+        def merge(text: str) -> str:
+            all_durations = durations_file.understood(text, self._table)
+            all_durations.merge(durations)
+            return durations_file.as_text(all_durations)
 
-        await self._ask(lambda connection: keep_durations(connection, self._sql, merged))
+        await self._ask(lambda connection: keep_durations(connection, self._sql, merge))
 
     async def aclose(self) -> None:
-        """Let go of the connections. Tapes that are still open fail."""
+        """Close the connections. Tapes that are still open fail."""
         self._is_closed = True
-        if self._beside is not None:
-            await self._beside.aclose(self._links.aclose)
+        if self._loop_thread is not None:
+            await self._loop_thread.aclose(self._connections.aclose)
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    def _loop(self) -> LoopThread:
-        if self._beside is None:
+    def _thread(self) -> LoopThread:
+        if self._loop_thread is None:
             if self._is_closed:
                 raise JournalFailed("the journal is closed")
-            self._beside = LoopThread("PostgreSQL journal")
-        return self._beside
+            self._loop_thread = LoopThread("PostgreSQL journal")
+        return self._loop_thread
 
     async def _ask(self, act: Callable[[Connection], Awaitable[T]]) -> T:
-        """Do *act*, which may be done twice, in the loop beside."""
-        return await self._loop().call(lambda: self._links.ask(act))
+        """Run *act* in the thread; it may be run twice, see `Connections.ask`."""
+        return await self._thread().call(lambda: self._connections.ask(act))
 
-    async def _tape(self, run_id: str, take: Callable[[Connection], Awaitable[_PostgresTaken]]) -> PostgresTape:
-        # What may take long can be cancelled.
+    async def _tape(self, run_id: str, take: Callable[[Connection], Awaitable[_TakenRun]]) -> PostgresTape:
+        # Reaching the server may take long, so it is done first, where it can be cancelled.
         await self._ask(_nothing)
-        # Nothing waits between taking the run and its tape: a cancellation leaves nothing behind that is held.
+        # Taking the run cannot be cancelled: a cancellation would leave a run that is held and has no tape.
         with anyio.CancelScope(shield=True):
             taken = await self._ask(take)
-        post = LetterRows(self._ask, self._sql, taken.claim.number)
         return PostgresTape(
             run_id,
             self.durability,
-            taken.lines,
+            taken[1],
             self.artifacts(run_id),
-            post=post,
+            ask=self._ask,
+            sql=self._sql,
             start=partial(self._start, taken),
         )
 
-    def _start(self, taken: _PostgresTaken, tell: Callable[[], None], knock: Callable[[], None]) -> PostgresWriter:
-        beside = self._loop()
-        chain = Chain(taken.claim.run_id, (line.text for line in taken.lines))
-        writer = PostgresWriter(beside, self._links, taken.claim, anchor=taken.anchor, chain=chain, tell=tell)
-        beside.start(partial(self._work, beside, writer, knock))
+    def _start(self, taken: _TakenRun, notify: Callback, notify_letter: Callback) -> PostgresWriter:
+        claim, lines, opened = taken
+        thread = self._thread()
+        chain = Chain(claim.run_id, (line.text for line in lines))
+        writer = PostgresWriter(thread, self._connections, claim, anchor=opened, chain=chain, notify=notify)
+        thread.start(partial(self._work, thread, writer, notify_letter))
         return writer
 
-    async def _work(self, beside: LoopThread, writer: PostgresWriter, knock: Callable[[], None]) -> None:
-        """Write a tape; in the loop beside."""
+    async def _work(self, thread: LoopThread, writer: PostgresWriter, notify_letter: Callback) -> None:
+        """Run a writer, and have its lease renewed; in the thread."""
         if self._keeper is None:
-            self._keeper = Keeper(self._links, self._lease_seconds)
-            beside.start(self._keeper.run)
-        self._keeper.add(writer, knock)
+            self._keeper = LeaseKeeper(self._connections, self._lease_seconds)
+            thread.start(self._keeper.run)
+        self._keeper.add(writer, notify_letter)
         try:
             await writer.run()
         finally:
             self._keeper.remove(writer)
 
-    async def _create(self, run_id: str, claim: str, connection: Connection) -> _PostgresTaken:
+    async def _create(self, run_id: str, claim: str, connection: Connection) -> _TakenRun:
         start = Chain(run_id).digest
         async with connection.transaction(isolation="read_committed"):
             owner = this_process().encode()
@@ -269,15 +280,15 @@ class PostgresJournal(Readable):
             if row is None or row["claim"] != claim:
                 raise RunExists(f"there is a run '{run_id}' in this journal already; choose another id")
             taken = TapeClaim(run_id, row["number"], row["token"], self._lease_seconds)
-            # Before the commit: no run is ever without its anchor.
+            # Before the commit, so that no run is ever without its anchor.
             opened = await self._new_files(taken, [])
-        return _PostgresTaken(taken, [], opened)
+        return taken, [], opened
 
-    async def _open(self, run_id: str, claim: str, steal: bool, connection: Connection) -> _PostgresTaken:
+    async def _open(self, run_id: str, claim: str, steal: bool, connection: Connection) -> _TakenRun:
         if not is_run_id(run_id):
             raise no_such_run(run_id)
         async with connection.transaction(isolation="read_committed"):
-            # From here on its owner can add nothing: the records are those that the new owner gets.
+            # The lock on the row keeps the former owner from adding records while they are read.
             row = await connection.fetchrow(self._sql.lock, run_id)
             if row is None:
                 raise no_such_run(run_id)
@@ -290,12 +301,12 @@ class PostgresJournal(Readable):
             lines = await self._verified(connection, row, mark)
             owner = this_process().encode()
             await connection.execute(self._sql.take, taken.number, taken.token, owner, claim, self._lease_seconds)
-        return _PostgresTaken(taken, lines, await self._new_files(taken, lines))
+        return taken, lines, await self._new_files(taken, lines)
 
     async def _read(self, run_id: str, connection: Connection) -> list[Line]:
         if not is_run_id(run_id):
             raise no_such_run(run_id)
-        # Before the records: while they are read, their owner may move it on.
+        # The anchor is read before the records: the owner may move it while they are read.
         mark = await self._mark(run_id)
         async with connection.transaction(isolation="repeatable_read", readonly=True):
             row = await connection.fetchrow(self._sql.find, run_id)
@@ -303,24 +314,25 @@ class PostgresJournal(Readable):
                 raise no_such_run(run_id)
             return await self._verified(connection, row, mark)
 
-    async def _delete(self, run_id: str, found: list[int], connection: Connection) -> None:
+    async def _delete(self, run_id: str, deleted: list[int], connection: Connection) -> None:
+        """Delete the rows of a run, and note its number in *deleted*, which a second try looks at."""
         async with connection.transaction(isolation="read_committed"):
             row = await connection.fetchrow(self._sql.lock, run_id) if is_run_id(run_id) else None
-            if row is None and found:
-                return  # it was done when the connection was lost
+            if row is None and deleted:
+                return  # the first try had succeeded when the connection was lost
             if row is None:
                 raise no_such_run(run_id)
             if is_held(row):
                 raise held_error(row)
-            found.append(row["number"])
+            deleted.append(row["number"])
             for statement in self._sql.forget:
                 await connection.execute(statement, row["number"])
 
     async def _verified(self, connection: Connection, row: Record, mark: anchor.AnchorMark | None) -> list[Line]:
-        """Read the records, and compare them with the row of the run, and with the anchor.
+        """Return the records, compared with the row of the run and with the anchor.
 
         Raises:
-            JournalDamaged: They are not what was written.
+            JournalDamaged: The records are not what was written.
         """
         run_id = row["run_id"]
         rows = await connection.fetch(self._sql.records, row["number"])
@@ -343,24 +355,15 @@ class PostgresJournal(Readable):
     def _make_files(self, claim: TapeClaim, lines: Sequence[Line]) -> anchor.Anchor | None:
         for folder in (self._anchors, self._artifacts):
             if folder is not None:
-                places.make_root(folder)
-                places.make_root(folder / claim.run_id)
+                run_folder.make_root(folder)
+                run_folder.make_root(folder / claim.run_id)
         if self._anchors is None:
             return None
         digest = lines[-1].digest if lines else Chain(claim.run_id).digest
         mark = anchor.AnchorMark(len(lines), digest, claim.token)
-        with places.as_failure(f"cannot write the anchor of run '{claim.run_id}'"):
-            # A new file: a former owner that wakes up later writes to one that has no name any more.
+        with run_folder.as_failure(f"cannot write the anchor of run '{claim.run_id}'"):
+            # A new file: a former owner that wakes up later writes to a file that has no name any more.
             return anchor.replace(self._anchors / claim.run_id / "anchor", mark, self.durability)
-
-
-@dataclass(frozen=True, slots=True)
-class _PostgresTaken:
-    """A run that was taken, before it has a writer."""
-
-    claim: TapeClaim
-    lines: list[Line]
-    anchor: anchor.Anchor | None
 
 
 def _checked_options(
@@ -380,4 +383,4 @@ def _checked_options(
 
 
 async def _nothing(_: Connection) -> None:
-    """What is asked to see whether the server is there."""
+    """Ask nothing: the connection that this needs shows whether the server can be reached."""

@@ -1,11 +1,11 @@
-"""What keeps a connection of its own: it renews the leases of a journal's runs, and hears of letters for them.
+"""The task that renews the leases of a journal's runs, and listens for their letters.
 
-Both are needed: a line that is dead says nothing, and a renewal that fails is how it is found out.
+Both use one connection, apart from the shared ones. They belong together: a dead connection delivers neither letters
+nor an error, and only a failed renewal shows that it is dead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -14,50 +14,53 @@ import anyio
 from dagrun.errors import JournalError
 from dagrun.journal.postgres.connections import FIRST_PAUSE, LONGEST_PAUSE, Connections, is_passing
 from dagrun.journal.postgres.writer import PostgresWriter, lost
+from dagrun.journal.write_queue import Callback
 
 if TYPE_CHECKING:
     from asyncpg import Connection
 
 
-class Keeper:
-    """Works in the loop beside, from the first tape until the journal is closed.
+class LeaseKeeper:
+    """Runs in the thread of the journal, from the first tape until the journal is closed.
 
     Args:
-        links: Makes the connection.
-        seconds: Of a lease.
+        connections: Makes the connection.
+        seconds: How long a lease lasts.
     """
 
-    def __init__(self, links: Connections, seconds: float) -> None:
-        self._links = links
+    def __init__(self, connections: Connections, seconds: float) -> None:
+        self._connections = connections
         self._seconds = seconds
-        self._kept: dict[int, tuple[PostgresWriter, Callable[[], None]]] = {}  # by the number of the run
-        self._bell = anyio.Event()
-        self.is_running = False
+        self._runs: dict[int, tuple[PostgresWriter, Callback]] = {}  # by the number of the run
+        self._lost_connection = anyio.Event()
 
-    def add(self, writer: PostgresWriter, knock: Callable[[], None]) -> None:
+    def add(self, writer: PostgresWriter, notify_letter: Callback) -> None:
         """Renew the lease of a run from now on.
 
         Args:
-            writer: Of the run; it is told when the lease is lost.
-            knock: Called when there may be letters.
+            writer: The writer of the run; it fails when the lease is lost.
+            notify_letter: Called when there may be letters.
         """
-        former = self._kept.get(writer.claim.number)
+        former = self._runs.get(writer.claim.number)
         if former is not None:
             former[0].fail(lost(writer.claim.run_id))
-        self._kept[writer.claim.number] = writer, knock
+        self._runs[writer.claim.number] = writer, notify_letter
 
     def remove(self, writer: PostgresWriter) -> None:
-        """Renew it no longer."""
-        kept = self._kept.get(writer.claim.number)
+        """Stop renewing the lease of a run."""
+        kept = self._runs.get(writer.claim.number)
         if kept is not None and kept[0] is writer:
-            del self._kept[writer.claim.number]
+            del self._runs[writer.claim.number]
 
     async def run(self) -> None:
-        """Keep the connection, and make it anew for as long as it takes: a run that writes nothing needs no server."""
+        """Renew and listen until cancelled; connect again, for ever, when the connection is lost.
+
+        A run that writes nothing needs no server, so a server that is away fails no run here.
+        """
         pause = FIRST_PAUSE
         while True:
             try:
-                connection = await self._links.connect()
+                connection = await self._connections.connect()
             except Exception as error:  # noqa: BLE001
                 self._judge(error)
                 await anyio.sleep(pause)
@@ -73,42 +76,43 @@ class Keeper:
             await anyio.sleep(pause)
 
     def _judge(self, error: Exception) -> None:
-        """Tell everybody, if there is no hope that it works later."""
+        """Fail all writers if no later try can succeed."""
         if is_passing(error):
             return
-        failure: JournalError = error if isinstance(error, JournalError) else self._links.failure(error)
-        for writer, _ in list(self._kept.values()):
+        failure: JournalError = error if isinstance(error, JournalError) else self._connections.failure(error)
+        for writer, _ in list(self._runs.values()):
             writer.fail(failure)
 
     async def _keep(self, connection: Connection) -> None:
-        connection.add_termination_listener(lambda _: self._bell.set())
-        await connection.add_listener(self._links.sql.channel, self._hear)
-        # What was posted while nobody listened.
-        for _, knock in list(self._kept.values()):
-            knock()
+        """Renew and listen until the connection is lost."""
+        connection.add_termination_listener(lambda _: self._lost_connection.set())
+        await connection.add_listener(self._connections.sql.channel, self._on_letter)
+        # Letters may have been posted while there was no connection.
+        for _, notify_letter in list(self._runs.values()):
+            notify_letter()
         while not connection.is_closed():
             await self._renew(connection)
-            self._bell = anyio.Event()
+            self._lost_connection = anyio.Event()
             if connection.is_closed():
                 return
             with anyio.move_on_after(self._seconds / 3):
-                await self._bell.wait()
+                await self._lost_connection.wait()
 
     async def _renew(self, connection: Connection) -> None:
-        mine = {number: writer for number, (writer, _) in self._kept.items()}
-        if not mine:
+        writers = {number: writer for number, (writer, _) in self._runs.items()}
+        if not writers:
             return
-        tokens = [writer.claim.token for writer in mine.values()]
-        rows = await connection.fetch(self._links.sql.renew, list(mine), tokens, self._seconds)
-        for number in mine.keys() - {row["number"] for row in rows}:
-            # It may have let go of the run meanwhile.
-            kept = self._kept.get(number)
-            if kept is not None and kept[0] is mine[number]:
+        tokens = [writer.claim.token for writer in writers.values()]
+        rows = await connection.fetch(self._connections.sql.renew, list(writers), tokens, self._seconds)
+        for number in writers.keys() - {row["number"] for row in rows}:
+            # The writer may have released the run meanwhile.
+            kept = self._runs.get(number)
+            if kept is not None and kept[0] is writers[number]:
                 kept[0].fail(lost(kept[0].claim.run_id))
 
-    def _hear(self, _connection: object, _pid: int, _channel: str, payload: Any) -> None:
-        # Anybody may say anything on a channel.
+    def _on_letter(self, _connection: object, _pid: int, _channel: str, payload: Any) -> None:
+        # Any client of the server may send anything on the channel.
         with suppress(ValueError):
-            kept = self._kept.get(int(payload))
+            kept = self._runs.get(int(payload))
             if kept is not None:
                 kept[1]()

@@ -1,6 +1,7 @@
-"""A loop of asyncio in a thread of its own, for a library that knows no other; any loop may ask it for something.
+"""An asyncio loop in a thread of its own; any event loop may give it work.
 
-What goes on there does not stop when a tool blocks the loop of the run: a lease is renewed all the same.
+asyncpg works only on asyncio, and leases must be renewed while a tool blocks the loop of the run. anyio's blocking
+portal is no substitute: starting a task through it blocks the calling loop (`docs/decisions.md`, 100).
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """The loop, from its first moment until it is closed. Its tasks belong to one group, which ends with it.
+    """A thread with an asyncio loop, until it is closed. Its tasks are in one task group, which ends with it.
 
     Args:
-        name: Of the thread.
+        name: The name of the thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -43,41 +44,41 @@ class LoopThread:
         self._thread.start()
         self._is_up.wait()  # a millisecond, once
 
-    def soon(self, function: Callable[[], object]) -> None:
-        """Have *function* called in the loop; from any thread."""
+    def call_soon(self, function: Callable[[], object]) -> None:
+        """Have *function* called in the loop, and do not wait for it; from any thread."""
         with suppress(RuntimeError):  # the loop has ended
-            # In its own context: that of the caller may say that this is trio.
+            # In the loop's own context: that of the caller may say that this is trio.
             self._loop.call_soon_threadsafe(function, context=self._context)
 
     def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Have *work* done in a task there; it must not raise."""
-        self.soon(lambda: self._tasks.start_soon(work))
+        """Start *work* as a task in the loop, from any thread; it must not raise."""
+        self.call_soon(lambda: self._tasks.start_soon(work))
 
     async def call(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Have *work* done there, and wait for what comes of it. If the wait is cancelled, the work is, too.
+        """Run *work* in the loop, and return its result. Cancelling the caller cancels the work.
 
         Raises:
-            JournalFailed: The loop is closed, or was meanwhile.
+            JournalFailed: The loop is closed, or was closed before the work had ended.
         """
         if self._is_closed:
             raise JournalFailed("the journal is closed")
-        here, done = current_token(), anyio.Event()
-        job = _LoopJob(work, lambda: call_soon(here, done.set))
+        caller_loop, done = current_token(), anyio.Event()
+        job = _LoopJob(work, lambda: call_soon(caller_loop, done.set))
         self.start(job.run)
         try:
             await done.wait()
         except BaseException:
-            self.soon(job.cancel)
+            self.call_soon(job.cancel)
             raise
         return job.result()
 
     async def aclose(self, last: Callable[[], Awaitable[None]]) -> None:
-        """Cancel what still goes on, do *last*, which must not raise, and end the thread."""
+        """Cancel the tasks, run *last*, which must not raise, and end the thread."""
         if self._is_closed:
             return
         self._is_closed = True
         self._last = last
-        self.soon(self._stop.set)
+        self.call_soon(self._stop.set)
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._thread.join)
 
@@ -95,11 +96,11 @@ class LoopThread:
 
 
 class _LoopJob(Generic[T]):
-    """A piece of work, and what has come of it."""
+    """Work for the loop, and its result."""
 
-    def __init__(self, work: Callable[[], Awaitable[T]], tell: Callable[[], None]) -> None:
+    def __init__(self, work: Callable[[], Awaitable[T]], notify: Callable[[], None]) -> None:
         self._work = work
-        self._tell = tell
+        self._notify = notify
         self._scope: anyio.CancelScope | None = None
         self._values: list[T] = []
         self._error: Exception = JournalFailed("the journal was closed meanwhile")
@@ -108,10 +109,10 @@ class _LoopJob(Generic[T]):
         try:
             with anyio.CancelScope() as self._scope:
                 self._values.append(await self._work())
-        except Exception as error:  # noqa: BLE001  (whoever asked gets it)
+        except Exception as error:  # noqa: BLE001  (the caller gets it from `result`)
             self._error = error
         finally:
-            self._tell()
+            self._notify()
 
     def cancel(self) -> None:
         if self._scope is not None:

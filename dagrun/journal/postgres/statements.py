@@ -1,42 +1,45 @@
-"""What the tables in PostgreSQL are, and all that is ever said to them."""
+"""The tables in PostgreSQL, every SQL statement of the journal, and the meaning of the rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from dagrun.errors import JournalFailed
+from dagrun.errors import JournalFailed, RunHeld
 from dagrun.journal.base import MAX_LETTER
+from dagrun.journal.hash_chain import Chain, ChainFault
+from dagrun.journal.lease import Holding, Owner, decode, held_text, this_process
+from dagrun.model.journal import Line
 
 if TYPE_CHECKING:
-    from asyncpg import Connection
+    from asyncpg import Connection, Record
 
 FORMAT: Final = 1  # of the tables
-_LOCK: Final = 0x64616772756E  # "dagrun": whoever makes tables holds it
-MOST_LETTERS: Final = 64  # at a time: whoever may post must not be able to fill the memory
+_LOCK: Final = 0x64616772756E  # "dagrun": the advisory lock held while tables are made
+MOST_LETTERS: Final = 64  # fetched at a time: a process that posts many must not be able to fill the memory
 
 
 class Sql:
-    """The statements, for one schema.
+    """The statements for one schema.
 
     Args:
-        schema: Its name, checked.
+        schema: The name of the schema, already checked.
     """
 
-    # The token keeps a former owner away. Number and digest keep the owner itself from writing twice when it cannot
-    # know whether the server has heard it.
+    # The token keeps a former owner from writing. Number and digest of the last record keep the owner from writing
+    # twice when a connection was lost and it does not know whether the server had received the statement.
     fence: ClassVar[str] = "token = $2 AND seq = $6 AND digest = $7"
 
     def __init__(self, schema: str) -> None:
         self.schema = schema
         self.channel = f"{schema}.letters"
-        # Every name with its schema: the server's search path is somebody else's.
+        # Every name has its schema: the search path of the server is not ours to rely on.
         tables = f'"{schema}"'
         runs, records, letters = f"{tables}.runs", f"{tables}.records", f"{tables}.letters"
         lease = "clock_timestamp() + make_interval(secs => {})"
         self.format = f"{tables}.format"
         self.tables = (
-            # Half of each page is left free: the row of a run changes with every unit, and so stays on its page.
+            # Half of each page stays free: the row of a run changes with every batch, and so can stay on its page.
             f"""CREATE TABLE {runs} (
                 number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
                 run_id text COLLATE "C" NOT NULL UNIQUE,
@@ -68,7 +71,7 @@ class Sql:
         self.records = f"SELECT seq, text, digest FROM {records} WHERE run = $1 ORDER BY seq"
         self.take = f"""UPDATE {runs} SET token = $2, owner = $3, claim = $4, expires = {lease.format("$5")}
             WHERE number = $1"""
-        # One statement is one transaction, and one way to the server and back: fence, mark and records together.
+        # One statement is one transaction and one round trip: fence, mark and records together.
         self.append = f"""WITH fence AS (
                 UPDATE {runs} SET seq = $3, digest = $4, expires = {lease.format("$5")}
                 WHERE number = $1 AND {self.fence} RETURNING number
@@ -80,7 +83,7 @@ class Sql:
         self.renew = f"""UPDATE {runs} AS run SET expires = {lease.format("$3")}
             FROM unnest($1::bigint[], $2::bigint[]) AS mine (number, token)
             WHERE run.number = mine.number AND run.token = mine.token RETURNING run.number"""
-        # A new token: a renewal that is still on its way must not bring the lease back.
+        # With a new token, so that a renewal that arrives later does not bring the lease back.
         self.release = f"""UPDATE {runs} SET token = token + 1, owner = '', claim = '', expires = '-infinity'
             WHERE number = $1 AND token = $2"""
         self.forget = (f"DELETE FROM {records} WHERE run = $1", f"DELETE FROM {runs} WHERE number = $1")
@@ -91,7 +94,7 @@ class Sql:
             SELECT pg_notify($4, number::text) FROM run"""
         self.letters = f"""SELECT id, text FROM {letters} WHERE run = $1 AND NOT id = ANY ($2::text[])
             ORDER BY number LIMIT {MOST_LETTERS}"""
-        # Not among the tables: schemas that an earlier version has made are without it, and it is only good to know.
+        # Made when it is first needed: a schema that an earlier version has made lacks this table, and no run needs it.
         self.durations = (
             f"CREATE TABLE IF NOT EXISTS {tables}.durations "
             "(is_there boolean PRIMARY KEY CHECK (is_there), text text NOT NULL)",
@@ -103,40 +106,38 @@ class Sql:
 
 
 async def kept_durations(connection: Connection, sql: Sql) -> str:
-    """What is kept of how long calls took, as text; empty if nothing is."""
+    """Return the stored durations of calls, as text; empty if there are none."""
     if not await _is_there(connection, sql, "durations"):
         return ""
     return str(await connection.fetchval(sql.read_durations) or "")
 
 
-async def keep_durations(connection: Connection, sql: Sql, merged: Callable[[str], str]) -> None:
-    """Keep what *merged* makes of what is kept; whoever does the same meanwhile waits.
+async def keep_durations(connection: Connection, sql: Sql, merge: Callable[[str], str]) -> None:
+    """Replace the stored durations by the result of *merge*; others that do so at the same time wait.
 
     Raises:
-        asyncpg.PostgresError: It cannot be kept.
+        asyncpg.PostgresError: The durations cannot be stored.
     """
     async with connection.transaction(isolation="read_committed"):
         if not await _is_there(connection, sql, "durations"):
             await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
             for statement in sql.durations:
                 await connection.execute(statement)
-        kept = await connection.fetchval(f"{sql.read_durations} FOR UPDATE")
-        await connection.execute(sql.write_durations, merged(str(kept or "")))
+        text = await connection.fetchval(f"{sql.read_durations} FOR UPDATE")
+        await connection.execute(sql.write_durations, merge(str(text or "")))
 
 
 async def prepare(connection: Connection, sql: Sql) -> None:
-    """Make the tables if they are not there, and see whether they are of a format that is known.
-
-    Several may do it at once.
+    """Make the tables unless they exist, and check their format; several connections may do so at once.
 
     Raises:
-        JournalFailed: They are of another format.
-        asyncpg.PostgresError: They cannot be made.
+        JournalFailed: The tables have another format.
+        asyncpg.PostgresError: The tables cannot be made.
     """
     if not await _is_there(connection, sql):
         async with connection.transaction(isolation="read_committed"):
             await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
-            # Another one may have made them before the lock was ours.
+            # Another connection may have made them before this one got the lock.
             if not await _is_there(connection, sql):
                 await _create(connection, sql)
     version = await connection.fetchval(f"SELECT max(version) FROM {sql.format}")
@@ -147,15 +148,60 @@ async def prepare(connection: Connection, sql: Sql) -> None:
 
 
 async def _is_there(connection: Connection, sql: Sql, table: str = "format") -> bool:
-    # Not by to_regclass: that looks into a cache, where what others have made meanwhile is still missing.
-    found = "SELECT FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = $2"
-    return bool(await connection.fetchval(f"SELECT EXISTS ({found})", sql.schema, table))
+    # Not by `to_regclass`: it reads a cache, in which a table that was just made elsewhere may be missing.
+    query = "SELECT FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = $2"
+    return bool(await connection.fetchval(f"SELECT EXISTS ({query})", sql.schema, table))
 
 
 async def _create(connection: Connection, sql: Sql) -> None:
-    # A schema that somebody has made for us needs no right to make schemas.
-    found = "SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1"
-    if not await connection.fetchval(f"SELECT EXISTS ({found})", sql.schema):
+    # Where the schema exists already, our user needs no right to make one.
+    query = "SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1"
+    if not await connection.fetchval(f"SELECT EXISTS ({query})", sql.schema):
         await connection.execute(f'CREATE SCHEMA "{sql.schema}"')
     for statement in sql.tables:
         await connection.execute(statement)
+
+
+# What rows say --------------------------------------------------------------------------------------------------------
+
+
+def as_bytes(text: object) -> object:
+    """Return a text as UTF-8; any other value unchanged."""
+    return text.encode() if isinstance(text, str) else text
+
+
+def fault_of_end(run_id: str, lines: Sequence[Line], seq: int, digest: str) -> ChainFault | None:
+    """Compare the good records of a run with the last record that its row names; return the fault, if there is one."""
+    if len(lines) < seq:
+        return ChainFault(len(lines) + 1, f"the records end at {len(lines)}, and {seq} were written: the last are lost")
+    if len(lines) > seq:
+        return ChainFault(
+            seq + 1, f"{seq} records were written, and there are {len(lines)}: somebody else has added some"
+        )
+    if digest != (lines[-1].digest if lines else Chain(run_id).digest):
+        return ChainFault(seq, "the last record is not the one that the row of the run knows")
+    return None
+
+
+def owner_text(row: Record) -> str:
+    """Return who holds a run, for people; empty if the run is free."""
+    owner = decode(row["owner"])
+    return str(owner) if owner is not None else row["owner"] and "somebody unknown"
+
+
+def is_held(row: Record) -> bool:
+    """Return whether the run cannot be opened now."""
+    return bool(row["is_running"]) and not _is_dead(decode(row["owner"]))
+
+
+def _is_dead(owner: Owner | None) -> bool:
+    """Return whether a process is known to have ended.
+
+    Two machines can have the same name; so only a process of this start of this machine can be checked.
+    """
+    return owner is not None and bool(owner.boot) and owner.boot == this_process().boot and owner.is_dead()
+
+
+def held_error(row: Record) -> RunHeld:
+    """Return the error for a run that is held."""
+    return RunHeld(held_text(row["run_id"], Holding(row["token"], decode(row["owner"]), row["expires"])))

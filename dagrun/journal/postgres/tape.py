@@ -1,43 +1,41 @@
-"""The records of one run in PostgreSQL, and the letters for it, seen from the loop of the run."""
+"""The tape of one run in PostgreSQL, and the letters for the run, used on the loop of the run."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 from anyio.lowlevel import current_token
 
+from dagrun.journal.postgres.statements import Sql
 from dagrun.journal.postgres.writer import PostgresWriter
 from dagrun.journal.tape import BufferedTape
+from dagrun.journal.write_queue import Callback
 from dagrun.model.journal import Durability, Letter, Line
 from dagrun.runtime.backend import call_soon
 
+if TYPE_CHECKING:
+    from asyncpg import Connection
 
-class Post(Protocol):
-    """The letters of a run, where they are kept."""
-
-    async def fetch(self, seen: Sequence[str]) -> list[Letter]:
-        """The oldest letters but those that were *seen*; not more at a time than fit into memory."""
-        ...
-
-    async def discard(self, letter: str) -> None:
-        """Throw a letter away; one that is not there is no error."""
-        ...
+# Does something with a connection, in the thread of the journal.
+Ask: TypeAlias = "Callable[[Callable[[Connection], Awaitable[Any]]], Awaitable[Any]]"
 
 
 class PostgresTape(BufferedTape["_Inbox", PostgresWriter]):
-    """The records of one run, in the hands of the one who may add to them.
+    """The records of one run, held by its owner.
 
     Args:
         run_id: The run.
-        durability: What its acknowledged records survive.
-        lines: The records that are there.
-        artifacts: The folder for its files, if there is one.
-        post: The letters for it.
-        start: Starts the writer, given what it calls to be heard, and what is called when there may be letters.
+        durability: What an acknowledged record survives.
+        lines: The records that were there when the run was opened.
+        artifacts: The folder for the files of the run, if there is one.
+        ask: Reaches the database.
+        sql: The statements.
+        start: Starts the writer. Its arguments: the `notify` of `WriteQueue`, and what to call when there may be
+            letters.
     """
 
     def __init__(
@@ -47,29 +45,38 @@ class PostgresTape(BufferedTape["_Inbox", PostgresWriter]):
         lines: Sequence[Line],
         artifacts: Path | None,
         *,
-        post: Post,
-        start: Callable[[Callable[[], None], Callable[[], None]], PostgresWriter],
+        ask: Ask,
+        sql: Sql,
+        start: Callable[[Callback, Callback], PostgresWriter],
     ) -> None:
-        letters, loop = _Inbox(post.fetch), current_token()
+        letters, loop = _Inbox(self._fetch), current_token()
 
-        def begin(hear: Callable[[], None]) -> PostgresWriter:
-            return start(hear, lambda: call_soon(loop, letters.knock))
+        def begin(notify: Callback) -> PostgresWriter:
+            return start(notify, lambda: call_soon(loop, letters.notify))
 
+        self._ask = ask
+        self._sql = sql
         super().__init__(run_id, durability, lines, artifacts, inbox=letters, start=begin)
-        self._post = post
 
     async def discard(self, letter: str) -> None:
-        """Throw a letter away.
+        """Delete a letter; one that does not exist is no error.
 
         Raises:
-            JournalFailed: It cannot be deleted.
+            JournalFailed: The letter cannot be deleted.
         """
-        await self._post.discard(letter)
+        run = self._writer.claim.number
+        await self._ask(lambda connection: connection.execute(self._sql.discard, run, letter))
         self._inbox.forget(letter)
+
+    async def _fetch(self, seen: Sequence[str]) -> list[Letter]:
+        """Return the oldest letters except those *seen*, as many as fit into memory."""
+        run = self._writer.claim.number
+        rows = await self._ask(lambda connection: connection.fetch(self._sql.letters, run, seen))
+        return [Letter(row["id"], row["text"]) for row in rows]
 
 
 class _Inbox:
-    """The letters of a run, as its owner gets them: an iterator that waits for more, until it is closed."""
+    """The letters of a run for its owner: an iterator that waits for more, until it is closed."""
 
     def __init__(self, fetch: Callable[[Sequence[str]], Awaitable[list[Letter]]]) -> None:
         self._fetch = fetch
@@ -85,14 +92,14 @@ class _Inbox:
         while not self._ready:
             if self._is_closed:
                 raise StopAsyncIteration
-            # Before the look: a letter that comes after it is knocked for.
+            # Made before the letters are fetched: a letter that comes later sets this event.
             has_post = self._has_post = anyio.Event()
-            if not await self._look():
+            if not await self._fetch_new():
                 await has_post.wait()
         return self._ready.popleft()
 
     async def backlog(self) -> list[Letter]:
-        while await self._look():
+        while await self._fetch_new():
             pass
         letters = list(self._ready)
         self._ready.clear()
@@ -101,15 +108,15 @@ class _Inbox:
     def forget(self, letter: str) -> None:
         self._seen.discard(letter)
 
-    def knock(self) -> None:
+    def notify(self) -> None:
         self._has_post.set()
 
     def close(self) -> None:
         self._is_closed = True
-        self.knock()
+        self.notify()
 
-    async def _look(self) -> bool:
-        """Fetch what is new; say whether there was anything."""
+    async def _fetch_new(self) -> bool:
+        """Fetch new letters; return whether there were any."""
         new = [letter for letter in await self._fetch(list(self._seen)) if letter.id not in self._seen]
         self._seen.update(letter.id for letter in new)
         self._ready += new

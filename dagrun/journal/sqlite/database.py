@@ -1,4 +1,4 @@
-"""The database of one run: how it is opened, what is in it, and what its errors mean."""
+"""The SQLite database of one run: its tables, how it is opened, and what its errors mean."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from dagrun.journal.hash_chain import ChainFault, verify
 from dagrun.model.journal import Durability, Line
 
 FORMAT: Final = 1  # of the tables
-APPLICATION: Final = 0x64616772  # "dagr": what `file` says of the database
-CHECKPOINT: Final = 4000  # pages of the log: fewer checkpoints cost less, and 16 MB are read fast after a crash
-# A row has what was written in one transaction: the number of the first record, all of them, and the digest of the
-# last. A row for each record takes SQLite four times as long.
+APPLICATION: Final = 0x64616772  # "dagr": shown by the command `file`
+CHECKPOINT: Final = 4000  # pages of the log: rare checkpoints cost less, and 16 MB are read fast after a crash
+# A row holds the records of one transaction: the number of the first, all texts, and the digest of the last. One row
+# for each record would take SQLite four times as long.
 RECORDS = "CREATE TABLE records (seq INTEGER PRIMARY KEY, text TEXT NOT NULL, digest TEXT NOT NULL)"
 INSERT: Final = "INSERT INTO records (seq, text, digest) VALUES (?, ?, ?)"
 _SCHEMA = sorted((RECORDS, lease.TABLE))
 
-# What is wrong with the place, and not with what is in it; the words are for people.
+# Errors of the place (disk, rights, locks), which say nothing about the records; the texts are part of error messages.
 _PLACE: Final = {
     sqlite3.SQLITE_PERM: "access is denied",
     sqlite3.SQLITE_BUSY: "another process has locked it for too long",
@@ -40,14 +40,14 @@ _SHORT_READ: Final = 522  # SQLITE_IOERR_SHORT_READ: the file ends in the middle
 
 
 def create(path: Path, durability: Durability) -> None:
-    """Fill the empty file *path* with the tables of a run that nobody holds yet.
+    """Make the tables of a new run, which has no owner yet, in the empty file *path*.
 
     Raises:
-        sqlite3.Error: It cannot be written.
+        sqlite3.Error: The file cannot be written.
     """
     database = sqlite3.connect(path, isolation_level=None)
     try:
-        # Nothing is lost if this one breaks off: the run has no name yet.
+        # At level `process` nothing is synced: if this breaks off, nothing is lost, as the run has no name yet.
         database.execute(f"PRAGMA synchronous={'FULL' if durability is Durability.POWER else 'OFF'}")
         database.execute("PRAGMA journal_mode=WAL")
         database.execute("BEGIN IMMEDIATE")
@@ -61,12 +61,12 @@ def create(path: Path, durability: Durability) -> None:
 
 
 def open_for_writing(path: Path, durability: Durability, busy_seconds: float) -> sqlite3.Connection:
-    """Open the database of a run to add to it.
+    """Open the database of a run to add records.
 
     Raises:
-        sqlite3.Error: It cannot be opened.
+        sqlite3.Error: The database cannot be opened.
     """
-    # One thread opens it and another writes to it, one after the other.
+    # One thread opens the connection and another one writes with it, but never both at once.
     database = _connect(path, "rw", busy_seconds)
     try:
         database.execute("PRAGMA journal_mode=WAL")
@@ -79,10 +79,10 @@ def open_for_writing(path: Path, durability: Durability, busy_seconds: float) ->
 
 
 def open_for_reading(path: Path, busy_seconds: float) -> sqlite3.Connection:
-    """Open the database of a run to look into it, whoever adds to it meanwhile.
+    """Open the database of a run to read it; its owner may add records meanwhile.
 
     Raises:
-        sqlite3.Error: It cannot be opened.
+        sqlite3.Error: The database cannot be opened.
     """
     return _connect(path, "ro", busy_seconds)
 
@@ -92,22 +92,22 @@ def _connect(path: Path, mode: str, busy_seconds: float) -> sqlite3.Connection:
         f"file:{quote(str(path.absolute()))}?mode={mode}",
         uri=True,
         timeout=busy_seconds,
-        isolation_level=None,  # every transaction says itself where it begins
+        isolation_level=None,  # no implicit transactions: each is begun by a statement of ours
         check_same_thread=False,
     )
-    # Text stays as it was written, whatever it is.
+    # Text is returned as stored, valid UTF-8 or not.
     database.text_factory = bytes
-    # A file from elsewhere must not run code of its own.
+    # A file that another program has made must not run code through its schema.
     database.execute("PRAGMA trusted_schema=OFF")
     database.execute("PRAGMA cell_size_check=ON")
     return database
 
 
 def records(run_id: str, database: sqlite3.Connection) -> tuple[list[Line], ChainFault | None]:
-    """Read and check the records of a run, in one transaction that is open already.
+    """Read and check the records of a run, in a transaction that is open already.
 
     Returns:
-        The good records; and what is wrong with the next one, or with the database, or `None`.
+        The good records; and the fault of the next record or of the database, or `None`.
 
     Raises:
         sqlite3.Error: The database cannot be read.
@@ -127,18 +127,18 @@ def _fault_of_schema(database: sqlite3.Connection) -> ChainFault | None:
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if version != FORMAT:
         return ChainFault(0, f"the database has format {version}; this version of dagrun reads format {FORMAT}")
-    found = database.execute("SELECT CAST(sql AS BLOB) FROM sqlite_master")
-    tables = sorted((sql or b"").decode(errors="replace") for (sql,) in found)
+    rows = database.execute("SELECT CAST(sql AS BLOB) FROM sqlite_master")
+    tables = sorted((sql or b"").decode(errors="replace") for (sql,) in rows)
     return None if tables == _SCHEMA else ChainFault(0, "the database does not have the tables of a journal")
 
 
 @contextmanager
 def reading(run_id: str, path: Path) -> Iterator[None]:
-    """Say of an error of SQLite while reading whether the records are damaged or cannot be reached.
+    """Turn an error of SQLite while reading into one that says whether the records are damaged or unreachable.
 
     Raises:
         JournalDamaged: The database is not what was written.
-        JournalFailed: It cannot be read.
+        JournalFailed: The database cannot be read.
     """
     try:
         yield
@@ -152,10 +152,10 @@ def reading(run_id: str, path: Path) -> Iterator[None]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Say of an error while writing what is wrong.
+    """Turn an error of SQLite or of the system while writing into `JournalFailed`.
 
     Raises:
-        JournalFailed: In place of an error of SQLite, or of the system.
+        JournalFailed: The body raised such an error.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Letters as files: another process writes one and knocks; the owner of the run waits for that, and never polls."""
+"""Letters as files in the folder of a run; a pipe wakes its owner, which never polls."""
 
 from __future__ import annotations
 
@@ -15,51 +15,51 @@ from typing import Final
 import anyio
 
 from dagrun.journal.base import MAX_LETTER, check_letter
-from dagrun.journal.run_folder import FILE_MODE, Place, as_failure, check_folder
+from dagrun.journal.run_folder import FILE_MODE, RunPaths, as_failure, check_folder
 from dagrun.model.journal import Letter
 
 _NAME: Final = re.compile(r"\d{20}-[0-9a-f]{16}\.json")  # time of posting, so that the oldest comes first
 
 
-def post(place: Place, text: bytes) -> None:
-    """Leave a letter for whoever owns the run, and knock.
+def post(paths: RunPaths, text: bytes) -> None:
+    """Leave a letter for a run, and wake its owner.
 
     Raises:
-        JournalFailed: It is too long, or cannot be written.
+        JournalFailed: The letter is too long, or cannot be written.
     """
     check_letter(text)
-    check_folder(place.folder)
-    check_folder(place.inbox)
+    check_folder(paths.folder)
+    check_folder(paths.inbox)
     name = f"{time.time_ns():020d}-{secrets.token_hex(8)}.json"
-    new = place.inbox / f".new-{name}"
-    with as_failure(f"cannot leave a letter in {place.inbox}"):
+    new = paths.inbox / f".new-{name}"
+    with as_failure(f"cannot leave a letter in {paths.inbox}"):
         _write(new, text)
-        # The name appears when all is there.
-        os.rename(new, place.inbox / name)
-        _knock(place.wake)
+        # Renamed when it is complete: the owner never reads half a letter.
+        os.rename(new, paths.inbox / name)
+        _wake_owner(paths.wake)
 
 
-def discard(place: Place, letter: str) -> None:
-    """Throw a letter away; one that is not there is no error.
+def discard(paths: RunPaths, letter: str) -> None:
+    """Delete a letter; one that does not exist is no error.
 
     Raises:
-        JournalFailed: It cannot be deleted.
+        JournalFailed: The letter cannot be deleted.
     """
     if _NAME.fullmatch(letter):
-        with as_failure(f"cannot delete {letter} in {place.inbox}"):
-            (place.inbox / letter).unlink(missing_ok=True)
+        with as_failure(f"cannot delete {letter} in {paths.inbox}"):
+            (paths.inbox / letter).unlink(missing_ok=True)
 
 
 class Inbox:
-    """The letters of a run, as its owner gets them: an iterator that waits for more, until it is closed.
+    """The letters of a run for its owner: an iterator that waits for more, until it is closed.
 
     Args:
-        place: The folder of the run.
+        paths: The files of the run.
     """
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._door: int | None = None
+    def __init__(self, paths: RunPaths) -> None:
+        self._paths = paths
+        self._pipe: int | None = None
         self._is_closed = False
         self._seen: set[str] = set()
         self._ready: deque[Letter] = deque()
@@ -68,7 +68,7 @@ class Inbox:
         return self
 
     async def __anext__(self) -> Letter:
-        """The oldest letter that was not given yet.
+        """Return the oldest letter that was not returned yet.
 
         Raises:
             JournalFailed: The inbox cannot be read.
@@ -77,13 +77,13 @@ class Inbox:
             await self._fetch()
             if self._is_closed:
                 raise StopAsyncIteration
-            if not self._ready and self._door is not None:
+            if not self._ready and self._pipe is not None:
                 with suppress(anyio.ClosedResourceError):
-                    await anyio.wait_readable(self._door)
+                    await anyio.wait_readable(self._pipe)
         return self._ready.popleft()
 
     async def backlog(self) -> list[Letter]:
-        """The letters that lie there now, and were not given yet.
+        """Return the letters that are there now, and were not returned yet.
 
         Raises:
             JournalFailed: The inbox cannot be read.
@@ -94,35 +94,35 @@ class Inbox:
         return letters
 
     async def _fetch(self) -> None:
-        # In a thread, since a disk may take its time. Knocks are taken away before the look: one that comes after it
-        # is heard.
-        for letter in await anyio.to_thread.run_sync(self._look):
+        # In a thread, as a disk may be slow.
+        for letter in await anyio.to_thread.run_sync(self._new_letters):
             if letter.id not in self._seen:
                 self._seen.add(letter.id)
                 self._ready.append(letter)
 
     def close(self) -> None:
-        """End the waiting; on the loop."""
+        """End the iteration; called on the loop."""
         self._is_closed = True
-        door, self._door = self._door, None
-        if door is not None:
-            anyio.notify_closing(door)
-            os.close(door)
+        pipe, self._pipe = self._pipe, None
+        if pipe is not None:
+            anyio.notify_closing(pipe)
+            os.close(pipe)
 
-    def _look(self) -> list[Letter]:
-        inbox = self._place.inbox
+    def _new_letters(self) -> list[Letter]:
+        inbox = self._paths.inbox
         with as_failure(f"cannot read {inbox}"):
-            if self._door is None and not self._is_closed:
-                self._door = _open_door(self._place.wake)
-            if self._door is not None:
-                _take_knocks(self._door)
+            if self._pipe is None and not self._is_closed:
+                self._pipe = _open_pipe(self._paths.wake)
+            # The pipe is emptied before the folder is read: a letter that comes later makes it readable again.
+            if self._pipe is not None:
+                _empty(self._pipe)
             names = sorted(name for name in os.listdir(inbox) if _NAME.fullmatch(name) and name not in self._seen)
-        read = ((name, _read(inbox / name)) for name in names)
-        return [Letter(name, text) for name, text in read if text is not None]
+        texts = ((name, _read(inbox / name)) for name in names)
+        return [Letter(name, text) for name, text in texts if text is not None]
 
 
-def _open_door(path: Path) -> int:
-    """Open the pipe on which others knock."""
+def _open_pipe(path: Path) -> int:
+    """Open the pipe that wakes the owner; make it anew if something else has its name."""
     try:
         is_pipe = stat.S_ISFIFO(os.lstat(path).st_mode)
     except FileNotFoundError:
@@ -130,26 +130,26 @@ def _open_door(path: Path) -> int:
     if not is_pipe:
         path.unlink(missing_ok=True)
         os.mkfifo(path, FILE_MODE)
-    # For writing, too: a pipe that the last writer has left would be readable for ever.
+    # Opened for writing, too: a pipe whose last writer has closed it would be readable for ever.
     return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
-def _take_knocks(door: int) -> None:
+def _empty(pipe: int) -> None:
     with suppress(BlockingIOError):
-        while os.read(door, 4096):
+        while os.read(pipe, 4096):
             pass
 
 
-def _knock(path: Path) -> None:
-    # No pipe, nobody who listens, or a pipe that is full of knocks: the letter is found all the same.
+def _wake_owner(path: Path) -> None:
+    # If there is no pipe, no reader, or the pipe is full, the owner finds the letter when it next reads the folder.
     with suppress(OSError):
         if not stat.S_ISFIFO(os.lstat(path).st_mode):
             return
-        door = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            os.write(door, b".")
+            os.write(pipe, b".")
         finally:
-            os.close(door)
+            os.close(pipe)
 
 
 def _write(path: Path, text: bytes) -> None:
@@ -165,14 +165,14 @@ def _write(path: Path, text: bytes) -> None:
 
 
 def _read(path: Path) -> bytes | None:
-    """Read a letter; `None` for what is none: a link, a pipe, a file of somebody else, or one that is too long."""
+    """Return the text of a letter; `None` for a link, a pipe, a file of another user, or one that is too long."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_size > MAX_LETTER:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_size > MAX_LETTER:
             return None
         return os.read(descriptor, MAX_LETTER)
     finally:

@@ -1,4 +1,4 @@
-"""Records in files of SQLite: a folder for each run, and a database of its own in it."""
+"""The journal in SQLite: a folder for each run, with a database of its own."""
 
 from __future__ import annotations
 
@@ -6,42 +6,42 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import anyio
 
 from dagrun.decide.durations import Durations
 from dagrun.errors import ContractError, JournalDamaged, JournalFailed, RunHeld
-from dagrun.journal import anchor
-from dagrun.journal import durations_file as remembered
-from dagrun.journal import run_folder as places
+from dagrun.journal import anchor, durations_file, run_folder
 from dagrun.journal.base import Readable, check_run_id, is_run_id, no_such_run
 from dagrun.journal.hash_chain import Chain
 from dagrun.journal.lease import Lease, held_text, holding
-from dagrun.journal.run_folder import Place
+from dagrun.journal.run_folder import RunPaths
 from dagrun.journal.sqlite import database, inbox
-from dagrun.journal.sqlite.tape import SQLiteTape
-from dagrun.journal.sqlite.writer import SQLiteWriter
+from dagrun.journal.sqlite.tape import SQLiteTape, SQLiteWriter
+from dagrun.journal.write_queue import Callback
 from dagrun.model.journal import Durability, Held, Line
+
+# A run that was taken over: its records, and what starts its writer.
+_TakenRun: TypeAlias = tuple[list[Line], Callable[[Callback], SQLiteWriter]]
 
 
 class SQLiteJournal(Readable):
     """Keeps each run in a folder of its own: its records, its files, and the letters for it.
 
-    The folders and files are for their user alone. A place that is a link, belongs to somebody else, or can be
-    written by everybody is refused.
+    Only the user may read the folders and files. A path that is a link, belongs to another user, or is writable for
+    everybody is refused.
 
     Args:
-        folder: The folder of all runs; it is made when the first run is.
+        folder: The folder of all runs; made with the first run.
         durability: What an acknowledged record survives: ``process`` or ``power``.
-        lease_seconds: How long a process that cannot be asked keeps a run after it was last heard of.
+        lease_seconds: How long a process keeps a run after its last renewal, if it cannot be checked whether it lives.
         busy_seconds: How long to wait for a database that another process has locked.
 
     Raises:
-        ContractError: Files survive the end of the process: ``memory`` is no level of theirs.
+        ContractError: *durability* is ``memory``, but files survive the end of the process.
     """
 
     lease_type: ClassVar[type[Lease]] = Lease
@@ -63,44 +63,44 @@ class SQLiteJournal(Readable):
         self._busy_seconds = busy_seconds
 
     async def create(self, run_id: str) -> SQLiteTape:
-        """Begin the records of a new run.
+        """Start the record of a new run.
 
         Raises:
-            RunExists: There is one of this name.
-            JournalFailed: It cannot be written there; the message says why.
+            RunExists: There is a run of this name.
+            JournalFailed: The record cannot be written; the message says why.
         """
         check_run_id(run_id)
         return await self._tape(run_id, partial(self._create, run_id))
 
     async def open(self, run_id: str, *, steal: bool = False) -> SQLiteTape:
-        """Take over a run, to go on with it: its former owner cannot add to it any more.
+        """Take over a run, to resume it: its former owner can add nothing more.
 
-        A run is free if its owner has let go of it, or has ended, or has not been heard of for the time of its lease.
+        A run is free if its owner has released it or has ended, or if its lease has expired.
 
         Raises:
-            RunNotFound: There is none of this name.
-            RunHeld: Another process holds it, and *steal* is false.
-            JournalDamaged: Its records are not what was written.
-            JournalFailed: It cannot be written there.
+            RunNotFound: There is no run of this name.
+            RunHeld: Another process holds the run, and *steal* is false.
+            JournalDamaged: The records are not what was written.
+            JournalFailed: The record cannot be written.
         """
         return await self._tape(run_id, partial(self._open, run_id, steal))
 
     async def read(self, run_id: str) -> list[Line]:
-        """Give the records of a run, checked; whoever holds it goes on meanwhile.
+        """Return the records of a run, checked; its owner may add more meanwhile.
 
         Raises:
-            RunNotFound: There is none of this name.
-            JournalDamaged: Its records are not what was written.
-            JournalFailed: They cannot be read.
+            RunNotFound: There is no run of this name.
+            JournalDamaged: The records are not what was written.
+            JournalFailed: The records cannot be read.
         """
         return await anyio.to_thread.run_sync(self._read, run_id)
 
     def artifacts(self, run_id: str) -> Path | None:
-        """The folder for the files of a run, whether it is there or not; `None` if no run may be called so."""
-        return Place(self._folder / run_id).artifacts if is_run_id(run_id) else None
+        """Return the folder for the files of a run, even if there is no such run; `None` for an invalid run id."""
+        return RunPaths(self._folder / run_id).artifacts if is_run_id(run_id) else None
 
     async def runs(self) -> list[Held]:
-        """The runs that are kept, in the order of their names.
+        """Return all runs, in the order of their names.
 
         Raises:
             JournalFailed: The folder cannot be read.
@@ -108,98 +108,102 @@ class SQLiteJournal(Readable):
         return await anyio.to_thread.run_sync(self._runs)
 
     async def post(self, run_id: str, text: bytes) -> None:
-        """Leave a letter for a run, whoever holds it, if anybody does.
+        """Leave a letter for a run, whether it is held or not.
 
         Raises:
-            RunNotFound: There is none of this name.
-            JournalFailed: It is too long, or cannot be written.
+            RunNotFound: There is no run of this name.
+            JournalFailed: The letter is too long, or cannot be written.
         """
         await anyio.to_thread.run_sync(lambda: inbox.post(self._find(run_id), text))
 
     async def delete(self, run_id: str) -> None:
-        """Forget a run with all that belongs to it, a damaged one, too.
+        """Delete a run with all its files; it may be damaged.
 
         Raises:
-            RunNotFound: There is none of this name.
-            RunHeld: Another process holds it.
-            JournalFailed: It cannot be deleted.
+            RunNotFound: There is no run of this name.
+            RunHeld: Another process holds the run.
+            JournalFailed: The files cannot be deleted.
         """
         await anyio.to_thread.run_sync(self._delete, run_id)
 
     async def durations(self) -> dict[str, Any]:
-        """How long the calls of each tool took, from a file beside the folders of the runs.
+        """Return how long the calls of each tool took, from a file beside the folders of the runs.
 
         Raises:
-            JournalFailed: The file is none of ours, or cannot be read.
+            JournalFailed: The file is not safe to use, or cannot be read.
         """
-        return (await anyio.to_thread.run_sync(remembered.read, self._folder)).as_dict()
+        return (await anyio.to_thread.run_sync(durations_file.read, self._folder)).as_dict()
 
     async def keep_durations(self, new: dict[str, Any]) -> None:
-        """Add what a run has learned of that. Of two processes that do so at the same time, one may lose it.
+        """Add the durations that a run has measured. If two processes do so at once, those of one may be lost.
 
         Raises:
-            JournalFailed: The file is none of ours, or cannot be written.
-            RecordRefused: It is not what `Durations.as_dict` gives.
+            JournalFailed: The file is not safe to use, or cannot be written.
+            RecordRefused: *new* is not what `Durations.as_dict` returns.
         """
-        learned = Durations.from_dict(new)
-        await anyio.to_thread.run_sync(remembered.add, self._folder, learned, self.durability)
+        durations = Durations.from_dict(new)
+        await anyio.to_thread.run_sync(durations_file.add, self._folder, durations, self.durability)
 
     async def aclose(self) -> None:
-        """Nothing to let go of: each tape has its own."""
+        """Do nothing: each tape releases its own files."""
 
-    async def _tape(self, run_id: str, take: Callable[[], _SQLiteTaken]) -> SQLiteTape:
-        # Nothing waits between the two: a cancellation cannot leave an open database behind.
-        taken = await anyio.to_thread.run_sync(take)
-        return SQLiteTape(run_id, self.durability, taken.place, taken.lines, taken.start)
+    async def _tape(self, run_id: str, take: Callable[[], _TakenRun]) -> SQLiteTape:
+        # There is no `await` between the two lines: a cancellation cannot leave an open database behind.
+        lines, start = await anyio.to_thread.run_sync(take)
+        return SQLiteTape(run_id, self.durability, RunPaths(self._folder / run_id), lines, start)
 
-    def _create(self, run_id: str) -> _SQLiteTaken:
-        places.make_root(self._folder)
-        place = Place(self._folder / run_id)
-        new = Place(places.unseen(self._folder, "new"))
+    def _create(self, run_id: str) -> _TakenRun:
+        run_folder.make_root(self._folder)
+        paths = RunPaths(self._folder / run_id)
+        new = RunPaths(run_folder.hidden_path(self._folder, "new"))
         try:
             with database.writing(new.folder):
                 new.make()
                 database.create(new.database, self.durability)
                 anchor.replace(new.anchor, anchor.AnchorMark(0, Chain(run_id).digest, 0), self.durability).close()
-            places.publish(new.folder, place)
+            run_folder.publish(new.folder, paths)
         except BaseException:
             shutil.rmtree(new.folder, ignore_errors=True)
             raise
         if self.durability is Durability.POWER:
-            places.sync_folder(place.folder)
-            places.sync_folder(self._folder)
+            run_folder.sync_folder(paths.folder)
+            run_folder.sync_folder(self._folder)
         return self._open(run_id, steal=False)
 
-    def _open(self, run_id: str, steal: bool) -> _SQLiteTaken:
-        place = self._find(run_id)
-        place.check()
-        with database.reading(run_id, place.database):
-            connection = database.open_for_writing(place.database, self.durability, self._busy_seconds)
+    def _open(self, run_id: str, steal: bool) -> _TakenRun:
+        paths = self._find(run_id)
+        paths.check()
+        with database.reading(run_id, paths.database):
+            connection = database.open_for_writing(paths.database, self.durability, self._busy_seconds)
         try:
-            # Whoever holds the run can add nothing until it is ours: the records are those that the new owner gets.
-            with database.reading(run_id, place.database):
+            # The transaction keeps the former owner from adding records while they are read.
+            with database.reading(run_id, paths.database):
                 connection.execute("BEGIN IMMEDIATE")
                 lease = self.lease_type.take(connection, run_id, self._lease_seconds, steal=steal)
-                lines = _checked(run_id, connection, place, lease.token)
-            with database.writing(place.database):
+                lines = _checked(run_id, connection, paths, lease.token)
+            with database.writing(paths.database):
                 connection.execute("COMMIT")
                 chain = Chain(run_id, (line.text for line in lines))
-                files = place.identities()
-                # A new file: a former owner that wakes up later writes to one that has no name any more.
+                files = paths.identities()
+                # A new file: a former owner that wakes up later writes to a file that has no name any more.
                 mark = anchor.AnchorMark(chain.seq, chain.digest, lease.token)
-                opened = anchor.replace(place.anchor, mark, self.durability)
+                opened = anchor.replace(paths.anchor, mark, self.durability)
         except BaseException:
             connection.close()
             raise
-        return _SQLiteTaken(place, lines, connection, lease, opened, files, chain)
+
+        def start(notify: Callback) -> SQLiteWriter:
+            return SQLiteWriter(paths, connection, lease, opened, files=files, chain=chain, notify=notify)
+
+        return lines, start
 
     def _read(self, run_id: str) -> list[Line]:
-        place = self._find(run_id)
-        place.check()
-        # Before the records: while they are read, their owner may move it on.
-        mark = anchor.read(place.anchor)
-        with database.reading(run_id, place.database):
-            connection = database.open_for_reading(place.database, self._busy_seconds)
+        paths = self._find(run_id)
+        paths.check()
+        # The anchor is read before the records: the owner may move it while they are read.
+        mark = anchor.read(paths.anchor)
+        with database.reading(run_id, paths.database):
+            connection = database.open_for_reading(paths.database, self._busy_seconds)
             try:
                 connection.execute("BEGIN")
                 return _verified(run_id, connection, mark)
@@ -207,87 +211,69 @@ class SQLiteJournal(Readable):
                 connection.close()
 
     def _runs(self) -> list[Held]:
-        return [self._held(name) for name in places.run_names(self._folder)]
+        return [self._held(name) for name in run_folder.run_names(self._folder)]
 
     def _held(self, run_id: str) -> Held:
         try:
-            place = self._find(run_id)
-            place.check()
-            with database.reading(run_id, place.database):
-                connection = database.open_for_reading(place.database, self._busy_seconds)
+            paths = self._find(run_id)
+            paths.check()
+            with database.reading(run_id, paths.database):
+                connection = database.open_for_reading(paths.database, self._busy_seconds)
                 try:
-                    found = holding(connection)
+                    holder = holding(connection)
                 finally:
                     connection.close()
         except (JournalDamaged, JournalFailed):
-            return Held(run_id)  # what is wrong with it is told to whoever opens it
-        return Held(run_id, str(found.owner) if found.owner else "", found.is_held)
+            return Held(run_id)  # `open` and `read` report what is wrong with the run
+        return Held(run_id, str(holder.owner) if holder.owner else "", holder.is_held)
 
     def _delete(self, run_id: str) -> None:
-        place = self._find(run_id)
-        place.check()
+        paths = self._find(run_id)
+        paths.check()
         try:
-            with database.reading(run_id, place.database):
-                self._fence_off(run_id, place)
+            with database.reading(run_id, paths.database):
+                self._fence_off(run_id, paths)
         except JournalDamaged:
-            pass  # nobody can go on with it
-        gone = places.unseen(self._folder, "deleted")
-        with places.as_failure(f"cannot delete {place.folder}"):
-            place.folder.rename(gone)
+            pass  # a damaged run cannot be resumed, so it needs no fence
+        gone = run_folder.hidden_path(self._folder, "deleted")
+        with run_folder.as_failure(f"cannot delete {paths.folder}"):
+            paths.folder.rename(gone)
             shutil.rmtree(gone)
 
-    def _fence_off(self, run_id: str, place: Place) -> None:
-        connection = database.open_for_writing(place.database, self.durability, self._busy_seconds)
+    def _fence_off(self, run_id: str, paths: RunPaths) -> None:
+        """Take a new token, so that a former owner that wakes up later can write nothing."""
+        connection = database.open_for_writing(paths.database, self.durability, self._busy_seconds)
         try:
             connection.execute("BEGIN IMMEDIATE")
-            found = holding(connection)
-            if found.is_held:
-                raise RunHeld(held_text(run_id, found))
+            holder = holding(connection)
+            if holder.is_held:
+                raise RunHeld(held_text(run_id, holder))
             connection.execute("UPDATE lease SET token = token + 1")
             connection.execute("COMMIT")
         finally:
             connection.close()
 
-    def _find(self, run_id: str) -> Place:
+    def _find(self, run_id: str) -> RunPaths:
         if os.path.lexists(self._folder):
-            places.check_folder(self._folder)
-        place = Place(self._folder / run_id)
-        if not is_run_id(run_id) or not place.exists():
+            run_folder.check_folder(self._folder)
+        paths = RunPaths(self._folder / run_id)
+        if not is_run_id(run_id) or not paths.exists():
             raise no_such_run(run_id)
-        return place
+        return paths
 
 
-@dataclass(frozen=True, slots=True)
-class _SQLiteTaken:
-    """A run that was taken, before it has a writer."""
-
-    place: Place
-    lines: list[Line]
-    connection: sqlite3.Connection
-    lease: Lease
-    opened: anchor.Anchor
-    files: list[tuple[int, int]]
-    chain: Chain
-
-    def start(self, tell: Callable[[], None]) -> SQLiteWriter:
-        """Start the writer."""
-        return SQLiteWriter(
-            self.place, self.connection, self.lease, self.opened, files=self.files, chain=self.chain, tell=tell
-        )
-
-
-def _checked(run_id: str, connection: sqlite3.Connection, place: Place, token: int) -> list[Line]:
-    mark = anchor.read(place.anchor)
+def _checked(run_id: str, connection: sqlite3.Connection, paths: RunPaths, token: int) -> list[Line]:
+    mark = anchor.read(paths.anchor)
     if mark is not None and mark.token >= token:
         raise JournalDamaged(run_id, 0, "the database is older than its anchor: it was replaced, or put back")
     return _verified(run_id, connection, mark)
 
 
 def _verified(run_id: str, connection: sqlite3.Connection, mark: anchor.AnchorMark | None) -> list[Line]:
-    """Read the records, and compare them with the anchor.
+    """Return the records, compared with the anchor.
 
     Raises:
-        JournalDamaged: They are not what was written.
+        JournalDamaged: The records are not what was written.
     """
     lines, fault = database.records(run_id, connection)
     fault = fault or anchor.check(lines, mark)

@@ -1,7 +1,9 @@
 """Codecs made from type hints, which write the values in a record as JSON text and read them back.
 
 A codec is made once for each type. It reads the text from left to right, and expects exactly what it would write: all
-fields of an object, in their order, and no others. So the text of a stored value is copied without decoding it.
+fields of an object, in their order, and no others. So the text of a stored value is copied without decoding it. A field
+that was added after the first release is not written while it has its default, so that older records can be read
+(`dagrun.model.event.later`).
 """
 
 from __future__ import annotations
@@ -9,10 +11,10 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import MISSING, Field, dataclass, is_dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, Literal, NoReturn, cast
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
@@ -31,6 +33,7 @@ from dagrun.model.codec.json_text import (
     write_text,
     write_whole,
 )
+from dagrun.model.event import LATER
 from dagrun.model.patch import Add, Drop, Edit, Replace, Rewire, edit_as_dict
 from dagrun.model.signature import explain
 from dagrun.model.value import Stored, Unavailable
@@ -80,6 +83,10 @@ def codec_of(hint: Any) -> TypeCodec:
     return TypeCodec(lambda value: b"{" + fields.write(value) + b"}", fields.read_object)
 
 
+def _default_of(field: Field[Any]) -> Any:
+    return field.default if field.default is not MISSING else cast("Callable[[], Any]", field.default_factory)()
+
+
 class Fields:
     """Writes and reads the fields of a dataclass as the fields of a JSON object.
 
@@ -95,15 +102,19 @@ class Fields:
         self.names = names
         self._left_out = dict.fromkeys(left_out)
         self._codecs = [(name, f'"{name}":', codec_of(hints[name])) for name in names]
+        fields = kind.__dataclass_fields__
+        self._later = {name: _default_of(fields[name]) for name in names if fields[name].metadata.get(LATER)}
         self._is_checked = hasattr(kind, "__post_init__")
         # With two stored values, `unavailable` would not say which one it stands for.
         assert sum(codec is _STORED for _, _, codec in self._codecs) <= 1, kind
 
     def write(self, value: Any) -> bytes:
         """Return the fields of *value* as JSON, without the braces around them."""
-        parts = []
+        parts, later = [], self._later
         for name, key, codec in self._codecs:
             part = getattr(value, name)
+            if later and name in later and part == later[name]:
+                continue
             if codec is _STORED and type(part) is Unavailable:
                 parts.append(_UNAVAILABLE_KEY.encode() + write_text(part.reason))
             else:
@@ -118,6 +129,9 @@ class Fields:
         """Read the fields of an object, and the closing brace."""
         start, values = at, dict(self._left_out)
         for number, (name, key, codec) in enumerate(self._codecs):
+            if name in self._later and not text.startswith(key, at + 1):
+                values[name] = self._later[name]
+                continue
             if number:
                 at = self._expect(text, at, ",", start)
             if codec is _STORED and text.startswith(_UNAVAILABLE_KEY, at):
@@ -129,6 +143,8 @@ class Fields:
                 values[name], at = codec.read(text, at)
             except RecordRefused as error:
                 raise RecordRefused(error.reason, f"{name}.{error.place}".rstrip(".")) from None
+            if name in self._later and values[name] == self._later[name]:
+                raise RecordRefused("it is its default, which is not written", name)
         return self._make(values), self._expect(text, at, "}", start)
 
     def _expect(self, text: str, at: int, mark: str, start: int) -> int:
@@ -152,7 +168,7 @@ class Fields:
         fields, _ = scan("{" + text[start:], 0)
         stored = next((name for name, _, codec in self._codecs if codec is _STORED), "")
         names = [stored if stored and name == UNAVAILABLE else name for name in fields]
-        if missing := [name for name in self.names if name not in names]:
+        if missing := [name for name in self.names if name not in names and name not in self._later]:
             raise RecordRefused(f"the field {missing[0]} is missing")
         if extra := [name for name in names if name not in self.names]:
             raise RecordRefused(f"there is no field {shorten(extra[0], 60)}")

@@ -61,7 +61,8 @@ def _clean_answer(event: events.QuestionAnswered, redactor: Redactor) -> None:
 
 
 def _clean_reason(event: Any, redactor: Redactor) -> None:
-    event.reason = redactor.text(event.reason)
+    if event.reason:
+        event.reason = redactor.text(event.reason)
 
 
 def _clean_fault(event: PlannerCalled | HedgeEnded, redactor: Redactor) -> None:

@@ -123,13 +123,14 @@ class Secrets(Mapping[str, frozenset[str] | None]):
         given: The secrets by name.
 
     Attributes:
+        are_hidden: Whether there are values to hide.
         are_unknown: Whether handles of any name pass a check, because the plan comes from a record and nothing is run.
 
     Raises:
         ContractError: A name or a value is invalid, or an environment variable is not set.
     """
 
-    __slots__ = ("_finder", "_tools", "_values", "are_unknown")
+    __slots__ = ("_finder", "_tools", "_values", "are_hidden", "are_unknown")
 
     def __init__(self, given: Mapping[str, AnySecret] | None = None) -> None:
         if not isinstance(given, Mapping | None):
@@ -141,6 +142,7 @@ class Secrets(Mapping[str, frozenset[str] | None]):
             self._register(name, secret if isinstance(secret, Secret) else Secret(secret))
         values = {name: value.get_secret_value() for name, value in self._values.items()}
         self._finder = SecretFinder(values) if values else None
+        self.are_hidden = self._finder is not None
 
     @classmethod
     def named(cls, names: Iterable[str]) -> Secrets:
@@ -197,11 +199,6 @@ class Secrets(Mapping[str, frozenset[str] | None]):
         if not self.may_have(tool, name):
             raise LookupError(f"{tool} may not have the secret {name}")
         return self._values[name]
-
-    @property
-    def are_hidden(self) -> bool:
-        """Whether there are values to hide."""
-        return self._finder is not None
 
     def found_in(self, text: str) -> str:
         """Return the name of a secret whose value is in *text*, in any known encoding; empty if there is none."""

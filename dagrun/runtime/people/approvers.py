@@ -1,4 +1,4 @@
-"""Consulting: who can answer a question without a host that looks for it, a tool that knows by itself before all."""
+"""Answers without the host: from the tool that made a call, which may know its effect, or from the approver."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ async def reconcile(tool: AnyTool, key: str) -> Answer | None:
     """Ask *tool* whether the call with the idempotency *key* took effect.
 
     Returns:
-        A yes with what the call gave, a no, or `None` if the tool does not know either.
+        A yes with the output of the call, a no, or `None` if the tool does not know either.
 
     Raises:
-        ContractError: What it said is no answer.
-        ValueRefused: What the call gave, as it says, is not what the tool gives.
+        ContractError: The reply of the tool is no answer.
+        ValueRefused: The output in the reply does not fit the contract of the tool.
     """
     assert tool.reconcile is not None
     if inspect.iscoroutinefunction(tool.reconcile):
@@ -58,12 +58,12 @@ class Consultant:
     """Gets answers for one run.
 
     Args:
-        graph: The steps; they are only looked at.
+        graph: The steps; only read here.
         approver: Is asked each question that no tool can answer; or none.
         grace: Seconds that a call gets to end when it was told to stop.
-        context: The context variables that it starts from.
+        context: The context variables that each call starts from.
         now: The clock of the loop.
-        up: Gives the idempotency key of a call.
+        up: Returns the idempotency key of a call.
 
     Attributes:
         tasks: The task group of the run.
@@ -88,11 +88,11 @@ class Consultant:
         self._up = up
 
     def can_say(self, question: Question) -> bool:
-        """Whether there is anybody to ask."""
+        """Whether there is a tool or an approver to ask."""
         return self._approver is not None or self._reconciling(question) is not None
 
     async def ask(self, question: Question) -> object:
-        """Ask the tool that was called, if it can know, and then the approver; `None` if neither says anything.
+        """Ask the tool that was called, if it can know, and then the approver; return the reply, or `None`.
 
         Raises:
             PluginFailed: The approver gave no answer.
@@ -104,7 +104,7 @@ class Consultant:
         return said
 
     def _reconciling(self, question: Question) -> AnyTool | None:
-        """The tool that can find out whether the call took effect that is asked about."""
+        """Return the tool that can find out whether the call in question took effect, if there is one."""
         if question.kind is not Asked.EFFECT:
             return None
         node = self._graph.nodes[question.step]

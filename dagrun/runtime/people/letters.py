@@ -1,4 +1,4 @@
-"""Letters: people answer from elsewhere, through the journal of the run."""
+"""Answers that people give from elsewhere, as letters in the journal of the run."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class AnswersFromJournal:
     A letter to a question that is not open may be early: it is kept until the question is asked, or the run ends.
 
     Args:
-        tape: Where they come in.
-        graph: The open questions.
+        tape: The tape of the run, where the letters arrive.
+        graph: Holds the open questions.
         people: Takes the answers.
-        up: Is told when an answer may have made a difference.
+        up: Is told when an answer may have changed the run.
 
     Attributes:
-        has_looked: Whether those that lay there when the run was opened have been read.
+        has_looked: Whether the letters that were there when the run was opened have been read.
     """
 
     def __init__(self, tape: Tape, graph: LiveGraph, people: People, up: Upcalls) -> None:
@@ -48,15 +48,15 @@ class AnswersFromJournal:
         up.asked = self._look_again
 
     def open(self, tasks: TaskGroup) -> None:
-        """Begin to read; the letters that lie there first."""
+        """Begin to read: first the letters that are there already."""
         tasks.start_soon(self._work, name="dagrun letters")
 
     def close(self) -> None:
-        """Read no more: the run has ended."""
+        """Stop reading: the run has ended."""
         self._scope.cancel()
 
     def _is_expected(self) -> bool:
-        """Whether a letter may answer an open question, and nobody has looked yet."""
+        """Whether a letter may answer an open question: one that is unread, or that was early."""
         open_ones = self._graph.questions
         return not self.has_looked or any(said.question in open_ones for _, said in self._waiting.values())
 
@@ -68,14 +68,14 @@ class AnswersFromJournal:
         with self._scope:
             try:
                 await self._read()
-            except* JournalError as error:  # where nothing can be written any more, the tape tells that, too
+            except* JournalError as error:  # if nothing can be written either, the tape reports that
                 _LOG.warning("letters to the run cannot be read any more: %s", error.exceptions[0])
                 self._waiting.clear()
                 self._look_up()
 
     def _look_up(self) -> None:
         self.has_looked = True
-        self._up.settle_down()  # with nobody to answer, the run has waited for this
+        self._up.settle_down()  # a run with nobody to answer has waited for this
 
     async def _read(self) -> None:
         for letter in await self._tape.backlog():
@@ -87,7 +87,7 @@ class AnswersFromJournal:
                 await self._take(letter)
 
     async def _retry(self) -> None:
-        """Try those again that were early, whenever something has been asked."""
+        """Try the early letters again, whenever a question has been asked."""
         while True:
             await self._news.wait()
             self._news = anyio.Event()
@@ -113,7 +113,7 @@ class AnswersFromJournal:
             _LOG.warning("an answer from elsewhere was refused: %s", error)
         if self._waiting.pop(letter.id, None) is not None:
             self._up.settle_down()  # the run has waited for it, and it may have been refused
-        # Also if that was the end of the run: what has been answered must not answer the next question, too.
+        # Also if that was the end of the run: a letter that has been used must not answer the next question, too.
         with anyio.CancelScope(shield=True):
             await self._tape.durable()
             await self._tape.discard(letter.id)

@@ -1,4 +1,4 @@
-"""People: questions to them, and their answers. Only the step that is asked about waits."""
+"""`People`: questions to people, and what follows from their answers. Only the step that is asked about waits."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from anyio.lowlevel import checkpoint_if_cancelled
 
 from dagrun.checks.checked_plan import Ask
 from dagrun.decide.questions import Questions, fault_of, kept, may_help, reasons_to_ask, refuse_batch
+from dagrun.decide.recovery import surely_nothing_happened
 from dagrun.decide.run_status import NO_APPROVER
 from dagrun.errors import AnswerRefused, QuestionNotFound, shorten
-from dagrun.graph.live_graph import PAUSE, LiveGraph
+from dagrun.graph.live_graph import PAUSE
 from dagrun.graph.node import Node
-from dagrun.model.outcome import Outcome, State, Status
-from dagrun.model.policy import Policy
-from dagrun.model.question import Answer, Approver, Question
+from dagrun.model.outcome import ErrorKind, Failure, Outcome, State, Status
+from dagrun.model.question import Answer, Approver, Asked, Question
+from dagrun.model.value import encode
 from dagrun.runtime.deadlines import Alarms
 from dagrun.runtime.host_calls import PluginFailed
-from dagrun.runtime.people.after_answer import Replies
 from dagrun.runtime.people.approvers import Consultant
 from dagrun.runtime.record.record import Record
 from dagrun.runtime.upcalls import Upcalls
@@ -40,7 +40,7 @@ TOO_LATE: Final = "nobody has answered in time"
 
 
 class _Waiter:
-    """Somebody in the middle of something who cannot go on without an answer."""
+    """A task that cannot continue without an answer: of a tool, or of the planner's request."""
 
     __slots__ = ("answer", "is_gone", "over", "question")
 
@@ -55,27 +55,25 @@ class People:
     """Asks people on behalf of one run.
 
     Args:
-        run_id: Of the run.
         record: Makes the changes.
-        policy: How long they have, and what counts when they do not answer.
+        run_id: The id of the run.
         approver: Is asked each question; or none.
         is_attended: Whether the host answers by itself, through ``run.pending`` and ``run.answer``.
         context: The context variables that the approver starts from.
         now: The clock of the loop.
         up: Ends the run, and is told of each change.
-        can_wait: Whether what nobody answers now can be answered later: there is a journal.
+        can_wait: Whether a question without an answer now can be answered later: there is a journal.
 
     Attributes:
-        can_ask: Whether there is anybody to ask.
-        can_wait: Whether what nobody answers now can be answered later.
+        can_ask: Whether there is an approver or a host to ask.
+        can_wait: Whether a question without an answer now can be answered later.
     """
 
     def __init__(
         self,
+        record: Record,
         *,
         run_id: str,
-        record: Record,
-        policy: Policy,
         approver: Approver | None,
         is_attended: bool,
         context: Context,
@@ -83,15 +81,17 @@ class People:
         up: Upcalls,
         can_wait: bool = False,
     ) -> None:
+        graph = record.graph
+        policy = graph.plan.policy
         self.can_ask = approver is not None or is_attended
         self.can_wait = can_wait
         self._consultant = Consultant(
-            graph=record.graph, approver=approver, grace=policy.grace, context=context, now=now, up=up
+            graph=graph, approver=approver, grace=policy.grace, context=context, now=now, up=up
         )
-        self._questions = Questions(run_id, policy, record.graph.plan.redactor)
+        self._questions = Questions(run_id, policy, graph.plan.redactor)
         self._record = record
         self._replies = Replies(record)
-        self._graph: LiveGraph = record.graph
+        self._graph = graph
         self._policy = policy
         self._is_attended = is_attended
         self._context = context
@@ -100,10 +100,11 @@ class People:
         self._scopes: dict[str, anyio.CancelScope] = {}
         self._waiters: dict[str, _Waiter] = {}
         self._queued: deque[Callable[[], object]] = deque()
-        self._lined_up: list[_Waiter] = []  # those among them who cannot wait for ever
+        self._lined_up: list[_Waiter] = []  # those among the queued that cannot wait for ever
         self._consulting: set[str] = set()
         self._tasks: TaskGroup
         self._alarms: Alarms
+        up.forget, up.hold_at_pause = self.forget, self.hold_at_pause
 
     def open(self, tasks: TaskGroup, alarms: Alarms) -> None:
         """Take what exists only inside the task group of the run."""
@@ -112,7 +113,7 @@ class People:
 
     @property
     def is_alone(self) -> bool:
-        """Whether nobody is about to answer any open question, and no answer comes by itself."""
+        """Whether no open question is about to be answered, by a person or by its deadline."""
         open_ones = self._graph.questions.values()
         is_heard = self._is_attended or bool(self._consulting) or self._up.expects_answers()
         return not (is_heard or any(q.deadline is not None for q in open_ones))
@@ -130,7 +131,7 @@ class People:
         return may_help(node, outcome, rule.max_attempts)
 
     def hold_for_call(self, node: Node, asks: Iterable[Ask], arguments: bytes) -> bool:
-        """Hold a step until a person agrees to this very call of it; say whether it has to wait."""
+        """Hold a step until a person agrees to this very call of it; return whether it has to wait."""
         found = reasons_to_ask(asks, arguments)
         if not found:
             return False
@@ -138,13 +139,13 @@ class People:
         if node.extra is not None and node.extra.approved == question.id:
             return False
         if self._is_full:
-            self._queued.append(partial(self._up.ask_again, node))  # what is asked then may be something else
+            self._queued.append(partial(self._up.ask_again, node))  # the question may be another one then
         else:
             self._put(question)
         return True
 
     def hold_at_pause(self, node: Node) -> None:
-        """Hold a step, or what depends on it, until a person lets it go on."""
+        """Hold a step, or the steps that depend on it, until a person releases it."""
         if not self._is_full:
             self._put(self._questions.for_pause(node, self._record.at()))
         elif node.state.is_settled:
@@ -166,7 +167,7 @@ class People:
         self._when_there_is_room(put)
 
     async def ask_for_patch(self, text: str, diff: tuple[str, ...]) -> Answer | None:
-        """Ask whether the plan may be changed, and wait for the answer; `None` if nobody gives one."""
+        """Ask whether the plan may be changed, and wait for the answer; `None` if there is none."""
         return await self._wait_for(
             lambda: self._questions.for_patch(text, diff, self._graph.revision, self._record.at())
         )
@@ -181,15 +182,15 @@ class People:
         on_open: Callable[[], None],
         goes_on: Callable[[], bool],
     ) -> Answer | None:
-        """Ask on behalf of a tool in the middle of its work, and wait; `None` if nobody answers.
+        """Ask on behalf of a tool in the middle of its work, and wait for the answer; `None` if there is none.
 
         Args:
             node: The step.
             text: The question.
-            schema: Of the answer.
-            about: JSON text that is shown with it, or nothing.
+            schema: The JSON Schema of the answer.
+            about: JSON text that is shown with the question, or nothing.
             on_open: Called when the question is asked: from then on the step is held.
-            goes_on: Whether the step goes on when its tool does not wait any longer; else it is being stopped.
+            goes_on: Returns whether the step continues when its tool waits no longer; else it is being stopped.
         """
 
         def make() -> Question:
@@ -220,7 +221,7 @@ class People:
         self._up.settle_down()
 
     def _is_open(self, question: Question) -> bool:
-        """Whether it is this very question that is open, and not the same one asked anew, and the run goes on."""
+        """Whether this very question is open, not one that was asked anew, and the run has not ended."""
         return self._graph.questions.get(question.id) is question and self._graph.status is None
 
     def _put(self, question: Question) -> None:
@@ -229,7 +230,7 @@ class People:
         self.take_up(question)
 
     def take_up(self, question: Question) -> None:
-        """See to it that an open question is answered: now, later, or by nobody."""
+        """Have an open question answered: now, at its deadline, or not at all."""
         if question.deadline is not None:
             self._alarms.at(self._record.zero + question.deadline, partial(self._end_of_time, question))
         if self._consultant.can_say(question):
@@ -239,14 +240,14 @@ class People:
             self._leave_open(question, "")
 
     def _leave_open(self, question: Question, fault: str) -> None:
-        """Nobody answers now: that is the end of the question, unless somebody may answer later."""
+        """Close a question that has no answer now, unless it may be answered later."""
         if self._is_attended or question.deadline is not None:
             return
-        if not self.can_wait or question.id in self._waiters:  # who is amid something cannot wait for days
+        if not self.can_wait or question.id in self._waiters:  # a waiting task cannot wait for days
             self._conclude(question, None, f"{NO_APPROVER}: {fault}" if fault else NO_APPROVER)
 
     def turn_away(self) -> None:
-        """Let those go on unanswered who cannot wait for days, if nobody is there whose answer would make room."""
+        """Release the tasks in line without an answer, if no answer will make room for their questions."""
         if self._lined_up and self._is_full and self.is_alone:
             for waiter in self._lined_up:
                 waiter.is_gone = True
@@ -264,7 +265,7 @@ class People:
             self._waiters[question.id] = waiter
             self._put(question)
             self._record.deliver()
-            if question.step and not self._is_open(question):  # nobody is there: the step can go on at once
+            if question.step and not self._is_open(question):  # there is no answer: the step can continue at once
                 self._up.settle_down()
 
         try:
@@ -287,7 +288,7 @@ class People:
         return waiter.answer
 
     async def _consult(self, question: Question) -> None:
-        """Ask whoever may know."""
+        """Ask the tool or the approver, and take the answer."""
         if not self._is_open(question):
             return
         fault, said = "", cast("object", None)
@@ -305,7 +306,7 @@ class People:
             self._up.settle_down()
 
     def _hear(self, question: Question, said: object, fault: str) -> None:
-        """Take what the approver has said; whatever is no answer is none."""
+        """Take the reply of the approver; a reply that is no `Answer` counts as none."""
         answer = (YES if said else NO) if isinstance(said, bool) else said
         if isinstance(answer, Answer):
             fault = fault_of(question, answer)
@@ -345,12 +346,12 @@ class People:
         if fault := next(filter(None, faults), ""):
             raise AnswerRefused(fault)
         for question in questions:
-            if self._is_open(question):  # the answer before may have made it void
+            if self._is_open(question):  # the answer to the question before may have made it void
                 self._conclude(question, kept(answer))
         self._up.settle_down()
 
     def _conclude(self, question: Question, answer: Answer | None, reason: str = "") -> None:
-        """Close *question*, and do what follows."""
+        """Close *question*, and do what follows from the answer."""
         if answer is not None and answer.choice == "escalate":
             self._record.answer(question, answer, None, reason)
             self.forget(question.id)
@@ -367,7 +368,7 @@ class People:
         self.forget(question.id)
 
     def forget(self, question: str) -> None:
-        """Nobody needs to answer *question* any more: stop asking, and let who waits for it go on."""
+        """Stop asking *question*, which needs no answer any more, and release the task that waits for it."""
         self._consulting.discard(question)
         scope = self._scopes.pop(question, None)
         if scope is not None:
@@ -375,11 +376,87 @@ class People:
         waiter = self._waiters.pop(question, None)
         if waiter is not None:
             waiter.over.set()
-        if self._queued:  # not at once: this may be the middle of a change
+        if self._queued:  # not at once, as this may be the middle of a change
             self._alarms.at(self._now(), self._ask_next)
 
     def close(self) -> None:
-        """The run has ended: nobody is asked any more."""
+        """Stop asking: the run has ended."""
         self._queued.clear()
         for question in [*self._scopes, *self._waiters]:
             self.forget(question)
+
+
+class Replies:
+    """Does what follows from an answer for the step that was asked about.
+
+    Args:
+        record: Makes the changes.
+    """
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    def follow(self, question: Question, answer: Answer | None, reason: str) -> None:
+        """Close *question* with *answer*, or with `None` for *reason*, and do what follows."""
+        record, yes = self._record, answer is not None and answer.choice == "approve"
+        if not question.step:
+            record.answer(question, answer, None, reason)
+            return
+        node = self._record.graph.nodes[question.step]
+        if node.state.is_settled:  # its output is looked at before the steps that depend on it start
+            if not yes:
+                record.deny_dependents(node, reason or _no(answer, f"a person stopped the run after {node.id}"))
+            record.answer(question, answer, None, reason)
+        elif question.kind is Asked.EFFECT:
+            self._settle_effect(question, answer, node, reason)
+        elif yes or (question.kind is Asked.PERMISSION and _may_fall_back(node)):
+            record.answer(question, answer, State.READY, reason)
+        else:
+            record.answer(question, answer, None, reason)
+            self._do_without(question, answer, node, reason)
+
+    def _do_without(self, question: Question, answer: Answer | None, node: Node, reason: str) -> None:
+        """End a step that has not got what it asked for."""
+        if question.kind in (Asked.APPROVAL, Asked.PAUSE):
+            self._refuse(node, answer, reason)
+        else:
+            self._give_up(node)
+
+    def _refuse(self, node: Node, answer: Answer | None, reason: str) -> None:
+        """End a step that was not approved."""
+        if answer is None:
+            self._record.settle(node, State.SKIPPED, reason)
+            return
+        failure = Failure(ErrorKind.DENIED, reason or _no(answer, "a person said no"), nothing_happened=True)
+        self._record.fail_unstarted(node, failure)
+
+    def _settle_effect(self, question: Question, answer: Answer | None, node: Node, reason: str) -> None:
+        """Settle a call whose effect is in doubt by the answer; without one, the doubt stays."""
+        match answer.choice if answer is not None else None:
+            case "approve":
+                self._record.answer(question, answer, None, reason)
+                value = encode(answer.value if answer is not None else None)
+                self._record.settle(node, State.SUCCEEDED, "a person knows that it took effect", value=value)
+            case "deny":
+                self._record.answer(question, answer, State.READY, reason)
+            case _:
+                self._record.answer(question, answer, None, reason)
+                self._give_up(node)
+
+    def _give_up(self, node: Node) -> None:
+        """Fail a step as its last attempt did."""
+        outcome = node.attempts[-1].outcome
+        assert outcome is not None
+        assert outcome.failure is not None
+        self._record.fail_unstarted(node, outcome.failure, outcome.state)
+
+
+def _no(answer: Answer | None, text: str) -> str:
+    return f"{text}: {shorten(answer.note)}" if answer is not None and answer.note else text
+
+
+def _may_fall_back(node: Node) -> bool:
+    outcome = node.attempts[-1].outcome
+    has_one = node.plan.fallback is not None and not node.on_fallback
+    sure = outcome is not None and not node.is_in_doubt and surely_nothing_happened(outcome, node.tool.effect)
+    return has_one and sure

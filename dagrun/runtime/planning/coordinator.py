@@ -1,46 +1,49 @@
-"""The replan coordinator: asks the planner for a patch, beside the running steps, and has it spliced in."""
+"""The replan coordinator: asks the planner for patches while steps run, and has them spliced in."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from contextvars import Context
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from random import Random
 from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
 
 from dagrun.decide.briefs import make_brief
-from dagrun.decide.replanning import as_in_plan, diff_of, is_doubtful, is_seen, needs_person, signature_of
+from dagrun.decide.replanning import (
+    as_in_plan,
+    diff_of,
+    has_effects,
+    is_seen,
+    patch_has_effects,
+    signature_of,
+    steps_after,
+    why_agree,
+)
 from dagrun.errors import Problem, shorten
 from dagrun.graph.changes import GOAL
-from dagrun.graph.ledger import Ledger, Near
-from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.ledger import Near
 from dagrun.graph.patches.apply_patch import CheckedPatch
-from dagrun.graph.patches.check_patch import Splicer
 from dagrun.model.outcome import State, Status, TriggerKind
 from dagrun.model.patch import Patch
 from dagrun.model.plan import Plan
 from dagrun.model.planner import Brief, Planner, Refusal, Trigger
-from dagrun.runtime.people.people import People
-from dagrun.runtime.planning.first_plan import FirstPlan, PlannerRequest
+from dagrun.runtime.planning.first_plan import FirstPlan, PlannerRequest, agree_to_plan
 from dagrun.runtime.planning.planner_calls import Over, PlannerCalls, Refused, patch_from
-from dagrun.runtime.record.record import Record
+from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.steps.scheduler import Scheduler
-from dagrun.runtime.upcalls import Upcalls
 
 _LOG: Final = logging.getLogger("dagrun.run")
 
-# What is no change of a plan, but its beginning or its continuation: it does not count as a replan.
+# A request for the first plan, or for more of it, changes no plan, and does not count as a replan.
 _WANTS_PLAN: Final = frozenset((TriggerKind.GOAL_GIVEN, TriggerKind.NEXT))
 
 
 @dataclass(slots=True)
 class _Told:
-    """What a planner was told, and what had succeeded then."""
+    """The brief of a call of the planner, and the steps that had succeeded then."""
 
     brief: Brief = field(init=False)
     known: frozenset[str] = frozenset()
@@ -50,73 +53,37 @@ class Coordinator:
     """Turns reasons to replan into patches, one request at a time.
 
     Args:
-        run_id: Of the run.
-        record: Makes the changes.
-        splicer: Checks patches.
+        parts: What the parts of the run share.
+        planner: The planner.
         scheduler: Applies checked patches, ends the run, and wakes workers after a change.
-        planner: Who is asked.
-        ledger: Counts requests and calls, and what they use.
-        people: Who may have to agree to a patch.
-        context: The context variables that the planner starts from.
-        random: For the jitter of delays.
-        now: The clock of the loop.
-        up: Is told when the planner's models have used something.
-        is_plan_only: Whether nothing is to run, whatever the planner says.
+        is_plan_only: Whether nothing is to run, whatever the planner answers.
+
+    Attributes:
+        is_over: Whether the planner is not asked any more: the run is being stopped, or has ended.
     """
 
-    def __init__(
-        self,
-        *,
-        planner: Planner,
-        run_id: str,
-        record: Record,
-        splicer: Splicer,
-        scheduler: Scheduler,
-        ledger: Ledger,
-        people: People,
-        context: Context,
-        random: Random,
-        now: Callable[[], float],
-        up: Upcalls,
-        is_plan_only: bool,
-    ) -> None:
-        self._run_id = run_id
-        self._record = record
-        self._graph: LiveGraph = record.graph
-        self._policy = record.graph.plan.policy
-        self._calls = PlannerCalls(
-            planner=planner,
-            record=record,
-            ledger=ledger,
-            policy=self._policy,
-            context=context,
-            random=random,
-            now=now,
-            up=up,
-        )
-        self._splicer = splicer
+    def __init__(self, parts: RunParts, planner: Planner, scheduler: Scheduler, *, is_plan_only: bool) -> None:
+        self._run_id = parts.run_id
+        self._record = parts.record
+        self._graph = graph = parts.graph
+        self._policy = parts.policy
+        self._ledger = parts.ledger
+        self._people = parts.people
+        self._splicer = parts.splicer
+        self._calls = calls = PlannerCalls(parts, planner)
         self._splice = scheduler.splice
-        self._ledger = ledger
-        self._people = people
-        self._stop = scheduler.stop
+        self._stop = scheduler.finish.stop
         self._settle_down = scheduler.settle_down
         self._draft: FirstPlan | None = None
-        if record.graph.goal and not record.graph.nodes:
-            self._draft = FirstPlan(
-                record=record,
-                splicer=splicer,
-                splice=scheduler.splice,
-                calls=self._calls,
-                people=people,
-                stop=scheduler.stop,
-                is_plan_only=is_plan_only,
-            )
+        if graph.goal and not graph.nodes:
+            self._draft = FirstPlan(parts, calls, scheduler.splice, scheduler.finish.stop, is_plan_only=is_plan_only)
         self._repair: PlannerRequest | None = None
         self._is_plan_only = is_plan_only
         self._is_busy = False
         self._scope: anyio.CancelScope | None = None
         self._tasks: TaskGroup
         self.is_over = False
+        parts.up.wake_planner, parts.up.go_on = self.wake, self.go_on
 
     def open(self, tasks: TaskGroup) -> None:
         """Take what exists only inside the task group of the run."""
@@ -130,14 +97,14 @@ class Coordinator:
             self.wake()
 
     def go_on(self) -> bool:
-        """Everything has ended, and the planner wanted to see what comes of it: ask; say whether that can be."""
+        """Ask the planner for more, as it wanted when everything has ended; return whether it is asked."""
         if self.is_over:
             return False
         self._record.want_plan(TriggerKind.NEXT, "everything in the plan has ended")
         return True
 
     def wake(self) -> None:
-        """There is a reason to ask: do so soon, unless the planner is being asked already."""
+        """Ask the planner soon, because there is a reason, unless it is being asked already."""
         if self._draft is not None and self._graph.is_drafting and GOAL in self._graph.triggers:
             self._draft.leave_off()
         if not self._is_busy and not self.is_over:
@@ -145,7 +112,7 @@ class Coordinator:
             self._tasks.start_soon(self._work, name="dagrun replan")
 
     def close(self) -> None:
-        """Ask no more: the run is being stopped, or has ended."""
+        """Stop asking: the run is being stopped, or has ended."""
         self.is_over = True
         if self._scope is not None:
             self._scope.cancel()
@@ -164,7 +131,7 @@ class Coordinator:
             self._is_busy = False
 
     async def _next(self) -> None:
-        """Deal with every reason that is open now: ask, or say why not."""
+        """Deal with every reason that is open now: ask the planner, or record why not."""
         graph, record = self._graph, self._record
         triggers = tuple(graph.triggers.values())
         if GOAL in graph.triggers and graph.triggers[GOAL].kind in _WANTS_PLAN:
@@ -174,7 +141,7 @@ class Coordinator:
         if repaired:
             record.end_replan(0, "repaired", "a splice has taken it out of the plan", repaired)
             return
-        if graph.asking:  # by a process that has ended: it is the same request, and was counted
+        if graph.asking:  # the request of a process that has ended continues, and was counted
             await self._replan(PlannerRequest(graph.asking, triggers))
             return
         reason = self._ledger.why_no_planner() or self._ceiling_near()
@@ -189,7 +156,7 @@ class Coordinator:
         await self._replan(PlannerRequest(graph.replans + 1, triggers))
 
     async def _plan_first(self, trigger: Trigger) -> None:
-        """Ask for a plan that can be run, or for what comes next; all other requests wait for that."""
+        """Ask for a plan that can be run, or for the next steps; all other requests wait for that."""
         request, self._repair = self._repair, None
         if request is None or request.triggers != (trigger,):
             request = PlannerRequest(0, (trigger,))
@@ -213,15 +180,15 @@ class Coordinator:
             self._record.start_replan(request.steps)
         self._record.deliver()
         try:
-            checked, patch = await self._find_patch(request)
+            checked, patch, is_agreed = await self._find_patch(request)
         except Over as over:
             self._end(request, over.result, over.reason, status=over.status)
             return
         reason = shorten(patch.reason)
-        self._splice(checked, "planner", reason)
+        self._splice(checked, "planner", reason, is_agreed=is_agreed)
         if self._draft is not None and not self.is_over:
             self._draft.skip_in_vain(checked.consequence.added)
-        # Nothing new comes of what edits nothing: whoever wants to see more of that would be asked for ever.
+        # A planner that wants to see the result of no edits would be asked for ever.
         more = patch.more and bool(checked.edits)
         self._end(request, "applied", reason or str(checked.consequence), more=more)
 
@@ -229,7 +196,7 @@ class Coordinator:
         self, request: PlannerRequest, result: str, reason: str, *, status: Status = Status.FAILED, more: bool = False
     ) -> None:
         if self.is_over:
-            return  # whoever ended the run has closed what was open
+            return  # the end of the run has closed the request
         wanted = request.triggers[0].kind if request.triggers[0].kind in _WANTS_PLAN else None
         if wanted is not None and result not in ("applied", "unchanged") and self._still_open(request):
             what = "there is no plan" if wanted is TriggerKind.GOAL_GIVEN else "the planner could not go on"
@@ -252,7 +219,7 @@ class Coordinator:
             self._stop(Status.ESCALATED, f"nobody could help with {named}; the plan was not changed: {reason}")
 
     def _still_open(self, request: PlannerRequest) -> Sequence[Trigger]:
-        """What of a request is dealt with when it ends: nothing, if the goal has changed once more since."""
+        """Return the triggers that a request settles when it ends: none, if the goal has changed once more since."""
         still = [trigger for trigger in request.triggers if self._graph.triggers.get(trigger.step) is trigger]
         return still if len(still) == len(request.triggers) else ()
 
@@ -262,9 +229,10 @@ class Coordinator:
         node = self._graph.nodes[step]
         return not node.is_gone and node.state is not State.SUCCEEDED and not node.plan.step.optional
 
-    async def _find_patch(self, request: PlannerRequest) -> tuple[CheckedPatch, Patch]:
-        """Ask until there is a patch that can be applied at this instant."""
+    async def _find_patch(self, request: PlannerRequest) -> tuple[CheckedPatch, Patch, bool]:
+        """Ask until there is a patch that can be applied at this instant; say, too, whether a person agreed to it."""
         while True:
+            is_agreed = False
             told = _Told()
             said: object = None
             refused: tuple[Problem, ...] = ()
@@ -276,8 +244,9 @@ class Coordinator:
             patch, checked, problems = None, None, refused
             if not refused:
                 patch, checked, problems = self._examine(request, said, told)
-            if patch is not None and checked is not None and self._needs_person(patch, checked):
-                await self._ask_person(checked, patch)
+            if patch is not None and checked is not None and self._needs_person(request, patch, checked):
+                await self._ask_person(request, checked, patch)
+                is_agreed = True
                 self._look_around(request)
                 patch, checked, problems = self._examine(request, patch, told)  # the graph has moved
             if patch is None or checked is None:
@@ -285,22 +254,29 @@ class Coordinator:
             elif not checked.edits and not checked.changes_output:
                 raise Over("unchanged", "what was to be changed has succeeded meanwhile")
             else:
-                return checked, patch
+                return checked, patch, is_agreed
 
-    def _needs_person(self, patch: Patch, checked: CheckedPatch) -> bool:
+    def _needs_person(self, request: PlannerRequest, patch: Patch, checked: CheckedPatch) -> bool:
         if self._is_plan_only:
             return False  # nothing will come of it
-        return is_doubtful(patch, self._policy) or needs_person(self._graph, checked)
+        changes = patch_has_effects(self._graph, checked)
+        if request.is_first:  # all of it, also what was written before the plan was refused, and is kept
+            changes = has_effects(self._graph, steps_after(self._graph, checked))
+        return bool(why_agree(self._policy, patch.confidence, has_effects=changes, proposed="patch"))
 
     def _look_around(self, request: PlannerRequest) -> None:
-        """After a wait: see that the answer still matters."""
+        """Check, after a wait, that the answer still matters.
+
+        Raises:
+            Over: It does not.
+        """
         if not self._still_open(request):  # if the run has ended, nothing is
             raise Over("unchanged", "the goal has changed once more meanwhile")
         if all(step != GOAL and self._graph.nodes[step].is_gone for step in request.steps):
             raise Over("unchanged", "a splice of the host has repaired it meanwhile")
 
     def _tell(self, request: PlannerRequest, told: _Told) -> Brief:
-        """Make the brief for a call of the planner, and keep what it says of the graph, which moves meanwhile."""
+        """Make the brief for a call of the planner, and keep which steps had succeeded: the graph changes meanwhile."""
         request.calls += 1
         told.brief = self._brief(request)
         told.known = frozenset(id_ for id_, node in self._graph.nodes.items() if node.state is State.SUCCEEDED)
@@ -319,7 +295,7 @@ class Coordinator:
     def _examine(
         self, request: PlannerRequest, said: object, told: _Told
     ) -> tuple[Patch | None, CheckedPatch | None, tuple[Problem, ...]]:
-        """Turn an answer into a patch, and check that; whatever it is, looking at it cannot hurt the run."""
+        """Turn an answer into a patch, and check it; an answer of any kind cannot hurt the run."""
         try:
             patch = patch_from(said, told.brief, told.known, self._graph)
             checked, problems = self._check(request, patch, told.known)
@@ -331,13 +307,15 @@ class Coordinator:
         except Refused as refused:
             return None, None, refused.problems
         except Exception as error:
-            # Data that no check has thought of; or a fault of ours, so the trace is kept.
+            # Data that no check has foreseen, or a fault of dagrun, so the traceback is logged.
             _LOG.exception("the answer of the planner could not be checked")
             raise Over("failed", f"the planner's answer cannot be checked: {type(error).__name__}") from error
 
     def _check(
         self, request: PlannerRequest, patch: Patch, known: frozenset[str]
     ) -> tuple[CheckedPatch | None, tuple[Problem, ...]]:
+        if request.is_first and not patch.edits and not patch.changes_output:
+            return self._splicer.unchanged(), ()  # the plan that was refused has become valid as it stands
         checked, problems = self._splicer.check(patch, "planner", known)
         if checked is None:
             return None, problems
@@ -345,19 +323,19 @@ class Coordinator:
             return None, (Problem("DR111", "steps"),)
         roots = {id_: node.root for id_, node in self._graph.nodes.items() if node.extra is not None}
         request.signature = signature_of(patch, roots)
-        # The next step of a plan may well be the one before once more: to look whether it is done, say.
+        # The next step of a plan may equal the one before, for instance to look whether something is done.
         if request.number and any(past.signature == request.signature for past in self._graph.replanned):
             return None, (Problem("DR419", "edits"),)
         return checked, problems
 
     def _stays(self, checked: CheckedPatch) -> bool:
-        """Whether anything of the plan is left after a patch."""
+        """Whether a patch leaves any step of the plan in place."""
         leaving = frozenset(checked.leaving)
         return any(node.id not in leaving for node in self._graph.planned())
 
     def _refuse(self, request: PlannerRequest, patch: Patch | None, problems: tuple[Problem, ...]) -> None:
         problems = tuple(problem for problem in problems if not problem.is_advice)
-        request.signature = ""  # it came to nothing: what is wrong with it now may be right later
+        request.signature = ""  # nothing was applied: a patch that is wrong now may be right later
         self._record.refuse_patch("planner", problems)
         self._record.deliver()
         request.refused.append(Refusal(patch, problems))
@@ -365,7 +343,11 @@ class Coordinator:
         if not request.tries:
             raise Over("refused", shorten("; ".join(str(problem) for problem in problems), 500))
 
-    async def _ask_person(self, checked: CheckedPatch, patch: Patch) -> None:
+    async def _ask_person(self, request: PlannerRequest, checked: CheckedPatch, patch: Patch) -> None:
+        if request.is_first:
+            steps, output = steps_after(self._graph, checked), checked.written_output
+            await agree_to_plan(self._people, self._graph, steps, output, patch.confidence)
+            return
         doubt = f" (its planner gives it a confidence of {patch.confidence:g})" if patch.confidence is not None else ""
         text = f"May the plan be changed? {shorten(patch.reason)}".strip() + doubt
         answer = await self._people.ask_for_patch(text, diff_of(self._graph, checked))

@@ -1,9 +1,9 @@
-"""The first plan: its steps come in while the planner writes it, and those that may do so start at once."""
+"""The first plan of a run: its steps are added while the planner writes, and start as soon as they may."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -11,22 +11,23 @@ from typing import Any, Final
 import anyio
 
 from dagrun.checks.check_plan import find_problems
-from dagrun.decide.replanning import has_effects, is_doubtful, lines_of
+from dagrun.checks.findings import Findings
+from dagrun.checks.plain_json import compile_value
+from dagrun.decide.replanning import has_effects, lines_of, why_agree
 from dagrun.errors import Problem, shorten
 from dagrun.graph.changes import GOAL
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.patches.apply_patch import CheckedPatch
-from dagrun.graph.patches.check_patch import Origin, Splicer
+from dagrun.graph.patches.check_patch import Origin
 from dagrun.model.outcome import State, Status, TriggerKind
 from dagrun.model.patch import Add, Patch
 from dagrun.model.plan import Plan, Step
 from dagrun.model.planner import Brief, Refusal, Trigger
-from dagrun.model.policy import Policy
+from dagrun.model.reference import RESERVED, BadReference
 from dagrun.model.value import decode
 from dagrun.runtime.people.people import People
-from dagrun.runtime.planning.arrivals import Arrivals
 from dagrun.runtime.planning.planner_calls import AnyEdit, Over, PlannerCalls, Refused
-from dagrun.runtime.record.record import Record
+from dagrun.runtime.run_parts import RunParts
 
 _LOG: Final = logging.getLogger("dagrun.run")
 _IN_PATCH: Final = "edits[0].step"
@@ -37,12 +38,12 @@ class PlannerRequest:
     """One request to the planner.
 
     Attributes:
-        number: 1 for the first of the run; 0 for one that changes no plan but begins it, or goes on with it.
-        triggers: What it is about.
-        calls: Calls of the planner so far.
-        tries: Answers that it may still give: one that is refused goes back once.
+        number: 1 for the first replan of the run; 0 for a request for the first plan, or for more of it.
+        triggers: The reasons for it.
+        calls: The calls of the planner so far.
+        tries: The answers that the planner may still give: a refused answer goes back to it once.
         refused: Patches of this request that were refused.
-        signature: Of the last patch.
+        signature: The signature of the last patch.
     """
 
     number: int
@@ -54,63 +55,109 @@ class PlannerRequest:
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """The steps that it is about."""
+        """The ids of the steps that it is about."""
         return tuple(trigger.step for trigger in self.triggers)
 
     @property
     def is_first(self) -> bool:
-        """Whether it is about the first plan."""
+        """Whether it asks for the first plan."""
         return self.triggers[0].kind is TriggerKind.GOAL_GIVEN
+
+
+class Arrivals:
+    """The steps of a plan in the order in which they are written; each waits for those that it names.
+
+    Attributes:
+        steps: All steps that have come, in that order.
+    """
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self._here: set[str] = set()
+        self._lacking: dict[int, set[str]] = {}  # by place: the ids that have not come in
+        self._waiting: dict[str, list[int]] = {}  # by such an id: the places of the steps that wait for it
+
+    def take(self, step: Step) -> bool:
+        """Take a step that has come; return whether all steps that it names are in the plan already."""
+        place = len(self.steps)
+        self.steps.append(step)
+        lacking = named_in(step) - self._here
+        if not lacking:
+            return True
+        self._lacking[place] = lacking
+        for id_ in lacking:
+            self._waiting.setdefault(id_, []).append(place)
+        return False
+
+    def let_in(self, id_: str) -> Iterator[Step]:
+        """Take note that the step *id_* is in the plan; yield the steps that waited only for that."""
+        self._here.add(id_)
+        for place in self._waiting.pop(id_, ()):
+            self._lacking[place].discard(id_)
+            if not self._lacking[place]:
+                del self._lacking[place]
+                yield self.steps[place]
+
+
+def named_in(step: Step) -> set[str]:
+    """Return the ids that *step* names in ``depends_on`` and in references; a bad reference is left to the checks."""
+    names = set(step.depends_on)
+    for value in (step.args, step.for_each):
+        template = compile_value(value, Findings(), 0, "") if value is not None else None
+        if template is not None:
+            names.update(template.sources)
+    for leaf in step.when.leaves() if step.when is not None else ():
+        try:
+            names.add(leaf.reference.step)
+        except BadReference:
+            continue
+    return names - RESERVED.keys() - {step.id}
 
 
 class FirstPlan:
     """Gets the first plan of a run.
 
     Args:
-        record: Makes the changes.
-        splicer: Checks each step as it comes.
-        splice: Lets a checked step in.
+        parts: What the parts of the run share.
         calls: Asks the planner.
-        people: Who may have to agree to the plan.
+        splice: Adds a checked step to the plan.
         stop: Ends the run.
-        is_plan_only: Whether nothing is to run, whatever the plan says.
+        is_plan_only: Whether nothing is to run, whatever the plan is.
     """
 
     def __init__(
         self,
-        *,
-        record: Record,
-        splicer: Splicer,
-        splice: Callable[[CheckedPatch, Origin, str], None],
+        parts: RunParts,
         calls: PlannerCalls,
-        people: People,
+        splice: Callable[[CheckedPatch, Origin, str], None],
         stop: Callable[[Status, str], None],
+        *,
         is_plan_only: bool,
     ) -> None:
-        self._record = record
-        self._graph: LiveGraph = record.graph
-        self._policy: Policy = record.graph.plan.policy
-        self._splicer = splicer
-        self._splice = splice
+        self._record = parts.record
+        self._graph = parts.graph
+        self._policy = parts.policy
+        self._people = parts.people
+        self._splicer = parts.splicer
         self._calls = calls
-        self._people = people
+        self._splice = splice
         self._stop = stop
-        self._is_held = is_plan_only or self._policy.approve_patches == "always"
+        self._is_held = is_plan_only or parts.policy.approve_patches == "always"
         self._is_plan_only = is_plan_only
         self._scope: anyio.CancelScope | None = None
         self._arrivals = Arrivals()
-        self._faults: list[Problem] = []  # of steps
-        self._strays: list[Problem] = []  # edits of what cannot be there
+        self._faults: list[Problem] = []  # problems of steps
+        self._strays: list[Problem] = []  # edits of steps that cannot be there yet
 
     def begin(self) -> None:
-        """Note that the run begins with a plan that is still to be written."""
+        """Record that the run begins with a plan that is still to be written."""
         self._record.start_draft(is_held=self._is_held)
 
     async def work(self, brief: Callable[[PlannerRequest], Brief]) -> PlannerRequest | None:
-        """Get the plan; give the request for a better one, if this one is refused.
+        """Get the plan; return a request for a better one, if this one is refused.
 
         Args:
-            brief: What the planner is told for a request.
+            brief: Makes the brief for a request.
         """
         trigger = Trigger(TriggerKind.GOAL_GIVEN, GOAL, "there is no plan yet")
         request, more = PlannerRequest(0, (trigger,)), False
@@ -134,17 +181,17 @@ class FirstPlan:
         return None
 
     def leave_off(self) -> None:
-        """Want the plan no more: the goal is another one now."""
+        """Drop the plan: the goal has changed."""
         if self._scope is not None:
             self._scope.cancel()
 
     async def _get(self, request: PlannerRequest, brief: Callable[[PlannerRequest], Brief]) -> bool:
-        """Get the plan, and let in what was kept back of it; say whether its author wants to be asked again."""
+        """Get the plan, and add the steps that were kept back; return whether the planner wants to be asked again."""
         said = await self._calls.ask(partial(_tell, request, brief), self._take)
         try:
             plan, more = self._plan_of(said)
             self._check_whole(plan)
-            self._rest_of(plan)  # nobody is asked about a plan that cannot be carried out
+            self._rest_of(plan)  # people are not asked about a plan that cannot be carried out
             await self._ask_person(plan)
             rest = self._rest_of(plan) if self._is_wanted else None
             if rest is not None:
@@ -152,7 +199,7 @@ class FirstPlan:
         except (Over, Refused):
             raise
         except Exception as error:
-            # Data that no check has thought of; or a fault of ours, so the trace is kept.
+            # Data that no check has foreseen, or a fault of dagrun, so the traceback is logged.
             _LOG.exception("the plan of the planner could not be checked")
             raise Over("failed", f"the planner's plan cannot be checked: {type(error).__name__}") from error
         return more
@@ -160,24 +207,25 @@ class FirstPlan:
     @property
     def _is_wanted(self) -> bool:
         """Whether the plan still matters: the run is not being stopped, and has the goal that it began with."""
-        return self._graph.is_drafting and GOAL not in self._graph.triggers
+        graph = self._graph
+        return graph.is_drafting and GOAL not in graph.triggers and graph.status is None
 
     def leave_if_plan_only(self) -> None:
-        """End the run, if nothing but the plan was wanted."""
+        """End the run, if only the plan was wanted."""
         if self._is_plan_only:
             self._stop(Status.CANCELLED, "only the plan was wanted")
 
     # Steps ------------------------------------------------------------------------------------------------
 
     def _take(self, edit: AnyEdit) -> None:
-        """Let a step in, if it is valid by itself and all that it names is there; with it those that wait for it."""
+        """Add a step, if it is valid by itself and all that it names is there; then the steps that waited for it."""
         if not self._graph.is_drafting:
             return
         if not isinstance(edit, Add):
             self._strays.append(Problem("DR401", "", {"id": repr(edit.id[:200]), "hint": ""}))
         elif self._arrivals.take(edit.step) and not self._is_held:
             arrived = [edit.step]
-            while arrived and self._graph.is_drafting:  # who sees a step come may end the run
+            while arrived and self._graph.is_drafting:  # an observer that sees a step come may end the run
                 step = arrived.pop()
                 if self._let_in(step):
                     arrived += self._arrivals.let_in(step.id)
@@ -193,7 +241,7 @@ class FirstPlan:
         return True
 
     def skip_in_vain(self, new: Iterable[str]) -> None:
-        """Skip those of the *new* steps at once that need one which has failed before they were written."""
+        """Skip at once the *new* steps that need a step which had failed before they were written."""
         nodes = self._graph.nodes
         for before in {id_: nodes[id_] for step in new for id_ in nodes[step].plan.depends_on}.values():
             if before.state.is_settled and before.state is not State.SUCCEEDED:
@@ -202,14 +250,14 @@ class FirstPlan:
     # The whole --------------------------------------------------------------------------------------------
 
     def _plan_of(self, said: object) -> tuple[Plan, bool]:
-        """Make one plan of what has come, at once or bit by bit; and say whether its author wants to be asked again."""
+        """Make one plan of an answer, whole or streamed; return it, and whether the planner wants to be asked again."""
         match said:
             case Plan():
                 self._take_all(said.steps)
                 return said, False
             case Patch():
                 self._take_all([edit.step for edit in said.edits if isinstance(edit, Add)])
-                # Unless the planner has streamed them, edits of other kinds have not been looked at.
+                # Edits of other kinds have not been looked at, unless the planner has streamed them.
                 others = [edit for edit in said.edits if not isinstance(edit, Add)]
                 if others and not self._strays:
                     self._take(others[0])
@@ -223,7 +271,7 @@ class FirstPlan:
 
     def _take_all(self, steps: Any) -> None:
         limit = self._policy.max_edits
-        if len(steps) > limit:  # of a stream that is too long, the rest was not looked at
+        if len(steps) > limit:  # of a stream that is too long, only the first were looked at
             raise Refused(Problem("DR108", "steps", {"count": str(len(steps)), "limit": str(limit)}))
         for step in steps if not self._arrivals.steps else ():  # else they were streamed
             self._take(Add(step=step))
@@ -239,25 +287,16 @@ class FirstPlan:
             raise Refused(*problems, *self._strays)
 
     async def _ask_person(self, plan: Plan) -> None:
-        """Ask about a plan that its author is not sure of, or that people want to see first."""
-        graph, policy = self._graph, self._policy
-        wanted, why = policy.approve_patches, ""
-        if is_doubtful(plan, policy):
-            given = f"its planner gives it a confidence of {plan.confidence:g}"
-            why = f"{given}, and at least {policy.min_confidence:g} is wanted"
-        elif wanted == "always" or (wanted == "effects" and has_effects(graph, plan.steps)):
-            why = "the policy wants a person to agree to plans" + (" that have effects" if wanted == "effects" else "")
-        if not why or self._is_plan_only or not self._is_wanted:
-            return
-        answer = await self._people.ask_for_patch(f"May this plan run? {why[0].upper()}{why[1:]}.", lines_of(plan))
-        if answer is None:
-            raise Over("denied", f"nobody was there to agree to it: {why}", Status.WAITING)
-        if answer.choice != "approve":
-            note = f": {shorten(answer.note)}" if answer.note else ""
-            raise Over("denied", f"a person did not agree to the plan{note}")
+        """Ask about a plan that the planner is not sure of, or that the policy shows to people first.
+
+        Raises:
+            Over: The plan was not approved.
+        """
+        if not self._is_plan_only and self._is_wanted:
+            await agree_to_plan(self._people, self._graph, plan.steps, plan.output, plan.confidence)
 
     def _rest_of(self, plan: Plan) -> CheckedPatch | None:
-        """What was kept back of it, and what the run answers, as it can come in now."""
+        """Return the steps that were kept back, and the output of the run, as a patch that can be applied now."""
         facts: dict[str, Any] = {"output": plan.output} if plan.output is not None else {}
         edits = tuple(Add(step=step) for step in plan.steps) if self._is_held else ()
         if not edits and not facts:
@@ -268,7 +307,7 @@ class FirstPlan:
         return checked
 
     def _refuse(self, request: PlannerRequest, problems: tuple[Problem, ...]) -> PlannerRequest:
-        """Let nothing start that has not started, and ask for a better plan, once."""
+        """Record that the plan is refused, so that nothing more starts, and ask for a better one, once."""
         patch = Patch(edits=tuple(Add(step=step) for step in self._arrivals.steps))
         reason = shorten("; ".join(map(str, problems)), 500)
         self._record.end_draft("refused", reason, calls=request.calls, problems=problems)
@@ -278,6 +317,32 @@ class FirstPlan:
         self._record.want_plan(TriggerKind.GOAL_GIVEN, "the plan is refused")
         request.triggers = (self._graph.triggers[GOAL],)
         return request
+
+
+async def agree_to_plan(
+    people: People, graph: LiveGraph, steps: Sequence[Step], output: Any, confidence: float | None
+) -> None:
+    """Ask about a first plan, if a person must agree to it: as it was written at once, or after it was repaired.
+
+    Args:
+        people: Who is asked.
+        graph: Of the run.
+        steps: The whole plan.
+        output: What the run would answer.
+        confidence: What the planner says of it.
+
+    Raises:
+        Over: Nobody agrees.
+    """
+    why = why_agree(graph.plan.policy, confidence, has_effects=has_effects(graph, steps), proposed="plan")
+    if not why:
+        return
+    answer = await people.ask_for_patch(f"May this plan run? {why[0].upper()}{why[1:]}.", lines_of(steps, output))
+    if answer is None:
+        raise Over("denied", f"nobody was there to agree to it: {why}", Status.WAITING)
+    if answer.choice != "approve":
+        note = f": {shorten(answer.note)}" if answer.note else ""
+        raise Over("denied", f"a person did not agree to the plan{note}")
 
 
 def _tell(request: PlannerRequest, brief: Callable[[PlannerRequest], Brief]) -> Brief:

@@ -1,11 +1,9 @@
-"""Calls of the planner: each is counted, charged and recorded; one that its model has failed is made again."""
+"""Calls of the planner, each counted, charged and recorded; a call whose model failed is made again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextvars import Context
 from functools import partial
-from random import Random
 from typing import Any, Final
 
 import anyio
@@ -14,7 +12,6 @@ from anyio.lowlevel import checkpoint
 
 from dagrun.decide.recovery import retry_delay
 from dagrun.errors import CannotPlan, ModelError, OverCeiling, PlanRefused, Problem, shorten
-from dagrun.graph.ledger import Ledger
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.patches.plan_to_patch import patch_of
 from dagrun.model.event import PlannerCalled
@@ -22,12 +19,10 @@ from dagrun.model.outcome import Status
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
 from dagrun.model.plan import Plan
 from dagrun.model.planner import Brief, Planner
-from dagrun.model.policy import Policy
 from dagrun.model.usage import METER
 from dagrun.runtime.host_calls import PluginFailed, call_plugin
 from dagrun.runtime.metering import RunMeter
-from dagrun.runtime.record.record import Record
-from dagrun.runtime.upcalls import Upcalls
+from dagrun.runtime.run_parts import RunParts
 
 _EDITS: Final = (Add, Drop, Replace, Rewire)
 _ENDS: Final = {"person": Status.ESCALATED, "ceiling": Status.OVER_BUDGET}
@@ -40,9 +35,9 @@ class Over(Exception):
     """A request is over without a patch.
 
     Attributes:
-        result: One of those of `ReplanEnded`.
-        reason: In a sentence.
-        status: How the run ends, if it cannot go on without.
+        result: One of the results of `ReplanEnded`.
+        reason: The reason, in a sentence.
+        status: How the run ends, if it cannot go on without a patch.
     """
 
     def __init__(self, result: str, reason: str, status: Status = Status.FAILED) -> None:
@@ -53,7 +48,7 @@ class Over(Exception):
 
 
 class Refused(Exception):
-    """An answer is refused before there is a patch of it."""
+    """An answer is refused before it has become a patch."""
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__(*problems)
@@ -64,36 +59,19 @@ class PlannerCalls:
     """Calls the planner of one run.
 
     Args:
-        planner: Who is asked.
-        record: Keeps what came of each call.
-        ledger: Counts the calls, and what their models use.
-        policy: How long a call may take, and how often it is made.
-        context: The context variables that the planner starts from.
-        random: For the jitter of delays.
-        now: The clock of the loop.
-        up: Is told when something was charged.
+        parts: What the parts of the run share.
+        planner: The planner.
     """
 
-    def __init__(
-        self,
-        *,
-        planner: Planner,
-        record: Record,
-        ledger: Ledger,
-        policy: Policy,
-        context: Context,
-        random: Random,
-        now: Callable[[], float],
-        up: Upcalls,
-    ) -> None:
+    def __init__(self, parts: RunParts, planner: Planner) -> None:
         self._planner = planner
-        self._record = record
-        self._ledger = ledger
-        self._policy = policy
-        self._context = context
-        self._random = random
-        self._now = now
-        self._up = up
+        self._record = parts.record
+        self._ledger = parts.ledger
+        self._policy = parts.policy
+        self._context = parts.context
+        self._random = parts.random
+        self._now = parts.now
+        self._up = parts.up
         self._tasks: TaskGroup
 
     def open(self, tasks: TaskGroup) -> None:
@@ -101,15 +79,15 @@ class PlannerCalls:
         self._tasks = tasks
 
     async def ask(self, tell: Callable[[], Brief], take: TakeEdit | None = None) -> object:
-        """Ask, and wait for the whole answer.
+        """Ask the planner, and wait for the whole answer.
 
         Args:
-            tell: Makes what the planner is told, for each call anew.
+            tell: Makes the brief, for each call anew.
             take: Called with each edit of a streamed answer as it comes.
 
         Raises:
             Over: There is no answer.
-            Refused: There is one, and it can be no patch.
+            Refused: There is an answer, and it cannot be a patch.
         """
         attempt = 0
         while True:
@@ -124,7 +102,7 @@ class PlannerCalls:
             await anyio.sleep(delay)
 
     def _is_late(self) -> Callable[[], bool]:
-        """Give what says whether the time of a call that begins now is over."""
+        """Return a function that tells whether the time of a call that begins now is over."""
         end = self._now() + self._policy.planner_timeout
         return lambda: self._now() >= end
 
@@ -152,7 +130,7 @@ class PlannerCalls:
             fault = str(error)
             raise
         finally:
-            gathered.is_closed = True  # what a call that would not stop says later is heard by nobody
+            gathered.is_closed = True  # later edits of a call that would not stop are ignored
             if self._record.ended_at is None:
                 seconds, record = self._now() - began, self._record
                 facts = (number, seconds, meter.tokens, meter.cost, fault)
@@ -168,11 +146,11 @@ class PlannerCalls:
             raise Over("failed", f"the planner gave no answer: {error}") from fault
 
     def _judge(self, error: PluginFailed, gathered: _Gathered, attempt: int) -> float:
-        """Say after how many seconds the planner is asked the same again.
+        """Return the seconds after which the planner is asked the same again.
 
         Raises:
-            Over: Never.
-            Refused: What it has said already makes that no answer but half of one.
+            Over: It is not asked again.
+            Refused: It has begun to stream an answer, and that is only half of one.
         """
         cause = _meaning_of(error.__cause__)
         match cause:
@@ -196,13 +174,13 @@ class _Gathered:
     """A streamed answer, as far as it has come.
 
     Args:
-        max_edits: How many of them are looked at; one more is refused by the check.
+        max_edits: The most edits that are looked at; one more is refused by the check.
         take: Called with each edit.
-        is_late: Says whether it was told to stop, because its time is over.
+        is_late: Returns whether the call was told to stop, because its time is over.
 
     Attributes:
-        has_taken: Whether anything was handed on.
-        is_closed: Whether nothing more counts.
+        has_taken: Whether an edit was passed to *take*.
+        is_closed: Whether later edits are ignored.
     """
 
     def __init__(self, max_edits: int, take: TakeEdit | None, is_late: Callable[[], bool]) -> None:
@@ -215,7 +193,7 @@ class _Gathered:
         self._facts: dict[str, Any] = {}
 
     def add(self, item: object) -> bool:
-        """Take one thing that the planner has yielded; say whether it may go on."""
+        """Take an item that the planner has yielded; return whether it may continue."""
         if self.is_closed or self._is_late():
             return False
         if isinstance(item, Patch):
@@ -235,7 +213,7 @@ class _Gathered:
         return True
 
     def patch(self) -> Patch:
-        """All of it."""
+        """Return the whole answer."""
         return Patch(edits=tuple(self._edits), **self._facts)
 
 
@@ -247,15 +225,15 @@ async def _answer(planner: Planner, brief: Brief, gathered: _Gathered) -> object
         async for item in said:
             if not gathered.add(item):
                 break
-            await checkpoint()  # what may start now starts, whatever the planner does next
+            await checkpoint()  # new steps start now, whatever the planner does next
     finally:
         if hasattr(said, "aclose"):
-            await said.aclose()  # a generator that is not at its end would be closed by nobody
+            await said.aclose()  # nothing else would close a generator that is not at its end
     return gathered.patch()
 
 
 def _meaning_of(error: BaseException | None) -> BaseException | None:
-    """The error that decides, of several that came at once: of models that were asked side by side, say."""
+    """Return the error that decides, of several at once, for instance of models that were asked side by side."""
     leaves = list(_leaves(error))
     models = [leaf for leaf in leaves if isinstance(leaf, ModelError) and leaf.is_transient]
     if len(models) == len(leaves) and models:
@@ -273,17 +251,17 @@ def _leaves(error: BaseException | None) -> Iterator[BaseException | None]:
 
 
 def patch_from(said: object, brief: Brief, known: frozenset[str], graph: LiveGraph) -> Patch:
-    """Make a patch of what a planner has answered.
+    """Make a patch of the answer of a planner.
 
     Args:
         said: The answer.
-        brief: What it answers.
-        known: The ids of the steps that had succeeded when the planner was told.
+        brief: The brief that it answers.
+        known: The ids of the steps that had succeeded when the brief was made.
         graph: The plan as it stands now.
 
     Raises:
-        Over: There is nothing to be changed, or no plan to be had.
-        Refused: It cannot be a patch.
+        Over: Nothing is to be changed, or there is no plan.
+        Refused: The answer cannot be a patch.
     """
     match said:
         case None if brief.is_first:
@@ -296,10 +274,10 @@ def patch_from(said: object, brief: Brief, known: frozenset[str], graph: LiveGra
             count, limit = len(said.steps), graph.plan.policy.max_edits
             if count > limit + len(graph.nodes):
                 raise Refused(Problem("DR409", "steps", {"count": str(count), "limit": str(limit)}))
-            if brief.is_first and not said.steps:  # nothing is changed by that, and there still is no plan
+            if brief.is_first and not said.steps:  # that changes nothing, and there still is no plan
                 raise Refused(Problem("DR111", "steps"))
             patch = patch_of(graph, said, brief.revision, known)
-            if not patch.edits and not patch.changes_output:
+            if not patch.edits and not patch.changes_output and not brief.is_first:
                 raise Over("unchanged", "the planner's plan is the one that is carried out already")
             return patch
         case Patch():

@@ -1,8 +1,18 @@
-"""The steps that can no longer run because of how others have ended: skipped, in portions if they are many.
+"""Long work done in portions, one in each turn of the loop: skipping steps, and counting how they have ended.
 
-To skip a million steps takes seconds, in which nothing else in the loop would get its turn. None of them can start, so
-nobody can tell when each is skipped but by looking: whatever changes the plan, or asks somebody about it, has all that
-is left skipped first, and the run does not end before.
+To skip or to count 100,000 steps takes tenths of a second, in which no other task in the loop would get its turn.
+`Portions` is what the three works of that kind share. The third is in `dagrun.runtime.steps.finish`: it settles what is
+left of a run that is ended early. They differ in what waits for what:
+
+1. Skipping (`Skips`) begins at once. The steps can no longer start in any case, so nothing goes wrong while only some
+   of them are skipped. A change of the plan, and a question to the planner or a person, have the rest skipped first.
+   The run does not end before all are skipped.
+2. Counting (`FinalTally`) begins when every step has settled, and the end of the run waits for it. A change of the run
+   meanwhile makes the count void: it begins anew when every step has settled again.
+3. Settling (`Finish`) begins in a later turn. It does the rest of the skipping itself, in its own portions, and the end
+   of the run waits for it.
+
+If the code around a run is cancelled, or the run is closed, there will be no more turns: all three finish at once.
 """
 
 from __future__ import annotations
@@ -21,14 +31,67 @@ from dagrun.runtime.upcalls import Upcalls
 
 
 def may_wait(graph: LiveGraph) -> bool:
-    """Whether steps may be settled a turn of the loop later.
+    """Whether steps may be settled in a later turn of the loop.
 
-    Not while a planner or a person is at work on the run, who might change it meanwhile.
+    Not while a planner or a person is at work on the run: they might change it meanwhile.
     """
     return not (graph.is_drafting or graph.triggers or graph.questions)
 
 
-class Skips:
+class Portions:
+    """Work that a task of its own does, a portion in each turn of the loop.
+
+    Args:
+        up: Is told when the task has ended.
+
+    Attributes:
+        task_name: Of the task.
+    """
+
+    task_name: ClassVar[str]
+
+    def __init__(self, up: Upcalls) -> None:
+        self._up = up
+        self._is_at_work = False
+        self._tasks: TaskGroup | None = None
+
+    def open(self, tasks: TaskGroup) -> None:
+        """Work in portions from now on."""
+        self._tasks = tasks
+
+    def at_once(self) -> None:
+        """Do all work at once from now on: there is no task any more that could do the rest."""
+        self._tasks = None
+
+    def _start(self) -> None:
+        """Have the rest done by a task, unless it is at work already."""
+        if self._tasks is not None and not self._is_at_work:
+            self._is_at_work = True
+            self._tasks.start_soon(self._work, name=self.task_name)
+
+    async def _work(self) -> None:
+        try:
+            while self._do_some():
+                self._after_portion()
+                await checkpoint()
+        finally:
+            # No turn may come between the last look at what is left and this: what came in it would wait for nobody.
+            self._is_at_work = False
+        self._after_all()
+
+    def _do_some(self) -> bool:
+        """Do a portion, if anything is left; return whether there may be more."""
+        raise NotImplementedError
+
+    def _after_portion(self) -> None:
+        """Follow a portion after which there is more."""
+
+    def _after_all(self) -> None:
+        """Follow the last portion, also if somebody else has done it: the run may have ended with it."""
+        self._up.settle_down()
+
+
+class Skips(Portions):
     """Skips what can no longer run.
 
     Args:
@@ -39,19 +102,14 @@ class Skips:
         portion: The most steps that are skipped in one turn of the loop.
     """
 
+    task_name = "dagrun skip"
     portion: ClassVar[int] = 500
 
     def __init__(self, graph: LiveGraph, up: Upcalls) -> None:
+        super().__init__(up)
         self._graph = graph
-        self._up = up
         self._left: deque[Iterator[None]] = deque()
         self._is_amid = False
-        self._is_at_work = False
-        self._tasks: TaskGroup | None = None
-
-    def open(self, tasks: TaskGroup) -> None:
-        """Skip in portions from now on."""
-        self._tasks = tasks
 
     @property
     def is_pending(self) -> bool:
@@ -62,25 +120,24 @@ class Skips:
         """Skip all that cannot run because of how a step has ended: at once, or some of it, and the rest later.
 
         Args:
-            skipping: Skips them; gives way after each.
+            skipping: Skips them, and yields after each.
         """
-        if self._tasks is None or self._is_amid:  # what comes of a skip comes before the next one
+        if self._tasks is None or self._is_amid:  # what follows from a skip comes before the next skip
             _exhaust(skipping)
         elif self._left:
             self._left.append(skipping)
         else:
             self._skip_some(skipping)
-            if self._left and not self._is_at_work:
-                self._is_at_work = True
-                self._tasks.start_soon(self._work, name="dagrun skip")
+            if self._left:
+                self._start()
 
     def _skip_some(self, skipping: Iterator[None]) -> None:
         was, self._is_amid = self._is_amid, True
         try:
-            count = sum(1 for _ in islice(skipping, self.portion))
+            has_more = take_some(skipping, self.portion)
         finally:
             self._is_amid = was
-        if count == self.portion:
+        if has_more:
             self._left.appendleft(skipping)
         if self._left and (self._tasks is None or not may_wait(self._graph)):
             self.skip_rest()
@@ -94,72 +151,58 @@ class Skips:
             self._is_amid = was
 
     def rest(self) -> Iterator[None]:
-        """Go through all that is left; gives way after each."""
+        """Skip all that is left, and yield after each step."""
         while self._left:
             yield from self._left.popleft()
 
     def at_once(self) -> None:
-        """Skip all that is left, and from now on whatever comes at once."""
-        self._tasks = None
+        """Skip all that is left, and from now on everything at once."""
+        super().at_once()
         self.skip_rest()
 
-    async def _work(self) -> None:
-        try:
-            while self._left:
-                self._skip_some(self._left.popleft())
-                if self._left:
-                    self._up.settle_down()
-                    await checkpoint()
-        finally:
-            # No turn may come between the last look at what is left and this: what fails in it would wait for nobody.
-            self._is_at_work = False
-        self._up.settle_down()  # also if others have skipped the rest: the run may have ended with it
+    def _do_some(self) -> bool:
+        if self._left:
+            self._skip_some(self._left.popleft())
+        return bool(self._left)
+
+    def _after_portion(self) -> None:
+        self._up.settle_down()
 
 
-def _exhaust(skipping: Iterator[None]) -> None:
-    for _ in skipping:
-        pass
-
-
-class FinalTally:
+class FinalTally(Portions):
     """Counts how steps have ended.
 
     Args:
-        up: Is told when all is counted.
+        up: Is told when all are counted.
 
     Attributes:
         portion: The most steps that are looked at in one turn of the loop.
     """
 
+    task_name = "dagrun last look"
     portion: ClassVar[int] = 1_000
 
     def __init__(self, up: Upcalls) -> None:
-        self._up = up
+        super().__init__(up)
         self._seen = -1
         self._tally: Tally
         self._left: Iterator[None]
         self._is_done = False
-        self._is_at_work = False
-        self._tasks: TaskGroup | None = None
-
-    def open(self, tasks: TaskGroup) -> None:
-        """Count in portions from now on."""
-        self._tasks = tasks
 
     @property
     def is_pending(self) -> bool:
         """Whether steps are left to be counted in a later turn."""
         return self._is_at_work and self._tasks is not None
 
-    def found(self, counting: Callable[[Tally], Iterator[None]], now: Callable[[], int]) -> Tally | None:
-        """How the steps have ended that did not succeed; `None` if that is found out in later turns of the loop.
+    def found(self, counting: Callable[[Tally], Iterator[None]], now: int) -> Tally | None:
+        """Return how the steps have ended that did not succeed; `None` if later turns of the loop find that out.
 
         Args:
-            counting: Counts all in the tally that it is given; gives way after each.
-            now: The number of the last event: what was counted before another one holds no longer.
+            counting: Counts all in the tally that it is given; yields after each, and stops if the run has changed.
+            now: The number of the last event: what was counted before it holds no longer.
         """
-        if self._seen != now():
-            self._seen, self._is_done = now(), False
+        if self._seen != now:
+            self._seen, self._is_done = now, False
             self._tally = Tally()
             self._left = counting(self._tally)
             self._count_some()
@@ -167,27 +210,23 @@ class FinalTally:
             self._count_some()
         if self._is_done:
             return self._tally
-        if self._tasks is not None and not self._is_at_work:
-            self._is_at_work = True
-            self._tasks.start_soon(self._work, now, name="dagrun last look")
+        self._start()
         return None
 
-    def at_once(self) -> None:
-        """Count all at once from now on."""
-        self._tasks = None
-
     def _count_some(self) -> None:
-        left, self._is_done = self._left, True
-        for number, _ in enumerate(left, 1):
-            if number == self.portion:
-                self._is_done = False
-                break
+        self._is_done = not take_some(self._left, self.portion)
 
-    async def _work(self, now: Callable[[], int]) -> None:
-        try:
-            while self._seen == now() and not self._is_done:
-                self._count_some()
-                await checkpoint()
-        finally:
-            self._is_at_work = False
-        self._up.settle_down()
+    def _do_some(self) -> bool:
+        if not self._is_done:
+            self._count_some()
+        return not self._is_done
+
+
+def take_some(work: Iterator[None], most: int) -> bool:
+    """Go on with *work* until it has yielded *most* times; return whether there may be more of it."""
+    return sum(1 for _ in islice(work, most)) == most
+
+
+def _exhaust(work: Iterator[None]) -> None:
+    for _ in work:
+        pass

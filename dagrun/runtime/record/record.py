@@ -1,15 +1,23 @@
-"""The record of a run: the one owner of its state, which changes in synchronous methods of this class only."""
+"""The record of a run: every change of its state is an event, made by a synchronous method of `Record`.
+
+1. Only `Record` changes the state. None of its methods awaits, so a cancellation comes before a change or after it,
+   never in the middle.
+2. A change is an event: `emit` removes secrets from it, applies it to the graph, writes it to the journal, and keeps it
+   for the observers.
+3. What follows from a change at once, such as skipping the steps behind a failed one, is done by the same method.
+4. Observers are shown the events of a change when it is complete, by `deliver`. They may change the run in turn.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from dagrun.decide.recovery import Situation, decide
 from dagrun.decide.replanning import fingerprint_of
 from dagrun.decide.run_status import Ended, Tally
-from dagrun.errors import Problem, ValueRefused
-from dagrun.graph.changes import GOAL
+from dagrun.errors import Problem, ValueRefused, ValueTooLarge
+from dagrun.graph.changes import GOAL, apply
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.patches.apply_patch import CheckedPatch
@@ -22,6 +30,11 @@ from dagrun.model.event import (
     ModelCharged,
     ModelReserved,
     PlannerAsked,
+    Progress,
+    RunEnded,
+    RunResumed,
+    RunStarted,
+    RunSuspended,
     StepExpanded,
     StepSettled,
 )
@@ -29,8 +42,9 @@ from dagrun.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery
 from dagrun.model.plan import RetryRule
 from dagrun.model.planner import Trigger
 from dagrun.model.question import Answer, Question
+from dagrun.model.redaction.events import CLEANERS
 from dagrun.model.value import Stored, encode, join_stored
-from dagrun.runtime.record.event_log import EventLog
+from dagrun.runtime.record.observers import Observer
 from dagrun.runtime.record.portions import FinalTally, Skips
 from dagrun.runtime.upcalls import Upcalls
 
@@ -38,20 +52,149 @@ _SUCCEEDED: Final = State.SUCCEEDED
 _NO_RETRY: Final = RetryRule(max_attempts=1)
 
 
+class EventLog:
+    """Numbers the events of a run, applies them, and passes them to the journal and the observers.
+
+    Args:
+        graph: The state; only this object changes it.
+        now: The clock of the loop.
+        keep: Writes an event to the journal, before any observer is shown it; `None` if there is no journal.
+        flush: Called at the end of each change: the events written since then become durable together.
+
+    Attributes:
+        graph: The state.
+        zero: When the run began, on the clock of the loop; time in which the run was suspended is left out.
+        ended_at: When it ended, or was suspended; `None` until then.
+    """
+
+    def __init__(
+        self,
+        graph: LiveGraph,
+        now: Callable[[], float],
+        keep: Callable[[Event], object] | None = None,
+        flush: Callable[[], None] | None = None,
+    ) -> None:
+        self.graph = graph
+        self.zero = now()
+        self.ended_at: float | None = None
+        self._now = now
+        self._keep = keep
+        self._flush = flush
+        self._redactor = graph.plan.redactor
+        self._seq = 0
+        self._first: RunStarted | RunResumed | None = None
+        self._observers: list[Observer] = []
+        self._pending: list[Event] = []
+        self._is_delivering = False
+
+    def next_seq(self) -> int:
+        """Return the number of the next event; to be used at once."""
+        self._seq += 1
+        return self._seq
+
+    def at(self) -> float:
+        """Return the seconds since the start of the run."""
+        return self._now() - self.zero
+
+    @property
+    def makespan(self) -> float:
+        """Seconds from the start of the run to its end, or to now."""
+        return (self._now() if self.ended_at is None else self.ended_at) - self.zero
+
+    def emit(self, event: Event, node: Node | None = None) -> None:
+        """Apply *event* to the state, and keep it for the journal and the observers; *node* is its step, if at hand."""
+        clean = CLEANERS.get(type(event))
+        if clean is not None:  # before anything else: what follows from the event is clean, too
+            clean(event, self._redactor)
+        self._take(event, node)
+
+    def _take(self, event: Event, node: Node | None = None) -> None:
+        """Do what `emit` does for an event without text that must be redacted.
+
+        Every event passes here. After the end, or after a suspension, none counts: what a planner or a tool still does
+        in that very turn of the loop would damage the record.
+        """
+        if self.ended_at is not None:
+            return
+        apply(self.graph, event, node)
+        if self._keep is not None:
+            self._keep(event)
+        if self._observers:
+            self._pending.append(event)
+
+    def deliver(self) -> None:
+        """Show the observers the new events: called at the end of a change, never in the middle of one."""
+        if self._flush is not None:
+            self._flush()
+        # An observer may change the run again, for instance cancel a step; the events of that are delivered in turn.
+        while self._pending and not self._is_delivering:
+            batch, self._pending = self._pending, []
+            self._is_delivering = True
+            try:
+                for observer in self._observers:
+                    observer.take(batch)
+            finally:
+                self._is_delivering = False
+
+    def watch(self, observer: Observer) -> None:
+        """Show every event from now on to *observer*, and the first event, if nothing else has happened yet."""
+        if self._first is not None and self._seq == self._first.seq:
+            observer.take((self._first,))
+        if self.ended_at is None:
+            self.deliver()
+            self._observers.append(observer)
+        else:
+            observer.close()
+
+    def begin_run(self, event: RunStarted) -> None:
+        """Record the start of the run: the first event. The caller that starts a run can subscribe only after it."""
+        self._first = event
+        self.emit(event)
+
+    def take_up(self, seq: int, at: float, event: Callable[[int, float], RunResumed]) -> None:
+        """Resume after record *seq*, made *at* seconds after the start; the time since then does not count."""
+        self._seq = seq
+        self.zero = self._now() - at
+        self._first = resumed = event(self.next_seq(), at)
+        self.emit(resumed)
+
+    def progress(self, node: Node, fraction: float | None, message: str) -> None:
+        """Show the observers how far a step is; no state changes."""
+        if self._observers:
+            self._pending.append(Progress(self._seq, self.at(), node.id, fraction, self._redactor.text(message)))
+            self.deliver()
+
+    def end_run(self, status: Status, reason: str) -> None:
+        """Record the end of the run: the last event."""
+        self._close(RunEnded(self.next_seq(), self.at(), status, reason))
+
+    def suspend_run(self, status: Status, reason: str) -> None:
+        """Record that the run is suspended: the last event until it is resumed."""
+        self._close(RunSuspended(self.next_seq(), self.at(), status, reason))
+
+    def _close(self, event: RunEnded | RunSuspended) -> None:
+        self.emit(event)
+        self.ended_at = self.zero + event.at  # nothing is recorded from here on: see `_take`
+        self.deliver()
+        for observer in self._observers:
+            observer.close()
+
+
 class Record(EventLog):
     """Makes every change of a run an event, and does at once what follows from it.
 
     Args:
-        graph: The state; nobody else changes it.
+        graph: The state; only this object changes it.
         now: The clock of the loop.
-        up: Ends the run, if the end of a step does; tells people and the planner what is for them.
-        keep: As for `EventLog`, like what follows.
+        up: Ends the run, if the end of a step does that; calls people and the planner.
+        keep: As for `EventLog`.
+        flush: As for `EventLog`.
 
     Attributes:
-        replan_on: What the planner may be asked about; nothing if there is none.
+        replan_on: The kinds of triggers that the planner may be asked about; empty if there is no planner.
         skips: Skips what can no longer run.
-        last_look: Finds out how the steps have ended, once all have.
-        behind: Gets each step whose end blocks others, where a sweep skips those; `None` if *skips* does.
+        last_look: Counts how the steps have ended, once all have.
+        behind: Takes each step whose end blocks others, while `EndEarly` skips those; `None` while *skips* does.
     """
 
     def __init__(
@@ -70,20 +213,21 @@ class Record(EventLog):
         self._up = up
 
     def unsuccessful(self) -> Tally | None:
-        """How the steps have ended that did not succeed; `None` if that is found out in later turns of the loop."""
-        return self.last_look.found(self._count_unsuccessful, lambda: self._seq)
+        """Return how the steps have ended that did not succeed; `None` if later turns of the loop find that out."""
+        return self.last_look.found(self._count_unsuccessful, self._seq)
 
     def _count_unsuccessful(self, tally: Tally) -> Iterator[None]:
-        """Count the steps of the plan that have ended otherwise than well, and those that left it with a doubt.
+        """Count the steps of the plan that did not succeed, and those that left the plan with an effect in doubt.
 
-        Of a run that is ended early, only what is in doubt: that says how it ends, and nothing else has more weight.
-        Yields after each step that was looked at.
+        In a run that is ended early, count only the steps in doubt: nothing else changes how the run ends.
+        Yields after each step, and stops if the run has changed since.
         """
+        begun = self._seq
         is_stopped = self.graph.stopping is not None
         is_all_known = self.graph.all_well or (is_stopped and self.graph.all_known)
         if is_all_known and not self.graph.revisions:
             tally.planned = len(self.graph.plan.steps)
-            return  # found out without a look at every step
+            return  # known without looking at every step
         for node in self.graph.nodes.values():
             tally.planned += node.parent is None and not node.is_gone
             state = node.state
@@ -91,29 +235,42 @@ class Record(EventLog):
             if is_of_interest and (self._is_in_doubt(node) if node.is_gone else node.parent is None):
                 tally.add(Ended(node.id, state, node.reason, node.is_tolerated, node.plan.step.optional))
             yield
+            if self._seq != begun:
+                return  # the plan may be another one
 
     def _is_in_doubt(self, node: Node) -> bool:
-        """Whether nobody knows what a step that left the plan has done: a substitute that succeeded has settled it."""
+        """Whether nobody knows what a step that left the plan has done.
+
+        Only the same call, made once more with the same key, settles that: whatever else a planner has put in its place
+        says nothing about the effect.
+        """
         if node.state is not State.UNKNOWN or (node.parent is not None and node.parent.state is State.UNKNOWN):
-            return False  # what is in doubt about an element is told of its for_each
+            return False  # the doubt about an element is reported for its for_each
         at: Node | None = node
         while at is not None:
             substitute = at.extra.substitute if at.extra is not None else ""
             at = self.graph.nodes[substitute] if substitute else at.parent
-            if substitute and at is not None and at.state is _SUCCEEDED:
+            if substitute and at is not None and at.state is _SUCCEEDED and self._has_repeated(at, node):
                 return False
         return True
+
+    @staticmethod
+    def _has_repeated(node: Node, doubtful: Node) -> bool:
+        """Whether a step has made the same call as the doubtful one: the check allows no other with an effect."""
+        tool = node.called(node.latest.tool) if node.latest is not None else node.plan.tool
+        before = doubtful.called(doubtful.latest.tool) if doubtful.latest is not None else doubtful.plan.tool
+        return tool is before and tool.effect.may_repeat
 
     # Attempts ---------------------------------------------------------------------------------------------
 
     def start_attempt(self, node: Node, tool: str) -> None:
-        """Note that a call of *tool* begins."""
+        """Record that a call of *tool* begins."""
         self._seq = seq = self._seq + 1
         number = 1 if node.latest is None else len(node.attempts) + 1
         self._take(AttemptStarted(seq, self._now() - self.zero, node.id, number, tool), node)
 
     def end_attempt(self, node: Node, state: State, outcome: Outcome, decision: Decision) -> None:
-        """Note how the last attempt of *node* has ended, what was decided about that, and where it puts the step."""
+        """Record the end of the last attempt of *node*, the decision about it, and the new state of the step."""
         self._seq = seq = self._seq + 1
         facts = (node.id, len(node.earlier) + 1, state, outcome, decision)
         event = AttemptEnded(seq, self._now() - self.zero, *facts)
@@ -125,7 +282,7 @@ class Record(EventLog):
     # Steps ------------------------------------------------------------------------------------------------
 
     def reopen(self, steps: Iterable[str], reason: str) -> None:
-        """Note that steps which had settled are open again."""
+        """Record that settled steps are open again."""
         self.emit(events.RunReopened(self.next_seq(), self.at(), tuple(steps), reason))
 
     def settle(self, node: Node, state: State, reason: str, **facts: Any) -> None:
@@ -152,7 +309,7 @@ class Record(EventLog):
         decision = decide(outcome, situation)
         match decision.recovery:
             case Recovery.DEFAULT:
-                value = encode(node.plan.step.default)
+                value = encode(node.plan.step.default, self.graph.plan.policy.max_argument_bytes)
                 self.settle(node, _SUCCEEDED, failure.message, value=value, is_default=True, failure=failure)
             case Recovery.REPLAN:
                 self.settle(node, state, failure.message, failure=failure, asks_planner=True)
@@ -163,7 +320,7 @@ class Record(EventLog):
                 self.follow(node, decision)
 
     def follow(self, node: Node, decision: Decision) -> None:
-        """End the run, if that is what was decided about a step."""
+        """End the run, if that was decided about a step."""
         if decision.recovery is Recovery.STOP:
             self._up.stop(Status.FAILED, f"{node.id} failed, and its on_failure is stop")
         elif decision.recovery is Recovery.ESCALATE:
@@ -174,7 +331,7 @@ class Record(EventLog):
         if self.graph.questions:
             self.void(node)
         if node.id in self.graph.kept:
-            return  # what comes of it is decided later
+            return  # what follows from its end is decided later
         if node.state is not _SUCCEEDED and self.behind is not None:
             self.behind.append(node)
         elif node.state is not _SUCCEEDED:
@@ -182,7 +339,7 @@ class Record(EventLog):
         self._join(node.parent)
 
     def skipping(self, cause: Node) -> Iterator[None]:
-        """Skip all that can no longer run because of how *cause* has ended; yields after each that was looked at."""
+        """Skip all steps that can no longer run because of how *cause* has ended; yield after each one."""
         behind = [cause]
         while behind:
             before = behind.pop()
@@ -197,13 +354,13 @@ class Record(EventLog):
 
     # Changes of the plan ----------------------------------------------------------------------------------
 
-    def splice(self, checked: CheckedPatch, origin: Origin, reason: str) -> None:
-        """Apply a patch; what it takes out while it runs is stopped by the caller."""
+    def splice(self, checked: CheckedPatch, origin: Origin, reason: str, guards: Mapping[str, str]) -> None:
+        """Apply a patch; the caller stops the running steps that it takes out."""
         graph = self.graph
         number = graph.revision + 1
         facts = (number, origin, reason, checked.edits, checked.consequence)
         output = (checked.changes_output, checked.written_output if checked.changes_output else None)
-        self.emit(events.Spliced(self.next_seq(), self.at(), *facts, *output, checked))
+        self.emit(events.Spliced(self.next_seq(), self.at(), *facts, *output, checked, guards))
         for id_ in (*checked.leaving, *checked.consequence.rewired):
             for part in (graph.nodes[id_], *(graph.nodes[id_].children or ())) if graph.questions else ():
                 self.void(part)
@@ -211,21 +368,21 @@ class Record(EventLog):
             self._join(graph.nodes[id_].parent)
 
     def refuse_patch(self, origin: Origin, problems: tuple[Problem, ...]) -> None:
-        """Keep that a patch was refused."""
+        """Record that a patch was refused."""
         self.emit(events.PatchRefused(self.next_seq(), self.at(), origin, problems))
 
     def change_goal(self, goal: str) -> None:
-        """Take a new goal; nothing starts until there is a plan for it."""
+        """Record a new goal; nothing starts until there is a plan for it."""
         self.skips.skip_rest()
         self.emit(events.GoalChanged(self.next_seq(), self.at(), goal))
         self._trigger(Trigger(TriggerKind.GOAL_CHANGED, GOAL, f"the goal is now: {goal}"))
 
     def request_replan(self, node: Node, decision: Decision, failure: Failure | None, call: bytes = b"") -> None:
-        """Note a reason to ask the planner: how *node* ended."""
+        """Record a reason to ask the planner: how *node* ended."""
         assert decision.trigger is not None
         kind, error = (failure.kind, failure.error) if failure is not None else (None, "")
         reason = failure.message if failure is not None else decision.reason
-        # Once or twice makes no difference; without a call, what was written is what can be compared.
+        # Once or twice makes no difference. Without a call, the step as it was written is compared.
         why = TriggerKind.FAILED if decision.trigger is TriggerKind.FAILED_TWICE else decision.trigger
         step = node.plan.step
         what = call or (step.args, step.for_each, step.when)
@@ -238,27 +395,27 @@ class Record(EventLog):
         self._up.wake_planner()
 
     def start_draft(self, *, is_held: bool) -> None:
-        """Note that the planner writes the first plan."""
+        """Record that the planner writes the first plan."""
         self.emit(events.DraftStarted(self.next_seq(), self.at(), self.graph.goal, is_held))
 
     def end_draft(self, result: str, reason: str, **facts: Any) -> None:
-        """Note that the planner has ended it."""
+        """Record that the planner has finished the first plan."""
         self.emit(events.DraftEnded(self.next_seq(), self.at(), result, reason, **facts))
 
     def want_plan(self, kind: TriggerKind, reason: str) -> None:
-        """Note that the run needs a plan, or more of one."""
+        """Record that the run needs a plan, or more of one."""
         self._trigger(Trigger(kind, GOAL, reason))
 
     def start_stopping(self, status: Status, reason: str) -> None:
-        """Note that the run is being ended early."""
+        """Record that the run is being ended early."""
         self.emit(events.RunStopping(self.next_seq(), self.at(), status, reason))
 
     def start_replan(self, steps: tuple[str, ...]) -> None:
-        """Note that the planner is asked."""
+        """Record that a request to the planner begins."""
         self.emit(events.ReplanStarted(self.next_seq(), self.at(), self.graph.replans + 1, steps))
 
     def end_replan(self, number: int, result: str, reason: str, steps: Iterable[str], **facts: Any) -> None:
-        """Note that a request is over: what it was about goes on, or is skipped."""
+        """Record that a request is over: the steps that it was about are released, or skipped."""
         over = tuple(steps)
         if GOAL in over and result not in ("applied", "unchanged"):
             self._skip_unstarted(f"there is no plan for the goal: {reason}")
@@ -275,20 +432,20 @@ class Record(EventLog):
     # Planners and models ----------------------------------------------------------------------------------
 
     def ask_planner(self) -> int:
-        """Note that the planner is called; give the number of the call."""
+        """Record that the planner is called; return the number of the call."""
         number = self.graph.planner_calls + 1
         self.emit(PlannerAsked(self.next_seq(), self.at(), number))
         return number
 
     def reserve_model(self, who: str, tokens: int | None, cost: float | None) -> int:
-        """Note that a model is about to be called; give the number of the call."""
+        """Record that a model is about to be called; return the number of the call."""
         number = len(self.graph.model_calls) + 1
         self.emit(ModelReserved(self.next_seq(), self.at(), number, who, tokens, cost))
         self.deliver()
         return number
 
     def charge_model(self, number: int, tokens: int | None, cost: float | None) -> None:
-        """Note what such a call has used, unless the run has ended meanwhile."""
+        """Record what the model call *number* has used, unless the run has ended meanwhile."""
         if self.ended_at is None and self.graph.model_calls[number][1] is None:
             self.emit(ModelCharged(self.next_seq(), self.at(), number, tokens, cost))
 
@@ -305,13 +462,13 @@ class Record(EventLog):
         self.emit(events.QuestionAnswered(self.next_seq(), self.at(), *facts))
 
     def deny_dependents(self, node: Node, reason: str) -> None:
-        """Skip what waits for a step that has succeeded, because a person said so."""
+        """Skip the steps that wait for a step that has succeeded, because a person said so."""
         for after in list(node.successors):
             if after.state is State.BLOCKED:
                 self.settle(after, State.SKIPPED, reason, cause=node.id)
 
     def void(self, node: Node) -> None:
-        """Close the questions about a step: it has ended, or is another one now."""
+        """Close the questions about a step that has ended, or that a patch has changed."""
         for question in [q for q in self.graph.questions.values() if q.step == node.id]:
             self.answer(question, None, reason="nobody needs to answer any more")
             self._up.forget(question.id)
@@ -319,13 +476,13 @@ class Record(EventLog):
     # for_each ---------------------------------------------------------------------------------------------
 
     def expand(self, node: Node, items: list[Stored]) -> None:
-        """Give a for_each its elements."""
+        """Record the elements of a for_each."""
         self.emit(StepExpanded(self.next_seq(), self.at(), node.id, tuple(items)))
         if not items:
             self.join_elements(node)
 
     def _join(self, parent: Node | None) -> None:
-        """End the for_each of an element that has ended, if it was the last."""
+        """End a for_each of which an element has ended, if that was the last."""
         if parent is None or parent.missing or parent.state.is_settled:
             return
         if not any(child.id in self.graph.kept for child in parent.children or ()):
@@ -351,7 +508,12 @@ class Record(EventLog):
 
     def _join_values(self, parent: Node, children: list[Node], errors: tuple[tuple[int, str], ...]) -> None:
         try:
-            value = join_stored([child.value if child.state is _SUCCEEDED else None for child in children])
+            values = [child.value if child.state is _SUCCEEDED else None for child in children]
+            value = join_stored(values, self.graph.plan.policy.max_argument_bytes)
+        except ValueTooLarge as error:
+            text = f"the outputs of its elements together: {error} (max_argument_bytes of the policy), or raise it"
+            self.fail_unstarted(parent, Failure(ErrorKind.BAD_OUTPUT, text))
+            return
         except ValueRefused as error:
             self.fail_unstarted(parent, Failure(ErrorKind.BAD_OUTPUT, str(error)))
             return

@@ -1,4 +1,4 @@
-"""Writing a run down: what the runtime wants of a journal, in one place."""
+"""Writing a run to its journal, and ending the run when that fails."""
 
 from __future__ import annotations
 
@@ -6,25 +6,30 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
-from dagrun.errors import JournalFailed, ValueRefused
+import anyio
+from anyio.abc import TaskGroup
+
+from dagrun.errors import JournalError, JournalFailed, ValueRefused
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.codec.event_codec import encode
 from dagrun.model.event import AttemptEnded, Event, QuestionAnswered, QuestionAsked, Reviewed, StepSettled
 from dagrun.model.journal import Tape
+from dagrun.model.outcome import Status
 from dagrun.model.redaction.redactor import redacted_record
 from dagrun.model.secrets.secret import NO_SECRETS, Secrets
 from dagrun.model.value import Stored, Unavailable
-from dagrun.runtime.upcalls import Upcalls
+from dagrun.runtime.record.record import Record
+from dagrun.runtime.upcalls import Upcalls, weakly
 
 _KEPT_OUT = Unavailable("the policy keeps it out of the record")
 
 
 def for_record(event: Event, graph: LiveGraph, tools: Collection[str]) -> Event:
-    """Give *event* as it may be recorded.
+    """Return *event* as it may be recorded: without the outputs that the policy keeps out of the record.
 
     Args:
-        event: It has been applied to the graph.
+        event: The event; it has been applied to the graph.
         graph: The state.
         tools: The tools whose outputs are kept out.
     """
@@ -46,12 +51,12 @@ def _hidden(value: Stored) -> Stored:
 
 
 def _gives(node: Node, tools: Collection[str]) -> bool:
-    """Whether what a step gives is kept out."""
+    """Whether the output of a step is kept out."""
     return node.plan.tool.name in tools or (node.plan.fallback is not None and node.plan.fallback.name in tools)
 
 
 def _shows(graph: LiveGraph, step: str, tools: Collection[str]) -> bool:
-    """Whether a question shows what is kept out: the arguments of a step, what it gave, or the answer of the run."""
+    """Whether a question shows a value that is kept out: arguments or output of a step, or the answer of the run."""
     if not step:
         return any(_gives(node, tools) for node in graph.nodes.values())
     node = graph.nodes[step]
@@ -59,17 +64,16 @@ def _shows(graph: LiveGraph, step: str, tools: Collection[str]) -> bool:
 
 
 class Recorder:
-    """Writes the events of one run onto its tape.
+    """Writes the events of one run to its tape.
 
     Args:
-        tape: Of the run.
+        tape: The tape of the run.
         graph: The state that the events have changed.
-        up: Is told when an event cannot be written, because it holds what no JSON can say, or because the one before it
-            is missing.
-        secrets: Those of the host: none of them is written.
+        up: Is told when an event cannot be written, because it is not JSON, or because the event before it is missing.
+        secrets: The secrets of the host, none of which is written.
 
     Attributes:
-        tape: The same.
+        tape: The tape of the run.
     """
 
     def __init__(self, tape: Tape, graph: LiveGraph, up: Upcalls, secrets: Secrets = NO_SECRETS) -> None:
@@ -84,9 +88,9 @@ class Recorder:
         self._text_of = partial(redacted_record, secrets=secrets) if secrets.are_hidden else encode
 
     def keep(self, event: Event) -> None:
-        """Write *event* down; its number is that of its record."""
+        """Write *event* to the tape; its number is the number of its record."""
         if self._is_over:
-            return  # a record with a hole in it would be a damaged one
+            return  # a record with a gap would be damaged
         if self._last is not None and event.seq != self._last + 1:
             self._give_up(f"a change before {type(event).__name__} {event.seq} was cut off by an error")
             return
@@ -103,3 +107,42 @@ class Recorder:
     def _give_up(self, reason: str) -> None:
         self._is_over = True
         self._up.failed(JournalFailed(reason))
+
+
+class JournalWatch:
+    """Ends one run when its journal has failed.
+
+    Args:
+        record: Delivers the events of that end.
+        up: Ends the run, and reports an event that cannot be written.
+
+    Attributes:
+        failure: Why nothing can be written any more; `None` as long as all is well.
+    """
+
+    def __init__(self, record: Record, up: Upcalls) -> None:
+        self.failure: JournalError | None = None
+        self._record = record
+        self._up = up
+        self._news = anyio.Event()
+        up.failed = self._note
+
+    def open(self, tasks: TaskGroup, tape: Tape) -> None:
+        """Begin to watch *tape*, which outlives the run."""
+        tape.on_failure = weakly(self._note)
+        tasks.start_soon(self._work, name="dagrun journal")
+
+    def close(self) -> None:
+        """Stop watching: the run has ended. A failure is still kept in *failure*."""
+        self._news.set()
+
+    def _note(self, error: JournalError) -> None:
+        """Keep the failure. This may be the middle of a change, or a callback in which no task may start."""
+        self.failure = self.failure or error  # at once: nothing more may be acknowledged
+        self._news.set()
+
+    async def _work(self) -> None:
+        await self._news.wait()
+        if self.failure is not None:
+            self._up.stop(Status.FAILED, str(self.failure))
+            self._record.deliver()

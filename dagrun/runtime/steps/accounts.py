@@ -54,11 +54,15 @@ class Accounts:
         """Take what one more call beside a running one may use at worst; say whether it fits. Nobody waits for it.
 
         It leaves room for such a call by every other step that has not settled, so as not to be what ends the run. A
-        for_each that has no elements yet counts as one step, and a tool that costs more than this one as this one.
+        for_each that has no elements yet counts as the most that it may get, and a tool that costs more than this one
+        as this one.
         """
         if not self.are_bound:
             return True
-        others = self._graph.unsettled - 1
+        graph, most = self._graph, self._policy.max_fan_out
+        others = graph.unsettled - 1
+        if graph.unsettled > 1:
+            others += sum(_elements_to_come(node, most) for node in graph.planned())
         if self._ledger.room(slot.tool, 1 + others) <= others:
             return False
         slot.make_rare().reservation = self._ledger.reserve(slot.tool)
@@ -168,3 +172,11 @@ class Accounts:
         for node in list(self._graph.planned()):
             if node.plan.step.optional and not node.state.is_settled and not node.has_started:
                 record.settle(node, State.SKIPPED, reason, is_tolerated=True)
+
+
+def _elements_to_come(node: Node, most: int) -> int:
+    """Return how many calls a for_each may need besides the one that it counts for, while its list is unknown."""
+    if node.plan.items is None or node.children is not None or node.state.is_settled:
+        return 0
+    items = node.plan.step.for_each
+    return max(0, (len(items) if isinstance(items, list | tuple) else most) - 1)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from dagrun.checks.check_context import lowest_limit
+from dagrun.decide.questions import reasons_before_call
 from dagrun.decide.run_status import NO_APPROVER
 from dagrun.errors import ValueRefused
-from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.outcome import ErrorKind, Failure, State
-from dagrun.model.policy import Policy
 from dagrun.model.value import join_stored, to_json
-from dagrun.runtime.people.people import People
-from dagrun.runtime.record.record import Record
+from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.steps.attempt import Attempts
 
 
@@ -21,27 +17,18 @@ class Starting:
     """Asks everything that must be asked before a call: conditions, lists, people, deadlines.
 
     Args:
-        graph: The state; read here, changed by the record.
-        record: Makes the changes.
-        policy: The limits.
-        people: Who may have to agree.
-        now: The clock of the loop.
+        parts: What the parts of the run share.
+
+    Attributes:
+        attempts: Of the run.
     """
 
-    def __init__(
-        self,
-        *,
-        graph: LiveGraph,
-        record: Record,
-        policy: Policy,
-        people: People,
-        now: Callable[[], float],
-    ) -> None:
-        self._graph = graph
-        self._record = record
-        self._policy = policy
-        self._people = people
-        self._now = now
+    def __init__(self, parts: RunParts) -> None:
+        self._graph = parts.graph
+        self._record = parts.record
+        self._policy = parts.policy
+        self._people = parts.people
+        self._now = parts.now
         self.attempts: Attempts
 
     def is_startable(self, node: Node) -> bool:
@@ -79,7 +66,7 @@ class Starting:
 
     def _must_wait_for_person(self, node: Node) -> bool:
         """Whether a person has to agree first; then the step is held, or kept back until there is room to ask."""
-        asks = node.plan.fallback_asks if node.on_fallback else node.plan.asks
+        asks = reasons_before_call(node)
         if not asks:
             return False
         if (
@@ -105,9 +92,10 @@ class Starting:
         items = self.attempts.elements(node)
         if not isinstance(items, Failure):
             refused = self._too_many(len(items))
-            leak = (
-                self._graph.plan.secrets.found_in(to_json(join_stored(items)).decode()) if self._people.can_wait else ""
-            )
+            leak = ""
+            if self._people.can_wait:
+                joined = join_stored(items, self._policy.max_argument_bytes)
+                leak = self._graph.plan.secrets.found_in(to_json(joined).decode())
             if refused is None and not leak:
                 self._record.expand(node, items)
                 return
@@ -148,6 +136,6 @@ class Starting:
         return begun + held + self._record.zero + deadline - self._now()
 
     def seconds_for(self, node: Node) -> float | None:
-        """Seconds that the next attempt may take: the least that step, tool and policy say; `None` for no limit."""
+        """Seconds that the next attempt may take: the least limit of step, tool and policy, or `None`."""
         fallback = node.tool.timeout if node.tool is not node.plan.tool else None
         return lowest_limit(node.plan.timeout, fallback, self.seconds_left(node))

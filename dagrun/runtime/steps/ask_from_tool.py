@@ -9,44 +9,28 @@ from typing import Any
 import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
-from dagrun.graph.frontier import Frontier
 from dagrun.model.event import StepResumed
 from dagrun.model.question import Answer
 from dagrun.model.value import encode, to_json
-from dagrun.runtime.people.people import People
-from dagrun.runtime.record.record import Record
+from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.slot import Slot
-from dagrun.runtime.upcalls import Upcalls
 
 
 class AskFromTool:
     """Lets tools ask people.
 
     Args:
-        frontier: Gets the place of a step back while it is held.
-        record: Makes the changes.
-        people: Who is asked.
-        now: The clock of the loop.
+        parts: What the parts of the run share.
         arm: Sets the alarm for the deadline of an attempt.
-        up: Wakes a worker.
     """
 
-    def __init__(
-        self,
-        frontier: Frontier,
-        record: Record,
-        people: People,
-        *,
-        now: Callable[[], float],
-        arm: Callable[[Slot], None],
-        up: Upcalls,
-    ) -> None:
-        self._frontier = frontier
-        self._record = record
-        self._people = people
-        self._now = now
+    def __init__(self, parts: RunParts, arm: Callable[[Slot], None]) -> None:
+        self._frontier = parts.frontier
+        self._record = parts.record
+        self._people = parts.people
+        self._now = parts.now
+        self._up = parts.up
         self._arm = arm
-        self._up = up
 
     async def ask(self, slot: Slot, text: str, schema: Mapping[str, Any] | None, about: Any) -> Answer | None:
         """Ask for a running tool, and wait for the answer and for a place to go on; `None` if nobody answers.

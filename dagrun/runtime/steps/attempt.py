@@ -6,7 +6,6 @@ import hashlib
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from contextvars import Context
 from functools import partial
 from typing import Any, Final
 from weakref import ref
@@ -16,12 +15,11 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from dagrun.decide.classify import classify
-from dagrun.errors import JournalError, ToolError, ValueRefused, shorten
-from dagrun.graph.live_graph import LiveGraph
+from dagrun.errors import JournalError, ToolError, ValueRefused, ValueTooLarge, shorten
 from dagrun.graph.node import Node
 from dagrun.model.condition import Condition, ConditionMismatch, holds
+from dagrun.model.contracts.spilling import ValueLimits, spill
 from dagrun.model.executor import Encoded, Executor, StillRunning, ToolCall
-from dagrun.model.journal import Tape
 from dagrun.model.outcome import ErrorKind, Failure, Outcome, State
 from dagrun.model.question import Answer
 from dagrun.model.redaction.logs import RedactingLogger
@@ -33,8 +31,9 @@ from dagrun.model.toolbox import AnyTool
 from dagrun.model.value import ArtifactStore, Stored, decode, describe, encode, store_text, to_json
 from dagrun.runtime.backend import is_being_cancelled, is_cancellation
 from dagrun.runtime.coroutine_driver import Suspended
+from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.slot import Slot
-from dagrun.runtime.upcalls import Upcalls
+from dagrun.runtime.steps.spilled_outputs import refuse_spilled, why_list_spilled
 
 AskInside = Callable[[Slot, str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
 AskPerson = Callable[[str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
@@ -47,49 +46,39 @@ class Attempts:
     """Makes the attempts of one run.
 
     Args:
-        run_id: Of the run.
-        graph: Where arguments come from.
+        parts: What the parts of the run share.
         executors: By name.
         artifacts: Where tools keep files.
-        context: The context variables that every tool starts from; each attempt gets a copy.
-        grace: Seconds that a call gets to end when it was told to stop.
-        on_progress: Takes the step, a fraction and a message.
-        now: The clock of the loop.
-        ask_person: Asks a person on behalf of a running attempt: its slot, the question, the schema, what it is about.
         root: The run that the idempotency keys are made of.
-        up: Is told when a tool suspends for the first time.
-        tape: Where the start of a call with an effect is written before the call; `None` if there is no journal.
+        ask_person: Asks a person on behalf of a running attempt: its slot, the question, the schema, what it is about.
     """
 
     def __init__(
         self,
-        *,
-        run_id: str,
-        graph: LiveGraph,
+        parts: RunParts,
         executors: Mapping[str, Executor],
         artifacts: ArtifactStore,
-        context: Context,
-        grace: float,
-        on_progress: Callable[[Node, float | None, str], None],
-        now: Callable[[], float],
-        ask_person: AskInside,
         root: str,
-        up: Upcalls,
-        tape: Tape | None = None,
+        ask_person: AskInside,
     ) -> None:
-        self._root = root
-        self._up = up
-        self._tape = tape
-        self._ask_person = ask_person
-        self._run_id = run_id
-        self._graph = graph
-        self._log = RedactingLogger(_LOG, graph.plan.redactor)
+        self._run_id = parts.run_id
+        self._graph = parts.graph
+        self._context = parts.context
+        self._grace = parts.policy.grace
+        self._limits = ValueLimits(
+            parts.policy.max_argument_bytes, parts.policy.max_spill_bytes, parts.policy.unrecorded
+        )
+        self._may_spill = any(tool.output.spills for tool in parts.graph.plan.toolbox.values())
+        self._on_progress = parts.record.progress
+        self._now = parts.now
+        self._tape = parts.tape
+        self._up = up = parts.up
         self._executors = executors
         self._artifacts = artifacts
-        self._context = context
-        self._grace = grace
-        self._on_progress = on_progress
-        self._now = now
+        self._root = root
+        self._ask_person = ask_person
+        self._log: RedactingLogger | None = None
+        up.key_of = self.key_of
 
     def prepare(self, slot: Slot) -> Failure | None:
         """Fill in and check the arguments; or say why that cannot be."""
@@ -107,7 +96,7 @@ class Attempts:
             if tool.arguments.context is not None:
                 arguments[tool.arguments.context] = self._tool_context(slot)
         context = partial(self._tool_context, slot)
-        slot.call = ToolCall(tool, data, arguments, context, self._grace, tool.output_limit)
+        slot.call = ToolCall(tool, data, arguments, context, self._grace, self._limits.most_of(tool))
         return None
 
     def _reveal(self, tool: AnyTool, arguments: dict[str, Any]) -> None:
@@ -125,25 +114,36 @@ class Attempts:
 
         Raises:
             LookupError: There is no such part in what another step gave.
-            ValueRefused: They are too large.
+            ValueRefused: They are too large, or one is an artifact because it was too large for the step before.
         """
-        data = node.plan.args.fill(lambda reference: self._graph.look_up(reference, node))
-        if node.extra is None or not node.extra.given:
-            return data
-        return to_json(encode({**from_json(data), **{name: decode(v) for name, v in node.extra.given.items()}}))
+        limit = self._limits.arguments
+        try:
+            data = node.plan.args.fill(lambda reference: self._graph.look_up(reference, node), limit)
+            if self._may_spill:
+                refuse_spilled(self._graph, node)
+            if node.extra is None or not node.extra.given:
+                return data
+            given = {name: decode(value) for name, value in node.extra.given.items()}
+            return to_json(encode({**from_json(data), **given}, limit))
+        except ValueTooLarge:
+            raise ValueTooLarge(_over("the arguments", limit)) from None
 
     def elements(self, node: Node) -> list[Stored] | Failure:
         """Fill in the list of a for_each; or say why that cannot be."""
         template = node.plan.items
         assert template is not None
         try:
-            items = from_json(template.fill(self._graph.look_up))
+            items = from_json(template.fill(self._graph.look_up, self._limits.arguments))
+        except ValueTooLarge:
+            text = _over("for_each: the list", self._limits.arguments)
+            return Failure(ErrorKind.BAD_ARGUMENTS, text, nothing_happened=True)
         except (LookupError, ValueRefused) as error:
             return Failure(ErrorKind.BAD_ARGUMENTS, f"for_each: {error.args[0]}", nothing_happened=True)
         if not isinstance(items, list):
-            text = f"for_each needs a list, got {describe(items)}"
+            why = why_list_spilled(self._graph, template)
+            text = f"for_each needs a list, got {describe(items)}{why and f'; {why}'}"
             return Failure(ErrorKind.BAD_ARGUMENTS, text, nothing_happened=True)
-        return [encode(item) for item in items]
+        return [encode(item, self._limits.arguments) for item in items]
 
     def must_be_written(self, tool: AnyTool) -> bool:
         """Whether a call of *tool* must be on record, durably, before it is made."""
@@ -204,9 +204,12 @@ class Attempts:
     def _conclude(self, slot: Slot, result: object) -> Outcome:
         """Check what came back: the tool has returned, so whatever is wrong now, its effect is not in doubt."""
         try:
-            value = self._store(slot.tool, result)
+            value = self._store(slot, result)
         except ValueRefused as error:
-            failure: Failure | None = Failure(ErrorKind.BAD_OUTPUT, shorten(f"{slot.tool.name}: {error}", 500))
+            text = f"{slot.tool.name}: {error}"
+            if isinstance(error, ValueTooLarge):
+                text = f"{text} (the ceiling is {self._limits.name_of(slot.tool)})"
+            failure: Failure | None = Failure(ErrorKind.BAD_OUTPUT, shorten(text, 500))
             return Outcome(State.FAILED, None, failure, slot.tokens, slot.cost)
         condition = slot.node.plan.success
         if condition is not None:
@@ -216,12 +219,19 @@ class Attempts:
         surprise = slot.rare.surprise if slot.rare is not None else ""
         return Outcome(_SUCCEEDED, value, None, slot.tokens, slot.cost, surprise)
 
+    def _store(self, slot: Slot, result: object) -> Stored:
+        tool = slot.tool
+        if not tool.output.spills or not self._limits.spills(tool):
+            return self._encoded(tool, result, tool.output_limit)
+        value = self._encoded(tool, result, self._limits.most_of(tool))
+        return spill(value, tool, self._artifacts, slot.node.id, self._graph.plan.secrets)
+
     @staticmethod
-    def _store(tool: AnyTool, result: object) -> Stored:
+    def _encoded(tool: AnyTool, result: object, limit: int) -> Stored:
         if isinstance(result, Encoded):
-            return store_text(result.data, tool.output_limit)
+            return store_text(result.data, limit)
         try:
-            return tool.output.encode(result, tool.output_limit)
+            return tool.output.encode(result, limit)
         except ValueRefused:
             if inspect.iscoroutine(result):
                 result.close()  # nobody will await it, and it would complain about that much later
@@ -281,6 +291,8 @@ class Attempts:
             elif kind == "progress":
                 self._on_progress(slot.node, facts["fraction"], shorten(str(facts["message"])))
 
+        if self._log is None:  # most tools ask for no context
+            self._log = RedactingLogger(_LOG, self._graph.plan.redactor)
         return ToolContext(
             run_id=self._run_id,
             step=node.id,
@@ -292,10 +304,11 @@ class Attempts:
             report=report,
             clock=self._now,
             ask_person=self._asking(slot),
+            limits=self._limits,
         )
 
     def _asking(self, slot: Slot) -> AskPerson | None:
-        if not self._runs_here(slot):
+        if executor_of(slot) != "coroutine":
             return None
         return _ask_nobody if slot.rare is not None and slot.rare.is_second else partial(self._ask, ref(slot))
 
@@ -305,9 +318,12 @@ class Attempts:
             return None  # late, as above: nobody waits for what comes of it
         return await self._ask_person(slot, text, schema, about)
 
-    @staticmethod
-    def _runs_here(slot: Slot) -> bool:
-        return executor_of(slot) == "coroutine"
+
+def _over(what: str, limit: int) -> str:
+    return (
+        f"{what} would take over {limit} bytes of JSON, the ceiling (max_argument_bytes of the policy); raise it, pass "
+        "less of it, or an Artifact"
+    )
 
 
 def executor_of(slot: Slot) -> str:

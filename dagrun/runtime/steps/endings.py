@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from random import Random
 from typing import Final
 
+from dagrun.decide.durations import Durations
 from dagrun.decide.recovery import CANCELLED, GOES_ON, SPOILT, Situation, decide, settled_state, was_cancelled
 from dagrun.errors import ValueRefused
-from dagrun.graph.frontier import Frontier
-from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.build import limits_steps
+from dagrun.graph.caps import Cap
 from dagrun.graph.node import Node
 from dagrun.model.event import Reviewed
 from dagrun.model.outcome import PROCEED, Decision, Outcome, Recovery, State, TriggerKind
 from dagrun.model.policy import Policy
 from dagrun.runtime.deadlines import Alarms
-from dagrun.runtime.people.people import People
-from dagrun.runtime.record.record import Record
+from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.slot import RareAttemptState, Slot, interrupted_outcome, stopped_outcome
-from dagrun.runtime.steps.accounts import Accounts
 from dagrun.runtime.steps.admission import Starting
 from dagrun.runtime.steps.attempt import Attempts
-from dagrun.runtime.steps.call_durations import Learning
 from dagrun.runtime.steps.finish import Finish
-from dagrun.runtime.upcalls import Upcalls
 
+_READY: Final = State.READY
+_SUCCEEDED: Final = State.SUCCEEDED
+
+CANCELLED_AROUND: Final = "the code around the run was cancelled"
 _GONE: Final = Decision(Recovery.GIVE_UP, "a later revision of the plan does without it")
 
 
@@ -33,27 +32,16 @@ class Judge:
     """Asks the recovery table on behalf of one run.
 
     Args:
-        record: What the planner may be asked about.
-        policy: What holds where a step says nothing.
-        people: Whether there is anybody to ask.
-        starting: How much time a step has left.
-        random: For the jitter of retry delays.
+        parts: What the parts of the run share.
+        starting: Knows how much time a step has left.
     """
 
-    def __init__(
-        self,
-        *,
-        record: Record,
-        policy: Policy,
-        people: People,
-        starting: Starting,
-        random: Random,
-    ) -> None:
-        self._record = record
-        self._policy = policy
-        self._people = people
+    def __init__(self, parts: RunParts, starting: Starting) -> None:
+        self._record = parts.record
+        self._policy = parts.policy
+        self._people = parts.people
+        self._random = parts.random
         self._starting = starting
-        self._random = random
 
     def decide(self, slot: Slot, outcome: Outcome) -> Decision:
         """Say what to do about *outcome*, the end of the attempt of *slot*."""
@@ -94,26 +82,56 @@ class Judge:
         )
 
 
-_READY: Final = State.READY
-_SUCCEEDED: Final = State.SUCCEEDED
+def learns(policy: Policy, shared: Cap | None) -> bool:
+    """Whether a run has any use for how long calls take: its steps are put in order, or slow ones hedged.
 
-CANCELLED_AROUND: Final = "the code around the run was cancelled"
+    Args:
+        policy: Of the run.
+        shared: A cap that counts the steps of several runs, or none.
+    """
+    return policy.hedge is not None or limits_steps(policy, shared)
+
+
+class Learning:
+    """Notes how long calls took: at once for whoever asks, and apart, for what a journal keeps.
+
+    Args:
+        known: What is known of all runs of an engine.
+
+    Attributes:
+        new: What this run alone has seen.
+    """
+
+    __slots__ = ("_known", "new")
+
+    def __init__(self, known: Durations) -> None:
+        self._known = known
+        self.new = Durations()
+
+    def note(self, slot: Slot) -> None:
+        """Take note of an attempt that has succeeded, and whose end is recorded."""
+        if slot.rare is not None and slot.rare.asking is not None:
+            return  # it has talked with a person meanwhile
+        attempt = slot.node.latest
+        assert attempt is not None
+        seconds = attempt.duration
+        if attempt.hedge is not None and attempt.hedge.has_won:
+            # The first call was stopped: how long it would have taken nobody knows. What counts is when it was known to
+            # be slow, so that this stays the limit: a longer time would move it on until no call is slow any more, and
+            # the time of the second call would pull it down to what is usual.
+            seconds = attempt.hedge.started - attempt.started
+        self._known.add(slot.tool.name, seconds)
+        self.new.add(slot.tool.name, seconds)
 
 
 class Endings:
     """Ends the attempts of one run.
 
     Args:
-        graph: The state; read here, changed by the record.
-        record: Makes the changes.
-        frontier: Gets slots back, and steps that are tried again.
+        parts: What the parts of the run share.
         judge: Says what is done about an outcome.
-        people: Who may have to answer.
-        accounts: Is told what was used.
-        finish: Whether the run is being ended or suspended.
+        finish: Knows whether the run is being ended or suspended.
         running: The running attempts, by step; those that end leave it.
-        now: The clock of the loop.
-        up: Is told when nothing may be left of the run, or a step is ready by itself.
 
     Attributes:
         alarms: Of the run.
@@ -121,30 +139,17 @@ class Endings:
         learning: Is told how long calls took; `None` if nobody needs to know.
     """
 
-    def __init__(
-        self,
-        *,
-        graph: LiveGraph,
-        record: Record,
-        frontier: Frontier,
-        judge: Judge,
-        people: People,
-        accounts: Accounts,
-        finish: Finish,
-        running: dict[str, Slot],
-        now: Callable[[], float],
-        up: Upcalls,
-    ) -> None:
-        self._graph = graph
-        self._record = record
-        self._frontier = frontier
+    def __init__(self, parts: RunParts, judge: Judge, finish: Finish, running: dict[str, Slot]) -> None:
+        self._graph = parts.graph
+        self._record = parts.record
+        self._frontier = parts.frontier
+        self._people = parts.people
+        self._accounts = parts.accounts
+        self._now = parts.now
+        self._up = parts.up
         self._judge = judge
-        self._people = people
-        self._accounts = accounts
         self._finish = finish
         self._running = running
-        self._now = now
-        self._up = up
         self.learning: Learning | None = None
         self.alarms: Alarms
         self.attempts: Attempts

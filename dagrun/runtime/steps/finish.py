@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from itertools import islice
+from collections.abc import Collection, Iterator
 from typing import ClassVar
-
-from anyio.lowlevel import checkpoint
 
 from dagrun.decide.briefs import shape_of
 from dagrun.decide.run_status import status_of
@@ -14,25 +11,19 @@ from dagrun.errors import ValueRefused
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.outcome import State, Status
-from dagrun.model.policy import Policy
 from dagrun.model.value import encode, store_text, to_json
-from dagrun.runtime.people.people import People
-from dagrun.runtime.record.portions import may_wait
-from dagrun.runtime.record.record import Record
+from dagrun.runtime.record.portions import Portions, may_wait, take_some
 from dagrun.runtime.result import answer_of
-from dagrun.runtime.steps.accounts import Accounts
-from dagrun.runtime.upcalls import Upcalls
+from dagrun.runtime.run_parts import RunParts
 
 
 class EndEarly:
     """Settles what has not started.
 
     Args:
-        graph: The state; read here, changed by the record.
-        record: Makes the changes.
+        parts: What the parts of the run share.
         running: The steps that run, and end by themselves.
         reason: Why the run is being ended.
-        end_interrupted: Records the end of an attempt that was dropped without one, as the run was to be suspended.
 
     Attributes:
         reason: As given.
@@ -41,20 +32,12 @@ class EndEarly:
 
     portion: ClassVar[int] = 500
 
-    def __init__(
-        self,
-        *,
-        graph: LiveGraph,
-        record: Record,
-        running: Collection[str],
-        reason: str,
-        end_interrupted: Callable[[Node, str], object],
-    ) -> None:
-        self._graph = graph
-        self._record = record
+    def __init__(self, parts: RunParts, running: Collection[str], reason: str) -> None:
+        self._graph = parts.graph
+        self._record = parts.record
+        self._up = parts.up
         self._running = running
         self.reason = reason
-        self._end_interrupted = end_interrupted
         self._left = self._each()
         self._behind: list[Node] = []
         self._late: list[Node] = []  # attempts that have ended since it has begun: too late to take anything along
@@ -74,19 +57,18 @@ class EndEarly:
         self._record.behind = self._late
 
     def settle_some(self) -> bool:
-        """Settle the next; say whether there are more."""
+        """Settle the next portion; return whether there may be more."""
         self._record.behind = self._behind
-        some = sum(1 for _ in islice(self._left, self.portion))
+        has_more = take_some(self._left, self.portion)
         self._record.behind = self._late
-        return some == self.portion
+        return has_more
 
     def _each(self) -> Iterator[None]:
         record, dropped = self._record, []
-        yield from self._tell_late()  # before all are looked at, which would have these told at once
         for _ in record.skips.rest():
             yield from self._behind_all()
             yield
-        for node in self._nodes():
+        for node in list(self._graph.nodes.values()):
             if node.state.is_settled or node.id in self._running or node.children is not None:
                 pass
             elif node.is_in_flight or node.is_under_review:
@@ -96,69 +78,42 @@ class EndEarly:
                 yield from self._behind_all()
             yield
         for node in dropped:
-            self._end_interrupted(node, self.reason)
-        yield from self._tell_late()
-
-    def _tell_late(self) -> Iterator[None]:
-        while self._late:
-            for _ in self._late.pop().successors:
-                yield
+            self._up.end_interrupted(node, self.reason)
 
     def _behind_all(self) -> Iterator[None]:
         record = self._record
         while record.behind:
             yield from record.skipping(record.behind.pop())
 
-    def _nodes(self) -> Iterator[Node]:
-        """All of them, in their order; without a list of the plan, for the collector would look through it at once."""
-        nodes, first = self._graph.nodes, self._graph.plan.steps
-        yield from map(nodes.__getitem__, first)
-        yield from list(islice(nodes.values(), len(first), None))  # what a splice or the list of a for_each has added
 
-
-class Finish:
+class Finish(Portions):
     """Ends one run.
 
     Args:
-        graph: The state; read here, changed by the record.
-        record: Makes the changes.
-        people: Who may have to let the answer out.
-        policy: Whether they have to.
-        accounts: Know how many ready steps wait for room under a ceiling that no running call could make.
-        up: Stops what runs, asks the planner once more, and is told of the end.
-        may_wait: Whether the run may be suspended when nothing but people is missing: it has a journal.
+        parts: What the parts of the run share.
 
     Attributes:
+        may_wait: Whether the run may be suspended when nothing but people is missing: it has a journal.
         suspending: How and why the run is being suspended, if it is.
         is_closing: Whether nothing starts any more: it is being suspended, or ended early.
         has_ended: Whether the end of the run, or that it is suspended, is recorded.
-        sweep_later: Has `sweep` done by a task, as there is much to settle; `None` while the run has none that could:
-            all is settled at once.
     """
 
-    def __init__(
-        self,
-        *,
-        graph: LiveGraph,
-        record: Record,
-        people: People,
-        policy: Policy,
-        accounts: Accounts,
-        up: Upcalls,
-        may_wait: bool = False,
-    ) -> None:
+    task_name = "dagrun sweep"
+
+    def __init__(self, parts: RunParts) -> None:
+        super().__init__(parts.up)
         self.suspending: tuple[Status, str] | None = None
         self.is_closing = False  # a flag, as every step asks
         self.has_ended = False
-        self.may_wait = may_wait
-        self.sweep_later: Callable[[], object] | None = None
-        self._sweep: EndEarly | None = None
-        self._graph = graph
-        self._record = record
-        self._people = people
-        self._policy = policy
-        self._accounts = accounts
-        self._up = up
+        self.may_wait = parts.tape is not None
+        self._ending: EndEarly | None = None  # what is left to be settled in later turns
+        self._parts = parts
+        self._graph = parts.graph
+        self._record = parts.record
+        self._people = parts.people
+        self._policy = parts.policy
+        self._accounts = parts.accounts
 
     def stop(self, status: Status, reason: str) -> None:
         """End the run early: cancel what runs, settle what has not started. The first reason counts."""
@@ -172,49 +127,43 @@ class Finish:
         """Settle all that has not started, and let the rest stop: the run is being ended early."""
         self.is_closing = True
         self._up.on_stop()
-        running = self._up.stop_running(reason)
-        sweep = EndEarly(
-            graph=self._graph,
-            record=self._record,
-            running=running,
-            reason=reason,
-            end_interrupted=self._up.end_interrupted,
-        )
-        if self.sweep_later is None or not sweep.may_wait(self._graph):
+        ending = EndEarly(self._parts, self._up.stop_running(reason), reason)
+        if self._tasks is None or not ending.may_wait(self._graph):
             self._record.skips.at_once()
-            sweep.settle_all()
+            ending.settle_all()
             self._close_rest(reason)
             return
-        self._sweep = sweep
-        sweep.begin()
-        self.sweep_later()
+        self._ending = ending
+        ending.begin()
+        self._start()
 
     @property
-    def is_sweeping(self) -> bool:
-        """Whether steps that have not started are still to be settled, by `sweep`."""
-        return self._sweep is not None
+    def is_settling(self) -> bool:
+        """Whether steps that have not started are still to be settled in later turns of the loop."""
+        return self._ending is not None
 
-    async def sweep(self) -> None:
-        """Settle them, a portion in each turn of the loop."""
-        while self._sweep is not None:
-            self._sweep_some(self._sweep)
-            self._record.deliver()
-            await checkpoint()
-
-    def sweep_now(self) -> None:
-        """Settle all that are left, and from now on whatever comes at once."""
-        self.sweep_later = None
+    def at_once(self) -> None:
+        """Settle all that are left, and from now on everything at once."""
+        super().at_once()
         self._record.last_look.at_once()
         self._record.skips.at_once()
-        while self._sweep is not None:
-            self._sweep_some(self._sweep)
+        while self._do_some():
+            pass
         if self._graph.stopping is not None:  # all may be settled, and nobody is left to find out how it ended
             self.finish_if_settled()
 
-    def _sweep_some(self, sweep: EndEarly) -> None:
-        if not sweep.settle_some():
-            self._sweep = self._record.behind = None
-            self._close_rest(sweep.reason)
+    def _do_some(self) -> bool:
+        if self._ending is not None and not self._ending.settle_some():
+            reason = self._ending.reason
+            self._ending = self._record.behind = None
+            self._close_rest(reason)
+        return self._ending is not None
+
+    def _after_portion(self) -> None:
+        self._record.deliver()
+
+    def _after_all(self) -> None:
+        self._record.deliver()
 
     def _close_rest(self, reason: str) -> None:
         graph, record = self._graph, self._record
@@ -279,8 +228,8 @@ class Finish:
     def finish_if_settled(self) -> None:
         """End the run, if every step has settled and nothing is left to be decided."""
         graph = self._graph
-        if graph.unsettled or graph.triggers or graph.questions or self.has_ended or self.is_sweeping:
-            return  # a sweep asks again when it is through
+        if graph.unsettled or graph.triggers or graph.questions or self.has_ended or self.is_settling:
+            return  # it is asked again when all are settled
         if graph.stopping is None and (graph.is_drafting or (graph.wants_more and self._goes_on())):
             return
         unsuccessful = self._record.unsuccessful()

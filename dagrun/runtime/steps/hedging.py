@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from contextvars import Context
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -14,8 +13,6 @@ from anyio.abc import TaskGroup
 
 from dagrun.decide.durations import RELATIVE_ERROR, Durations
 from dagrun.decide.hedging import HedgeShare, Rest, is_waited_for, longest_rests
-from dagrun.graph.frontier import Frontier
-from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.event import Hedged, HedgeEnded
 from dagrun.model.outcome import Outcome, State
@@ -28,13 +25,10 @@ from dagrun.runtime.backend import (
     shake_off_cancellation,
 )
 from dagrun.runtime.deadlines import Alarms
-from dagrun.runtime.record.record import Record
+from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.slot import Second, Slot, leaked_outcome
-from dagrun.runtime.steps.accounts import Accounts
 from dagrun.runtime.steps.attempt import Attempts, executor_of
 from dagrun.runtime.steps.finish import Finish
-from dagrun.runtime.steps.reviews import Reviews
-from dagrun.runtime.upcalls import Upcalls
 
 LOOK: Final = 0.01  # seconds for which a look at all that runs holds: a thousand calls may be slow at once
 LEAST_PATIENCE: Final = 0.001  # seconds: what ends sooner is not made faster by another call
@@ -50,62 +44,48 @@ class Hedges:
     every ceiling, or is not made. What critics look at gets none.
 
     Args:
-        rule: When.
-        grace: Seconds that a call gets to end when it was told to stop.
-        graph: The state; read here, changed by the record.
-        record: Makes the changes.
-        frontier: Has the places.
-        running: The running attempts, by step.
-        accounts: What may be used.
-        reviews: The critics; `None` if there are none.
+        parts: What the parts of the run share.
+        rule: Which calls get a second one, and when.
         durations: How long the calls of each tool took.
         share: How many of them got a second one.
-        now: The clock of the loop.
-        finish: Whether the run is being ended or suspended.
-        up: Records the end of an attempt, and wakes a worker.
+        running: The running attempts, by step.
+        finish: Knows whether the run is being ended or suspended.
     """
 
     def __init__(
         self,
+        parts: RunParts,
         rule: HedgeRule,
-        *,
-        grace: float,
-        graph: LiveGraph,
-        record: Record,
-        frontier: Frontier,
-        running: Mapping[str, Slot],
-        accounts: Accounts,
-        reviews: Reviews | None,
         durations: Durations,
         share: HedgeShare,
-        now: Callable[[], float],
+        *,
+        running: Mapping[str, Slot],
         finish: Finish,
-        up: Upcalls,
     ) -> None:
+        self._graph = parts.graph
+        self._record = parts.record
+        self._frontier = parts.frontier
+        self._accounts = parts.accounts
+        self._reviews = parts.reviews
+        self._context = parts.context
+        self._grace = parts.policy.grace
+        self._now = parts.now
+        self._up = parts.up
         self._rule = rule
-        self._grace = grace
-        self._graph = graph
-        self._record = record
-        self._frontier = frontier
-        self._running = running
-        self._accounts = accounts
-        self._reviews = reviews
         self._durations = durations
         self._share = share
-        self._now = now
+        self._running = running
         self._finish = finish
-        self._up = up
         self._new_scope = scope_class()
         self._looked = -math.inf
         self._rests: tuple[Rest, ...] = ()
         self._tasks: TaskGroup
-        self._context: Context
         self._alarms: Alarms
         self._attempts: Attempts
 
-    def open(self, tasks: TaskGroup, context: Context, alarms: Alarms, attempts: Attempts) -> None:
+    def open(self, tasks: TaskGroup, alarms: Alarms, attempts: Attempts) -> None:
         """Take what exists only inside the task group of the run."""
-        self._tasks, self._context, self._alarms, self._attempts = tasks, context, alarms, attempts
+        self._tasks, self._alarms, self._attempts = tasks, alarms, attempts
 
     # The first call ---------------------------------------------------------------------------------------
 

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from random import Random
+from itertools import islice
 from typing import Any, Final
 
 import anyio
 from anyio.abc import TaskGroup
 
-from dagrun.graph.frontier import Frontier
-from dagrun.graph.live_graph import LiveGraph
+from dagrun.decide.replanning import unagreed_calls
 from dagrun.graph.node import Node
 from dagrun.graph.patches.apply_patch import CheckedPatch
 from dagrun.graph.patches.check_patch import Origin
 from dagrun.model.outcome import Decision, ErrorKind, Outcome, Recovery, State, Status
-from dagrun.model.policy import Policy
 from dagrun.runtime.backend import is_being_cancelled
 from dagrun.runtime.deadlines import Alarms
-from dagrun.runtime.people.people import People
-from dagrun.runtime.record.record import Record
+from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.slot import RareAttemptState, Slot, leaked_outcome
-from dagrun.runtime.steps.accounts import Accounts
 from dagrun.runtime.steps.admission import Starting
 from dagrun.runtime.steps.ask_from_tool import AskFromTool
 from dagrun.runtime.steps.attempt import Attempts
@@ -32,11 +29,11 @@ from dagrun.runtime.steps.hedging import Hedges
 from dagrun.runtime.steps.reviews import Reviews, judged
 from dagrun.runtime.steps.stopping import Stopping
 from dagrun.runtime.steps.workers import WorkerScope
-from dagrun.runtime.upcalls import Upcalls
 
 _READY: Final = State.READY
 _SUCCEEDED: Final = State.SUCCEEDED
 
+MAX_SHOWN: Final = 5  # ids of running steps
 CANCELLED_AROUND: Final = "the code around the run was cancelled"
 
 # After such an end the task itself cannot be trusted any more.
@@ -49,18 +46,7 @@ class Scheduler:
     """Runs the steps of one run.
 
     Args:
-        graph: The state; read here, changed by the record.
-        record: Makes the changes.
-        frontier: Ready steps.
-        starting: Asks all that must be asked before a call.
-        people: Who may have to answer.
-        accounts: What may be used.
-        reviews: The critics; `None` if there are none.
-        policy: The limits.
-        random: For the jitter of retry delays.
-        now: The clock of the loop.
-        up: Is told what this makes of a change; some of it comes from here.
-        may_wait: Whether the run may be suspended, because it has a journal.
+        parts: What the parts of the run share.
 
     Attributes:
         finish: Ends the run.
@@ -71,77 +57,57 @@ class Scheduler:
         hedges: Makes second calls beside slow ones; `None` if the policy wants none.
     """
 
-    def __init__(
-        self,
-        *,
-        graph: LiveGraph,
-        record: Record,
-        frontier: Frontier,
-        starting: Starting,
-        people: People,
-        accounts: Accounts,
-        reviews: Reviews | None,
-        policy: Policy,
-        random: Random,
-        now: Callable[[], float],
-        up: Upcalls,
-        may_wait: bool = False,
-    ) -> None:
-        self._graph = graph
-        self._record = record
-        self._frontier = frontier
-        self._starting = starting
-        self._people = people
-        self._accounts = accounts
-        self._reviews = reviews
-        self._policy = policy
-        self._now = now
-        self._up = up
-        self._is_written = may_wait
+    def __init__(self, parts: RunParts) -> None:
+        self._graph = parts.graph
+        self._record = parts.record
+        self._frontier = parts.frontier
+        self._people = parts.people
+        self._accounts = parts.accounts
+        self._reviews = parts.reviews
+        self._policy = parts.policy
+        self._now = parts.now
+        self._up = up = parts.up
+        self._is_written = parts.tape is not None
         self._running: dict[str, Slot] = {}
         self.running: Mapping[str, Slot] = self._running
-        self.finish = Finish(
-            graph=graph, record=record, people=people, policy=policy, accounts=accounts, up=up, may_wait=may_wait
-        )
-        self.stopping = Stopping(
-            running=self._running, finish=self.finish, record=record, policy=policy, now=now, up=up
-        )
-        self.endings = self._make_endings(random)
-        self.inside = AskFromTool(frontier, record, people, now=now, arm=self.stopping.arm, up=up)
+        self._starting = starting = Starting(parts)
+        self.finish = finish = Finish(parts)
+        self.stopping = Stopping(parts, finish, self._running)
+        self.endings = Endings(parts, Judge(parts, starting), finish, self._running)
+        self.inside = AskFromTool(parts, self.stopping.arm)
         self.hedges: Hedges | None = None
         self._attempts: Attempts
         self._perform: Callable[[Slot], Coroutine[Any, Any, Outcome]]
-        up.stop, up.settle_down, up.end_if_nothing_is_left = self.stop, self.settle_down, self._end_if_nothing_is_left
-        up.stop_running, up.conclude = self.stopping.stop_running, self.endings.conclude
-        up.end_interrupted, up.ask_again = self.end_interrupted, starting.ask_again
+        up.settle_down, up.end_if_nothing_is_left = self.settle_down, self._end_if_nothing_is_left
+        up.stop, up.stop_running = finish.stop, self.stopping.stop_running
+        up.conclude, up.end_interrupted = self.endings.conclude, self.end_interrupted
+        up.ask_again = starting.ask_again
 
-    def _make_endings(self, random: Random) -> Endings:
-        judge = Judge(
-            record=self._record,
-            policy=self._policy,
-            people=self._people,
-            starting=self._starting,
-            random=random,
+    def __repr__(self) -> str:
+        return f"<Scheduler: {self.standing()}>"
+
+    def standing(self) -> str:
+        """Say in which states the steps are, and which of them run: for the user of a debugger."""
+        counts = Counter(node.state for node in self._graph.nodes.values())
+        more = len(self._running) - MAX_SHOWN
+        shown = ", ".join(islice(self._running, MAX_SHOWN)) + (f" and {more} more" if more > 0 else "")
+        texts = (
+            f"{counts[state]} {state}" + (f" ({shown})" if state is State.RUNNING else "")
+            for state in State
+            if counts[state]
         )
-        return Endings(
-            graph=self._graph,
-            record=self._record,
-            frontier=self._frontier,
-            judge=judge,
-            people=self._people,
-            accounts=self._accounts,
-            finish=self.finish,
-            running=self._running,
-            now=self._now,
-            up=self._up,
-        )
+        return ", ".join(texts) or "no steps"
 
     def open(self, tasks: TaskGroup, alarms: Alarms, attempts: Attempts) -> None:
         """Take what exists only inside the task group of the run."""
-        self.finish.sweep_later = partial(tasks.start_soon, self.finish.sweep, name="dagrun sweep")
+        self.finish.open(tasks)
         self.stopping.alarms = self.endings.alarms = alarms
         self._attempts = self._starting.attempts = self.endings.attempts = attempts
-        self._perform = attempts.perform if self.hedges is None else self.hedges.perform
+        if self.hedges is None:
+            self._perform = attempts.perform
+        else:
+            self.hedges.open(tasks, alarms, attempts)
+            self._perform = self.hedges.perform
         zero, limit = self._record.zero, self._policy.max_seconds  # what a run had before it goes on counts, too
         if limit is not None:
             alarms.at(zero + limit, self.finish.out_of_time)
@@ -150,7 +116,7 @@ class Scheduler:
 
     def close(self) -> None:
         """Settle what is left, once no task of the run is alive."""
-        self.finish.sweep_now()
+        self.finish.at_once()
         for slot in list(self._running.values()):
             self.endings.conclude(slot, None)
         self.stopping.interrupt("the run was closed")
@@ -307,9 +273,17 @@ class Scheduler:
 
     # Changes from outside ---------------------------------------------------------------------------------
 
-    def splice(self, checked: CheckedPatch, origin: Origin, reason: str) -> None:
-        """Apply a patch, and stop what it takes out while it runs. Nothing else is touched."""
-        self._record.splice(checked, origin, reason)
+    def splice(self, checked: CheckedPatch, origin: Origin, reason: str, *, is_agreed: bool = False) -> None:
+        """Apply a patch, and stop what it takes out while it runs. Nothing else is touched.
+
+        Args:
+            checked: The patch.
+            origin: Who made it.
+            reason: Why, in a sentence.
+            is_agreed: Whether a person has seen the patch, and agreed to it.
+        """
+        guards = unagreed_calls(self._graph, checked) if origin == "planner" and not is_agreed else {}
+        self._record.splice(checked, origin, reason, guards)
         why = f"revision {self._graph.revision} of the plan does without it"
         for id_ in checked.consequence.cancelled:
             slot = self._running.get(id_)
@@ -328,8 +302,8 @@ class Scheduler:
             return  # it is asked again when all are skipped
         still_wait = self._accounts.are_bound and self._accounts.feed()
         if still_wait and not self._running and (stuck := self._accounts.why_stuck()):
-            self.stop(Status.OVER_BUDGET, stuck)
-        self.finish_if_settled()
+            self.finish.stop(Status.OVER_BUDGET, stuck)
+        self.finish.finish_if_settled()
         if self._graph.questions or self.finish.suspending is not None:
             self._people.turn_away()
             self.finish.suspend_if_idle(self._running)
@@ -337,20 +311,3 @@ class Scheduler:
     def _nearly_out_of_time(self) -> None:
         self._accounts.save("seconds", self._record.at(), self._policy.max_seconds or 0.0)
         self.settle_down()
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether the run is being ended early, or suspended: what came now would never start, and never end."""
-        return self.finish.is_closing
-
-    def end_early(self, reason: str) -> None:
-        """Settle what is left of a run that was being ended when its process ended."""
-        self.finish.settle_rest(reason)
-
-    def stop(self, status: Status, reason: str) -> None:
-        """End the run early: cancel what runs, settle what has not started. The first reason counts."""
-        self.finish.stop(status, reason)
-
-    def finish_if_settled(self) -> None:
-        """End the run, if every step has settled and nothing is left to be decided."""
-        self.finish.finish_if_settled()

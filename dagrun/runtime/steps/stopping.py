@@ -2,50 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 
 from dagrun.graph.node import Node
 from dagrun.model.outcome import Outcome, State, Status
-from dagrun.model.policy import Policy
 from dagrun.runtime.deadlines import Alarms
-from dagrun.runtime.record.record import Record
+from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.slot import Slot
 from dagrun.runtime.steps.finish import Finish
-from dagrun.runtime.upcalls import Upcalls
 
 
 class Stopping:
     """Tells the running attempts of one run to stop.
 
     Args:
-        running: Them, by step.
+        parts: What the parts of the run share.
         finish: Ends the run.
-        record: Makes the changes.
-        policy: How long the grace period is.
-        now: The clock of the loop.
-        up: Records the end of an attempt that would not stop, and is told of what has changed.
+        running: The running attempts, by step.
 
     Attributes:
         alarms: Of the run.
     """
 
-    def __init__(
-        self,
-        *,
-        running: Mapping[str, Slot],
-        finish: Finish,
-        record: Record,
-        policy: Policy,
-        now: Callable[[], float],
-        up: Upcalls,
-    ) -> None:
-        self._running = running
+    def __init__(self, parts: RunParts, finish: Finish, running: Mapping[str, Slot]) -> None:
+        self._record = parts.record
+        self._policy = parts.policy
+        self._now = parts.now
+        self._up = parts.up
         self._finish = finish
-        self._record = record
-        self._policy = policy
-        self._now = now
-        self._up = up
+        self._running = running
         self.alarms: Alarms
 
     # One attempt ------------------------------------------------------------------------------------------
@@ -79,7 +65,7 @@ class Stopping:
     def cancel_step(self, node: Node, reason: str) -> bool:
         """Cancel one step, or the elements of a for_each; say whether there was anything left to cancel."""
         slot = self._running.get(node.id)
-        if slot is None and not self._finish.is_sweeping:
+        if slot is None and not self._finish.is_settling:
             self._record.skips.skip_rest()
         if node.state.is_settled:
             return False
@@ -88,7 +74,7 @@ class Stopping:
         elif node.children is not None:
             for child in node.children:
                 self.cancel_step(child, reason)
-        elif self._finish.is_sweeping:
+        elif self._finish.is_settling:
             return False  # it is being cancelled with the run, for the reason of that
         else:
             self._record.settle(node, State.CANCELLED, reason)
@@ -129,7 +115,7 @@ class Stopping:
 
     def interrupt(self, reason: str) -> None:
         """The code around the run is cancelled: end it; with a journal, so that it can go on later."""
-        self._finish.sweep_now()  # at once: no task of the run is left to do so, or will be in a moment
+        self._finish.at_once()  # no task of the run is left for the rest, or will be in a moment
         if self._finish.may_wait:
             self._finish.suspend(Status.CANCELLED, reason)
             self._finish.suspend_if_idle(self._running)

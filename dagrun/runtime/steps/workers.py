@@ -114,7 +114,7 @@ class Workers:
 
     def nudge(self) -> None:
         """Wake a worker for what is ready: called whenever a step suspends, or something becomes ready by itself."""
-        if self._coming < 1 and self._frontier.room():
+        if self._coming < 1 and not self._is_over and self._frontier.room():
             self._wake()
 
     def suspended(self) -> None:
@@ -145,8 +145,7 @@ class Workers:
             await self._in_scope(node)
             await shake_off_cancellation()
         finally:
-            if not self._is_over:
-                self.nudge()
+            self.nudge()
 
     async def _in_scope(self, node: Node | None) -> None:
         try:

@@ -1,4 +1,4 @@
-"""One suite for every journal: whoever writes a store of his own runs it, and knows that runs will be safe in it.
+"""The conformance suite of journals: a store that passes it is safe for runs.
 
     import pytest
     from dagrun.testing.journal_suite import JournalSuite
@@ -7,23 +7,27 @@
         async def make_journal(self) -> Journal:
             return MyJournal(...)  # with no runs in it
 
-Tests are run by anyio's pytest plugin, on the backends of the ``anyio_backend`` fixture. What a store cannot do it says
-by the flags of `JournalSuite`; the tests of it are skipped then, with the reason.
+In: a journal without runs, from `make_journal`. Out: tests, which anyio's pytest plugin runs on the backends of the
+``anyio_backend`` fixture. The flags of `JournalSuite` say what a store cannot do; those tests are skipped with the
+reason.
+
+Open `store.py` first: it has the store under test and the helpers. The other files hold the rules, by subject. The
+suite uses a journal only through its protocol (`dagrun.model.journal`).
 """
 
 from __future__ import annotations
 
-from dagrun.testing.journal_suite.letters import LetterRules
-from dagrun.testing.journal_suite.owners import Owners
-from dagrun.testing.journal_suite.records import RecordRules
+from dagrun.testing.journal_suite.durability_rules import DurabilityRules
+from dagrun.testing.journal_suite.letter_rules import LetterRules
+from dagrun.testing.journal_suite.owner_rules import OwnerRules
+from dagrun.testing.journal_suite.record_rules import RecordRules
 from dagrun.testing.journal_suite.store import ODD_TEXTS, RUN, add, numbered, shown, take_letters, write
-from dagrun.testing.journal_suite.waiting import WaitingRules
 
 __all__ = ["ODD_TEXTS", "RUN", "JournalSuite", "add", "numbered", "shown", "take_letters", "write"]
 
 
-class JournalSuite(RecordRules, WaitingRules, Owners, LetterRules):
-    """What every journal has to do. Derive a class whose name begins with ``Test``, and give it a journal.
+class JournalSuite(RecordRules, DurabilityRules, OwnerRules, LetterRules):
+    """The rules of every journal. Derive a class whose name begins with ``Test``, and define `make_journal`.
 
     Its attributes are those of `dagrun.testing.journal_suite.store.Store`, which say what a store cannot do.
     """

@@ -1,4 +1,4 @@
-"""What the suite of journals is made of: the store under test, and small helpers."""
+"""The base of the journal suite: the store under test, and small helpers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dagrun.model.journal import Durability, Journal, Letter, Line, Tape
 
 RUN = "run-1"
 
-# Texts that stores have been seen to change: all are JSON, as records are.
+# Texts that some stores have changed. All are JSON, as records are.
 ODD_TEXTS = {
     "empty": b'""',
     "escaped zero": rb'"\u0000"',
@@ -40,29 +40,30 @@ class Store:
     """A journal under test.
 
     Attributes:
-        survives_reopen: Whether another journal on the same place has the same runs: `reopen_journal`.
+        survives_reopen: Whether another journal on the same place has the same runs (see `reopen_journal`).
         has_letters: Whether letters can be posted.
-        durability: The level that the journal promises.
-        big: Bytes of the biggest record that is tried.
+        durability: The level of durability that the journal promises.
+        big: Bytes of the largest record that is written.
+        patience: Seconds after which a test fails.
     """
 
     survives_reopen: ClassVar[bool] = True
     has_letters: ClassVar[bool] = True
     durability: ClassVar[Durability] = Durability.PROCESS
     big: ClassVar[int] = 1024 * 1024
-    patience: ClassVar[float] = 30.0  # seconds
+    patience: ClassVar[float] = 30.0
 
     async def make_journal(self) -> Journal:
         """Make a journal without runs."""
         raise NotImplementedError("give the suite a journal: define make_journal")
 
     async def reopen_journal(self, journal: Journal) -> Journal:
-        """Make another journal on the place of *journal*, as another process would have it."""
+        """Make another journal on the place of *journal*, as another process would."""
         raise NotImplementedError("define reopen_journal, or set survives_reopen to False")
 
     @asynccontextmanager
     async def journal(self) -> AsyncIterator[Journal]:
-        """A journal without runs; no test takes longer than *patience*."""
+        """Open a journal without runs; no test takes longer than *patience*."""
         with anyio.fail_after(self.patience):
             journal = await self.make_journal()
             try:
@@ -72,7 +73,7 @@ class Store:
 
     @asynccontextmanager
     async def tape(self, run_id: str = RUN) -> AsyncIterator[tuple[Journal, Tape]]:
-        """A journal, and the tape of a new run in it."""
+        """Open a journal, and the tape of a new run in it."""
         async with self.journal() as journal:
             tape = await journal.create(run_id)
             try:
@@ -82,7 +83,7 @@ class Store:
 
     @asynccontextmanager
     async def two(self) -> AsyncIterator[tuple[Journal, Journal]]:
-        """Two journals on one place, as two processes have them."""
+        """Open two journals on one place, as two processes would."""
         if not self.survives_reopen:
             pytest.skip("the records of this journal are seen by itself alone (survives_reopen)")
         async with self.journal() as journal:
@@ -93,13 +94,13 @@ class Store:
                 await other.aclose()
 
     async def reopened(self, journal: Journal) -> Tape:
-        """Open the run and let it go again, to show that it is free."""
+        """Open the run and release it, to show that it is free."""
         tape = await journal.open(RUN)
         await tape.aclose()
         return tape
 
     def need_letters(self) -> None:
-        """Skip the test for a journal without letters."""
+        """Skip the test for a journal that has no letters."""
         if not self.has_letters:
             pytest.skip("this journal takes no letters (has_letters)")
 
@@ -112,7 +113,7 @@ def add(tape: Tape, *texts: bytes) -> None:
 
 
 async def give_up(tape: Tape, seq: int) -> None:
-    """Begin to wait for record *seq*, and be cancelled."""
+    """Begin to wait for record *seq*, and cancel the wait."""
     with anyio.CancelScope() as scope:
         scope.cancel()
         await tape.durable(seq)
@@ -126,7 +127,7 @@ async def write(tape: Tape, *texts: bytes) -> None:
 
 
 async def take_letters(tape: Tape, count: int) -> list[Letter]:
-    """The next *count* letters."""
+    """Return the next *count* letters."""
     letters: list[Letter] = []
     async for letter in tape.letters():
         letters.append(letter)
@@ -136,23 +137,23 @@ async def take_letters(tape: Tape, count: int) -> list[Letter]:
 
 
 async def until(claim: Callable[[], bool]) -> None:
-    """Wait until *claim* holds; what happens in a thread has no event of the loop."""
+    """Wait until *claim* holds, by polling: a thread sets no event of the loop."""
     while not claim():  # noqa: ASYNC110
         await anyio.sleep(0.001)
 
 
 async def yield_some() -> None:
-    """Let others have their turn."""
+    """Give other tasks some turns."""
     for _ in range(5):
         await anyio.lowlevel.checkpoint()
 
 
 def numbered(count: int) -> list[bytes]:
-    """Give *count* small records."""
+    """Return *count* small records."""
     return [b'{"n":%d}' % number for number in range(count)]
 
 
 def shown(lines: object) -> list[tuple[int, bytes]]:
-    """Numbers and texts of *lines*."""
+    """Return the numbers and the texts of *lines*."""
     assert isinstance(lines, list | tuple)
     return [(line.seq, line.text) for line in lines if isinstance(line, Line)]

@@ -1,4 +1,4 @@
-"""The wire format of Anthropic's Messages, ``POST /v1/messages``, and Anthropic's words for what is no answer."""
+"""The wire format of Anthropic's Messages, ``POST /v1/messages``, and of Anthropic's errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dagrun.testing.model_server.calls import RecordedCall, member, text_of, tur
 from dagrun.testing.model_server.script import Break, ModelAnswer
 from dagrun.testing.model_server.wire import ErrorDialect, ServerSentEvent, Wire, listed, tool_called
 
-# Per status: the type and the message that usually come with it.
+# For each status, its usual type and message.
 _USUAL: Mapping[int, tuple[str, str]] = {
     400: ("invalid_request_error", "The request could not be understood."),
     401: ("authentication_error", "invalid x-api-key"),
@@ -26,7 +26,7 @@ _TYPES = frozenset(kind for kind, _ in _USUAL.values())
 
 
 def read_messages(call: RecordedCall) -> None:
-    """Fill in what the body of a call asks for."""
+    """Read the body of *call*, and set the fields that describe the request."""
     body = call.body
     call.turns = (("system", text_of(body["system"])),) if body.get("system") else ()
     call.turns += turns_of(body.get("messages"))
@@ -41,7 +41,7 @@ def read_messages(call: RecordedCall) -> None:
 
 
 class MessagesWire(Wire):
-    """Writes one answer as Messages does."""
+    """Writes one answer in the format of Messages."""
 
     def __init__(self, call: RecordedCall, answer: ModelAnswer) -> None:
         self._call = call
@@ -50,8 +50,8 @@ class MessagesWire(Wire):
         self._index = 1 if answer.thinking else 0
 
     def opening(self) -> Iterator[ServerSentEvent]:
-        """Write what comes before the text."""
-        yield _event("message_start", message=self._message([], None, said=1))
+        """Write the events before the text."""
+        yield _event("message_start", message=self._message([], None, output=1))
         if self._answer.thinking:
             yield from self._think()
         yield _event("content_block_start", index=self._index, content_block=self._block(""))
@@ -66,14 +66,14 @@ class MessagesWire(Wire):
         return self._delta(self._index, type="input_json_delta", partial_json=text)
 
     def closing(self) -> Iterator[ServerSentEvent]:
-        """Write what comes after the text."""
+        """Write the events after the text."""
         yield _event("content_block_stop", index=self._index)
-        said = None if self._answer.usage is None else self._answer.usage[1]
-        yield _event("message_delta", delta=self._end(), usage={"output_tokens": said})
+        output = None if self._answer.usage is None else self._answer.usage[1]
+        yield _event("message_delta", delta=self._end(), usage={"output_tokens": output})
         yield _event("message_stop")
 
     def failing(self, fault: Break) -> Iterator[ServerSentEvent]:
-        """Write an error in the middle."""
+        """Write an error in the middle of the answer."""
         kind = "api_error" if fault.kind == "failed" else fault.code
         yield _event("error", error={"type": kind, "message": fault.message})
 
@@ -81,18 +81,18 @@ class MessagesWire(Wire):
         """Write the answer to a call that is not streamed."""
         thoughts = [self._thought(self._answer.thinking)] if self._answer.thinking else []
         content = [*thoughts, self._block(self._answer.text)]
-        said = None if self._answer.usage is None else self._answer.usage[1]
-        return self._message(content, self._end(), said=said)
+        output = None if self._answer.usage is None else self._answer.usage[1]
+        return self._message(content, self._end(), output=output)
 
     def failed(self, fault: Break) -> None:
-        """Messages has no answer that has failed with status 200."""
+        """Return `None`: Messages has no failed answer with status 200."""
         return
 
-    def _message(self, content: list[Any], end: Mapping[str, Any] | None, *, said: int | None) -> Mapping[str, Any]:
+    def _message(self, content: list[Any], end: Mapping[str, Any] | None, *, output: int | None) -> Mapping[str, Any]:
         usage: dict[str, Any] = {"input_tokens": None, "output_tokens": None}
         if self._answer.usage is not None:
-            cached = self._answer.cached  # unlike OpenAI's, the input does not count them
-            usage = {"input_tokens": self._answer.usage[0] - cached, "output_tokens": said}
+            cached = self._answer.cached  # unlike OpenAI, Anthropic does not count them as input
+            usage = {"input_tokens": self._answer.usage[0] - cached, "output_tokens": output}
             usage |= {"cache_creation_input_tokens": 0, "cache_read_input_tokens": cached}
         return {
             "id": f"msg_{self._call.number:08x}",
@@ -132,21 +132,21 @@ class MessagesWire(Wire):
 
 
 class AnthropicDialect(ErrorDialect):
-    """What Anthropic says besides answers."""
+    """Errors and lists of models in the words of Anthropic."""
 
     def error(self, status: int, message: str | None, code: str | None, param: str | None) -> Mapping[str, Any]:
-        """Write the body of an HTTP error: its code is the type, and it has no parameter."""
+        """Write the body of an HTTP error, whose code is the type, and which has no parameter."""
         kind, usual = _USUAL.get(status, ("api_error", "Internal server error"))
         error = {"type": code if code in _TYPES else kind, "message": message or usual}
         return {"type": "error", "error": error, "request_id": f"req_{status}"}
 
     def unsupported(self, call: RecordedCall) -> tuple[str, str]:
-        """Say that the structure of a call is unknown here."""
+        """Return the message and the parameter for a structure that is not supported."""
         param = "tools" if call.structure == "tool" else "output_config.format"
         return f"{param}: '{call.model}' does not support this parameter", param
 
     def models(self, names: tuple[str, ...]) -> Mapping[str, Any]:
-        """List the models."""
+        """Write the list of models."""
         dated = {"type": "model", "created_at": "2025-01-01T00:00:00Z", "lifecycle": "active"}
         each = [dated | {"id": name, "display_name": name} for name in names]
         ends = {"first_id": names[0] if names else None, "last_id": names[-1] if names else None}
@@ -158,7 +158,7 @@ def _event(kind: str, **fields: Any) -> ServerSentEvent:
 
 
 def _arguments(text: str) -> Mapping[str, Any]:
-    """Read the arguments of a tool; Messages can only hold an object, and marks what is none in this way."""
+    """Parse the arguments of a tool. Messages can only hold an object, and marks other text as invalid JSON."""
     try:
         value = json.loads(text or "{}")
     except ValueError:

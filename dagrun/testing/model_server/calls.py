@@ -1,4 +1,4 @@
-"""What a `FakeModelServer` remembers of each call."""
+"""The calls that a `FakeModelServer` records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REDACTED = "[redacted]"
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A piece of an answer, and when it was handed to the connection (`time.monotonic`)."""
+    """A piece of an answer, and when it was written to the connection (`time.monotonic`)."""
 
     text: str
     at: float
@@ -24,26 +24,26 @@ class Sent:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class RecordedCall:
-    """One request, and what became of it.
+    """One request and its answer.
 
     Attributes:
-        number: From 0, in the order of arrival.
-        arrived: When the whole request had been read (`time.monotonic`).
+        number: The number of the call, from 0, in the order of arrival.
+        arrived: When the whole request was read (`time.monotonic`).
         method: ``GET`` or ``POST``.
-        path: Without the query.
-        api: Which API was called; `None` for a path that no API has.
-        headers: With names in lower case, and without the values of those that hold keys.
+        path: The path without the query.
+        api: The API that was called; `None` for a path of no API.
+        headers: The headers, with names in lower case, and without the values that hold keys.
         body: The JSON of the request; empty if there was none.
-        model: The model that was asked for.
-        streams: Whether a stream was asked for.
-        structure: How a structure was asked for: ``schema``, ``tool`` or ``json``; `None` for plain text.
+        model: The model that was requested.
+        streams: Whether a stream was requested.
+        structure: How a structure was requested: ``schema``, ``tool`` or ``json``; `None` for plain text.
         schema: The JSON Schema of the structure, if there was one.
         tool: The name of the tool that must be called.
-        turns: The conversation as pairs of role and text, instructions first as ``system``.
-        status: Of the answer; `None` while there is none.
+        turns: The conversation as pairs of role and text, with the instructions first as ``system``.
+        status: The status of the answer; `None` before the answer.
         sent: The pieces of the answer that were sent so far; a whole answer is one piece.
-        was_closed: Whether the client closed the connection before all was sent.
-        ended: When the server was done with it; `None` while it is not.
+        was_closed: Whether the client closed the connection before everything was sent.
+        ended: When the server finished the call; `None` before that.
     """
 
     number: int
@@ -66,19 +66,19 @@ class RecordedCall:
 
     @property
     def prompt(self) -> str:
-        """All that the model was told, as one text."""
+        """The whole conversation as one text."""
         return "\n\n".join(text for _, text in self.turns)
 
     @property
     def text(self) -> str:
-        """What was sent of the answer so far."""
+        """The text of the answer that was sent so far."""
         return "".join(piece.text for piece in self.sent)
 
     def sent_at(self, offset: int) -> float:
-        """Tell when this character of the answer was sent (`time.monotonic`).
+        """Return when the character at *offset* of the answer was sent (`time.monotonic`).
 
         Raises:
-            LookupError: It has not been sent.
+            LookupError: The character has not been sent.
         """
         seen = 0
         for piece in tuple(self.sent):
@@ -89,12 +89,12 @@ class RecordedCall:
 
 
 def without_keys(headers: Mapping[str, str]) -> dict[str, str]:
-    """Leave out the values of headers that hold keys."""
+    """Return *headers* without the values that hold keys."""
     return {name.lower(): REDACTED if name.lower() in _SECRET else value for name, value in headers.items()}
 
 
 def text_of(content: object) -> str:
-    """Join the texts of a message: its content is a string, or a list of parts."""
+    """Return the text of a message, whose content is a string or a list of parts."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else []
@@ -102,7 +102,7 @@ def text_of(content: object) -> str:
 
 
 def turns_of(messages: object) -> tuple[tuple[str, str], ...]:
-    """Read a list of messages as pairs of role and text; what is no message has no text."""
+    """Return a list of messages as pairs of role and text; other values are left out."""
     listed = messages if isinstance(messages, list) else []
     return tuple(
         (str(turn.get("role") or turn.get("type") or ""), text_of(turn.get("content") or turn.get("output")))
@@ -112,7 +112,7 @@ def turns_of(messages: object) -> tuple[tuple[str, str], ...]:
 
 
 def member(value: object, *path: str) -> Any:
-    """Follow keys through objects; `None` where there is none."""
+    """Follow the keys of *path* through nested objects; `None` if one is missing."""
     for key in path:
         if not isinstance(value, Mapping):
             return None

@@ -1,4 +1,4 @@
-"""A connection as the server sees it: it can be written to, waited on, and seen to be closed by the other side."""
+"""A connection of the server: written to, waited on, and watched for its end by the client."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class ServerConnection:
     """One connection, while it is answered.
 
     Args:
-        handler: Of the request that is answered.
-        stop: Becomes readable, for good, when the server stops.
+        handler: The handler of the request.
+        stop: A socket that becomes readable, for good, when the server stops.
     """
 
     def __init__(self, handler: BaseHTTPRequestHandler, stop: socket.socket) -> None:
@@ -47,7 +47,7 @@ class ServerConnection:
         self._selector.close()
 
     def wait_until(self, due: float | None) -> None:
-        """Wait until this time (`time.monotonic`), for ever if it is `None`, or until somebody has had enough.
+        """Wait until *due* (`time.monotonic`), for ever if it is `None`.
 
         Raises:
             HungUp: The client has closed the connection.
@@ -70,11 +70,11 @@ class ServerConnection:
             raise HungUp from error
         if not is_open:
             raise HungUp
-        # The next request, too early: it is read in its turn, but the line can't be watched any more.
+        # The client has sent its next request early. It is read later, but the connection cannot be watched any more.
         self._selector.unregister(self._socket)
 
     def _lost(self) -> Exception:
-        # A server that stops shuts down every connection, so as to end a write to a client that does not read.
+        # A server that stops shuts down every connection, to end writes to clients that do not read.
         is_stopping = any(key.fileobj is self._stop for key, _ in self._selector.select(0))
         return ServerStopped() if is_stopping else HungUp()
 
@@ -106,7 +106,7 @@ class ServerConnection:
             raise self._lost() from error
 
     def write_chunk(self, data: bytes) -> None:
-        """Send a chunk of a body in chunks; an empty one ends it.
+        """Send a chunk of a chunked body; an empty chunk ends the body.
 
         Raises:
             HungUp: The client has closed the connection.
@@ -115,9 +115,9 @@ class ServerConnection:
         self.write(b"%x\r\n%b\r\n" % (len(data), data))
 
     def close(self, *, reset: bool = False) -> None:
-        """Close the connection after this answer; with a reset, all at once and whatever is still under way."""
+        """Close the connection after this answer; with *reset*, at once, and drop all data that is not sent yet."""
         self._handler.close_connection = True
         if reset:
-            # To linger for 0 seconds is to reset; the server that would close it politely finds it closed.
+            # Lingering for 0 seconds makes a reset. The socket is detached, so that the server does not close it again.
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             socket.close(self._socket.detach())

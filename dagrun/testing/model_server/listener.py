@@ -1,4 +1,4 @@
-"""The HTTP side of a `FakeModelServer`: a thread that accepts, a thread for each connection, and their end."""
+"""The HTTP side of a `FakeModelServer`: one thread accepts connections, and each connection has a thread."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Received:
     """A request that has been read.
 
     Attributes:
-        problem: The status and the message that it gets because its body is no JSON object.
+        problem: The status and the message of the refusal, if the body is not a JSON object.
     """
 
     method: str
@@ -50,7 +50,7 @@ class Received:
     problem: tuple[int, str] | None
 
     def as_call(self, number: int) -> RecordedCall:
-        """Write it down as a call."""
+        """Return the request as a `RecordedCall`."""
         call = RecordedCall(
             number=number,
             arrived=time.monotonic(),
@@ -68,32 +68,32 @@ class Received:
         return call
 
 
-class Handler(BaseHTTPRequestHandler):
-    """Reads requests, and hands them to whoever answers them."""
+class RequestHandler(BaseHTTPRequestHandler):
+    """Reads requests, and passes them to *answer*."""
 
     protocol_version = "HTTP/1.1"  # connections stay open
     server_version = "FakeModelServer"
     sys_version = ""
-    disable_nagle_algorithm = True  # else a piece waits for the acknowledgement of the one before
+    disable_nagle_algorithm = True  # otherwise a piece waits for the acknowledgement of the piece before
     server: Listener
 
-    def __init__(self, answer: Callable[[Handler, str], None], *args: Any) -> None:
+    def __init__(self, answer: Callable[[RequestHandler, str], None], *args: Any) -> None:
         self._answer = answer
         super().__init__(*args)
 
     @property
     def stop(self) -> socket.socket:
-        """Becomes readable when the server stops."""
+        """The socket that becomes readable when the server stops."""
         return self.server.stop
 
     def receive(self, method: str) -> Received:
-        """Read the rest of the request whose headers have been read."""
+        """Read the body of the request; its headers have been read already."""
         length = self.headers.get("Content-Length", "0")
         size = int(length) if length.isdecimal() else 0
         problem: tuple[int, str] | None = None
         body: Any = {}
         if "Transfer-Encoding" in self.headers or size > _MAX_BODY:
-            self.close_connection = True  # where the next request begins is not known
+            self.close_connection = True  # the start of the next request is unknown
             problem = (413, "The body is too long, or does not say how long it is.")
         elif size:
             try:
@@ -113,34 +113,34 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(self, "POST")
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: the calls are the log."""
+        """Log nothing: the recorded calls are the log."""
 
 
 class Listener(ThreadingHTTPServer):
-    """Listens on a free port of the loopback from the moment it is made until it is closed.
+    """Listens on a free port of the loopback, from its construction until it is closed.
 
     Args:
         handler: Makes the handler of a connection.
-        errors: Where exceptions of the server's own threads are put.
+        errors: The list to which exceptions of the server's threads are appended.
 
     Attributes:
-        stop: Becomes readable when the server stops.
+        stop: A socket that becomes readable when the server stops.
     """
 
     daemon_threads = True
     request_queue_size = 128
     timeout = 0
 
-    def __init__(self, handler: Callable[..., Handler], errors: list[Exception]) -> None:
+    def __init__(self, handler: Callable[..., RequestHandler], errors: list[Exception]) -> None:
         super().__init__(("127.0.0.1", 0), handler)
         self._errors = errors
-        self._lines: dict[threading.Thread, socket.socket] = {}
+        self._connections: dict[threading.Thread, socket.socket] = {}
         self._stopper, self.stop = socket.socketpair()
         self._thread = threading.Thread(target=self._accept, name="FakeModelServer", daemon=True)
         self._thread.start()
 
     def server_bind(self) -> None:
-        """Bind without looking up the name of this machine, which can take seconds."""
+        """Bind without looking up the name of the machine, which can take seconds."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = "127.0.0.1", int(self.server_address[1])
 
@@ -148,11 +148,11 @@ class Listener(ThreadingHTTPServer):
         """Close everything, and wait for the threads."""
         self._stopper.close()
         self._thread.join(5)
-        lines = list(self._lines.items())
-        for _, line in lines:
-            with contextlib.suppress(OSError):  # closed by its own thread
-                line.shutdown(socket.SHUT_RDWR)
-        for thread, _ in lines:
+        connections = list(self._connections.items())
+        for _, connection in connections:
+            with contextlib.suppress(OSError):  # its own thread has closed it
+                connection.shutdown(socket.SHUT_RDWR)
+        for thread, _ in connections:
             thread.join(5)
         self.server_close()
         self.stop.close()
@@ -165,10 +165,10 @@ class Listener(ThreadingHTTPServer):
                 self.handle_request()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Give a connection a thread that is known, so that `close` can end it."""
+        """Start a thread for a connection, and remember it, so that `close` can end it."""
         work = (request, client_address)
         thread = threading.Thread(target=self.process_request_thread, args=work, name="FakeModelServer", daemon=True)
-        self._lines[thread] = request
+        self._connections[thread] = request
         thread.start()
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -176,10 +176,10 @@ class Listener(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._lines.pop(threading.current_thread(), None)
+            self._connections.pop(threading.current_thread(), None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Keep what went wrong, unless it is only that a connection was lost."""
+        """Keep the exception, unless it only says that a connection was lost."""
         error = sys.exc_info()[1]
         if isinstance(error, Exception) and not isinstance(error, OSError):
             self._errors.append(error)

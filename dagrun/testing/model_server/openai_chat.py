@@ -12,7 +12,7 @@ from dagrun.testing.model_server.wire import ServerSentEvent, Wire, listed, tool
 
 
 def read_chat(call: RecordedCall) -> None:
-    """Fill in what the body of a call asks for."""
+    """Read the body of *call*, and set the fields that describe the request."""
     body = call.body
     call.turns = turns_of(body.get("messages"))
     choice, layout = body.get("tool_choice"), body.get("response_format")
@@ -24,13 +24,13 @@ def read_chat(call: RecordedCall) -> None:
     elif member(layout, "type") == "json_schema":
         call.structure, call.schema = "schema", member(layout, "json_schema", "schema")
     elif member(layout, "type") == "json_object":
-        # A schema beside it is how llama-cpp-python is asked.
+        # Clients of llama-cpp-python send a schema beside it.
         call.schema = member(layout, "schema")
         call.structure = "json" if call.schema is None else "schema"
 
 
 class ChatWire(Wire):
-    """Writes one answer as Chat Completions does."""
+    """Writes one answer in the format of Chat Completions."""
 
     def __init__(self, call: RecordedCall, answer: ModelAnswer) -> None:
         self._call = call
@@ -40,10 +40,10 @@ class ChatWire(Wire):
         self._counts = bool(member(call.body, "stream_options", "include_usage"))
 
     def opening(self) -> Iterator[ServerSentEvent]:
-        """Write what comes before the text."""
+        """Write the events before the text."""
         if self._tool is None:
-            said = {"refusal": None} if self._answer.stop != "refused" else {}
-            yield self._chunk({"role": "assistant", "content": ""} | said)
+            refusal = {"refusal": None} if self._answer.stop != "refused" else {}
+            yield self._chunk({"role": "assistant", "content": ""} | refusal)
             yield from self._think()
             return
         yield self._chunk({"role": "assistant", "content": None})
@@ -57,14 +57,14 @@ class ChatWire(Wire):
         return self._chunk({"refusal" if self._answer.stop == "refused" else "content": text})
 
     def closing(self) -> Iterator[ServerSentEvent]:
-        """Write what comes after the text."""
+        """Write the events after the text."""
         yield self._chunk({}, self._finish)
         if self._counts and self._answer.usage is not None:
             yield ServerSentEvent(self._head("chat.completion.chunk") | {"choices": [], "usage": self._usage()})
         yield ServerSentEvent("[DONE]")
 
     def failing(self, fault: Break) -> Iterator[ServerSentEvent]:
-        """Write an error in the middle."""
+        """Write an error in the middle of the answer."""
         yield ServerSentEvent(
             {"error": {"message": fault.message, "type": "server_error", "param": None, "code": fault.code}}
         )
@@ -83,7 +83,7 @@ class ChatWire(Wire):
         return self._head("chat.completion") | {"choices": [choice]} | usage
 
     def failed(self, fault: Break) -> None:
-        """Chat has no answer that has failed with status 200."""
+        """Return `None`: Chat Completions has no failed answer with status 200."""
         return
 
     @property
@@ -95,11 +95,11 @@ class ChatWire(Wire):
                 return "content_filter"
             case _ if self._tool is None:
                 return "stop"
-        # So it is with OpenAI: a function that the call names ends with "stop", any other with "tool_calls".
+        # As OpenAI does it: a function that the request names ends with "stop", any other with "tool_calls".
         return "stop" if isinstance(self._call.body.get("tool_choice"), Mapping) else "tool_calls"
 
     def _think(self) -> Iterator[ServerSentEvent]:
-        # No part of OpenAI's format; what the servers of open models send.
+        # Not a part of OpenAI's format, but sent by servers of open models.
         if self._answer.thinking:
             yield self._chunk({"reasoning_content": self._answer.thinking})
 
@@ -122,11 +122,11 @@ class ChatWire(Wire):
         }
 
     def _usage(self) -> Mapping[str, Any]:
-        told, said = self._answer.usage or (0, 0)
+        prompt, completion = self._answer.usage or (0, 0)
         return {
-            "prompt_tokens": told,
-            "completion_tokens": said,
-            "total_tokens": told + said,
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
             "prompt_tokens_details": {"cached_tokens": self._answer.cached, "audio_tokens": 0},
             "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
         }

@@ -12,11 +12,11 @@ from dagrun.testing.model_server.wire import ServerSentEvent, Wire, listed, tool
 
 
 def read_responses(call: RecordedCall) -> None:
-    """Fill in what the body of a call asks for."""
+    """Read the body of *call*, and set the fields that describe the request."""
     body = call.body
-    instructions, asked = body.get("instructions"), body.get("input")
+    instructions, messages = body.get("instructions"), body.get("input")
     call.turns = (("system", text_of(instructions)),) if instructions else ()
-    call.turns += (("user", asked),) if isinstance(asked, str) else turns_of(asked)
+    call.turns += (("user", messages),) if isinstance(messages, str) else turns_of(messages)
     choice, layout = body.get("tool_choice"), member(body, "text", "format")
     if choice == "required" or member(choice, "type") == "function":
         tools = {tool["name"]: tool for tool in listed(body.get("tools")) if member(tool, "name")}
@@ -29,12 +29,12 @@ def read_responses(call: RecordedCall) -> None:
 
 
 class ResponsesWire(Wire):
-    """Writes one answer as Responses does.
+    """Writes one answer in the format of Responses.
 
     Args:
-        call: What is answered.
+        call: The call that is answered.
         answer: The answer.
-        bare: Leave out the fields that llama.cpp's server leaves out.
+        bare: Whether to leave out the fields that the server of llama.cpp leaves out.
     """
 
     def __init__(self, call: RecordedCall, answer: ModelAnswer, *, bare: bool = False) -> None:
@@ -44,13 +44,13 @@ class ResponsesWire(Wire):
         self._tool = tool_called(call, answer)
         self._created = time.time()
         self._events = 0
-        self._index = 1 if answer.thinking else 0  # of the item that is the answer: a reasoning item comes before it
+        self._index = 1 if answer.thinking else 0  # of the answer item, after a reasoning item
         mark = f"{call.number:08x}"
         self._id, self._call_id = f"resp_{mark}", f"call_{mark}"
         self._item_id = f"msg_{mark}" if self._tool is None else f"fc_{mark}"
 
     def opening(self) -> Iterator[ServerSentEvent]:
-        """Write what comes before the text."""
+        """Write the events before the text."""
         yield self._event("response.created", response=self._response("in_progress", []))
         yield self._event("response.in_progress", response=self._response("in_progress", []))
         if self._answer.thinking:
@@ -69,7 +69,7 @@ class ResponsesWire(Wire):
         return self._event("response.output_text.delta", **self._place, delta=text, logprobs=[])
 
     def closing(self) -> Iterator[ServerSentEvent]:
-        """Write what comes after the text."""
+        """Write the events after the text."""
         text = self._answer.text
         if self._tool is not None:
             where = {"item_id": self._item_id, "output_index": self._index}
@@ -84,7 +84,7 @@ class ResponsesWire(Wire):
         yield self._event(f"response.{self._status}", response=self.whole())
 
     def failing(self, fault: Break) -> Iterator[ServerSentEvent]:
-        """Write an error in the middle."""
+        """Write an error in the middle of the answer."""
         if fault.kind == "error":
             yield self._event("error", code=fault.code, message=fault.message, param=None)
         else:
@@ -96,7 +96,7 @@ class ResponsesWire(Wire):
         return self._response(self._status, [*thoughts, self._item(self._status, self._answer.text)])
 
     def failed(self, fault: Break) -> Mapping[str, Any] | None:
-        """Write a response that has failed; `None` for what comes as a plain error."""
+        """Write a failed response; `None` for a fault that is sent as a plain error."""
         if fault.kind == "error":
             return None
         return {**self._response("failed", []), "error": {"code": fault.code, "message": fault.message}}
@@ -184,11 +184,11 @@ class ResponsesWire(Wire):
     def _usage(self) -> Mapping[str, Any] | None:
         if self._answer.usage is None:
             return None
-        told, said = self._answer.usage
+        input_tokens, output_tokens = self._answer.usage
         return {
-            "input_tokens": told,
+            "input_tokens": input_tokens,
             "input_tokens_details": {"cached_tokens": self._answer.cached, "cache_write_tokens": 0},
-            "output_tokens": said,
+            "output_tokens": output_tokens,
             "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": told + said,
+            "total_tokens": input_tokens + output_tokens,
         }

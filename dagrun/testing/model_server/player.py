@@ -1,4 +1,4 @@
-"""Plays one act of a script to one call."""
+"""Play one act of a script to one call."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ _JSON = "application/json"
 _STREAM = "text/event-stream; charset=utf-8"
 
 
-class Playing:
-    """Answers one call over one line.
+class Player:
+    """Answers one call over one connection.
 
     Args:
-        call: What is answered; what is sent, and when, is written down in it.
-        line: Where it came from.
-        dialect: Of the provider that is played.
-        ignores_schema: Play a server whose Responses takes a schema and forgets it.
+        call: The call; it records what is sent, and when.
+        connection: The connection of the call.
+        dialect: The error format of the provider.
+        ignores_schema: Whether to play a server whose Responses API accepts a schema and ignores it.
     """
 
     def __init__(
-        self, call: RecordedCall, line: ServerConnection, dialect: ErrorDialect, *, ignores_schema: bool
+        self, call: RecordedCall, connection: ServerConnection, dialect: ErrorDialect, *, ignores_schema: bool
     ) -> None:
         self._call = call
-        self._line = line
+        self._connection = connection
         self._dialect = dialect
         self._is_bare = ignores_schema and call.api == "responses"
 
     def play(self, act: Act) -> None:
-        """Answer, or do something worse.
+        """Play *act*: an answer or a fault.
 
         Raises:
             HungUp: The client has closed the connection.
             ServerStopped: The server stops.
-            TypeError: The act is none.
+            TypeError: *act* is not an act.
         """
         match act:
             case str():
@@ -73,7 +73,7 @@ class Playing:
         self.send(self._dialect.error(status, message, code, param), status, headers)
 
     def send(self, value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
-        """Answer with JSON that is no answer of a model."""
+        """Answer with JSON that is not an answer of a model."""
         self._whole(status, compact(value).encode(), _JSON, headers)
 
     # Answers ----------------------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ class Playing:
     def _answer(self, answer: ModelAnswer, fault: Break | None = None) -> None:
         if self._is_bare and self._call.structure == "schema":
             answer = replace(answer, text=f"Here is what you asked for:\n\n```json\n{answer.text}\n```\n")
-        self._line.wait_until(time.monotonic() + answer.delay)
+        self._connection.wait_until(time.monotonic() + answer.delay)
         if fault is not None and fault.after is None and fault.kind in {"close", "reset", "hang"}:
             self._break(fault)
         elif self._call.streams:
@@ -103,7 +103,7 @@ class Playing:
         after = len(pieces) if fault is None else min(fault.after or 0, len(pieces))
         self._head(200, {"Content-Type": _STREAM, "Cache-Control": "no-cache", "Transfer-Encoding": "chunked"})
         for event in wire.opening():
-            self._line.write_chunk(event.encode())
+            self._connection.write_chunk(event.encode())
         started = time.monotonic()
         for number, text in enumerate(pieces[:after], 1):
             self._piece(wire, text, _due(started, number, answer))
@@ -111,32 +111,32 @@ class Playing:
             if fault.kind != "malformed":
                 self._break_stream(wire, fault)
                 return
-            self._line.write_chunk(wire.piece("".join(pieces[after : after + 1])).broken().encode())
+            self._connection.write_chunk(wire.piece("".join(pieces[after : after + 1])).broken().encode())
             after += 1
         for number, text in enumerate(pieces[after:], after + 1):
             self._piece(wire, text, _due(started, number, answer))
         for event in wire.closing():
-            self._line.write_chunk(event.encode())
-        self._line.write_chunk(b"")
+            self._connection.write_chunk(event.encode())
+        self._connection.write_chunk(b"")
 
     def _piece(self, wire: Wire, text: str, due: float) -> None:
         event: ServerSentEvent = wire.piece(text)
-        self._line.wait_until(due)
+        self._connection.wait_until(due)
         self._call.sent.append(Sent(text, time.monotonic()))
-        self._line.write_chunk(event.encode())
+        self._connection.write_chunk(event.encode())
 
     def _break_stream(self, wire: Wire, fault: Break) -> None:
         if fault.kind in {"failed", "error"}:
             for event in wire.failing(fault):
-                self._line.write_chunk(event.encode())
+                self._connection.write_chunk(event.encode())
         if fault.kind in {"failed", "error", "end"}:
-            self._line.write_chunk(b"")
+            self._connection.write_chunk(b"")
         else:
             self._break(fault)
 
     def _at_once(self, answer: ModelAnswer, fault: Break | None) -> None:
         wire = self._wire(answer)
-        self._line.wait_until(_due(time.monotonic(), len(answer.pieces), answer))
+        self._connection.wait_until(_due(time.monotonic(), len(answer.pieces), answer))
         if fault is not None and fault.kind in {"failed", "error"}:
             failed = wire.failed(fault)
             if failed is None:
@@ -153,26 +153,26 @@ class Playing:
             self._whole(200, half, _JSON)
         else:
             self._head(200, {"Content-Type": _JSON, "Content-Length": str(len(body))})
-            self._line.write(half)
+            self._connection.write(half)
             self._break(fault)
 
     def _break(self, fault: Break) -> None:
         if fault.kind == "hang":
-            self._line.wait_until(None)
-        self._line.close(reset=fault.kind == "reset")
+            self._connection.wait_until(None)
+        self._connection.close(reset=fault.kind == "reset")
 
     def _whole(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str] | None = None) -> None:
         self._head(status, {"Content-Type": media_type, "Content-Length": str(len(body)), **(headers or {})})
-        self._line.write(body)
+        self._connection.write(body)
 
     def _head(self, status: int, headers: Mapping[str, str]) -> None:
         name = "request-id" if self._call.api == "messages" else "x-request-id"
         self._call.status = status
-        self._line.head(status, {name: f"req_{self._call.number:08x}", **headers})
+        self._connection.head(status, {name: f"req_{self._call.number:08x}", **headers})
 
 
 def _due(started: float, number: int, answer: ModelAnswer) -> float:
-    """When the piece of this number, from 1, is to be sent."""
+    """Return when piece *number*, counted from 1, has to be sent."""
     return started if answer.tokens_per_second is None else started + number / answer.tokens_per_second
 
 

@@ -1,4 +1,4 @@
-"""What a `FakeModelServer` plays: answers, and faults in place of answers."""
+"""The script of a `FakeModelServer`: answers, and faults in place of answers."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """What the model says to one call.
+    """The answer of the model to one call.
 
     Attributes:
-        text: All of it. Where the call forces a tool, the same text is delivered as the arguments of that tool.
-        tokens_per_second: How fast it says it, a piece being a token; `None` for at once. It is real time.
-        piece: Characters in a piece of a stream.
-        usage: Tokens in (cached ones included) and out; `None` for a server that does not say.
-        cached: How many of the tokens in came from its cache.
-        stop: ``end``; ``length``, as if the text had reached its ceiling; ``refused``, where the text says why;
+        text: The whole text. If the call forces a tool, the text becomes the arguments of that tool.
+        tokens_per_second: The speed in pieces per second of real time; `None` to send all pieces at once.
+        piece: The number of characters in a piece of a stream.
+        usage: Input tokens (cached ones included) and output tokens; `None` for a server that does not report them.
+        cached: The number of input tokens that came from the cache.
+        stop: ``end``; ``length``, as if the text had reached its ceiling; ``refused``, with the reason as the text;
             ``filtered``, stopped in the middle by a filter.
         delay: Seconds before anything is sent.
-        tool: The name of a tool that the model calls of its own accord, with the text for arguments.
-        thinking: What it thinks aloud before it answers, in the form that each API has for that.
+        tool: The name of a tool that the model calls without being asked, with the text as its arguments.
+        thinking: The thoughts before the answer, in the form that each API has for them.
     """
 
     text: str = ""
@@ -50,15 +50,16 @@ class ModelAnswer:
         return tuple(self.text[at : at + self.piece] for at in range(0, len(self.text), self.piece))
 
 
-_HALF_SAID = ModelAnswer("This is an answer that will not be finished.")
+_UNFINISHED = ModelAnswer("This is an answer that will not be finished.")
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens in place of an answer, or in the middle of one. Made by its static methods.
+    """A fault in place of an answer, or in the middle of one. It is made by its static methods.
 
-    *after* is how many pieces of the answer *of* are sent before: 0 for none, but the answer has begun; `None` for
-    nothing at all, not even a status. Where an answer is not streamed, half of its body is sent if *after* is a number.
+    *after* is the number of pieces of the answer *of* that are sent before the fault. With 0 the answer has begun
+    without a piece; with `None` nothing is sent, not even a status. If the answer is not streamed and *after* is a
+    number, half of the body is sent.
     """
 
     @staticmethod
@@ -74,33 +75,33 @@ class Fault:
 
         Args:
             status: 400 to 599.
-            code: As the provider calls it; `None` for what usually comes with the status.
-            message: For people; `None` for what usually comes with the status.
-            retry_after: For the header of that name: seconds, or a date as text.
+            code: The code of the provider; `None` for the usual code of the status.
+            message: The message for people; `None` for the usual message of the status.
+            retry_after: The header of that name: seconds, or a date as text.
             headers: More headers.
         """
         return StatusFault(code=status, reason=code, message=message, retry_after=retry_after, headers=headers)
 
     @staticmethod
-    def cut(after: int | None = None, *, how: How = "close", of: ModelAnswer | str = _HALF_SAID) -> Break:
+    def cut(after: int | None = None, *, how: How = "close", of: ModelAnswer | str = _UNFINISHED) -> Break:
         """Lose the connection.
 
         Args:
             after: See `Fault`.
-            how: ``close`` in the middle of the body; ``reset``; or ``end``: the body ends as if all had been said, but
-                the events that end an answer are missing.
+            how: ``close`` in the middle of the body; ``reset``; or ``end``: the body ends regularly, but without the
+                events that end an answer.
             of: The answer that breaks off.
         """
         return Break(kind=how, after=after, of=_answer(of))
 
     @staticmethod
-    def hang(after: int | None = None, *, of: ModelAnswer | str = _HALF_SAID) -> Break:
-        """Say nothing more, and keep the connection open until the client closes it or the server stops."""
+    def hang(after: int | None = None, *, of: ModelAnswer | str = _UNFINISHED) -> Break:
+        """Send nothing more, and keep the connection open until the client closes it or the server stops."""
         return Break(kind="hang", after=after, of=_answer(of))
 
     @staticmethod
-    def malformed(after: int = 0, *, of: ModelAnswer | str = _HALF_SAID) -> Break:
-        """Send an event whose JSON is broken, and then the rest as if nothing had happened."""
+    def malformed(after: int = 0, *, of: ModelAnswer | str = _UNFINISHED) -> Break:
+        """Send an event with broken JSON, and then the rest of the answer."""
         return Break(kind="malformed", after=after, of=_answer(of))
 
     @staticmethod
@@ -109,11 +110,11 @@ class Fault:
         *,
         code: str = "server_error",
         message: str = "The model failed.",
-        of: ModelAnswer | str = _HALF_SAID,
+        of: ModelAnswer | str = _UNFINISHED,
     ) -> Break:
-        """Report an error in the middle of a stream, as `response.failed` where the API has that.
+        """Report an error in the middle of a stream, as `response.failed` if the API has that event.
 
-        A call that is not streamed gets a `response` that has failed, or status 500 where the API has no such thing.
+        A call that is not streamed gets a failed `response`, or status 500 if the API has none.
         """
         return Break(kind="failed", after=after, of=_answer(of), code=code, message=message)
 
@@ -123,24 +124,24 @@ class Fault:
         *,
         code: str = "overloaded_error",
         message: str = "Overloaded",
-        of: ModelAnswer | str = _HALF_SAID,
+        of: ModelAnswer | str = _UNFINISHED,
     ) -> Break:
-        """Report an error in the middle of a stream, as a plain error event. Not streamed: status 500."""
+        """Report an error in the middle of a stream, as a plain error event; status 500 if it is not streamed."""
         return Break(kind="error", after=after, of=_answer(of), code=code, message=message)
 
     @staticmethod
     def not_sse() -> PageFault:
-        """Answer 200 with a page for people, as a proxy or a wrong address does."""
+        """Answer 200 with a page for people, as a proxy or a server at a wrong address does."""
         return PageFault(body="<!DOCTYPE html><html><body><h1>Welcome</h1></body></html>", media_type="text/html")
 
     @staticmethod
     def empty() -> PageFault:
-        """Answer 200 with nothing."""
+        """Answer 200 with an empty body."""
         return PageFault(body="", media_type=None)
 
     @staticmethod
     def page(body: str, media_type: str) -> PageFault:
-        """Answer 200 with this body, whatever was asked: another API's JSON, a line that never ends."""
+        """Answer 200 with this body, such as the JSON of another API or an endless line."""
         return PageFault(body=body, media_type=media_type)
 
 
@@ -160,7 +161,7 @@ class StatusFault(Fault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Break(Fault):
-    """An answer that does not come to its end: see `Fault.cut`, `hang`, `malformed`, `failed` and `error`."""
+    """An answer that is interrupted: see `Fault.cut`, `hang`, `malformed`, `failed` and `error`."""
 
     kind: Literal["close", "reset", "end", "hang", "malformed", "failed", "error"]
     after: int | None
@@ -171,10 +172,10 @@ class Break(Fault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageFault(Fault):
-    """A body that is no answer: see `Fault.not_sse`, `empty` and `page`."""
+    """A body that is not an answer: see `Fault.not_sse`, `empty` and `page`."""
 
     body: str
-    media_type: str | None  # None: that of an answer
+    media_type: str | None  # None for the media type of an answer
 
 
 def _answer(of: ModelAnswer | str) -> ModelAnswer:

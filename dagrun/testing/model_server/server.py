@@ -1,4 +1,4 @@
-"""A server on the loopback that plays the APIs of language models."""
+"""`FakeModelServer`: a server on the loopback that plays the APIs of language models."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dagrun.llm.language_model import Structure
 from dagrun.testing.model_server.anthropic_messages import AnthropicDialect
 from dagrun.testing.model_server.calls import Api, RecordedCall
 from dagrun.testing.model_server.connection import HungUp, ServerConnection, ServerStopped
-from dagrun.testing.model_server.listener import Handler, Listener
-from dagrun.testing.model_server.player import Playing
+from dagrun.testing.model_server.listener import Listener, RequestHandler
+from dagrun.testing.model_server.player import Player
 from dagrun.testing.model_server.script import Act, Fault, ModelAnswer
 from dagrun.testing.model_server.wire import ErrorDialect, OpenAIDialect
 
@@ -27,30 +27,31 @@ class FakeModelServer:
     """Speaks the wire formats of OpenAI (Responses, Chat Completions) and Anthropic (Messages), and follows a script.
 
     It listens on the loopback, in threads, so that it serves clients on asyncio, on trio, and without a loop. Use it
-    as a context manager, ``with`` or ``async with``. What it does is in real time: a test on a virtual clock can't use
+    as a context manager, by ``with`` or ``async with``. It runs in real time, so a test on a virtual clock cannot use
     it.
 
     Args:
-        answers: One act for each call of a model, the last one going on for ever; or a function that is given the
-            `RecordedCall` and returns an act, in a thread of the server. An act is a text, a `ModelAnswer` or
+        answers: One act for each call of a model, of which the last is repeated for ever; or a function that gets the
+            `RecordedCall` and returns an act, called in a thread of the server. An act is a text, a `ModelAnswer` or
             a `Fault`.
-        apis: What there is; the paths of other APIs answer 404.
-        structures: The ways to ask for a structure that are known; others answer 400.
-        models: The names of its models; others answer 404. `None` for any name.
-        ignores_schema: Play llama.cpp's Responses: a schema is taken and forgotten, so the text comes in a code fence
-            after a sentence, and the events lack fields.
+        apis: The APIs of the server; the paths of other APIs answer 404.
+        structures: The supported ways to request a structure; others answer 400.
+        models: The names of its models; other names answer 404. `None` for any name.
+        ignores_schema: Whether to play the Responses API of llama.cpp, which accepts a schema and ignores it: the text
+            comes in a code fence after a sentence, and the events lack fields.
 
     Attributes:
-        calls: What was asked so far, and what became of it. Keys are not kept.
+        calls: The calls so far, with their answers. Keys are not kept.
 
     Raises:
-        ValueError: There is no answer; or an API or a structure that does not exist.
-        Exception: From the end of the ``with``: what a function of *answers* raised. Its call was answered with 500.
+        ValueError: *answers* is empty, or an API or a structure does not exist.
+        Exception: At the end of the ``with``: the error that the function *answers* raised. Its call was answered with
+            status 500.
 
     Example:
         >>> import openai
-        >>> from dagrun.testing import Answer, FakeModelServer, Fault
-        >>> script = [Fault.status(429, retry_after=0.1), Answer("Hello.", tokens_per_second=50, usage=(12, 2))]
+        >>> from dagrun.testing import FakeModelServer, Fault, ModelAnswer
+        >>> script = [Fault.status(429, retry_after=0.1), ModelAnswer("Hello.", tokens_per_second=50, usage=(12, 2))]
         >>> async def main() -> None:
         ...     async with (
         ...         FakeModelServer(script) as server,
@@ -73,8 +74,8 @@ class FakeModelServer:
     ) -> None:
         if not callable(answers) and (isinstance(answers, str) or not answers):
             raise ValueError("answers: a list of at least one act, or a function that returns one")
-        for name, given, known in (("apis", apis, Api), ("structures", structures, Structure)):
-            if unknown := set(given) - set(get_args(known)):
+        for name, values, known in (("apis", apis, Api), ("structures", structures, Structure)):
+            if unknown := set(values) - set(get_args(known)):
                 raise ValueError(f"{name}: {', '.join(sorted(unknown))}: there are {', '.join(get_args(known))}")
         self.calls: list[RecordedCall] = []
         self._answers = answers
@@ -92,7 +93,7 @@ class FakeModelServer:
     def __enter__(self) -> FakeModelServer:
         if self._listener is not None:
             raise RuntimeError("this server is running already")
-        self._listener = Listener(partial(Handler, self._serve), self._errors)
+        self._listener = Listener(partial(RequestHandler, self._serve), self._errors)
         return self
 
     def __exit__(
@@ -116,7 +117,7 @@ class FakeModelServer:
 
     @property
     def anthropic_url(self) -> str:
-        """What the anthropic client takes as its ``base_url``.
+        """The ``base_url`` for the client of anthropic.
 
         Raises:
             RuntimeError: The server is not running.
@@ -127,7 +128,7 @@ class FakeModelServer:
 
     @property
     def base_url(self) -> str:
-        """What the openai client takes as its ``base_url``.
+        """The ``base_url`` for the client of openai.
 
         Raises:
             RuntimeError: The server is not running.
@@ -136,7 +137,7 @@ class FakeModelServer:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that send the clients of another process here.
+        """The environment variables that direct the clients of another process to this server.
 
         Raises:
             RuntimeError: The server is not running.
@@ -144,23 +145,23 @@ class FakeModelServer:
         openai = {"OPENAI_BASE_URL": self.base_url, "OPENAI_API_KEY": "none"}
         return openai | {"ANTHROPIC_BASE_URL": self.anthropic_url, "ANTHROPIC_API_KEY": "none"}
 
-    # What has happened ------------------------------------------------------------------------------------------------
+    # Waiting for calls ------------------------------------------------------------------------------------------------
 
     def wait_until_called(self, count: int = 1, seconds: float = 5) -> bool:
-        """Wait until this many calls have arrived, and tell whether they have. It blocks: see `until_called`."""
+        """Wait until *count* calls have arrived; return whether they have. It blocks: see `until_called`."""
         return self._wait(lambda: len(self.calls) >= count, seconds)
 
     def wait_until_closed(self, call: RecordedCall, seconds: float = 5) -> bool:
-        """Wait until a call is over, and tell whether the client closed it early. It blocks: see `until_closed`."""
+        """Wait until a call is over; return whether the client closed it early. It blocks: see `until_closed`."""
         self._wait(lambda: call.ended is not None, seconds)
         return call.was_closed
 
     async def until_called(self, count: int = 1, seconds: float = 5) -> bool:
-        """Wait until this many calls have arrived, and tell whether they have."""
+        """Wait until *count* calls have arrived; return whether they have."""
         return await anyio.to_thread.run_sync(self.wait_until_called, count, seconds, abandon_on_cancel=True)
 
     async def until_closed(self, call: RecordedCall, seconds: float = 5) -> bool:
-        """Wait until a call is over, and tell whether the client closed it before all was sent."""
+        """Wait until a call is over; return whether the client closed it before everything was sent."""
         return await anyio.to_thread.run_sync(self.wait_until_closed, call, seconds, abandon_on_cancel=True)
 
     def _wait(self, claim: Callable[[], bool], seconds: float) -> bool:
@@ -169,15 +170,15 @@ class FakeModelServer:
 
     # One request ------------------------------------------------------------------------------------------------------
 
-    def _serve(self, handler: Handler, method: str) -> None:
+    def _serve(self, handler: RequestHandler, method: str) -> None:
         request = handler.receive(method)
         with self._changed:
             call = request.as_call(len(self.calls))
             self.calls.append(call)
             self._changed.notify_all()
         try:
-            with ServerConnection(handler, handler.stop) as line:
-                self._respond(call, line, request.problem)
+            with ServerConnection(handler, handler.stop) as connection:
+                self._respond(call, connection, request.problem)
         except HungUp:
             call.was_closed = True
             handler.close_connection = True
@@ -188,21 +189,21 @@ class FakeModelServer:
                 call.ended = time.monotonic()
                 self._changed.notify_all()
 
-    def _respond(self, call: RecordedCall, line: ServerConnection, problem: tuple[int, str] | None) -> None:
+    def _respond(self, call: RecordedCall, connection: ServerConnection, problem: tuple[int, str] | None) -> None:
         dialect: ErrorDialect = OpenAIDialect()
         if call.api == "messages" or "anthropic-version" in call.headers:
             dialect = AnthropicDialect()
-        playing = Playing(call, line, dialect, ignores_schema=self._ignores_schema)
+        player = Player(call, connection, dialect, ignores_schema=self._ignores_schema)
         refusal = self._refusal_of(call, dialect) if problem is None else problem
         if refusal is not None:
-            playing.refuse(*refusal)
+            player.refuse(*refusal)
         elif call.api == "models":
-            playing.send(dialect.models(self._models or ("fake-model",)))
+            player.send(dialect.models(self._models or ("fake-model",)))
         else:
-            self._play(call, playing)
+            self._play(call, player)
 
     def _refusal_of(self, call: RecordedCall, dialect: ErrorDialect) -> tuple[Any, ...] | None:
-        """Status, message, code and parameter of the refusal of what this server does not know; `None` if it does."""
+        """Return status, message, code and parameter of a refusal; `None` if the server supports the call."""
         if call.api not in self._apis:
             return 404, f"Invalid URL ({call.method} {call.path})"
         if call.api == "models":
@@ -214,14 +215,14 @@ class FakeModelServer:
         message, param = dialect.unsupported(call)
         return 400, message, None, param
 
-    def _play(self, call: RecordedCall, playing: Playing) -> None:
+    def _play(self, call: RecordedCall, player: Player) -> None:
         try:
             act = self._act(call)
         except Exception as error:  # noqa: BLE001 - raised at the end of the `with`
             self._errors.append(error)
-            playing.refuse(500, f"the script of this server raised {type(error).__name__}")
+            player.refuse(500, f"the script of this server raised {type(error).__name__}")
             return
-        playing.play(act)
+        player.play(act)
 
     def _act(self, call: RecordedCall) -> Act:
         if callable(self._answers):
@@ -231,5 +232,5 @@ class FakeModelServer:
                 number, self._asked = self._asked, self._asked + 1
             act = self._answers[min(number, len(self._answers) - 1)]
         if not isinstance(act, str | ModelAnswer | Fault):
-            raise TypeError(f"an act is a text, an Answer or a Fault, not {act!r}")
+            raise TypeError(f"an act is a text, a ModelAnswer or a Fault, not {act!r}")
         return act

@@ -1,4 +1,4 @@
-"""What the wire formats of all model APIs have in common."""
+"""The parts that all wire formats share: events, the protocols, and the errors of OpenAI."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ class ServerSentEvent:
     """One event of a stream (SSE).
 
     Attributes:
-        data: Sent as JSON; a text is sent as it is.
-        name: Its ``event:`` line; `None` for none.
+        data: The data, sent as JSON; a text is sent unchanged.
+        name: The name on its ``event:`` line; `None` for no such line.
     """
 
     data: Mapping[str, Any] | str
     name: str | None = None
 
     def encode(self) -> bytes:
-        """Write it as it goes over the wire."""
+        """Encode the event for the wire."""
         data = self.data if isinstance(self.data, str) else compact(self.data)
         head = "" if self.name is None else f"event: {self.name}\n"
         return f"{head}data: {data}\n\n".encode()
 
     def broken(self) -> ServerSentEvent:
-        """Give the same event with half of its JSON."""
+        """Return the event with only the first half of its JSON."""
         data = self.data if isinstance(self.data, str) else compact(self.data)
         return ServerSentEvent(data[: len(data) // 2], self.name)
 
 
 class Wire(Protocol):
-    """How one answer to one call is written: an object for each answer, as events are numbered.
+    """Writes one answer to one call. Each answer needs an object of its own, because events are numbered.
 
-    The structure of a stream is ``opening``, a ``piece`` for each piece of the text, ``closing``.
+    A stream consists of ``opening``, a ``piece`` for each piece of the text, and ``closing``.
     """
 
     def opening(self) -> Iterator[ServerSentEvent]:
-        """Write what comes before the text."""
+        """Write the events before the text."""
         ...
 
     def piece(self, text: str) -> ServerSentEvent:
@@ -50,11 +50,11 @@ class Wire(Protocol):
         ...
 
     def closing(self) -> Iterator[ServerSentEvent]:
-        """Write what comes after the text."""
+        """Write the events after the text."""
         ...
 
     def failing(self, fault: Break) -> Iterator[ServerSentEvent]:
-        """Write an error in the middle."""
+        """Write an error in the middle of the answer."""
         ...
 
     def whole(self) -> Mapping[str, Any]:
@@ -62,42 +62,42 @@ class Wire(Protocol):
         ...
 
     def failed(self, fault: Break) -> Mapping[str, Any] | None:
-        """Write a failure of a call that is not streamed, with status 200; `None` if the API has no such thing."""
+        """Write a failed answer with status 200, not streamed; `None` if the API has none."""
         ...
 
 
 class ErrorDialect(Protocol):
-    """What the server says besides answers, in the words of one provider."""
+    """Errors and lists of models, in the words of one provider."""
 
     def error(self, status: int, message: str | None, code: str | None, param: str | None) -> Mapping[str, Any]:
-        """Write the body of an HTTP error; `None` stands for what usually comes with the status."""
+        """Write the body of an HTTP error; `None` stands for the usual value of the status."""
         ...
 
     def unsupported(self, call: RecordedCall) -> tuple[str, str]:
-        """Say that the structure of a call is unknown here: the message, and the parameter."""
+        """Return the message and the parameter for a structure that is not supported."""
         ...
 
     def models(self, names: tuple[str, ...]) -> Mapping[str, Any]:
-        """List the models."""
+        """Write the list of models."""
         ...
 
 
 def compact(value: object) -> str:
-    """Write JSON as the providers do: on one line, and without escapes for what is not ASCII."""
+    """Write JSON as the providers do: on one line, with characters beyond ASCII unescaped."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def listed(value: object) -> list[Any]:
-    """Take what should be a list; an empty one for anything else."""
+    """Return *value* if it is a list, or else an empty list."""
     return value if isinstance(value, list) else []
 
 
 def tool_called(call: RecordedCall, answer: ModelAnswer) -> str | None:
-    """Name the tool whose arguments the text is; `None` if it is plain text."""
+    """Return the tool whose arguments the text is; `None` for plain text."""
     return None if answer.stop == "refused" else answer.tool or call.tool
 
 
-# Per status: the type, the code and the message that usually come with it.
+# For each status, its usual type, code and message.
 _USUAL: Mapping[int, tuple[str, str | None, str]] = {
     400: ("invalid_request_error", None, "The request could not be understood."),
     401: ("invalid_request_error", "invalid_api_key", "Incorrect API key provided."),
@@ -117,19 +117,19 @@ _SERVER = ("server_error", None, "The server had an error while processing your 
 
 
 class OpenAIDialect(ErrorDialect):
-    """What OpenAI says besides answers, and servers that are compatible with it."""
+    """Errors and lists of models in the words of OpenAI, and of servers that are compatible with it."""
 
     def error(self, status: int, message: str | None, code: str | None, param: str | None) -> Mapping[str, Any]:
         """Write the body of an HTTP error."""
         kind, usual_code, usual = _USUAL.get(status, _SERVER)
         if code == "insufficient_quota":
             kind, usual = code, "You exceeded your current quota, please check your plan and billing details."
-        # A message of the caller comes without the code that belongs to the usual message.
+        # The usual code belongs to the usual message: a message of the caller comes without it.
         code = code if code is not None or message is not None else usual_code
         return {"error": {"message": message or usual, "type": kind, "param": param, "code": code}}
 
     def unsupported(self, call: RecordedCall) -> tuple[str, str]:
-        """Say that the structure of a call is unknown here."""
+        """Return the message and the parameter for a structure that is not supported."""
         if call.structure == "tool":
             return "Unsupported parameter: 'tools' is not supported with this model.", "tools"
         param = "text.format" if call.api == "responses" else "response_format"
@@ -137,6 +137,6 @@ class OpenAIDialect(ErrorDialect):
         return f"Invalid parameter: '{param}' of type '{kind}' is not supported with this model.", param
 
     def models(self, names: tuple[str, ...]) -> Mapping[str, Any]:
-        """List the models."""
+        """Write the list of models."""
         each = [{"id": name, "object": "model", "created": 1_700_000_000, "owned_by": "dagrun"} for name in names]
         return {"object": "list", "data": each}

@@ -10,6 +10,7 @@ import pytest
 
 from dagrun import Add, Condition, Drop, Replace, Rewire, State, Status, Step, ToolError
 from dagrun.errors import SpliceRefused
+from dagrun.model.tool import make_tool
 from dagrun.testing import Takes
 from replans import Thinker, endings, fails, nap, patch, start, uses
 from small_tools import near, scripted, states
@@ -311,3 +312,28 @@ async def test_an_element_and_its_for_each_cannot_both_be_edited() -> None:
         result = await run.result()
 
     assert (result.output, State(result.steps["load"].state)) == ([1.0, 1.0], State.SUCCEEDED)
+
+
+async def test_a_for_each_has_not_ended_while_a_replaced_element_still_cleans_up() -> None:
+    """The consequence names what has ended at that instant: the for_each waits for the element that leaves."""
+
+    async def lingers(value: int) -> int:
+        try:
+            await anyio.sleep(5)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(0.5)
+        return value
+
+    each = Step(id="each", tool="lingers", args={"value": "${item}"}, for_each=[1], max_parallel=1)
+    new = Step(id="new", tool="lingers", args={"value": "${item}"})
+    async with start([each, nap("other", 9.0)], None, make_tool(lingers, effect="read")) as run:
+        await anyio.sleep(1)
+        await run.splice(patch(Replace(id="each[0]", step=new)))
+        await anyio.sleep(0.1)
+        did = await run.splice(patch(Drop(id="each")))
+        ended = {id_ for id_, state in run.states.items() if state.is_settled}
+        result = await run.result()
+
+    assert (did.superseded, ended) == (("new",), {"new"})
+    assert (states(result)["each"], states(result)["other"]) == ("superseded", "succeeded")

@@ -183,7 +183,7 @@ class Process:
         if self._case.latency:
             left = self._cut.choice((self._tape.acked, made, self._cut.randint(self._tape.acked, made)))
         left = max(left, 1)
-        graph = self._run._machine.graph if self._run is not None else None
+        graph = self._run._assembly.parts.graph if self._run is not None else None
         self.instants.append(
             Instant(
                 texts[:left],
@@ -230,7 +230,7 @@ class Process:
                     tasks.start_soon(self._attend, hears)
                 result = await run.result()
                 tasks.cancel_scope.cancel()
-            graph = run._machine.graph
+            graph = run._assembly.parts.graph
             self.world.acked.append(("result", (len(self.journal.texts), str(result.status))))
             self._mark("end")
         steps = {id_: (str(step.state), decode_or_reason(step.stored)) for id_, step in result.steps.items()}
@@ -298,7 +298,9 @@ class Process:
                 edit = Drop(id=step, cancel=what == "drop hard")
         patch = Patch(edits=[edit])
         if isinstance(edit, Drop):
-            behind = [s.id for s in run.plan.current.steps if step in run._machine.graph.nodes[s.id].plan.depends_on]
+            behind = [
+                s.id for s in run.plan.current.steps if step in run._assembly.parts.graph.nodes[s.id].plan.depends_on
+            ]
             if behind:
                 patch = Patch(edits=[edit, *(Drop(id=i, cancel=what == "drop hard") for i in behind)])
         await run.splice(patch)

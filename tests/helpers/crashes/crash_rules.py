@@ -12,7 +12,7 @@ from crash_world import FREE, MOST_TOKENS, ONCE, TOOLS, World
 from dagrun.api.replaying import replayed
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.checks.tool_contracts import check_recorded_plan, recorded_toolbox
-from dagrun.graph.build import kind_of, make_frontier
+from dagrun.graph.build import make_frontier
 from dagrun.graph.fold import fold, state_hash
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.model.codec.event_codec import decode, encode
@@ -183,7 +183,7 @@ def _replays(events: Sequence[Event], ended: Ended) -> Iterator[str]:
             yield "a replay gives another state"
         for plan in _plans(first.opening, ended.texts[0]):
             frontier, caps_of = make_frontier(plan, None)
-            graph = kind_of(plan)(plan, first.opening.inputs, frontier, caps_of)
+            graph = LiveGraph(plan, first.opening.inputs, frontier, caps_of)
             fold(graph, events, RUN)
             if state_hash(graph) != ended.hash:
                 yield f"folded again, with {type(plan.toolbox['look']).__name__}s, the state is another one"

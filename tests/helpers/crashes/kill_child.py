@@ -25,7 +25,7 @@ from dagrun.graph.fold import state_hash
 from dagrun.journal.hash_chain import END, Chain
 from dagrun.journal.lease import Lease
 from dagrun.journal.sqlite.journal import SQLiteJournal
-from dagrun.journal.sqlite.writer import SQLiteWriter
+from dagrun.journal.sqlite.tape import SQLiteWriter
 from dagrun.model.effect import Applied
 from dagrun.model.patch import Patch, Replace
 from dagrun.model.plan import Plan, Step
@@ -251,7 +251,7 @@ async def _carry_out(folder: Path, job: dict[str, Any]) -> dict[str, Any]:
 def told(run: Run, status: str, output: Any) -> dict[str, Any]:
     """What is written down of the end of a run."""
     states = {id_: str(state) for id_, state in run.states.items()}
-    return {"status": status, "states": states, "output": output, "hash": state_hash(run._machine.graph)}
+    return {"status": status, "states": states, "output": output, "hash": state_hash(run._assembly.parts.graph)}
 
 
 async def _compete(folder: Path, job: dict[str, Any]) -> dict[str, Any]:

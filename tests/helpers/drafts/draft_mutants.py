@@ -14,9 +14,8 @@ from dagrun.graph.ledger import Ledger, Reservation
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.model.plan import Plan, Step
 from dagrun.runtime.metering import RunMeter
-from dagrun.runtime.planning import arrivals, planner_calls
-from dagrun.runtime.planning.arrivals import Arrivals
-from dagrun.runtime.planning.first_plan import FirstPlan, PlannerRequest
+from dagrun.runtime.planning import first_plan, planner_calls
+from dagrun.runtime.planning.first_plan import Arrivals, FirstPlan, PlannerRequest
 from dagrun.runtime.planning.planner_calls import PlannerCalls
 from dagrun.runtime.steps.finish import Finish
 
@@ -252,7 +251,7 @@ DRAFT_MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "the tool in reserve is forgotten": {drafts.may_start_early: by_its_own_tool},
     "a step is let in before what it names": {Arrivals: TakesAtOnce},
     "forward references are dropped": {Arrivals: LetsNobodyIn},
-    "what is referred to is not waited for": {arrivals.named_in: declared_alone},
+    "what is referred to is not waited for": {first_plan.named_in: declared_alone},
     "readiness waits for the planner's next word": {FirstPlan: WaitsForTheNext},
     "steps come in after the end of the run": {FirstPlan: TakesOn},
     "what needs a failed step waits for ever": {FirstPlan: SkipsNothing},

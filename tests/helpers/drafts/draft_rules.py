@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dagrun.graph.changes import GOAL
+from dagrun.graph.changes import GOAL, apply
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.model.event import (
     AttemptEnded,
@@ -238,7 +238,7 @@ def _may_be_without_plan(case: DraftCase, why: str) -> bool:
 def folded(graph: LiveGraph, events: Sequence[Event], fresh: LiveGraph) -> Iterator[str]:
     """Say in what the state that comes of the events alone is another one."""
     for event in events:
-        fresh.apply(event)
+        apply(fresh, event)
     for name in ("status", "reason", "unsettled", "has_plan", "wants_more", "problems", "goal", "is_frozen"):
         if getattr(fresh, name) != getattr(graph, name):
             yield f"{name} is {getattr(graph, name)}, but by the events {getattr(fresh, name)}"

@@ -199,7 +199,7 @@ class NewestFirst(MemoryTape):
 class Deaf(MemoryTape):
     """Is not woken by a letter."""
 
-    def knock(self) -> None:
+    def notify_letter(self) -> None:
         pass
 
 

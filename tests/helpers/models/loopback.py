@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from dagrun_tools.network import NetworkRules
+from dagrun_tools.web.network_rules import NetworkRules
 
 END = b"\r\n\r\n"
 

@@ -168,7 +168,7 @@ class _Actor:
         try:
             await self._run.change_goal(f"something else at {time}")
         except ContractError as error:
-            if not (self._run.has_ended or self._run._scheduler.is_stopping):
+            if not (self._run.has_ended or self._run._scheduler.finish.is_closing):
                 self._watch.broken.append(f"the goal could not be changed: {error}")
 
     def cancel(self, what: str | None) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from acts import MOST_TOKENS, Stage
 from dagrun.cli.terminal.event_lines import as_dict
+from dagrun.graph.changes import apply
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
@@ -80,7 +81,7 @@ class _Nobody(Frontier):
 def _replays(graph: LiveGraph, applied: Sequence[Event]) -> Iterator[str]:
     again = LiveGraph(graph.plan, graph.inputs, _Nobody())
     for event in applied:
-        again.apply(event)
+        apply(again, event)
     if (again.status, again.reason, again.unsettled) != (graph.status, graph.reason, graph.unsettled):
         yield "a replay ends otherwise than its run"
     if _state_of(again) != _state_of(graph):

@@ -8,6 +8,7 @@ from typing import Any, Final, Self
 
 from dagrun.decide.recovery import Situation, decide
 from dagrun.graph.caps import Cap
+from dagrun.graph.changes import apply
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
@@ -110,16 +111,14 @@ class KeepsPromises(Cap):
 # Graph and record -----------------------------------------------------------------------------------------------------
 
 
-class ReleasesEarly(LiveGraph):
+def releases_early(graph: LiveGraph, event: Event, node: Node | None = None) -> None:
     """What waits for a step is released when the step starts."""
-
-    def apply(self, event: Event, node: Node | None = None) -> None:
-        super().apply(event, node)
-        if isinstance(event, AttemptStarted):
-            for after in self.nodes[event.step].successors:
-                if after.missing == 1 and after.state is State.WAITING:
-                    after.state = State.READY
-                    self.frontier.push(after)
+    apply(graph, event, node)
+    if isinstance(event, AttemptStarted):
+        for after in graph.nodes[event.step].successors:
+            if after.missing == 1 and after.state is State.WAITING:
+                after.state = State.READY
+                graph.frontier.push(after)
 
 
 class RunsOnFailures(LiveGraph):
@@ -131,13 +130,11 @@ class RunsOnFailures(LiveGraph):
         node.is_tolerated = was
 
 
-class MiscountsChildren(LiveGraph):
+def miscounts_children(graph: LiveGraph, event: Event, node: Node | None = None) -> None:
     """The elements of a for_each are not counted among what has to settle."""
-
-    def apply(self, event: Event, node: Node | None = None) -> None:
-        before = len(self.nodes)
-        super().apply(event, node)
-        self.unsettled -= len(self.nodes) - before
+    before = len(graph.nodes)
+    apply(graph, event, node)
+    graph.unsettled -= len(graph.nodes) - before
 
 
 class SkipsOneLevel(Record):
@@ -319,9 +316,9 @@ MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "a cap lets one too many through": {Cap: OneTooMany},
     "a long run starves a short one": {Cap: BreaksPromises},
     "a promised slot is lost": {Cap: KeepsPromises},
-    "dependents start with their dependency": {LiveGraph: ReleasesEarly},
+    "dependents start with their dependency": {apply: releases_early},
     "dependents of a failure run": {LiveGraph: RunsOnFailures},
-    "elements are not counted": {LiveGraph: MiscountsChildren},
+    "elements are not counted": {apply: miscounts_children},
     "a skip is not handed on": {Record: SkipsOneLevel},
     "a for_each ends before its last element": {Record: JoinsEarly},
     "a for_each mixes its values up": {Record: JoinsInOrderOfEnd},

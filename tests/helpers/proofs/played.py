@@ -9,7 +9,8 @@ from typing import Any
 from dagrun.checks.check_plan import check_plan
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.errors import Problem
-from dagrun.graph.build import kind_of, make_frontier
+from dagrun.graph.build import make_frontier
+from dagrun.graph.changes import apply
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.patches.apply_patch import CheckedPatch
@@ -54,7 +55,7 @@ class Played:
 
     def _begin(self, plan: CheckedPlan, inputs: Any) -> None:
         frontier, caps_of = make_frontier(plan, None)
-        self.graph = kind_of(plan)(plan, encode(inputs or {}), frontier, caps_of)
+        self.graph = LiveGraph(plan, encode(inputs or {}), frontier, caps_of)
         self.splicer = Splicer(self.graph)
         self.events: list[Event] = []
         self.apply(RunStarted, "run", len(plan.steps), plan.plan.goal, 0.0)
@@ -63,7 +64,7 @@ class Played:
         """Let something happen."""
         event = kind(len(self.events) + 1, float(len(self.events)), *facts)
         self.events.append(event)
-        self.graph.apply(event)
+        apply(self.graph, event)
 
     def __getitem__(self, id_: str) -> Node:
         return self.graph.nodes[id_]
@@ -155,7 +156,7 @@ def snapshot(graph: LiveGraph) -> dict[str, Any]:
     whole = {name: copy.copy(value) for name, value in vars(graph).items() if name not in ("nodes", "frontier")}
     # Looked up for the first time, and kept: that is no change.
     whole = {name: value for name, value in whole.items() if name not in ("labels", "expected")}
-    frontier = graph.frontier
+    frontier, releasing = graph.frontier, graph.releasing
     caps = {id(cap): cap for node in graph.nodes.values() for cap in node.caps}
     waiting = (list(frontier._queue), list(frontier._heap), copy.copy(frontier.priorities))
     return whole | {
@@ -163,6 +164,7 @@ def snapshot(graph: LiveGraph) -> dict[str, Any]:
         "order": list(graph.nodes),
         "labels": dict(graph.labels),
         "frontier": waiting,
+        "releasing": releasing and {name: copy.copy(getattr(releasing, name)) for name in releasing.__slots__},
         "caps": {key: (cap.used, list(cap.parked)) for key, cap in caps.items()},
     }
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dagrun.graph.caps import Cap
+from dagrun.graph.changes import apply
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
@@ -60,7 +61,16 @@ class Watch:
         """Replacements that watch: those given, or else the parts themselves."""
         graph, frontier = replacements.get(LiveGraph, LiveGraph), replacements.get(Frontier, Frontier)
         splicer = replacements.get(Splicer, Splicer)
+        change = replacements.get(apply, apply)
+
+        def watching(graph: LiveGraph, event: Event, node: Node | None = None) -> None:
+            if isinstance(graph, WatchedGraph):
+                graph.watch_change(event, lambda: change(graph, event, node))
+            else:
+                change(graph, event, node)
+
         watched = {
+            apply: watching,
             LiveGraph: type("AnyWatchedGraph", (WatchedGraph, graph), {"watch": self}),
             Frontier: type("AnyWatchedFrontier", (WatchedFrontier, frontier), {"watch": self}),
             Splicer: type("AnyWatchedSplicer", (WatchedSplicer, splicer), {"watch": self}),
@@ -99,13 +109,14 @@ class WatchedGraph(LiveGraph):
         self.questions_about: dict[str, tuple[str, Definition, Any]] = {}
         self.approved: list[tuple[str, Definition, Any]] = []
 
-    def apply(self, event: Event, node: Node | None = None) -> None:
+    def watch_change(self, event: Event, apply_event: Callable[[], None]) -> None:
+        """Apply an event, and compare the state before and after it with the rules."""
         wrong = [f"{problem}, by {event}" for problem in may_happen(self, self.applied, event)]
         before: Before | None = None
         if isinstance(event, Spliced):
             before, more = before_splice(self, event)
             wrong += more
-        super().apply(event, node)
+        apply_event()
         self.applied.append(event)
         if before is not None:
             self.book.turn(before.change)
@@ -139,7 +150,8 @@ class WatchedGraph(LiveGraph):
         """What has settled is done: it keeps its state, its value, its calls and its definition."""
         for id_, node in self.nodes.items():
             if node.state.is_settled:
-                end = (node.state, node.value, len(node.attempts), node.plan)
+                value = None if self.releasing is not None else node.value  # it may be gone by now
+                end = (node.state, value, len(node.attempts), node.plan)
                 if self.done.setdefault(id_, end) != end:
                     yield f"{node} had settled as {self.done[id_][0]}, and has changed since"
             elif id_ in self.done:

@@ -235,16 +235,16 @@ class Played:
     @property
     def spent(self) -> dict[str, float]:
         """What is spent of every ceiling."""
-        return self.run._machine._ledger.used()
+        return self.run._assembly.parts.ledger.used()
 
 
 def kept(run: Run) -> list[str]:
     """What a run still holds, now that it is over: there must be nothing."""
-    machine = run._machine
-    frontier, ledger = machine._frontier, machine._ledger
-    caps = {id(cap): cap for node in machine.graph.nodes.values() for cap in node.caps}
+    assembly = run._assembly
+    frontier, ledger = assembly.parts.frontier, assembly.parts.ledger
+    caps = {id(cap): cap for node in assembly.parts.graph.nodes.values() for cap in node.caps}
     found = [f"a place of {cap.limit}: {cap.used} used" for cap in caps.values() if cap.used]
-    if frontier._total is not None and not machine._setup.shared and frontier._total.used:
+    if frontier._total is not None and not assembly._setup.shared.cap and frontier._total.used:
         found.append(f"a place of all {frontier._total.limit}: {frontier._total.used} used")
     found += [f"a reservation for {reservation.called.name}" for reservation in ledger._open]
     found += [f"{account.name} reserved: {account.reserved}" for account in ledger._own.accounts if account.reserved]

@@ -5,21 +5,19 @@ from __future__ import annotations
 import gc
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import FunctionType, ModuleType
 from typing import Any, Final
 
 from dagrun.errors import Problem
 from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.released_outputs import ReleasingGraph
 from dagrun.model.event import Event, PatchRefused
 from dagrun.model.value import RELEASED, decode_or_reason
 from dagrun.runtime.result import answer_of
 from fuzz import run_case
 from histories import trace_of
 from random_cases import Case
-from watched import Watch, WatchedGraph
 
 _MARK: Final = re.compile("<<([a-z]+[0-9]*)>>")
 
@@ -69,18 +67,18 @@ class Compared:
     counts: Counter[str] = field(default_factory=Counter)
 
 
-def compare(case: Case, kind: type[ReleasingGraph] = ReleasingGraph) -> Compared:
-    """Run *case* without releasing anything, and with a graph of *kind*: all events must be the same, values included.
+def compare(case: Case, parts: Mapping[Any, Any] | None = None) -> Compared:
+    """Run *case* without releasing anything, and releasing with *parts* replaced: all events must be the same.
 
-    The tools of these cases give a hash of all that they got, so a wrong argument shows in every value behind it.
+    Their values, too. The tools of these cases give a hash of all that they got, so a wrong argument shows in every
+    value behind it.
     """
     plain: list[LiveGraph] = []
     releasing: list[LiveGraph] = []
     was = run_case(case, {LiveGraph: type("Plain", (_Kept, LiveGraph), {"made": plain})})
     policy = case.policy.model_copy(update={"release_outputs": True})
-    facts = {"made": releasing, "watch": Watch()}
-    other = type("Releasing", (_Kept, _Watched, kind), facts)
-    now = run_case(replace(case, policy=policy), {ReleasingGraph: other})
+    graphs = {LiveGraph: type("Releasing", (_Kept, LiveGraph), {"made": releasing})}
+    now = run_case(replace(case, policy=policy), {**(parts or {}), **graphs})
     done = Compared()
     if any("DR423" in problem or "DR424" in problem for problem in (*now.broken, *map(str, _refusals(now.seen)))):
         done.counts["refused"] += 1  # a patch wanted what is gone: from there on it is another run
@@ -102,13 +100,6 @@ class _Kept:
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.made.append(self)
-
-
-class _Watched(WatchedGraph):
-    """What has settled may lose its value here."""
-
-    def _undone(self) -> Iterator[str]:
-        return iter(())
 
 
 def _refusals(seen: list[list[Event]]) -> Iterator[Problem]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from dagrun import Step, Toolbox
-from dagrun.graph.build import kind_of, make_frontier
+from dagrun.graph.build import make_frontier
 from dagrun.graph.fold import fold
+from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
-from dagrun.graph.released_outputs import ReleasingGraph
 from dagrun.model.outcome import TriggerKind
 from dagrun.model.planner import Trigger
 from dagrun.model.tool import make_tool
@@ -55,12 +55,12 @@ def _is_gone(node: Node) -> bool:
     return RELEASED in found
 
 
-def folded(played: Played) -> ReleasingGraph:
+def folded(played: Played) -> LiveGraph:
     """The same run from its events."""
     plan = played.graph.plan
-    graph = kind_of(plan)(plan, played.graph.inputs, make_frontier(plan, None)[0])
+    graph = LiveGraph(plan, played.graph.inputs, make_frontier(plan, None)[0])
     fold(graph, played.events, "run")
-    assert isinstance(graph, ReleasingGraph)
+    assert graph.releasing is not None
     return graph
 
 

@@ -33,7 +33,7 @@ def graph_of(run: Run) -> WatchedGraph:
 
 def is_ending(run: Run) -> bool:
     """Whether the run is over, or is being stopped."""
-    return run.has_ended or run._scheduler.is_stopping
+    return run.has_ended or run._scheduler.finish.is_closing
 
 
 def try_patches(run: Run, seed: int, watch: Watch) -> None:

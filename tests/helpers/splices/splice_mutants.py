@@ -8,6 +8,7 @@ from typing import Any, Final
 from broken_ledgers import ChecksThenActs, ReservesAnEstimate
 from dagrun.decide import replanning as governor
 from dagrun.decide.questions import Questions
+from dagrun.graph.changes import apply
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.ledger import Ledger
 from dagrun.graph.live_graph import LiveGraph
@@ -35,7 +36,7 @@ from dagrun.runtime.steps.workers import Workers
 
 # As they are; while a mutant is in place, its name leads to the mutant.
 _is_editable = patch_rules.is_editable
-_use_instead = rename.use_instead
+_rename_in_step = rename.rename_in_step
 _define, _hand_over, _take_out = splicing._define, splicing._hand_over, splicing._take_out
 
 # Checking a patch -----------------------------------------------------------------------------------------------------
@@ -88,7 +89,7 @@ class KnowsNoTime(Splicer):
 
 def old_inputs(step: Step, use: Mapping[str, str]) -> Step:
     """Waits for the new step and takes its input from the old one."""
-    changed = _use_instead(step, use)
+    changed = _rename_in_step(step, use)
     return changed.model_copy(update={"args": step.args}) if "args" in step.model_fields_set else changed
 
 
@@ -157,16 +158,14 @@ class WaitsForWhatIsOver(LiveGraph):
             node.state, node.missing = State.WAITING, len(node.plan.depends_on)
 
 
-class ForgetsTheFreeze(LiveGraph):
+def forgets_the_freeze(graph: LiveGraph, event: Event, node: Node | None = None) -> None:
     """After a change of the goal everything goes on as before."""
-
-    def apply(self, event: Event, node: Node | None = None) -> None:
-        super().apply(event, node)
-        if isinstance(event, GoalChanged):
-            self.is_frozen = False
-            for node in self.nodes.values():
-                if node.state is State.BLOCKED and not node.attempts and node.parent is None:
-                    self.reassess(node)
+    apply(graph, event, node)
+    if isinstance(event, GoalChanged):
+        graph.is_frozen = False
+        for each in graph.nodes.values():
+            if each.state is State.BLOCKED and not each.attempts and each.parent is None:
+                graph.reassess(each)
 
 
 class TakesSurprisesLightly(LiveGraph):
@@ -179,7 +178,7 @@ class TakesSurprisesLightly(LiveGraph):
 class NeverLetsGo(LiveGraph):
     """What has waited for the planner waits for ever."""
 
-    def let_go(self, node: Node, why: str) -> None:
+    def unblock_dependents(self, node: Node, why: str) -> None:
         pass
 
 
@@ -277,14 +276,14 @@ SPLICE_MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "a refused patch leaves a trace": {Labels: LabelsInPlace},
     "dependents of a dropped step are lost": {patch._Trial: LeavesBehind},
     "an edit that comes too late is carried out": {Splicer: KnowsNoTime},
-    "dependents of a replaced step keep the old input": {rename.use_instead: old_inputs},
+    "dependents of a replaced step keep the old input": {rename.rename_in_step: old_inputs},
     "a rewired step is in the queue twice": {Frontier: LeavesInTheQueue},
     "a rewired step on its way to a worker starts twice": {Workers: ForgetsWhatIsOnTheWay},
     "the first limit that a patch brings is ignored": {Frontier: IgnoresTheFirstLimit},
     "priorities are those of the old plan": {precedence.set_priorities: nothing},
     "what a rewired step misses is not counted anew": {LiveGraph: CountsNothingAnew},
     "an edge to a settled step counts as open": {LiveGraph: WaitsForWhatIsOver},
-    "the freeze of a changed goal is forgotten": {LiveGraph: ForgetsTheFreeze},
+    "the freeze of a changed goal is forgotten": {apply: forgets_the_freeze},
     "a surprise does not hold back what depends on it": {LiveGraph: TakesSurprisesLightly},
     "a replan never ends the hold": {LiveGraph: NeverLetsGo},
     "a for_each does not wait for a substitute": {splicing._hand_over: hand_over_alone},

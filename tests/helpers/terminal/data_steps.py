@@ -10,13 +10,13 @@ from typing import Any
 
 from dagrun import ToolContext
 from dagrun.runtime.artifacts import ArtifactFolder
-from dagrun_tools import files
-from dagrun_tools.cleaning import CleanOptions, clean_data
-from dagrun_tools.drawing import Bars, draw
+from dagrun_tools.analysis.calculate_stats import calculate_stats
 from dagrun_tools.facts import Facts, Statistics, Table
-from dagrun_tools.files import FileRules
-from dagrun_tools.loading import load_csv
-from dagrun_tools.statistics_tool import calculate_stats
+from dagrun_tools.files import file_tools
+from dagrun_tools.files.file_tools import FileRules
+from dagrun_tools.reports.drawing import Bars, draw
+from dagrun_tools.tables.clean_data import CleanOptions, clean_data
+from dagrun_tools.tables.load_csv import load_csv
 from folders import DATA
 
 SALES = (DATA / "sales_q4_2025.csv").read_bytes()
@@ -51,7 +51,7 @@ class Steps:
 
     def rows(self, table: Table) -> list[Mapping[str, Any]]:
         """The rows of a table."""
-        from dagrun_tools.tables import read_rows
+        from dagrun_tools.tables.rows import read_rows
 
         return list(read_rows(self.context, table))
 
@@ -64,11 +64,11 @@ class Steps:
 @contextmanager
 def steps_in(root: Path) -> Iterator[Steps]:
     """Confine the tools to *root* while the body runs."""
-    token = files.rules.set(FileRules(root=root))
+    token = file_tools.rules.set(FileRules(root=root))
     try:
         yield Steps(root)
     finally:
-        files.rules.reset(token)
+        file_tools.rules.reset(token)
 
 
 def warm_up() -> None:

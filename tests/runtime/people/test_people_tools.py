@@ -10,8 +10,7 @@ import dagrun
 from dagrun import Answer, Asked, Drop, Patch, Plan, Policy, State, Status, Step
 from dagrun.errors import AnswerRefused, PlanRefused
 from dagrun_tools import TOOLS
-from dagrun_tools.asking import ask_user, handoff
-from dagrun_tools.joining import join
+from dagrun_tools.flow import ask_user, handoff, join
 from persons import Person, given, run, settle, start, step
 from small_tools import near, states, toolset
 

@@ -278,7 +278,7 @@ async def test_the_planner_is_asked_only_if_the_tool_does_not_know() -> None:
 
     result = await run(charge(), tool=Bank("lost", says=None).tool(), planner=planner)
 
-    assert (planner.kinds, result.status) == ([["unknown_effect"]], Status.SUCCEEDED)
+    assert (planner.kinds, result.status) == ([["unknown_effect"]], Status.UNKNOWN)
 
 
 async def test_a_call_that_never_gets_there_is_not_made_for_ever() -> None:

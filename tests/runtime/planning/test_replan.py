@@ -121,7 +121,7 @@ async def test_a_failure_before_anything_was_called() -> None:
 
 
 async def test_an_effect_in_doubt() -> None:
-    """The substitute looks whether it took place; when it succeeds, nothing is in doubt any more."""
+    """The substitute looks whether it took place; that is no proof, so the doubt stays for a person to settle."""
     pay = scripted("pay", ValueError("no answer"), effect="effectful", needs_approval=False)
     planner = Thinker(instead("pay", nap("look", 1.0)))
 
@@ -129,7 +129,7 @@ async def test_an_effect_in_doubt() -> None:
 
     assert (planner.kinds, len(pay.calls)) == ([["unknown_effect"]], 1)
     assert states(result) == {"pay": "unknown", "report": "succeeded", "look": "succeeded"}
-    assert result.status is Status.SUCCEEDED
+    assert result.status is Status.UNKNOWN
 
 
 async def test_the_goal_changed_in_mid_run() -> None:

@@ -58,11 +58,14 @@ def _slow_send(name: str = "slow_send") -> Any:
         ("effects", patch(Rewire(id="later", args={"value": 9})), 1),
         ("effects", patch(Drop(id="later")), 0),
         ("effects", patch(Drop(id="runs", cancel=True)), 1),
-        ("effects", patch(Replace(id="other", step=nap("more", 1.0))), 0),
+        ("effects", patch(Replace(id="other", step=nap("more", 1.0))), 1),
     ],
 )
 async def test_the_policy_says_which_patches_need_a_person(when: Any, answer: Patch, asked: int) -> None:
-    """Effects are calls that come, calls that get other arguments, and calls that are broken off."""
+    """Effects are calls that come, that get other arguments, or that are broken off; and what stands before a call.
+
+    Where it is changed, a check may be gone, or the call may be given something else.
+    """
     person = Person(True)
     later = Step(id="later", tool="send", args={"value": 1}, depends_on=["other"])
     runs = Step(id="runs", tool="slow_send", args={"seconds": 20.0})
@@ -73,14 +76,14 @@ async def test_the_policy_says_which_patches_need_a_person(when: Any, answer: Pa
     assert len(person.asked) == asked
 
 
-async def test_what_only_uses_a_substitute_is_no_new_effect() -> None:
-    """It was to be called anyway; its own approval looks at its arguments."""
+async def test_what_uses_a_substitute_is_called_with_something_else() -> None:
+    """Who says to whom the money goes decides more than who sends it."""
     person = Person()
     send = Step(id="mail", tool="send", args={"value": "${bad}"})
 
     result = await run([fails("bad"), send], Thinker(GOOD), _sends(), approver=person, approve_patches="effects")
 
-    assert (result.status, person.asked) == (Status.SUCCEEDED, [])
+    assert (result.status, len(person.asked), states(result)["mail"]) == (Status.FAILED, 1, "skipped")
 
 
 # What they see ----------------------------------------------------------------------------------------------

@@ -290,7 +290,7 @@ async def _resumed(journal: MemoryJournal, look: Looker) -> tuple[RunResult, Any
     tools = [*SMALL_TOOLS, look.tool]
     async with Engine(durations=known()) as engine, engine.resume(RUN, tools=tools, journal=journal) as running:
         result = await running.result()
-    return result, running._machine
+    return result, running._assembly
 
 
 async def test_a_suspended_run_goes_on_with_new_calls() -> None:
@@ -306,11 +306,11 @@ async def test_a_suspended_run_goes_on_with_new_calls() -> None:
     assert [played.since(call.told) for call in look.calls] == [near(STOPPED)] * 2
 
     again = Looker(Act(0.5, "well", tokens=7), max_tokens=100)
-    result, machine = await _resumed(journal, again)
+    result, assembly = await _resumed(journal, again)
     assert (result.status, states(result)) == (Status.SUCCEEDED, {"slow": "succeeded", "next": "succeeded"})
     # What was let go of is charged at its worst: the first call, and the second unless it was seen to end before.
-    assert machine._ledger.used()["tokens"] in (7 + 100 + 40, 7 + 200)
-    assert (await dagrun.replay(RUN, journal=journal)).hash == state_hash(machine.graph)
+    assert assembly.parts.ledger.used()["tokens"] in (7 + 100 + 40, 7 + 200)
+    assert (await dagrun.replay(RUN, journal=journal)).hash == state_hash(assembly.parts.graph)
 
 
 @pytest.mark.parametrize(
@@ -329,23 +329,23 @@ async def test_a_crash_after_any_record_is_made_up_for(acts: tuple[Act, ...]) ->
     played = await play(*plan, tools=[look], journal=journal, run_id=RUN, max_tokens=1000, max_running=2, retry=AT_ONCE)
     texts = journal._runs[RUN].texts
     whole = replayed(RUN, [decode(text) for text in texts])
-    assert whole.hash == state_hash(played.run._machine.graph)
+    assert whole.hash == state_hash(played.run._assembly.parts.graph)
 
     for count in range(1, len(texts)):
         left = _journal_of(texts[:count])
         begun = [type(decode(text)).__name__ for text in texts[:count]]
         calls = begun.count("Hedged") + sum(1 for text in texts[:count] if getattr(decode(text), "tool", "") == "look")
         again = Looker(Act(0.5, "again", tokens=7), max_tokens=100)
-        result, machine = await _resumed(left, again)
+        result, assembly = await _resumed(left, again)
 
         assert result.status is Status.SUCCEEDED
         assert states(result) == {"slow": "succeeded", "next": "succeeded"}
-        spent = machine._ledger.used()["tokens"]
+        spent = assembly.parts.ledger.used()["tokens"]
         assert spent >= 30 * min(calls, 1) + 40 * begun.count("HedgeEnded")
         assert spent <= 100 * calls + 7 * len(again.calls)
         if begun[-1] == "Hedged":
             assert spent == 200 + 7
-        assert (await dagrun.replay(RUN, journal=left)).hash == state_hash(machine.graph)
+        assert (await dagrun.replay(RUN, journal=left)).hash == state_hash(assembly.parts.graph)
 
 
 async def test_the_code_around_is_cancelled_and_the_run_goes_on_later() -> None:

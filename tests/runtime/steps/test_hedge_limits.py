@@ -55,8 +55,11 @@ async def test_where_there_is_one_there_is(limits: dict[str, Any]) -> None:
     look = Looker(SLOW, QUICK)
     async with started(step(**pool), tools=[look], **limits) as played:
         await anyio.sleep(PATIENCE + 0.1)
-        machine = played.run._machine
-        caps = [*machine.graph.nodes["slow"].caps, *([machine._frontier._total] if machine._frontier._total else [])]
+        assembly = played.run._assembly
+        caps = [
+            *assembly.parts.graph.nodes["slow"].caps,
+            *([assembly.parts.frontier._total] if assembly.parts.frontier._total else []),
+        ]
         assert [cap.used for cap in caps] == [2]
     assert (played.hedged, look.alive.most) == (["slow"], 2)
 
@@ -211,6 +214,17 @@ async def test_a_second_call_leaves_room_for_the_steps_that_are_left(most: int, 
     assert played.result.status is Status.SUCCEEDED
 
 
+@pytest.mark.parametrize(("most", "hedged"), [(4, []), (5, ["slow"])])
+async def test_a_second_call_leaves_room_for_elements_that_are_not_known_yet(most: int, hedged: list[str]) -> None:
+    """The list has three elements; as long as nobody knows that, it may have as many as the policy allows."""
+    look = Looker(QUICK, by_step={"slow": [Act(9.0, [1, 2, 3]), Act(0.5, [1, 2, 3])]})
+    each = Step(id="each", tool="look", args={"value": "${item}"}, for_each="${slow}")
+    played = await play(step(), each, tools=[look], max_calls_by_tool={"look": most}, max_fan_out=3)
+
+    assert played.hedged == hedged
+    assert played.result.status is Status.SUCCEEDED
+
+
 async def test_a_second_call_may_bring_a_ceiling_near() -> None:
     """It is noticed as soon as it is charged, before the end of the attempt is on record."""
     look = Looker(Act(100.0, tokens=50), Act(0.5, tokens=40), max_tokens=50)
@@ -247,8 +261,8 @@ async def test_a_limit_of_an_engine_holds_for_all_its_runs() -> None:
             acts = (Act(30.0, unwinds=0.5), Act(0.5), Act(1.0), Act(20.0), Act(0.2, ValueError("no")))
             played = await _several(engine, 3, alive, *acts)
             assert alive.most <= limit
-            assert engine._shared is not None
-            assert (engine._shared.used, engine._shared.promised) == (0, set())
+            assert engine._shared.cap is not None
+            assert (engine._shared.cap.used, engine._shared.cap.promised) == (0, set())
             assert limit < 4 or any(run.hedged for run in played)
 
             after = Alive()

@@ -262,11 +262,11 @@ async def test_without_a_rule_nothing_is_made() -> None:
     look = Looker(Act(5.0), QUICK)
     async with started(step(), nap("other", 5.0), tools=[look], hedge=None) as played:
         await anyio.sleep(2.0)
-        machine = played.run._machine
-        slots = list(machine.scheduler._running.values())
-        assert machine.scheduler.hedges is None
-        assert machine._alarms._heap == []
-        assert machine._alarms._nap is None
+        assembly = played.run._assembly
+        slots = list(assembly.scheduler._running.values())
+        assert assembly.scheduler.hedges is None
+        assert assembly._alarms._heap == []
+        assert assembly._alarms._nap is None
         assert [slot.rare for slot in slots] == [None, None]
     assert (played.hedged, len(look.calls), played.result.makespan) == ([], 1, near(5.0))
 

@@ -1,4 +1,4 @@
-"""``dagrun demo``: a real plan on real data, run as fast as its inputs allow, and once more step by step."""
+"""``dagrun demo``: a plan on real data, run in parallel and once more step by step, to compare."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from dagrun import RunResult
 from dagrun.cli.terminal.stdout import data_output
 from dagrun.cli.terminal.text import columns_of
 from dagrun.observe.summary import count_recoveries
-from dagrun_tools.demo.renamed import NEW_NAME, OLD_NAME
-from dagrun_tools.demo.replan import replan_facts, replan_lines, run_replan
-from dagrun_tools.demo.running import carry_out, files_in, packaged
-from dagrun_tools.drawing import prepare
+from dagrun_tools.demo.demo_run import carry_out, files_in, packaged
+from dagrun_tools.demo.replan import NEW_NAME, OLD_NAME, replan_facts, replan_lines, run_replan
+from dagrun_tools.reports.drawing import prepare
 
 EPILOG: Final = """
 \b
@@ -56,7 +55,7 @@ def demo(output: Path, scenario: str, as_json: bool) -> int:
     With --scenario replan the table has changed, too: a column has another name, and the cleaning does not give what
     the plan counts on. A planner puts in a step that maps the names, while everything else goes on.
     """
-    prepare()  # the library for charts loads once; neither of the two runs should pay for the other
+    prepare()  # load the chart library now, so that neither run has to wait for it
     with data_output() as data:
         run = _replan if scenario == "replan" else _sources
         code, facts = run(output)

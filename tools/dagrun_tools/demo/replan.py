@@ -1,8 +1,11 @@
-"""The scenario ``replan``: a source has changed, and the plan is changed with it while it runs."""
+"""The scenario ``replan``: a column of the source has a new name, and the plan is changed while it runs."""
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final
@@ -10,15 +13,40 @@ from typing import Any, Final
 from dagrun import Event, RunResult
 from dagrun.errors import visible
 from dagrun.observe.timeline import Change, Timeline, draw_timeline, read_timeline
-from dagrun_tools.demo.planner import MappingPlanner
-from dagrun_tools.demo.renamed import renamed_plan, write_renamed_source
-from dagrun_tools.demo.running import Ran, carry_out, files_in
+from dagrun_tools.demo.demo_run import DemoRun, carry_out, files_in, packaged
+from dagrun_tools.demo.mapping_planner import MappingPlanner
 
-LATENCY: Final = 2.5  # seconds: the other sources are still being waited for when the plan is changed
+LATENCY: Final = 2.5  # seconds: long enough that the other sources have not answered when the plan is changed
+FILE: Final = "texas_housing_sales_renamed.csv"
+OLD_NAME: Final = "sales"
+NEW_NAME: Final = "homes_sold"
+
+# The columns that the steps after the cleaning need. The source had them until it changed.
+COLUMNS: Final = ("city", "year", "month", "sales", "volume", "median", "listings", "inventory", "date")
 
 
-def run_replan(output: Path) -> tuple[Ran, Timeline]:
-    """Run the plan of the demo on a source in which a column has another name, with a planner that can help."""
+def write_renamed_source(folder: Path) -> None:
+    """Write the data set of the package into *folder*, with the column under its new name."""
+    data = gzip.decompress((files("dagrun_tools") / "data" / "texas_housing_sales.csv.gz").read_bytes())
+    header, _, rows = data.partition(b"\n")
+    names = [NEW_NAME if name == OLD_NAME else name for name in json.loads(b"[%s]" % header)]
+    (folder / FILE).write_bytes(json.dumps(names, separators=(",", ":"))[1:-1].encode() + b"\n" + rows)
+
+
+def renamed_plan() -> str:
+    """Return the plan of the demo for the changed source, with a condition on the columns after the cleaning."""
+    plan: dict[str, Any] = json.loads(packaged("plan.json"))
+    steps = {step["id"]: step for step in plan["steps"]}
+    steps["load"]["args"]["file_path"] = FILE
+    clean = steps["clean"]
+    # The missing column is not named here: the condition has to find that it is missing, not the tool.
+    clean["args"]["options"]["remove_nulls"] = ["volume"]
+    clean["success"] = {"all": [{"ref": "clean.columns", "op": "contains", "value": name} for name in COLUMNS]}
+    return json.dumps(plan)
+
+
+def run_replan(output: Path) -> tuple[DemoRun, Timeline]:
+    """Run the plan of the demo on the changed source, with a planner that knows the repair."""
     output.mkdir(parents=True, exist_ok=True)
     write_renamed_source(output)
     events: list[Event] = []
@@ -27,7 +55,7 @@ def run_replan(output: Path) -> tuple[Ran, Timeline]:
 
 
 def replan_facts(result: RunResult, timeline: Timeline, output: Path) -> dict[str, Any]:
-    """The scenario as plain JSON."""
+    """Return the scenario as plain JSON."""
     return {
         "status": str(result.status),
         "steps": len(result.steps),
@@ -39,13 +67,13 @@ def replan_facts(result: RunResult, timeline: Timeline, output: Path) -> dict[st
 
 
 def replan_lines(timeline: Timeline, output: Path, *, width: int, is_ascii: bool = False) -> list[str]:
-    """The scenario as lines for people, at most *width* characters each."""
+    """Return the scenario as lines for people, of at most *width* characters."""
     drawn = draw_timeline(timeline, width, is_ascii=is_ascii)
-    told = [line for change in timeline.changes for line in _told(change, width)]
-    return [*drawn, "", *(told or ["The plan was not changed."]), *wrap(f"Open {output}/report.html.", width)]
+    changes = [line for change in timeline.changes for line in _change_lines(change, width)]
+    return [*drawn, "", *(changes or ["The plan was not changed."]), *wrap(f"Open {output}/report.html.", width)]
 
 
-def _told(change: Change, width: int) -> list[str]:
+def _change_lines(change: Change, width: int) -> list[str]:
     thought = change.at - change.asked_at
     sentences = (
         f"At {change.asked_at:.2f} s the planner was asked; at {change.at:.2f} s the plan was changed: {change.text}.",

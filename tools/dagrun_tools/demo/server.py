@@ -1,4 +1,4 @@
-"""The remote sources of the demo: a real HTTP server on loopback, slow as remote sources are."""
+"""The remote sources of the demo: an HTTP server on loopback, as slow as remote sources are."""
 
 from __future__ import annotations
 
@@ -11,16 +11,35 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
-from dagrun_tools.demo.figures import PRICES
-
 LATENCY: Final = 0.9  # seconds that an answer takes
-MOODY: Final = "2004-2005"  # the page that fails the first time that it is asked for
+FLAKY: Final = "2004-2005"  # the page whose first request fails
+
+# Consumer Price Index for All Urban Consumers, annual average, 1982 to 1984 = 100.
+# Source: U.S. Bureau of Labor Statistics (public domain).
+PRICES: Final = {
+    2000: 172.2,
+    2001: 177.1,
+    2002: 179.9,
+    2003: 184.0,
+    2004: 188.9,
+    2005: 195.3,
+    2006: 201.6,
+    2007: 207.342,
+    2008: 215.303,
+    2009: 214.537,
+    2010: 218.056,
+    2011: 224.939,
+    2012: 229.594,
+    2013: 232.957,
+    2014: 236.736,
+    2015: 237.017,
+}
 
 _PAGE: Final = re.compile(r"/v1/prices/(\d{4})-(\d{4})")
 
 
 class DemoServer(ThreadingHTTPServer):
-    """Serves prices by pages of years; the rates have moved away for good.
+    """Serves prices by pages of years; the rates are gone for good.
 
     Args:
         latency: Seconds that an answer takes.
@@ -30,27 +49,27 @@ class DemoServer(ThreadingHTTPServer):
     block_on_close = False
 
     def __init__(self, latency: float) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(("127.0.0.1", 0), _SourceHandler)
         self.latency = latency
         self._lock = threading.Lock()
         self._has_failed = False
 
     @property
     def url(self) -> str:
-        """Where it is; the system has chosen the port."""
+        """The URL of the server; the system has chosen the port."""
         return f"http://127.0.0.1:{self.server_port}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of clients that hang up; what is wrong with an answer, its client says."""
+        """Ignore clients that hang up; if an answer is wrong, its client reports it."""
 
     def answer(self, path: str) -> tuple[int, Any]:
-        """The status and the JSON for a path."""
+        """Return the status and the JSON for a path."""
         if path == "/v1/rates":
             return 410, {"error": "this service has been shut down"}
         page = _PAGE.fullmatch(path)
         if page is None:
             return 404, {"error": "no such page"}
-        if f"{page[1]}-{page[2]}" == MOODY and self._fails_now():
+        if f"{page[1]}-{page[2]}" == FLAKY and self._fails_now():
             return 503, {"error": "overloaded, try again"}
         years = range(int(page[1]), int(page[2]) + 1)
         return 200, {"index": {str(year): PRICES[year] for year in years if year in PRICES}}
@@ -61,7 +80,7 @@ class DemoServer(ThreadingHTTPServer):
         return not had
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _SourceHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: DemoServer
 
@@ -76,15 +95,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """The demo shows its own progress."""
+        """Log nothing: the demo shows its own progress."""
 
 
 @contextmanager
 def serving(latency: float | None = None) -> Iterator[DemoServer]:
-    """Run the sources beside the body.
+    """Run the sources during the body of the ``with``.
 
     Args:
-        latency: Seconds that an answer takes; `None` for what is usual.
+        latency: Seconds that an answer takes; `None` for the usual ones.
     """
     server = DemoServer(LATENCY if latency is None else latency)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)

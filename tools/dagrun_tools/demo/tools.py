@@ -1,13 +1,35 @@
-"""The two tools that the demo adds to those of the package."""
+"""The two tools that the demo adds to the tools of the package."""
 
 from __future__ import annotations
+
+from typing import Final
 
 from pydantic import BaseModel, Field
 
 from dagrun import ToolError, tool
-from dagrun_tools.demo.figures import RATES
 from dagrun_tools.facts import Point, Series, Statistics
 from dagrun_tools.numerals import tidy
+
+# 30-year fixed-rate mortgages in the United States, average of the year in percent.
+# Source: Freddie Mac, Primary Mortgage Market Survey.
+RATES: Final = {
+    2000: 8.05,
+    2001: 6.97,
+    2002: 6.54,
+    2003: 5.83,
+    2004: 5.84,
+    2005: 5.87,
+    2006: 6.41,
+    2007: 6.34,
+    2008: 6.03,
+    2009: 5.04,
+    2010: 4.69,
+    2011: 4.45,
+    2012: 3.66,
+    2013: 3.98,
+    2014: 4.17,
+    2015: 3.85,
+}
 
 
 class PricePage(BaseModel):

@@ -1,0 +1,262 @@
+"""Count how the package is cut: files, folders, import circles, and the files that a run passes through.
+
+    python benchmarks/structure.py [--root DIR] [--json FILE] [--check]
+
+The script reads `dagrun/` of the checkout at DIR (by default, its own checkout), and runs that checkout twice, each
+time in a process of its own. ``--json`` writes the figures, with the names behind them, to FILE. With ``--check`` the
+exit code is 1 if a target is missed.
+
+- *source files* are the ``.py`` files without ``__init__.py``; the next two figures count such files, too.
+- *code lines* hold a token of Python. Blank lines, comments and strings that stand alone (docstrings) do not count.
+- *import circles* are strongly connected sets of modules. Every import statement counts: those at the top of a module,
+  those under ``TYPE_CHECKING`` and those in functions. ``from a import b`` means ``a.b`` if there is such a module.
+- *constructors* are ``__init__`` methods that are written out; `self` is no parameter. Constructors that ``@dataclass``
+  makes are listed apart.
+- *a run of three steps* goes from ``dagrun.start`` to its result without a journal: three calls of an async tool that
+  suspends once, each with the output of the one before. *A splice* is the call of ``run.splice`` with a patch that adds
+  one step with literal arguments. The second run of a process is counted, because the first one also loads modules. A
+  file counts if one of its functions was called; lambdas and comprehensions are no functions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import json
+import subprocess
+import sys
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Final
+
+SHORT: Final = 60  # lines
+MANY: Final = 8  # parameters
+NO_CODE: Final = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure: what is counted, the number, the target (at most so many), and the names behind it, worst first."""
+
+    name: str
+    value: int
+    most: int | None = None
+    names: tuple[str, ...] = ()
+
+    @property
+    def is_missed(self) -> bool:
+        """Whether the number is over the target."""
+        return self.most is not None and self.value > self.most
+
+
+class Sources:
+    """The source files of the package below *root*, read and parsed once, by path."""
+
+    def __init__(self, root: Path) -> None:
+        paths = sorted((root / "dagrun").rglob("*.py"))
+        self.texts = {path.relative_to(root): path.read_text(encoding="utf-8") for path in paths}
+        self.trees = {path: ast.parse(text) for path, text in self.texts.items()}
+        self.files = [path for path in self.texts if path.name != "__init__.py"]
+        nodes = ((path, node) for path, tree in self.trees.items() for node in ast.walk(tree))
+        self.classes = [(path, node) for path, node in nodes if isinstance(node, ast.ClassDef)]
+
+
+def figures_of(root: Path) -> list[Figure]:
+    """Count everything in the checkout at *root*."""
+    sources = Sources(root)
+    folders = Counter(path.parent.as_posix() for path in sources.files).most_common()
+    lengths = sorted((len(sources.texts[path].splitlines()), path.as_posix()) for path in sources.files)
+    short = [f"{path} ({lines})" for lines, path in lengths if lines < SHORT]
+    circles = [f"{len(circle)} modules: {', '.join(circle)}" for circle in circles_of(imports_of(sources))]
+    double = names_used_twice(sources)
+    written, made = long_constructors(sources)
+    run_files, run_functions = trip_of("run", root)
+    splice_files, splice_functions = trip_of("splice", root)
+    return [
+        Figure("source files", len(sources.files)),
+        Figure("most files in a folder", folders[0][1], 20, tuple(f"{name} ({n})" for name, n in folders)),
+        Figure("files under 60 lines", len(short), 19, tuple(short)),
+        Figure("import circles", len(circles), 0, tuple(circles)),
+        Figure("code lines", sum(map(code_lines, sources.texts.values())), 30_500),
+        Figure("class names used twice or more", len(double), 4, tuple(double)),
+        Figure("constructors of more than 8 parameters", len(written), 0, tuple(written)),
+        Figure("dataclasses of more than 8 fields", len(made), None, tuple(made)),
+        Figure("files of a run of three steps", run_files, 65),
+        Figure("functions of a run of three steps", run_functions),
+        Figure("files of a splice", splice_files, 30),
+        Figure("functions of a splice", splice_functions),
+    ]
+
+
+def code_lines(text: str) -> int:
+    """Count the lines of *text* that hold a token of Python and are not part of a string that stands alone."""
+    strings: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            strings.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in NO_CODE:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return len(lines - strings)
+
+
+def names_used_twice(sources: Sources) -> list[str]:
+    """Return the names that more than one class has, each with the files of these classes."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for path, node in sources.classes:
+        places[node.name].append(path.as_posix())
+    return [f"{name}: {', '.join(paths)}" for name, paths in sorted(places.items()) if len(paths) > 1]
+
+
+def long_constructors(sources: Sources) -> tuple[list[str], list[str]]:
+    """Return the classes whose constructor has more than eight parameters: written out, and made by `@dataclass`."""
+    written: list[tuple[int, str]] = []
+    made: list[tuple[int, str]] = []
+    for _, node in sources.classes:
+        if any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list):
+            made.append((sum(map(_is_parameter, node.body)), node.name))
+        for method in node.body:
+            if isinstance(method, ast.FunctionDef) and method.name == "__init__":
+                names = method.args
+                count = len(names.posonlyargs) + len(names.args) + len(names.kwonlyargs) - 1
+                written.append((count, node.name))
+    return _over_limit(written), _over_limit(made)
+
+
+def _over_limit(counts: list[tuple[int, str]]) -> list[str]:
+    return [f"{name} ({count})" for count, name in sorted(counts, reverse=True) if count > MANY]
+
+
+def _is_parameter(line: ast.stmt) -> bool:
+    is_left_out = any(mark in ast.unparse(line) for mark in ("ClassVar", "init=False"))
+    return isinstance(line, ast.AnnAssign) and not is_left_out
+
+
+# Imports ----------------------------------------------------------------------------------------------------------
+
+
+def imports_of(sources: Sources) -> dict[str, set[str]]:
+    """Return the modules of the package that each of its modules imports."""
+    names = {path: ".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in sources.trees}
+    known = set(names.values())
+    return {names[path]: set(_imported(tree, known)) - {names[path]} for path, tree in sources.trees.items()}
+
+
+def _imported(tree: ast.Module, known: set[str]) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                yield from {name if name in known else f"{node.module}"} & known
+
+
+def circles_of(imports: Mapping[str, set[str]]) -> list[list[str]]:
+    """Return the sets of modules that import one another in a circle, each sorted."""
+    reached = {name: _reached(imports, name) for name in imports}
+    circles = {tuple(sorted(b for b in reached[a] if a in reached[b])) for a in imports if a in reached[a]}
+    return [list(circle) for circle in sorted(circles)]
+
+
+def _reached(imports: Mapping[str, set[str]], start: str) -> set[str]:
+    reached: set[str] = set()
+    ahead = [start]
+    while ahead:
+        fresh = imports[ahead.pop()] - reached
+        reached |= fresh
+        ahead += fresh
+    return reached
+
+
+# Trips ------------------------------------------------------------------------------------------------------------
+
+
+def trip_of(kind: str, root: Path) -> tuple[int, int]:
+    """Return how many files and functions a trip through the checkout at *root* passes, in a process of its own."""
+    command = [sys.executable, __file__, "--root", str(root), "--trip", kind]
+    files, functions = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    return files, functions
+
+
+def take_trip(kind: str, root: Path) -> tuple[int, int]:
+    """Take the trip twice in this process, and count the second time."""
+    sys.path.insert(0, str(root))
+    import anyio
+
+    folder = f"{root / 'dagrun'}/"
+    passed: set[CodeType] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(folder):
+            passed.add(frame.f_code)
+
+    for _ in range(2):
+        passed.clear()
+        anyio.run(_travel, kind, lambda: sys.setprofile(note))
+    named = [code for code in passed if not code.co_name.startswith("<")]
+    return len({code.co_filename for code in passed}), len(named)
+
+
+async def _travel(kind: str, begin: Callable[[], None]) -> None:
+    import anyio
+
+    import dagrun
+
+    @dagrun.tool(effect="pure")
+    async def count(x: int = 1) -> int:
+        await anyio.sleep(0.05)
+        return x
+
+    args = {"a": 1, "b": "${a}", "c": "${b}", "d": 1}
+    *steps, added = [dagrun.Step(id=id_, tool="count", args={"x": x}) for id_, x in args.items()]
+    plan, patch = dagrun.Plan(steps=steps), dagrun.Patch(edits=[dagrun.Add(step=added)])
+    if kind == "run":
+        begin()
+    async with dagrun.start(plan, tools=[count]) as run:
+        if kind == "splice":
+            await anyio.sleep(0.01)  # the first step is at work then
+            begin()
+            await run.splice(patch)
+            sys.setprofile(None)
+        await run.result()
+    sys.setprofile(None)
+
+
+# Showing ----------------------------------------------------------------------------------------------------------
+
+
+def line_of(figure: Figure) -> str:
+    """Format one line of the table."""
+    target = "" if figure.most is None else f"at most {figure.most:,}"
+    verdict = f"MISSED  {'; '.join(figure.names[:3])}" if figure.is_missed else ""
+    return f"{figure.name:40}{figure.value:>8,}  {target:16}{verdict}".rstrip()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table; return 1 if ``--check`` is given and a target is missed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--root", type=Path, default=Path(__file__).parent.parent, help="the checkout to measure")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, too")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
+    parser.add_argument("--trip", choices=("run", "splice"), help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    root = options.root.resolve()
+    if options.trip:
+        print(json.dumps(take_trip(options.trip, root)))
+        return 0
+    figures = figures_of(root)
+    print(*map(line_of, figures), sep="\n")
+    if options.json:
+        options.json.write_text(json.dumps([asdict(one) for one in figures], indent=2) + "\n", encoding="utf-8")
+    return 1 if options.check and any(one.is_missed for one in figures) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""Names in a policy: of tools, pools and arguments.
+
+A name that fits nothing would have no effect: a limit would hold nothing back, and a rule would ask no person. So a
+name that is close to a known one is a problem of the plan. Any other is only advice, because runs with other tools may
+share the policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dagrun.checks.check_context import CheckContext
+from dagrun.checks.checked_plan import EVERY_TOOL, CheckedStep
+from dagrun.checks.findings import WHOLE_PLAN
+from dagrun.model.policy import ApprovalRule, Policy
+from dagrun.model.reference import BadReference
+
+
+def check_policy_names(steps: Sequence[CheckedStep], context: CheckContext) -> None:
+    """Check every name in the policy against the tools, their pools and arguments, and the pools of the steps."""
+    tools = [facts.tool for facts in context.tools.values()]
+    inner = [tool for outer in tools for tool in outer.inner_tools]
+    pools = {tool.pool for tool in (*tools, *inner) if tool.pool is not None}
+    pools |= {checked.step.pool for checked in steps if checked.step.pool is not None}
+    known = {"tool": {tool.name for tool in (*tools, *inner)}, "pool": pools}
+    for place, kind, name in _names(context.policy):
+        if name not in known[kind]:
+            hint = context.findings.hint(name, known[kind])
+            code = "DR214" if hint else "DR913"
+            context.findings.add(code, WHOLE_PLAN, place, kind=kind, name=repr(name), hint=hint)
+    for number, rule in enumerate(context.policy.approve):
+        _check_arguments(number, rule, context)
+
+
+def _names(policy: Policy) -> Iterator[tuple[str, str, str]]:
+    """Yield every name in *policy*: its place, its kind, and the name."""
+    by_tool = (
+        ("policy.max_running_by_tool", policy.max_running_by_tool),
+        ("policy.max_calls_by_tool", policy.max_calls_by_tool),
+    )
+    for place, limits in by_tool:
+        yield from ((place, "tool", name) for name in sorted(limits))
+    yield from (("policy.max_running_by_pool", "pool", name) for name in sorted(policy.max_running_by_pool))
+    yield from ((f"policy.stream_safe[{number}]", "tool", name) for number, name in enumerate(policy.stream_safe))
+    yield from ((f"policy.unrecorded[{number}]", "tool", name) for number, name in enumerate(policy.unrecorded))
+    if policy.hedge is not None:
+        yield from ((f"policy.hedge.tools[{number}]", "tool", name) for number, name in enumerate(policy.hedge.tools))
+    for number, rule in enumerate(policy.approve):
+        if rule.tool != EVERY_TOOL:
+            yield f"policy.approve[{number}].tool", "tool", rule.tool
+
+
+def _check_arguments(number: int, rule: ApprovalRule, context: CheckContext) -> None:
+    """Check the arguments that a rule looks at; one that the tool does not take would make the rule always hold."""
+    facts = context.tools.get(rule.tool)
+    if facts is None or rule.when is None:
+        return
+    known = facts.tool.arguments.names
+    for leaf in rule.when.leaves():
+        try:
+            path = leaf.reference.path
+        except BadReference:
+            continue  # the policy itself refuses it
+        if path and isinstance(path[0], str) and path[0] not in known:
+            place, hint = f"policy.approve[{number}].when", context.findings.hint(path[0], known)
+            context.findings.add("DR215", WHOLE_PLAN, place, tool=rule.tool, argument=repr(path[0]), hint=hint)

@@ -1,0 +1,84 @@
+"""Plans of the command line: read from files, put into a mode, printed in order, and written as text."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
+from dagrun.checks.waves import generations, in_waves
+from dagrun.cli.setup.settings import Mode
+from dagrun.cli.terminal.stdout import Data
+from dagrun.cli.terminal.text import SCHEMA_VERSION, columns, to_json
+from dagrun.cli.terminal.user_errors import BadInput
+from dagrun.model.plan import Plan, Step
+from dagrun.model.policy import PlanLimits
+from dagrun.model.toolbox import Toolbox
+from dagrun.plans.read_plan import read_plan
+
+STDIN: Final = "-"
+
+
+def load_plan(name: str, toolbox: Toolbox | None = None) -> Plan:
+    """Read the plan in the file *name*; ``-`` stands for the standard input.
+
+    Raises:
+        PlanRefused: The plan cannot be read; every problem is in the error.
+    """
+    if name != STDIN:
+        return read_plan(Path(name), toolbox=toolbox)
+    if sys.stdin is None:
+        raise BadInput("there is no standard input to read the plan from")
+    return read_plan(sys.stdin.buffer.read(PlanLimits().max_bytes + 1), toolbox=toolbox)
+
+
+def as_written(part: Plan | Step) -> dict[str, Any]:
+    """Return a plan or a step as plain JSON, without the fields that its author has left out."""
+    return part.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+def plan_text(plan: Plan) -> str:
+    """Return a plan as the text of a file."""
+    return to_json(as_written(plan), indent=2) + "\n"
+
+
+def scheduled(plan: CheckedPlan, mode: Mode) -> CheckedPlan:
+    """Return *plan* with what *mode* adds to it; the engine is the same for all modes."""
+    match mode:
+        case "parallel":
+            return plan
+        case "waves":
+            return in_waves(plan)
+        case "sequential":
+            return replace(plan, policy=plan.policy.model_copy(update={"max_running": 1}))
+
+
+def show_order(plan: CheckedPlan, data: Data, *, as_json: bool) -> None:
+    """Print the steps that would run, by generation: the steps of one wait only for steps of earlier ones."""
+    waves = generations(plan)
+    if as_json:
+        steps = [_as_dict(plan.steps[id_], number) for number, wave in enumerate(waves, 1) for id_ in wave]
+        data.json({"schema_version": SCHEMA_VERSION, "status": "dry_run", "steps": steps})
+        return
+    rows = [_row(plan.steps[id_], number) for number, wave in enumerate(waves, 1) for id_ in wave]
+    data.text(columns(rows, head=("wave", "step", "tool", "effect", "limit", "waits for")))
+
+
+def _row(step: CheckedStep, wave: int) -> tuple[str, ...]:
+    tool = step.tool.name + (" (each)" if step.items is not None else "")
+    limit = f"{step.timeout:g} s" if step.timeout is not None else "-"
+    return str(wave), step.step.id, tool, str(step.tool.effect), limit, ", ".join(step.depends_on)
+
+
+def _as_dict(step: CheckedStep, wave: int) -> dict[str, Any]:
+    return {
+        "wave": wave,
+        "id": step.step.id,
+        "tool": step.tool.name,
+        "effect": str(step.tool.effect),
+        "executor": step.executor,
+        "timeout": step.timeout,
+        "depends_on": list(step.depends_on),
+    }

@@ -1,0 +1,209 @@
+"""The parts of a run put together: made, opened in the task group of the run, resumed from a record, and closed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from anyio.abc import TaskGroup
+
+from dagrun.errors import JournalError
+from dagrun.graph.reopen import in_doubt
+from dagrun.model.event import Event, RunResumed, RunStarted
+from dagrun.runtime.backend import event_class
+from dagrun.runtime.deadlines import Alarms
+from dagrun.runtime.people.letters import AnswersFromJournal
+from dagrun.runtime.planning.coordinator import Coordinator
+from dagrun.runtime.record.record import Record
+from dagrun.runtime.record.recorder import JournalWatch
+from dagrun.runtime.resume import Resumption
+from dagrun.runtime.run_parts import RunParts
+from dagrun.runtime.run_setup import RunSetup
+from dagrun.runtime.steps.attempt import Attempts
+from dagrun.runtime.steps.endings import Learning, learns
+from dagrun.runtime.steps.hedging import Hedges
+from dagrun.runtime.steps.scheduler import Scheduler
+from dagrun.runtime.steps.workers import Workers
+from dagrun.runtime.upcalls import Upcalls, weakly
+
+
+class RunAssembly:
+    """Puts the parts of one run together, and opens and closes them.
+
+    Args:
+        setup: What the run is made of.
+
+    Attributes:
+        parts: What the parts share.
+        scheduler: Runs the steps.
+        coordinator: Asks the planner; `None` if there is none.
+        ended: Set when the end of the run is recorded, or that it is suspended.
+        learning: Notes how long calls take; `None` if the run has no use for that.
+    """
+
+    def __init__(self, setup: RunSetup) -> None:
+        self._setup = setup
+        self.ended = event_class()()
+        self._up = up = Upcalls(
+            suspended=self._on_suspend,
+            charged=self._on_charge,
+            on_stop=self._on_stop,
+            on_end=self._on_end,
+        )
+        # A budget that several runs share outlives this run.
+        self.parts = parts = RunParts(setup, up, weakly(self._on_room) if setup.shared.budget is not None else None)
+        self._record = parts.record
+        self.learning = Learning(setup.shared.durations) if learns(parts.policy, setup.shared.cap) else None
+        self.scheduler = Scheduler(parts)
+        self.scheduler.hedges = self._make_hedges()
+        self.scheduler.endings.learning = self.learning
+        self.coordinator = self._make_coordinator()
+        tape = parts.tape
+        self._letters = AnswersFromJournal(tape, parts.graph, parts.people, up) if tape is not None else None
+        self._watch = JournalWatch(parts.record, up) if tape is not None else None
+        self._alarms: Alarms
+        self._workers: Workers
+        self._is_open = False
+
+    def _make_hedges(self) -> Hedges | None:
+        rule = self.parts.policy.hedge
+        if rule is None:
+            return None
+        shared, scheduler = self._setup.shared, self.scheduler
+        durations, share = shared.durations, shared.hedge_share
+        return Hedges(self.parts, rule, durations, share, running=scheduler.running, finish=scheduler.finish)
+
+    def _make_coordinator(self) -> Coordinator | None:
+        planner = self._setup.options["planner"]
+        if planner is None:
+            return None
+        self._record.replan_on = frozenset(self.parts.policy.replan_on)
+        return Coordinator(self.parts, planner, self.scheduler, is_plan_only=self._setup.is_plan_only)
+
+    @property
+    def failure(self) -> JournalError | None:
+        """Why the journal cannot be written any more, if that is so."""
+        return self._watch.failure if self._watch is not None else None
+
+    # Opening ----------------------------------------------------------------------------------------------
+
+    def open(self, tasks: TaskGroup, taken_over: Callable[[Record], None] | None = None) -> None:
+        """Begin the record; nothing runs before `go`.
+
+        Args:
+            tasks: The task group of the run.
+            taken_over: Settles the steps that the run does not have to do, because another run has done them.
+        """
+        record, setup = self._record, self._setup
+        record.zero = self.parts.now()
+        self._open_parts(tasks)
+        count, goal = len(self.parts.graph.nodes), setup.plan.plan.goal
+        facts = (setup.run_id, count, goal, time.time(), setup.opening)
+        record.begin_run(RunStarted(record.next_seq(), record.at(), *facts))
+        if taken_over is not None:
+            taken_over(record)
+
+    def go(self, tasks: TaskGroup) -> None:
+        """Start the steps that wait for nothing."""
+        if self.coordinator is not None:
+            self.coordinator.begin()
+        self._begin(tasks)
+
+    def _begin(self, tasks: TaskGroup) -> None:
+        self._record.skips.open(tasks)
+        self._record.last_look.open(tasks)
+        if self._letters is not None:
+            self._letters.open(tasks)
+        self.scheduler.settle_down()
+
+    def take_up(self, tasks: TaskGroup, last: Event, resumed: Callable[[int, float], RunResumed]) -> None:
+        """Resume a run whose state has been folded from its record.
+
+        Args:
+            tasks: The task group of the run.
+            last: The last event on record.
+            resumed: Makes the event that says that the run is resumed.
+        """
+        record = self._record
+        record.zero = self.parts.now() - last.at
+        self._open_parts(tasks)
+        doubtful = in_doubt(self.parts.graph)
+        record.take_up(last.seq, last.at, resumed)
+        if doubtful:
+            record.reopen(doubtful, "an effect is in doubt, and may be settled now")
+        Resumption(self.parts, self.scheduler, self.coordinator, tasks, was_over=bool(doubtful)).go_on()
+        self._begin(tasks)
+
+    def _open_parts(self, tasks: TaskGroup) -> None:
+        """Hand the parts what exists only inside the task group of the run."""
+        parts, setup = self.parts, self._setup
+        self._alarms = Alarms(tasks, parts.now, parts.record.deliver)
+        self._workers = workers = Workers(tasks, parts.frontier, self.scheduler.run_step, parts.context, parts.now)
+        self._up.nudge = workers.nudge
+        if setup.shared.cap is not None:
+            parts.frontier.on_room = weakly(workers.nudge)  # the shared cap outlives the run, too
+        attempts = Attempts(
+            parts,
+            setup.calls.executors,
+            setup.calls.artifacts,
+            root=setup.opening.root if setup.opening is not None else setup.run_id,
+            ask_person=self.scheduler.inside.ask,
+        )
+        parts.people.open(tasks, self._alarms)
+        if parts.reviews is not None:
+            parts.reviews.open(tasks)
+        if self.coordinator is not None:
+            self.coordinator.open(tasks)
+        self.scheduler.open(tasks, self._alarms, attempts)
+        if self._watch is not None and parts.tape is not None:
+            self._watch.open(tasks, parts.tape)
+        self._is_open = True
+
+    # What the parts tell each other -----------------------------------------------------------------------
+
+    def _on_suspend(self) -> None:
+        self._record.deliver()
+        self._workers.suspended()
+
+    def _on_room(self) -> None:
+        """Another run has given back what this run waits for, or what this run will never get."""
+        if self.parts.accounts.feed():
+            # Not at once: either run may be in the middle of a change.
+            self._alarms.at(self.parts.now(), self.scheduler.settle_down)
+        self._workers.nudge()
+
+    def _on_charge(self) -> None:
+        self.parts.accounts.look()
+        self.scheduler.settle_down()
+
+    def _on_stop(self) -> None:
+        self.parts.accounts.is_closed = True
+        self._record.replan_on = ()
+        if self.coordinator is not None:
+            self.coordinator.close()
+
+    def _on_end(self) -> None:
+        self.ended.set()
+        self._workers.stop()
+        if self.coordinator is not None:
+            self.coordinator.close()
+        if self._letters is not None and self._watch is not None:
+            self._letters.close()
+            self._watch.close()
+        self.parts.people.close()
+        self._alarms.stop()
+        self.parts.frontier.leave()
+        self.parts.ledger.leave()
+
+    def interrupt(self, reason: str) -> None:
+        """Stop everything: the code around the run was cancelled or failed. A run that is not open has nothing yet."""
+        if self._is_open:
+            self.scheduler.stopping.interrupt(reason)
+            self._record.deliver()
+
+    def close(self) -> None:
+        """Settle what is left, once no task of the run is alive, and cut the references between the parts."""
+        if self._is_open:
+            self.scheduler.close()
+            self._record.deliver()
+        self._up.cut()

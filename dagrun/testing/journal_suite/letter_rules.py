@@ -1,0 +1,244 @@
+"""Rules of the journal suite for letters, and for several runs in one journal."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from dagrun.errors import JournalFailed, OwnerLost, RunHeld, RunNotFound
+from dagrun.testing.journal_suite.store import (
+    ODD_TEXTS,
+    RUN,
+    Store,
+    shown,
+    take_letters,
+    until,
+    write,
+    yield_some,
+)
+
+
+class LetterRules(Store):
+    """Letters for runs, and several runs in one journal."""
+
+    # Letters ----------------------------------------------------------------------------------------------------------
+
+    async def test_a_letter_arrives(self) -> None:
+        """Unchanged, also if it was posted before anybody waited for it."""
+        self.need_letters()
+        async with self.tape() as (journal, tape):
+            await journal.post(RUN, b'{"answer":"yes"}')
+            assert [letter.text for letter in await take_letters(tape, 1)] == [b'{"answer":"yes"}']
+
+    async def test_letters_arrive_in_the_order_of_posting(self) -> None:
+        """The oldest comes first, and each comes once."""
+        self.need_letters()
+        async with self.tape() as (journal, tape):
+            for number in range(10):
+                await journal.post(RUN, b"%d" % number)
+            letters = await take_letters(tape, 10)
+            assert [letter.text for letter in letters] == [b"%d" % number for number in range(10)]
+            assert len({letter.id for letter in letters}) == 10
+
+    async def test_who_waits_for_letters_is_woken(self) -> None:
+        """For the first letter, and for each later one."""
+        self.need_letters()
+        async with self.tape() as (journal, tape):
+            got: list[bytes] = []
+
+            async def listen() -> None:
+                async for letter in tape.letters():
+                    got.append(letter.text)
+                    await tape.discard(letter.id)
+                    if len(got) == 5:
+                        return
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(listen)
+                for number in range(5):
+                    await yield_some()
+                    await journal.post(RUN, b"%d" % number)
+                    await until(lambda count=number + 1: len(got) == count)  # type: ignore[misc]
+            assert got == [b"%d" % number for number in range(5)]
+
+    async def test_a_letter_that_was_not_discarded_comes_again(self) -> None:
+        """To the next owner: the events that followed from it may not have been durable."""
+        self.need_letters()
+        async with self.tape() as (journal, tape):
+            await journal.post(RUN, b"1")
+            await journal.post(RUN, b"2")
+            letters = await take_letters(tape, 2)
+            await tape.discard(letters[0].id)
+            await tape.aclose()
+            again = await journal.open(RUN)
+            assert [letter.text for letter in await take_letters(again, 1)] == [b"2"]
+            await again.aclose()
+
+    async def test_a_letter_can_be_posted_to_a_run_that_nobody_holds(self) -> None:
+        """A person may answer a run that is suspended; the next owner gets the letter."""
+        self.need_letters()
+        async with self.tape() as (journal, tape):
+            await tape.aclose()
+            await journal.post(RUN, b"1")
+            again = await journal.open(RUN)
+            assert [letter.text for letter in await take_letters(again, 1)] == [b"1"]
+            await again.aclose()
+
+    async def test_discarding_what_is_not_there_is_no_error(self) -> None:
+        """A crash may come after a letter was discarded, and the next owner discards it once more."""
+        self.need_letters()
+        async with self.tape() as (journal, tape):
+            await journal.post(RUN, b"1")
+            (letter,) = await take_letters(tape, 1)
+            await tape.discard(letter.id)
+            await tape.discard(letter.id)
+            await tape.discard("../journal.db")
+            await write(tape, b"1")
+            assert len(await journal.read(RUN)) == 1
+
+    async def test_letters_are_of_one_run(self) -> None:
+        """Another run does not get them."""
+        self.need_letters()
+        async with self.tape() as (journal, tape):
+            other = await journal.create("other")
+            await journal.post("other", b"for the other")
+            await journal.post(RUN, b"for this one")
+            assert [letter.text for letter in await take_letters(tape, 1)] == [b"for this one"]
+            assert [letter.text for letter in await take_letters(other, 1)] == [b"for the other"]
+            await other.aclose()
+
+    async def test_a_letter_of_64_kib_arrives_and_a_longer_one_is_refused(self) -> None:
+        """An answer is not a document, and a sender must not be able to fill the memory."""
+        self.need_letters()
+        async with self.tape() as (journal, tape):
+            await journal.post(RUN, b"x" * 65536)
+            with pytest.raises(JournalFailed, match="65536"):
+                await journal.post(RUN, b"x" * 65537)
+            assert [len(letter.text) for letter in await take_letters(tape, 1)] == [65536]
+
+    @pytest.mark.parametrize("text", ODD_TEXTS.values(), ids=ODD_TEXTS.keys())
+    async def test_no_letter_is_changed(self, text: bytes) -> None:
+        """It arrives byte for byte."""
+        self.need_letters()
+        async with self.tape() as (journal, tape):
+            await journal.post(RUN, text)
+            assert [letter.text for letter in await take_letters(tape, 1)] == [text]
+
+    async def test_the_backlog_is_what_lies_there(self) -> None:
+        """It is returned without waiting, and `letters` continues after it."""
+        self.need_letters()
+        async with self.tape() as (journal, tape):
+            assert await tape.backlog() == []
+            for number in range(3):
+                await journal.post(RUN, b"%d" % number)
+            assert [letter.text for letter in await tape.backlog()] == [b"0", b"1", b"2"]
+            assert await tape.backlog() == []
+            await journal.post(RUN, b"3")
+            assert [letter.text for letter in await take_letters(tape, 1)] == [b"3"]
+            assert await tape.backlog() == []
+
+    async def test_the_backlog_of_a_new_owner_has_what_was_not_discarded(self) -> None:
+        """An answer that was posted while nobody held the run counts before the run does anything."""
+        self.need_letters()
+        async with self.tape() as (journal, tape):
+            await journal.post(RUN, b"1")
+            await journal.post(RUN, b"2")
+            await tape.discard((await tape.backlog())[0].id)
+            await tape.aclose()
+            again = await journal.open(RUN)
+            assert [letter.text for letter in await again.backlog()] == [b"2"]
+            await again.aclose()
+
+    async def test_waiting_for_letters_can_be_cancelled(self) -> None:
+        """It can be started again, and no letter is lost."""
+        self.need_letters()
+        async with self.tape() as (journal, tape):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(take_letters, tape, 1)
+                await yield_some()
+                tasks.cancel_scope.cancel()
+            await journal.post(RUN, b"1")
+            assert [letter.text for letter in await take_letters(tape, 1)] == [b"1"]
+
+    # Many runs, and none ----------------------------------------------------------------------------------------------
+
+    async def test_many_runs_are_written_at_once(self) -> None:
+        """Each run has its own records, numbers and chain."""
+        async with self.journal() as journal:
+
+            async def live(number: int) -> None:
+                tape = await journal.create(f"run-{number}")
+                try:
+                    for count in range(5):
+                        await write(tape, b'"%d of %d"' % (count, number))
+                finally:
+                    await tape.aclose()
+
+            async with anyio.create_task_group() as tasks:
+                for number in range(40):
+                    tasks.start_soon(live, number)
+            for number in range(40):
+                texts = [line.text for line in await journal.read(f"run-{number}")]
+                assert texts == [b'"%d of %d"' % (count, number) for count in range(5)]
+            assert len(await journal.runs()) == 40
+
+    async def test_the_trouble_of_one_run_is_not_that_of_another(self) -> None:
+        """One run is stolen, and the other continues."""
+        async with self.tape() as (journal, tape):
+            other = await journal.create("other")
+            thief = await journal.open(RUN, steal=True)
+            tape.append(b"late")
+            with pytest.raises(OwnerLost):
+                await tape.durable()
+            await write(other, b"1")
+            await other.aclose()
+            await thief.aclose()
+            assert shown(await journal.read("other")) == [(1, b"1")]
+
+    async def test_a_deleted_run_is_gone(self) -> None:
+        """Its records and its letters are gone, too, and its name is free."""
+        async with self.tape() as (journal, tape):
+            await write(tape, b"1")
+            if self.has_letters:
+                await journal.post(RUN, b"1")
+            await tape.aclose()
+            await journal.delete(RUN)
+            assert await journal.runs() == []
+            with pytest.raises(RunNotFound):
+                await journal.read(RUN)
+            again = await journal.create(RUN)
+            assert list(again.lines) == []
+            if self.has_letters:
+                await journal.post(RUN, b"new")
+                assert [letter.text for letter in await take_letters(again, 1)] == [b"new"]
+            await again.aclose()
+
+    async def test_a_run_that_is_held_is_not_deleted(self) -> None:
+        """Its owner continues to write."""
+        async with self.tape() as (journal, tape):
+            with pytest.raises(RunHeld, match=RUN):
+                await journal.delete(RUN)
+            await write(tape, b"1")
+            assert len(await journal.read(RUN)) == 1
+
+    async def test_deleting_a_run_leaves_the_others(self) -> None:
+        """Even if their names begin alike."""
+        async with self.journal() as journal:
+            for run_id in ("run", "run-1", "run-10", "ru"):
+                tape = await journal.create(run_id)
+                await write(tape, b"1")
+                await tape.aclose()
+            await journal.delete("run-1")
+            assert [held.run_id for held in await journal.runs()] == ["ru", "run", "run-10"]
+            assert shown(await journal.read("run-10")) == [(1, b"1")]
+
+    async def test_files_of_a_run_have_a_folder_of_their_own(self) -> None:
+        """If the journal keeps files: the folder exists, and is deleted with the run."""
+        async with self.tape() as (journal, tape):
+            if tape.artifacts is None:
+                return
+            (tape.artifacts / "report.csv").write_bytes(b"a,b\n")
+            folder = tape.artifacts
+            await tape.aclose()
+            await journal.delete(RUN)
+            assert not folder.exists()

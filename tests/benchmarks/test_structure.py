@@ -1,0 +1,159 @@
+"""The script that counts the structure of a checkout, on a package made up for it: every figure is known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import structure
+
+INIT = '''
+"""A package that can do as much as the script asks of it."""
+
+from contextlib import asynccontextmanager
+from dagrun.plans.plan import Add, Patch, Plan, Step
+from dagrun.run import Run
+
+
+def tool(effect):
+    return lambda function: function
+
+
+@asynccontextmanager
+async def start(plan, tools):
+    yield Run(plan)
+'''
+
+PLAN = '''
+class Kept:
+    """Keeps what it is given."""
+
+    def __init__(self, **fields):
+        self.fields = fields
+
+
+class Plan(Kept): ...
+class Step(Kept): ...
+class Patch(Kept): ...
+class Add(Kept): ...
+'''
+
+RUN = '''
+"""Two lines of docstring,
+which are no code."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dagrun import ending
+
+# A comment is no code, either.
+TEXT = """
+three lines
+"""
+
+
+class Run:
+    def __init__(self, plan):
+        self.plan = plan
+
+    async def result(self):
+        from dagrun.ending import end
+
+        return end([number for number in range(3)])
+
+    async def splice(self, patch):
+        self.plan = patch
+'''
+
+ENDING = """
+from dataclasses import dataclass, field
+
+import dagrun.run
+
+
+class Step:
+    def __init__(self, a, b, c, d, e, f, g, h, *, i): ...
+
+
+class Short:
+    def __init__(self, a, b, c, d, e, f, g, *, h): ...
+
+
+@dataclass(frozen=True)
+class Wide:
+    a: int
+    b: int
+    c: int
+    d: int
+    e: int
+    f: int
+    g: int
+    h: int
+    i: int
+    made: int = field(init=False)
+
+
+def end(numbers):
+    return numbers
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A checkout of a package that is called like ours."""
+    files = {"__init__": INIT, "run": RUN, "ending": ENDING, "plans/__init__": "", "plans/plan": PLAN}
+    for name, text in files.items():
+        path = tmp_path / f"dagrun/{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text.lstrip())
+    (tmp_path / "dagrun/long.py").write_text("\n" * 60)
+    return tmp_path
+
+
+@pytest.mark.costly
+def test_every_figure_is_counted(root: Path) -> None:
+    """Each definition of the script stands in one of the files above."""
+    figures = {one.name: one for one in structure.figures_of(root)}
+
+    assert {name: one.value for name, one in figures.items()} == {
+        "source files": 4,
+        "most files in a folder": 3,
+        "files under 60 lines": 3,
+        "import circles": 1,
+        "code lines": 8 + 7 + 14 + 20,
+        "class names used twice or more": 1,
+        "constructors of more than 8 parameters": 1,
+        "dataclasses of more than 8 fields": 1,
+        "files of a run of three steps": 3,
+        "functions of a run of three steps": 4,
+        "files of a splice": 1,
+        "functions of a splice": 1,
+    }
+    assert figures["most files in a folder"].names == ("dagrun (3)", "dagrun/plans (1)")
+    assert figures["import circles"].names == ("2 modules: dagrun.ending, dagrun.run",)
+    assert figures["class names used twice or more"].names == ("Step: dagrun/ending.py, dagrun/plans/plan.py",)
+    assert figures["constructors of more than 8 parameters"].names == ("Step (9)",)
+    assert figures["dataclasses of more than 8 fields"].names == ("Wide (9)",)
+
+
+@pytest.mark.costly
+def test_a_missed_target_is_named_and_can_end_the_check(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without ``--check`` the table is for reading alone."""
+    out = root / "structure.json"
+
+    assert structure.main(["--root", str(root), "--json", str(out)]) == 0
+    assert structure.main(["--root", str(root), "--check"]) == 1
+
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("import circles") and "MISSED  2 modules" in line for line in lines)
+    assert {one["name"]: one["value"] for one in json.loads(out.read_text())}["source files"] == 4
+
+
+def test_circles_are_found_apart() -> None:
+    """A module that only leads to a circle is none of it."""
+    imports = {"a": {"b"}, "b": {"a"}, "c": {"a", "d"}, "d": {"e"}, "e": {"c"}, "f": {"a"}}
+
+    assert structure.circles_of(imports) == [["a", "b"], ["c", "d", "e"]]

@@ -1,0 +1,87 @@
+"""One run of a plan of the demo, with its sources, its policy, and a folder for its files."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import dagrun_tools
+from dagrun import Event, Planner, Policy, RunResult, Toolbox, check
+from dagrun.cli.jobs.execute import execute
+from dagrun.cli.jobs.job import Job, Reporting
+from dagrun.cli.records.output_folder import RunFolder, run_folder
+from dagrun.cli.setup.plans import scheduled
+from dagrun.cli.setup.settings import Mode
+from dagrun_tools.demo.server import serving
+from dagrun_tools.demo.tools import in_constant_dollars, mortgage_rates_on_file
+
+
+@dataclass(slots=True)
+class DemoRun:
+    """A run of the demo that has ended: its exit code and its result."""
+
+    code: int
+    result: RunResult
+
+
+def toolbox() -> Toolbox:
+    """Return the tools of the package, and the two of the demo."""
+    return Toolbox(dagrun_tools, in_constant_dollars, mortgage_rates_on_file)
+
+
+def packaged(name: str) -> str:
+    """Read a text file of this package."""
+    return (files(__package__) / name).read_text("utf-8")
+
+
+def policy_of(port: int) -> Policy:
+    """Return the policy of the run, and configure the tools: they may connect to *port* alone."""
+    policy = tomllib.loads(packaged("policy.toml"))
+    tables: dict[str, Any] = policy.pop("tools")
+    dagrun_tools.configure(tables | {"network": tables["network"] | {"ports": [port]}})
+    return Policy.model_validate(policy)
+
+
+def carry_out(
+    plan: str,
+    output: Path,
+    *,
+    mode: Mode = "parallel",
+    latency: float | None = None,
+    planner: Planner | None = None,
+    on_event: Callable[[Event], object] | None = None,
+) -> DemoRun:
+    """Run a plan in *output*, with sources of its own, and save its result there.
+
+    Args:
+        plan: The text of the plan.
+        output: The folder for files; it is made if needed.
+        mode: How the steps are scheduled.
+        latency: Seconds that an answer of a source takes; `None` for the usual ones.
+        planner: The planner that is asked when a step fails; `None` for none.
+        on_event: Called with each event.
+    """
+    with serving(latency) as server, run_folder(output) as folder:
+        inputs = {"server": server.url}
+        checked = check(plan, toolbox(), policy=policy_of(server.server_port), inputs=inputs)
+        results: list[RunResult] = []
+
+        def deliver(result: RunResult) -> None:
+            _save(result, folder)
+            results.append(result)
+
+        job = Job(plan=scheduled(checked, mode), inputs=inputs, artifacts=folder.artifacts, planner=planner)
+        return DemoRun(execute(job, Reporting(on_result=deliver, on_event=on_event)), results[0])
+
+
+def files_in(folder: Path) -> list[str]:
+    """Return the names of the files that a run has written for people."""
+    return sorted(path.name for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+
+
+def _save(result: RunResult, folder: RunFolder) -> None:
+    folder.save({"schema_version": 1, **result.as_dict()})
