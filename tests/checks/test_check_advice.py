@@ -1,4 +1,4 @@
-"""Advice: the plan runs, but a careful reader would ask; under strict, the question is an error."""
+"""Advice: the plan can run, but a careful reader would ask; in a strict check, advice is an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOAD = {"id": "load", "tool": "load", "args": {"path": "a.csv"}}
 
 
 def advice(*steps: dict[str, Any], **options: Any) -> list[str]:
-    """The advice about a plan that has no problems."""
+    """Return the advice about a plan without problems."""
     problems, checked = find(*steps, **options)
     assert checked is not None
     assert problems == checked.advice
@@ -25,7 +25,7 @@ def advice(*steps: dict[str, Any], **options: Any) -> list[str]:
 
 
 def test_a_dependency_that_is_not_used_is_pointed_out() -> None:
-    """A step that only computes leaves nothing but its output: to wait for it and not to use it is time lost."""
+    """A step that only computes leaves nothing but its output: waiting for it without using the output loses time."""
     unused = {"id": "a", "tool": "add", "args": {"a": 1}, "depends_on": ["load"]}
     used = {"id": "b", "tool": "anything", "args": {"value": "${load}"}, "depends_on": ["load"]}
     asked = {
@@ -40,7 +40,7 @@ def test_a_dependency_that_is_not_used_is_pointed_out() -> None:
 
 
 def test_of_several_dependencies_those_are_pointed_out_that_are_not_used() -> None:
-    """Whatever the others are good for, and whatever the steps before wait for."""
+    """The other dependencies do not matter, nor do those of earlier steps."""
     send = {"id": "send", "tool": "send", "args": {"to": "x"}, "on_failure": "stop"}
     other = {"id": "other", "tool": "add", "args": {"a": 1}}
     after = {"id": "after", "tool": "add", "args": {"a": 2}, "depends_on": ["send"]}
@@ -55,7 +55,7 @@ def test_of_several_dependencies_those_are_pointed_out_that_are_not_used() -> No
 
 
 def test_what_is_wrong_is_not_advised_against_as_well() -> None:
-    """A step that waits for itself, for nobody, or for a tool that there is not has other worries."""
+    """A dependency on itself, on an unknown step or on a step with an unknown tool has a problem already."""
     broken = {"id": "broken", "tool": "nowhere", "args": {}}
     step = {"id": "a", "tool": "add", "args": {"a": 1}, "depends_on": ["a", "nobody", "broken", "load"]}
 
@@ -65,14 +65,14 @@ def test_what_is_wrong_is_not_advised_against_as_well() -> None:
 
 
 def test_to_wait_for_an_effect_is_a_reason() -> None:
-    """Order alone is what the plan wants then, and there is no other way to say so."""
+    """Then the plan wants only the order, and can say it in no other way."""
     send = {"id": "send", "tool": "send", "args": {"to": "x"}, "on_failure": "stop"}
 
     assert advice(send, {"id": "a", "tool": "add", "args": {"a": 1}, "depends_on": ["send"]}) == []
 
 
 def test_the_same_pure_call_twice_is_pointed_out() -> None:
-    """One would do, and the other could refer to it."""
+    """One call would do, and another step could refer to it."""
 
     def call(id_: str, **fields: Any) -> dict[str, Any]:
         return {"id": id_, "tool": "add", "args": {"a": 1, "b": "${n}"}, **fields}
@@ -89,13 +89,13 @@ def test_the_same_pure_call_twice_is_pointed_out() -> None:
 
 
 def test_what_looks_at_the_world_may_do_so_twice() -> None:
-    """The second answer may be another."""
+    """The second answer may differ from the first."""
     assert "DR902" not in str(find(LOAD, {**LOAD, "id": "again"})[0])
 
 
 @tool
 async def undeclared(x: int = 0) -> int:
-    """Says nothing about itself."""
+    """A tool without any declaration."""
     raise NotImplementedError
 
 
@@ -113,14 +113,14 @@ async def undeclared(x: int = 0) -> int:
 def test_questions_that_nobody_answered_are_asked(
     fields: dict[str, Any], policy: Policy | None, open_questions: list[str]
 ) -> None:
-    """Approval, time, failure: for a tool of which nothing is known, all three."""
+    """Approval, time, failure: for an undeclared tool, all three are open."""
     box = Toolbox(undeclared, TOOLBOX["anything"])
 
     assert advice({"id": "a", "tool": "undeclared", **fields}, toolbox=box, policy=policy) == open_questions
 
 
 def test_strict_makes_errors_of_advice() -> None:
-    """For plans that nobody will look at again."""
+    """This is for plans that run without another review."""
     problems, checked = find({"id": "send", "tool": "send", "args": {"to": "x"}}, strict=True)
 
     assert places(problems) == ["DR912 steps[0]"]
@@ -128,7 +128,7 @@ def test_strict_makes_errors_of_advice() -> None:
 
 
 def test_advice_is_cut_and_said_to_be() -> None:
-    """Nobody reads 100,000 lines of advice; that there is more is one line."""
+    """100,000 lines of advice are useless; one line says that there is more."""
     found = advice(*({"id": f"s{i}", "tool": "undeclared"} for i in range(1000)), toolbox=Toolbox(undeclared))
 
     assert len(found) == 3 * MAX_ADVICE + 3
@@ -136,7 +136,7 @@ def test_advice_is_cut_and_said_to_be() -> None:
 
 
 def test_advice_comes_with_errors_too() -> None:
-    """Whoever mends the plan mends all of it."""
+    """The author can correct everything at once."""
     problems, checked = find(LOAD, {"id": "a", "tool": "add", "args": {"a": 1, "c": 1}, "depends_on": ["load"]})
 
     assert checked is None
@@ -144,7 +144,7 @@ def test_advice_comes_with_errors_too() -> None:
 
 
 def test_a_misspelt_name_in_the_policy_is_a_problem() -> None:
-    """A misspelt limit holds nothing back, and nobody would notice before it is needed."""
+    """A misspelt limit limits nothing, which would go unnoticed until it is needed."""
     policy = Policy(max_running_by_tool={"load": 1, "laod": 1}, max_running_by_pool={"sql": 2, "sqll": 2})
     pooled = LOAD | {"pool": "sql"}
 
@@ -200,13 +200,13 @@ def test_a_rule_over_an_argument_that_the_tool_does_not_take_is_a_problem() -> N
 
 @tool(effect="read", timeout=5, max_tokens=100, fallback="guess")
 async def think(x: int = 0) -> int:
-    """Asks a model, and says how much that can use."""
+    """Asks a model, and declares the most that it can use."""
     raise NotImplementedError
 
 
 @tool(effect="read", timeout=5, max_cost=0.1)
 async def guess(x: int = 0) -> int:
-    """Asks another one."""
+    """Asks another model."""
     raise NotImplementedError
 
 
@@ -223,7 +223,7 @@ BOX = Toolbox(TOOLBOX["add"], think, guess)
     ],
 )
 def test_a_ceiling_that_does_not_bind_a_tool_says_so(policy: Policy, told: list[str]) -> None:
-    """Once for a tool, however many steps call it, as a fallback too; what is pure calls no model."""
+    """Once for each tool, however many steps call it, also as a fallback; a pure tool calls no model."""
     steps = [{"id": f"t{n}", "tool": "think", "args": {"x": n}} for n in range(3)]
 
     problems = find(*steps, {"id": "a", "tool": "add", "args": {"a": 1}}, toolbox=BOX, policy=policy)[0]
@@ -233,7 +233,7 @@ def test_a_ceiling_that_does_not_bind_a_tool_says_so(policy: Policy, told: list[
 
 
 def test_a_rule_of_the_policy_answers_the_question_of_approval() -> None:
-    """Somebody has said then whether the tool needs it."""
+    """The rule says whether calls of the tool need a person."""
     box = Toolbox(undeclared)
     step = {"id": "a", "tool": "undeclared", "timeout": 3, "on_failure": "skip"}
 

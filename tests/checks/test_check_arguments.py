@@ -1,4 +1,4 @@
-"""Arguments against the schema of the tool: what is written is checked to the last value, a reference by its type."""
+"""Arguments against the schema of the tool: literals are checked by value, references by type."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ ANY = {"id": "any", "tool": "anything"}
 
 
 def call(tool_name: str, **args: Any) -> dict[str, Any]:
-    """A step that calls a tool."""
+    """Return a step that calls a tool."""
     return {"id": "call", "tool": tool_name, "args": args}
 
 
 def test_names_are_checked_in_both_directions() -> None:
-    """A missing argument, and one too many, with the one that was meant."""
+    """A missing argument, and an unknown one with the name that was probably meant."""
     step = call("show", txt="x")
 
     assert errors(step) == ["DR204 steps[0].args.txt", "DR203 steps[0].args"]
@@ -31,12 +31,12 @@ def test_names_are_checked_in_both_directions() -> None:
 
 
 def test_a_missing_argument_is_told_by_the_name_that_planners_are_shown() -> None:
-    """The schema of a tool names its arguments by alias."""
+    """The schema of a tool shows aliases to planners."""
     assert "leaves out recipient" in texts(call("send"))
 
 
 def test_an_argument_goes_by_any_of_its_names_but_once() -> None:
-    """By name and by alias; both at once would be two values for one thing."""
+    """By name or by alias; both at once would be two values for one argument."""
     assert errors(call("send", to="x")) == errors(call("send", recipient="x")) == []
     assert errors(call("send", to="x", recipient="y")) == ["DR205 steps[0].args.recipient"]
     assert errors(ANY, call("send", to="${any}", recipient="${any}")) == ["DR205 steps[1].args.recipient"]
@@ -59,7 +59,7 @@ def test_an_argument_goes_by_any_of_its_names_but_once() -> None:
     ],
 )
 def test_values_are_checked_strictly(step: dict[str, Any], place: str) -> None:
-    """The text "1" is no number and true is none either: what the plan writes is what the tool gets."""
+    """The text "1" is no number, and neither is true: the tool gets exactly what the plan says."""
     assert errors(step) == [f"DR205 steps[0].args.{place}"]
 
 
@@ -73,7 +73,7 @@ def test_values_are_described_and_never_shown() -> None:
 
 
 def test_every_fault_of_a_call_is_told() -> None:
-    """Also where a union reports each of its branches: one place, one problem."""
+    """A union reports an error for each branch, but there is one problem for each place."""
     assert errors(call("clean", rows=[{"name": 1, "total": "x"}], options={"depth": "x", "names": [1]})) == [
         "DR205 steps[0].args.rows[0].name",
         "DR205 steps[0].args.rows[0].total",
@@ -93,7 +93,7 @@ def test_every_fault_of_a_call_is_told() -> None:
     ],
 )
 def test_a_reference_fits_wherever_its_value_may(args: dict[str, Any]) -> None:
-    """Around it everything is checked; for it, only what is known of the producer."""
+    """The arguments around a reference are checked; of the reference, the type that the producer returns."""
     assert errors(LOAD, NUMBER, ANY, call("clean", **args)) == []
 
 
@@ -111,12 +111,12 @@ def test_a_reference_fits_wherever_its_value_may(args: dict[str, Any]) -> None:
     ],
 )
 def test_what_stands_beside_a_reference_is_checked(args: dict[str, Any], places: list[str]) -> None:
-    """A reference is an excuse for its own place alone."""
+    """A reference excuses errors at its own place only."""
     assert errors(ANY, LOAD, call("clean", **args)) == [f"DR205 steps[2].args.{place}" for place in places]
 
 
 def test_an_unlucky_branch_of_a_union_is_no_fault() -> None:
-    """With the number unknown, a list of texts is still possible; pydantic reports the branch of numbers, too."""
+    """While the number is unknown, a list of texts is still possible; pydantic also reports the branch of numbers."""
     assert errors(ANY, call("pick", value=["${any}", "x"])) == []
 
 
@@ -126,13 +126,13 @@ def test_an_unlucky_branch_of_a_union_is_no_fault() -> None:
         ("${load.count}", "text", ["DR304"]),
         ("${load.rows}", "text", ["DR304"]),
         ("${load.rows[0].name}", "text", []),
-        ("${load.note}", "text", []),  # a text or null: it may be a text
+        ("${load.note}", "text", []),  # a text or null, so it may be a text
         ("${any}", "text", []),
         ("got ${load.count}", "text", []),
     ],
 )
 def test_types_that_cannot_meet_are_refused(reference: str, argument: str, expected: list[str]) -> None:
-    """Only what is proven: where the producer may give the right type, the run will tell."""
+    """Only if it is certain: if the producer may return a right type, the run will show."""
     found = errors(LOAD, ANY, call("show", **{argument: reference}))
 
     assert [problem.split()[0] for problem in found] == expected
@@ -149,14 +149,14 @@ def test_json_has_one_kind_of_number(reference: str, fits: bool) -> None:
 
 
 def test_a_type_mismatch_names_both_sides() -> None:
-    """Who has to mend it must know what is taken and what is given."""
+    """To correct the plan, its author must know both types."""
     shown = texts(LOAD, call("show", text="${load.count}"))
 
     assert "passes ${load.count} as text: show takes a text, load gives a whole number" in shown
 
 
 def test_types_are_followed_into_arguments() -> None:
-    """A reference deep in an argument is compared with what stands there."""
+    """A reference deep in an argument is compared with the type at its place."""
     step = call("clean", rows=[{"name": "${load.count}", "total": "${load.note}"}], options={"depth": "${load.rows}"})
 
     assert errors(LOAD, step) == [
@@ -167,7 +167,7 @@ def test_types_are_followed_into_arguments() -> None:
 
 
 def test_interpolation_gives_a_text() -> None:
-    """Whatever is put into it; a number cannot be made that way."""
+    """Text with a reference inside is a text, whatever is put in; it cannot be a number."""
     assert errors(NUMBER, call("add", a="${number}0")) == ["DR205 steps[1].args.a"]
 
 
@@ -180,19 +180,19 @@ def test_inputs_are_compared_by_the_values_they_have() -> None:
 
 
 class Even(BaseModel):
-    """A number with a rule of its own."""
+    """A number with its own validator."""
 
     n: Annotated[int, Field(ge=0), AfterValidator(lambda n: n if n % 2 == 0 else 1 // 0)]
 
 
 @tool(effect="pure")
 async def fussy(even: Even, word: Annotated[str, AfterValidator(lambda text: text + 1)] = "") -> int:
-    """Its validators fail in ways of their own."""
+    """A tool whose validators raise unusual errors."""
     raise NotImplementedError
 
 
 def test_validators_that_break_are_the_arguments_fault_not_the_checks() -> None:
-    """Validators are the host's code; the check outlives them, and beside a reference it gives them the doubt."""
+    """Validators are code of the host. The check survives their errors, and ignores them if a reference is involved."""
     box = Toolbox(fussy, TOOLBOX["anything"])
 
     assert errors(call("fussy", even={"n": 2}), toolbox=box) == []
@@ -202,12 +202,12 @@ def test_validators_that_break_are_the_arguments_fault_not_the_checks() -> None:
 
 
 def test_arguments_that_nobody_passes_need_no_check() -> None:
-    """A tool whose arguments may all be left out takes an empty call."""
+    """A tool with only optional arguments accepts an empty call."""
     assert find({"id": "a", "tool": "plain"})[1] is not None
 
 
 def test_nothing_follows_from_an_unknown_tool_but_that() -> None:
-    """Its arguments are nobody's; the references in them are still checked."""
+    """The arguments of an unknown tool are not checked, but the references in them are."""
     step = {"id": "a", "tool": "nope", "args": {"x": 1, "y": "${b}"}}
 
     assert errors(step) == ["DR201 steps[0].tool", "DR302 steps[0].args.y"]

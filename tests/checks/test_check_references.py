@@ -1,4 +1,4 @@
-"""References, conditions, for_each and the output of a plan: what they name must be there when it is needed."""
+"""References, conditions, for_each and the output of a plan: their values must exist when they are needed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ANY = {"id": "any", "tool": "anything"}
 
 
 def use(value: Any, **fields: Any) -> dict[str, Any]:
-    """A step that takes anything."""
+    """Return a step that takes any value."""
     return {"id": "use", "tool": "anything", "args": {"value": value}, **fields}
 
 
@@ -36,7 +36,7 @@ def use(value: Any, **fields: Any) -> dict[str, Any]:
     ],
 )
 def test_parts_that_the_producer_may_give_are_there(reference: str) -> None:
-    """Fields, elements, values of open objects; and anything of a tool that says nothing."""
+    """Fields, elements, values of open objects; and any part of the output of a tool without a schema."""
     assert errors(LOAD, ANY, use(f"${{{reference}}}")) == []
 
 
@@ -54,7 +54,7 @@ def test_parts_that_the_producer_may_give_are_there(reference: str) -> None:
     ],
 )
 def test_parts_that_the_producer_does_not_have_are_refused(reference: str, field: str, hint: str) -> None:
-    """The output type of a tool is known before the run, and so is a reference that leads nowhere."""
+    """The output type of a tool is known before the run, and so is a reference to a missing part."""
     shown = texts(LOAD, use({"deep": [f"${{{reference}}}"]}))
 
     assert shown.startswith("DR303 steps[1].args.value.deep[0]: ")
@@ -71,16 +71,23 @@ def test_tuples_have_as_many_elements_as_they_have() -> None:
 
 
 def test_references_name_steps_of_the_plan() -> None:
-    """Unknown ones come with the step that was meant; a step cannot use what it gives itself."""
+    """Unknown ids come with the id that was probably meant; a step cannot use its own output."""
     assert errors(LOAD, use("${laod.rows}")) == ["DR302 steps[1].args.value"]
     assert "refers to ${laod.rows}, which is not in the plan; did you mean load?" in texts(LOAD, use("${laod.rows}"))
     assert errors(use("${use}")) == ["DR305 steps[0].args.value"]
     assert errors(use({"$step": "load", "path": "rows"})) == ["DR302 steps[0].args.value"]
 
 
+def test_a_repeated_id_does_not_move_the_steps_after_it() -> None:
+    """A reference to a later step is looked up at that step, and not at the step before it."""
+    pick = {"id": "pick", "tool": "pick", "args": {"value": [1]}}
+
+    assert errors(pick, pick, LOAD, use("${load.rows}")) == ["DR102 steps[1].id"]
+
+
 @pytest.mark.parametrize("text", ["${", "${}", "${load", "${load .rows}", "${load.*}", "a ${load..x} b"])
 def test_what_begins_like_a_reference_and_is_none_is_refused(text: str) -> None:
-    """Silence would pass the text on to a tool."""
+    """Else the text would be passed to a tool."""
     assert errors(LOAD, use(text)) == ["DR301 steps[1].args.value"]
 
 
@@ -88,7 +95,7 @@ def test_what_begins_like_a_reference_and_is_none_is_refused(text: str) -> None:
     "value", [{"$step": 3}, {"$step": "load", "pth": "x"}, {"$step": "load", "path": ["x"]}, {"$step": "a b"}]
 )
 def test_malformed_reference_objects_are_refused(value: Any) -> None:
-    """The same for the other form."""
+    """The object form of references is checked like the text form."""
     assert errors(LOAD, use(value)) == ["DR301 steps[1].args.value"]
 
 
@@ -103,7 +110,7 @@ def test_only_braces_after_a_dollar_are_special(text: str) -> None:
 
 
 def test_inputs_are_checked_when_they_are_known() -> None:
-    """A run that gets its inputs later may refer to any."""
+    """If the inputs are not known yet, any reference to them is accepted."""
     step = use("${input.region.name}")
 
     assert errors(step) == errors(step, inputs={"region": {"name": "x"}}) == []
@@ -117,7 +124,7 @@ def test_inputs_are_checked_when_they_are_known() -> None:
 
 
 def each(for_each: Any, value: Any = "${item}", **fields: Any) -> dict[str, Any]:
-    """A step that is run for each element."""
+    """Return a step that runs for each element."""
     return {"id": "each", "tool": "anything", "for_each": for_each, "args": {"value": value}, **fields}
 
 
@@ -134,7 +141,7 @@ def each(for_each: Any, value: Any = "${item}", **fields: Any) -> dict[str, Any]
     ],
 )
 def test_for_each_takes_a_list_or_a_reference_to_one(items: Any) -> None:
-    """A list in the plan, with references in it or not; or whatever may be a list."""
+    """A list in the plan, with or without references, or any value that may be a list."""
     assert errors(LOAD, ANY, each(items)) == []
 
 
@@ -152,12 +159,12 @@ def test_for_each_takes_a_list_or_a_reference_to_one(items: Any) -> None:
     ],
 )
 def test_for_each_over_what_is_no_list_is_refused(items: Any) -> None:
-    """A text, an object, or a value that is known to be neither list nor unknown."""
+    """A text, an object, or a value that is known to be no list."""
     assert errors(LOAD, each(items)) == ["DR309 steps[1].for_each"]
 
 
 def test_a_list_in_the_plan_keeps_the_ceiling_of_fan_out() -> None:
-    """What is known to be too long is told before the run."""
+    """A list that is known to be too long is refused before the run."""
     assert errors(each([1] * 4), policy=Policy(max_fan_out=3)) == ["DR309 steps[0].for_each"]
     assert errors(each([1] * 3), policy=Policy(max_fan_out=3)) == []
 
@@ -180,12 +187,12 @@ def test_item_is_known_from_the_list() -> None:
     ],
 )
 def test_item_exists_only_in_the_arguments_of_a_for_each(step: dict[str, Any]) -> None:
-    """Elsewhere there is no element to stand for."""
+    """Elsewhere there is no element."""
     assert [problem.split()[0] for problem in errors(step)] == ["DR307"]
 
 
 def test_the_output_of_a_for_each_is_a_list() -> None:
-    """Of what its tool gives: `${id[0]}` is the first element's, `${id.x}` nothing."""
+    """It is a list of the tool's outputs: `${id[0]}` is the first one, and `${id.x}` does not exist."""
     steps = (LOAD, {"id": "each", "tool": "load", "for_each": [1, 2], "args": {"path": "${item}"}})
 
     assert errors(*steps, use("${each[1].rows}")) == []
@@ -203,12 +210,12 @@ def test_for_each_may_not_feed_itself() -> None:
 
 
 def leaf(ref: str, op: str = ">", value: Any = 0) -> dict[str, Any]:
-    """A comparison."""
+    """Return a comparison."""
     return {"ref": ref, "op": op, "value": value}
 
 
 def test_when_looks_at_other_steps_and_implies_the_dependency() -> None:
-    """The value must be there before the step starts."""
+    """The value must exist before the step starts."""
     _, checked = find(LOAD, use(1, when={"any": [leaf("load.count"), {"not": leaf("${load.note}", "==", None)}]}))
 
     assert checked is not None
@@ -227,17 +234,17 @@ def test_when_looks_at_other_steps_and_implies_the_dependency() -> None:
     ],
 )
 def test_faults_in_a_condition_are_found_at_their_place(ref: str, problem: str) -> None:
-    """However deep the comparison stands."""
+    """However deep the comparison is nested."""
     assert errors(LOAD, use(1, when={"all": [leaf("load.count"), {"not": leaf(ref)}]})) == [problem]
 
 
 def test_exists_may_ask_for_what_is_not_there() -> None:
-    """That is what it is for."""
+    """This is the purpose of `exists`."""
     assert errors(LOAD, use(1, when=leaf("load.nothing", "exists", True))) == []
 
 
 def test_success_looks_at_the_step_itself_and_at_what_it_waits_for() -> None:
-    """Anything else may not be there when the step has ended."""
+    """Any other value may be missing when the step has ended."""
     own = {"id": "own", "tool": "load", "args": {"path": "x"}}
 
     assert errors(LOAD, {**own, "success": leaf("own.count")}) == []
@@ -248,7 +255,7 @@ def test_success_looks_at_the_step_itself_and_at_what_it_waits_for() -> None:
 
 
 def test_success_of_a_for_each_looks_at_each_element() -> None:
-    """The condition is held against every child, by the id of the parent."""
+    """The condition is checked for every child, which it names by the id of the parent."""
     step = {"id": "each", "tool": "load", "for_each": [1], "args": {"path": "x"}}
 
     assert errors({**step, "success": leaf("each.count")}) == []
@@ -256,7 +263,7 @@ def test_success_of_a_for_each_looks_at_each_element() -> None:
 
 
 def test_values_of_conditions_are_plain_json() -> None:
-    """They are written into records like arguments."""
+    """They are recorded like arguments."""
     condition = Condition(ref="load.count", op="==", value=object())
 
     assert errors(LOAD, Step(id="use", tool="anything", when=condition)) == ["DR012 steps[1].when.value"]
@@ -308,7 +315,7 @@ def test_an_output_that_cannot_be_is_refused(output: Any, code: str) -> None:
 
 
 class Open(BaseModel):
-    """A model that lets other fields through."""
+    """A model that allows other fields."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -316,7 +323,7 @@ class Open(BaseModel):
 
 
 class Tree(BaseModel):
-    """A model that holds itself."""
+    """A model that refers to itself."""
 
     name: str
     left: Tree | None = None
@@ -339,7 +346,7 @@ class Tree(BaseModel):
     ],
 )
 def test_schemas_are_followed(hint: Any, path: tuple[str | int, ...], types: set[str] | None) -> None:
-    """Through models, unions, definitions, open objects and lists; where they say nothing, anything is possible."""
+    """Through models, unions, definitions, open objects and lists; if a schema says nothing, any type is possible."""
     schema = TypeAdapter(hint).json_schema(mode="serialization")
 
     found = look_up([(schema, schema)], path)
@@ -362,13 +369,13 @@ def test_schemas_are_followed(hint: Any, path: tuple[str | int, ...], types: set
     ],
 )
 def test_schemas_that_say_little_refuse_nothing(schema: Any) -> None:
-    """A schema from elsewhere may be anything; only what it rules out is refused, and it never takes for ever."""
+    """A schema from outside may be anything; only what it rules out is refused, in limited time."""
     look_up([(schema, schema if isinstance(schema, dict) else {})], ("a", 0, "b"))
     types_of(schema, schema if isinstance(schema, dict) else {})
 
 
 def test_a_default_may_be_of_another_type() -> None:
-    """It stands in for the output, so the type of the output is not certain; its fields still are."""
+    """It takes the place of the output, so the type of the output is not certain; its fields still are."""
     step = {**LOAD, "on_failure": "default", "default": None}
 
     assert errors(step, {"id": "s", "tool": "show", "args": {"text": "${load.count}"}}) == []
@@ -376,12 +383,12 @@ def test_a_default_may_be_of_another_type() -> None:
 
 
 def test_the_output_of_a_fallback_counts_too() -> None:
-    """What either tool gives may be asked for."""
+    """A part of the output of either tool may be used."""
     step = {"id": "a", "tool": "anything", "fallback": "load", "args": {"path": "x"}}
 
     assert "DR303 steps[1].args.value" not in errors(step, use("${a.whatever}"))
 
 
 def test_the_toolbox_of_these_tests_has_outputs_to_follow() -> None:
-    """A guard: without schemas every test above would pass by permission."""
+    """A guard: without schemas, every test above would pass for the wrong reason."""
     assert "rows" in TOOLBOX["load"].output.schema["properties"]

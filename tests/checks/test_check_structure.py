@@ -1,4 +1,4 @@
-"""The structure of a plan: ids, dependencies, cycles, ceilings; and what a checked plan holds."""
+"""The structure of a plan: ids, dependencies, cycles, limits; and the content of a checked plan."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from dagrun.model.policy import Policy
 
 
 def step(id_: str, *needs: str, **fields: Any) -> dict[str, Any]:
-    """A step that does nothing, and waits for others."""
+    """Return a step that does nothing, and waits for others."""
     return {"id": id_, "tool": "anything", "depends_on": needs, **fields}
 
 
 def test_a_checked_plan_holds_what_the_runtime_needs() -> None:
-    """Everything that can be known before a run is in it, so that no run works it out again."""
+    """It contains everything that can be known before a run, so that no run works it out again."""
     problems, checked = find(
         {"id": "load", "tool": "load", "args": {"path": "a"}},
         {"id": "more", "tool": "load", "args": {"path": "b"}, "timeout": 60, "pool": "disk", "fallback": "load_copy"},
@@ -59,24 +59,24 @@ def test_a_checked_plan_holds_what_the_runtime_needs() -> None:
 
 
 def test_a_plan_needs_steps() -> None:
-    """A plan that does nothing is a mistake of whoever wrote it."""
+    """A plan that does nothing is a mistake of its author."""
     assert errors() == ["DR111 steps"]
 
 
 def test_ids_are_taken_once() -> None:
-    """Later uses are told, with the first."""
+    """Each later use is reported, with the place of the first."""
     assert errors(step("a"), step("b"), step("a"), step("a")) == ["DR102 steps[2].id", "DR102 steps[3].id"]
     assert "the id a is taken by steps[0]" in texts(step("a"), step("a"))
 
 
 @pytest.mark.parametrize("id_", ["input", "item"])
 def test_reserved_ids_are_refused(id_: str) -> None:
-    """`${input}` and `${item}` would mean two things."""
+    """`${input}` and `${item}` would have two meanings."""
     assert errors(step(id_)) == ["DR110 steps[0].id"]
 
 
 def test_dependencies_are_checked_one_by_one() -> None:
-    """Each fault at its own place, with the id that was meant."""
+    """Each fault is reported at its own place, with the id that was probably meant."""
     assert errors(step("load"), step("a", "laod", "load", "a", "load")) == [
         "DR104 steps[1].depends_on[0]",
         "DR105 steps[1].depends_on[2]",
@@ -96,7 +96,7 @@ def test_dependencies_are_checked_one_by_one() -> None:
     ],
 )
 def test_cycles_are_named(steps: list[dict[str, Any]], cycles: list[str]) -> None:
-    """Each knot of steps once, whether it was declared or is implied by references; what hangs on it is not in it."""
+    """Each knot is named once, whether declared or implied by references; steps that only wait for it are not in it."""
     problems = [problem for problem in find(*steps)[0] if not problem.is_advice]
 
     assert [problem.code for problem in problems] == ["DR106"] * len(cycles)
@@ -105,7 +105,7 @@ def test_cycles_are_named(steps: list[dict[str, Any]], cycles: list[str]) -> Non
 
 @given(st.integers(0, 2**32), st.integers(1, 12))
 def test_networkx_agrees_on_what_is_a_cycle(seed: int, size: int) -> None:
-    """The oracle: any graph, any order, is refused exactly if networkx finds a cycle; and the named one is there."""
+    """networkx is the oracle: any graph in any order is refused exactly if it has a cycle, and the named one exists."""
     rng = random.Random(seed)
     edges = {(rng.randrange(size), rng.randrange(size)) for _ in range(rng.randrange(2 * size))}
     edges = {(a, b) for a, b in edges if a != b}
@@ -122,7 +122,7 @@ def test_networkx_agrees_on_what_is_a_cycle(seed: int, size: int) -> None:
 
 
 def test_every_knot_is_found_by_networkx_too() -> None:
-    """As many cycles are named as there are knots."""
+    """There is a named cycle for each knot."""
     rng = random.Random(3)
     for _ in range(50):
         edges = {(a, b) for a, b in ((rng.randrange(15), rng.randrange(15)) for _ in range(18)) if a != b}
@@ -132,7 +132,7 @@ def test_every_knot_is_found_by_networkx_too() -> None:
 
 
 def test_policy_counts_elements_that_stand_in_the_plan() -> None:
-    """An element of a for_each is a step, and a list in the plan is as long as it is."""
+    """An element of a for_each is a step, and the length of a list in the plan is known."""
     steps = [step("a"), step("b", for_each=[1, 2, 3])]
 
     assert errors(*steps, policy=Policy(max_steps=4)) == ["DR108 steps"]
@@ -140,7 +140,7 @@ def test_policy_counts_elements_that_stand_in_the_plan() -> None:
 
 
 def test_problems_come_in_the_order_of_the_plan() -> None:
-    """Whatever part of the check finds them: the whole first, then step by step, then the output."""
+    """Whatever part of the check finds them: first those of the whole plan, then step by step, then the output."""
     found = errors(
         step("a", "b", args={"value": "${x}"}),
         step("b", "a"),
@@ -161,7 +161,7 @@ def test_problems_come_in_the_order_of_the_plan() -> None:
 
 
 def test_check_plan_raises_what_find_problems_gives() -> None:
-    """Two faces of one check; advice is no reason to refuse, unless the check is strict."""
+    """Both functions run the same check; advice is no reason to refuse, unless the check is strict."""
     plan = Plan(steps=(Step(id="a", tool="send", args={"to": "x"}),))
     advised = check_plan(plan, TOOLBOX)
     assert places(advised.advice) == ["DR912 steps[0]"]
@@ -176,7 +176,7 @@ def test_check_plan_raises_what_find_problems_gives() -> None:
 
 
 def test_a_crowd_of_faults_is_cut_and_said_to_be() -> None:
-    """A plan that the host builds may repeat one fault a million times."""
+    """A plan that the host builds may have the same fault a million times."""
     problems, _ = find(*(step(f"s{i}", f"x{i}") for i in range(MAX_ERRORS + 5)))
 
     assert sum(problem.code == "DR104" for problem in problems) == MAX_ERRORS
@@ -184,7 +184,7 @@ def test_a_crowd_of_faults_is_cut_and_said_to_be() -> None:
 
 
 def test_a_plan_is_never_changed_by_its_check() -> None:
-    """It may be checked again, and by others at the same time."""
+    """It may be checked again, also by others at the same time."""
     plan = Plan(steps=(Step(id="a", tool="anything", args={"value": {"x": ["${input.y}"]}}),), output="a")
     before = plan.model_dump_json()
 

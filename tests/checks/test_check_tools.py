@@ -1,4 +1,4 @@
-"""Tools, fallbacks, executors and options: known, allowed, and fit for what the step asks of them."""
+"""Tools, fallbacks, executors and options: known, allowed, and suitable for the step."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from dagrun.model.toolbox import Toolbox
 
 
 def call(tool_name: str, args: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
-    """A step that calls a tool."""
+    """Return a step that calls a tool."""
     return {"id": "a", "tool": tool_name, "args": args or {}, **fields}
 
 
 def test_unknown_tools_come_with_the_one_that_was_meant() -> None:
-    """Planners misspell, and make names up."""
+    """Planners misspell names, and invent them."""
     assert errors(call("ad")) == ["DR201 steps[0].tool"]
     assert "calls 'ad', which is not a known tool; did you mean add?" in texts(call("ad"))
 
 
 def test_a_fallback_takes_the_same_arguments() -> None:
-    """It is called with them as they are."""
+    """The fallback is called with the arguments of the step."""
     good = call("load", {"path": "x"}, fallback="load_copy")
     _, checked = find(good)
     assert checked is not None
@@ -40,7 +40,7 @@ def test_a_fallback_takes_the_same_arguments() -> None:
 
 
 def test_a_fallback_is_checked_behind_references_too() -> None:
-    """Names are known, whatever the values will be."""
+    """The names of arguments are known, whatever their values will be."""
     source = {"id": "any", "tool": "anything"}
 
     assert errors(source, call("load", {"path": "${any}"}, fallback="load_copy")) == []
@@ -48,7 +48,7 @@ def test_a_fallback_is_checked_behind_references_too() -> None:
 
 
 def test_the_tools_own_fallback_is_checked_like_the_steps() -> None:
-    """A run that does not allow the fallback must not come to call it."""
+    """A run that does not allow the fallback must never call it."""
     narrow = Toolbox(TOOLS, allow=["load"])
 
     assert errors(call("load", {"path": "x"}), toolbox=narrow) == ["DR207 steps[0].fallback"]
@@ -73,7 +73,7 @@ def test_the_tools_own_fallback_is_checked_like_the_steps() -> None:
     ],
 )
 def test_a_tool_runs_where_it_can(tool_name: str, executor: str | None, chosen: str | None) -> None:
-    """A plain function would block every other step of the loop, and an async one needs a loop."""
+    """A plain function would block all other steps of the loop, and an async one needs a loop."""
     args = {"a": 1} if tool_name == "add" else {"n": 1}
     _, checked = find(call(tool_name, args, executor=executor))
 
@@ -86,7 +86,7 @@ def test_a_tool_runs_where_it_can(tool_name: str, executor: str | None, chosen: 
 
 @pytest.mark.parametrize("kind", ["inside a function", "the program itself", "something else"])
 def test_a_worker_process_must_be_able_to_import_the_tool(kind: str) -> None:
-    """It gets a name and JSON, never a pickled function; what has no name to import is told before the run."""
+    """It gets a name and JSON, never a pickled function; one that cannot be imported is refused before the run."""
 
     @tool(effect="pure", executor="process")
     def local(n: int = 0) -> int:
@@ -107,7 +107,7 @@ def test_a_worker_process_must_be_able_to_import_the_tool(kind: str) -> None:
 
 
 def test_a_step_may_not_send_a_local_tool_into_a_process() -> None:
-    """Nor may its fallback go there."""
+    """Its fallback may not run there either."""
 
     @tool(effect="pure")
     def here(n: int = 0) -> int:
@@ -134,18 +134,18 @@ def test_a_step_may_not_send_a_local_tool_into_a_process() -> None:
     ],
 )
 def test_options_that_mean_nothing_alone_are_refused(fields: dict[str, Any], place: str) -> None:
-    """A reader would take them for more than they are."""
+    """A reader would believe that they have an effect."""
     assert errors(call("anything", **fields)) == [f"DR112 steps[0].{place}"]
 
 
 @pytest.mark.parametrize("default", [0, None, {"x": ["${not.a.reference"]}])
 def test_a_default_is_data(default: Any) -> None:
-    """Null is one, too; and nothing in it is looked at for references."""
+    """Null is a default, too; and a default is never searched for references."""
     assert errors(call("anything", on_failure="default", default=default)) == []
 
 
 def test_options_given_as_nothing_mean_nothing() -> None:
-    """A planner that fills in every field writes null for what it does not want."""
+    """A planner that fills in every field writes null for options that it does not use."""
     step = Step(
         id="a", tool="anything", when=None, for_each=None, max_parallel=None, fallback=None, executor=None, pause=None
     )

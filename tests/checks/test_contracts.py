@@ -1,4 +1,4 @@
-"""Contracts on record: stand-ins that pass every check that the real tools passed, and what is different now."""
+"""Recorded contracts: stand-ins that pass every check that the tools passed, and differences from the tools of now."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Q4: Final = DATA / "q4_plan.json"
 def opening_of(
     toolbox: Toolbox, plan: Plan | None = None, policy: Policy | None = None, inputs: bytes = b"{}", **facts: Any
 ) -> Opening:
-    """What a run is opened with, as it comes back from its record."""
+    """Return the opening of a run, as it is read from its record."""
     tools = {name: contract_of(toolbox[name]) for name in toolbox if name in toolbox.allowed}
     made = Opening(
         plan=plan or Plan(steps=()), policy=policy or Policy(), inputs=store_text(inputs), tools=tools, **facts
@@ -60,13 +60,13 @@ def opening_of(
 
 
 def facts_of(step: CheckedStep) -> Mapping[str, Any]:
-    """All that the checker settles about a step; of its tools, what the runtime and the patches look at."""
+    """Return everything that the check works out about a step; of its tools, what the runtime and patches use."""
     facts = {name: getattr(step, name) for name in CheckedStep.__slots__ if name not in ("tool", "fallback")}
     return facts | {"tool": contract_of(step.tool), "fallback": step.fallback and contract_of(step.fallback)}
 
 
 def assert_alike(plan: Plan, toolbox: Toolbox, policy: Policy | None = None, inputs: Any = None) -> CheckedPlan:
-    """Check a plan with the tools, and with what a record has of them."""
+    """Check a plan with the tools and with their stand-ins, and compare the results."""
     problems, checked = find_problems(plan, toolbox, policy, inputs=inputs)
     stand_ins = recorded_toolbox(opening_of(toolbox))
     same_problems, same = find_problems(plan, stand_ins, policy, inputs=inputs)
@@ -114,14 +114,14 @@ PLANS: Final = {
 
 @pytest.mark.parametrize("steps", PLANS.values(), ids=PLANS.keys())
 def test_a_plan_is_checked_alike_without_its_tools(steps: list[dict[str, Any]]) -> None:
-    """A record is folded on machines that do not have the tools, and must give the same state."""
+    """A record is folded on machines without the tools, and must give the same state."""
     policy = Policy(approve=[ApprovalRule(tool="send")], timeout=3.0, max_cost=1.0, max_calls_by_tool={"load": 2})
 
     assert_alike(Plan.model_validate({"steps": steps}), TOOLBOX, policy, {"path": "a.csv"})
 
 
 def test_the_known_plan_is_checked_alike_without_its_tools() -> None:
-    """The plan of six steps, with the tools that come along."""
+    """The plan of six steps, with the ready-made tools."""
     toolbox = Toolbox(dagrun_tools)
 
     assert_alike(read_plan(Q4, toolbox=toolbox), toolbox)
@@ -129,7 +129,7 @@ def test_the_known_plan_is_checked_alike_without_its_tools() -> None:
 
 @given(st.integers(0, 10**6))
 def test_random_plans_are_checked_alike_without_their_tools(seed: int) -> None:
-    """Whatever their shape, their limits and their effects."""
+    """Whatever their structure, their limits and their effects."""
     case = make_case(seed)
 
     assert_alike(case.plan, ACTS, case.policy)
@@ -150,7 +150,7 @@ REFUSED: Final = {
 
 @pytest.mark.parametrize("step", REFUSED.values(), ids=REFUSED.keys())
 def test_a_plan_with_faults_is_refused_alike(step: dict[str, Any]) -> None:
-    """What a schema says of names and types holds for the stand-in, too."""
+    """Names and types in a schema count for the stand-in, too."""
     plan = Plan(steps=[Step(id="load", tool="load", args={"path": "a"}), Step.model_validate(step)])
     problems, checked = find_problems(plan, TOOLBOX)
 
@@ -159,7 +159,7 @@ def test_a_plan_with_faults_is_refused_alike(step: dict[str, Any]) -> None:
 
 
 def test_a_patch_is_checked_alike_without_the_tools() -> None:
-    """A splice on record is checked anew when it is folded."""
+    """A recorded splice is checked again when it is folded."""
     steps = [Step(id="load", tool="load", args={"path": "a"})]
     patch = Patch(edits=[Add(step=Step(id="more", tool="load", args={"path": "${load.note}"}))])
     checked = []
@@ -203,7 +203,7 @@ FULL: Final = make_tool(
 
 
 def test_a_stand_in_has_the_contract_of_the_real_one() -> None:
-    """Recorded again, it gives the same record."""
+    """If it is recorded again, the contract is equal."""
     for tool in (FULL, *TOOLBOX.values(), *Toolbox(dagrun_tools).values()):
         contract = contract_of(tool)
         stand_in = recorded_tool(contract)
@@ -215,7 +215,7 @@ def test_a_stand_in_has_the_contract_of_the_real_one() -> None:
 
 
 def test_a_stand_in_cannot_be_called() -> None:
-    """It stands for what a tool promised, not for what it did."""
+    """It stands for the contract of a tool, not for its function."""
     plain, later = recorded_tool(contract_of(FULL)), recorded_tool(contract_of(TOOLBOX["add"]))
     with pytest.raises(ContractError, match="double is known from a record only"):
         plain([1])
@@ -234,7 +234,7 @@ def test_a_stand_in_cannot_be_called() -> None:
     [("effect", "harmless"), ("required", "value"), ("arguments", []), ("timeout", "5"), ("function", "os:system")],
 )
 def test_what_is_no_contract_is_refused(field: str, value: object) -> None:
-    """A record comes from outside, and nothing in it is looked up by its name."""
+    """A record comes from outside, and no name in it is looked up."""
     with pytest.raises(RecordRefused, match=field):
         recorded_tool({**contract_of(FULL), field: value})
     short = contract_of(FULL)
@@ -247,7 +247,7 @@ def test_what_is_no_contract_is_refused(field: str, value: object) -> None:
 
 
 def _other(function: Any, **options: Any) -> AnyTool:
-    """The full tool with another function, or other options."""
+    """The full tool with another function or other options."""
     kept = ("effect", "executor", "timeout", "pool", "needs_approval", "fallback", "max_tokens", "max_cost")
     said = {name: getattr(FULL, name) for name in (*kept, "output_limit", "version", "stream_safe", "reconcile")}
     return make_tool(function, **{**said, "name": "double", **options})
@@ -336,7 +336,7 @@ TOOL_DIFFERENCES: Final = {
 
 @pytest.mark.parametrize(("tool", "lines"), TOOL_DIFFERENCES.values(), ids=TOOL_DIFFERENCES.keys())
 def test_a_changed_tool_is_told_in_a_line_each(tool: AnyTool, lines: list[str]) -> None:
-    """Who resumes a run decides by these lines; other words for the same call are none."""
+    """These lines help to decide whether to resume a run; other descriptions of the same call are no difference."""
     recorded = opening_of(Toolbox([FULL]))
 
     assert opening_differences(recorded, Policy(), Toolbox([tool])) == [f"tool double: {line}" for line in lines]
@@ -351,7 +351,7 @@ def _titled_otherwise(title: int, description: int = 0) -> str:
 
 
 def test_an_argument_may_be_called_like_a_word_of_schemas() -> None:
-    """What a schema says to people is left out of the comparison; an argument of that name is not."""
+    """Texts of a schema are not compared; an argument with the name of such a text is."""
     was, now = (make_tool(function, name="note", effect="read") for function in (_titled, _titled_otherwise))
 
     assert opening_differences(opening_of(Toolbox([was])), Policy(), Toolbox([now])) == [
@@ -361,7 +361,7 @@ def test_an_argument_may_be_called_like_a_word_of_schemas() -> None:
 
 
 def test_a_field_of_an_output_is_told_by_its_name() -> None:
-    """References go by these."""
+    """References use these names."""
     recorded = opening_of(Toolbox([TOOLBOX["load"]]))
     contract = json.loads(json.dumps(recorded.tools["load"]))
     contract["output"]["properties"]["count"] = {"type": "string"}
@@ -378,7 +378,7 @@ def test_a_field_of_an_output_is_told_by_its_name() -> None:
 
 
 def test_a_tool_that_is_missing_or_not_allowed_is_told() -> None:
-    """More tools than there were are no difference: no step on record calls them."""
+    """Additional tools are no difference, because no recorded step calls them."""
     recorded = opening_of(Toolbox([TOOLBOX["add"], TOOLBOX["count"]]))
 
     assert opening_differences(recorded, Policy(), TOOLBOX) == []
@@ -407,14 +407,14 @@ POLICY_DIFFERENCES: Final[dict[str, tuple[Policy, Policy, list[str]]]] = {
 
 @pytest.mark.parametrize(("was", "now", "lines"), POLICY_DIFFERENCES.values(), ids=POLICY_DIFFERENCES.keys())
 def test_a_changed_policy_is_told_in_a_line_each(was: Policy, now: Policy, lines: list[str]) -> None:
-    """What counts is what a policy means, not what of it was said."""
+    """The values of the policy count, not which of them were written."""
     recorded = opening_of(Toolbox(), policy=was)
 
     assert opening_differences(recorded, now, Toolbox()) == [f"policy: {line}" for line in lines]
 
 
 def test_a_rule_that_is_gone_is_told() -> None:
-    """A run must not lose an approval by being resumed."""
+    """A resumed run must not lose an approval."""
     found = opening_differences(opening_of(Toolbox(), policy=Policy(approve=[RULE])), Policy(), Toolbox())
 
     assert len(found) == 1
@@ -422,7 +422,7 @@ def test_a_rule_that_is_gone_is_told() -> None:
 
 
 def test_critics_and_executors_are_told() -> None:
-    """A critic in addition would judge what none has judged before; an executor in addition does nothing."""
+    """An additional critic would judge outputs that were not judged before; an additional executor changes nothing."""
     recorded = opening_of(Toolbox(), critics=("rules", "rubric"), executors=("ray",))
 
     assert opening_differences(recorded, Policy(), Toolbox(), ["rubric", "rules"], ["ray", "dask"]) == []
@@ -434,7 +434,7 @@ def test_critics_and_executors_are_told() -> None:
 
 
 def test_a_policy_in_full_says_all_and_means_the_same() -> None:
-    """On record, nothing may depend on the defaults of the release that reads it."""
+    """A record must not depend on the defaults of the release that reads it."""
     policy = Policy(max_running=2, approve=[RULE])
     full = policy_in_full(policy)
 
@@ -457,7 +457,7 @@ STEPS: Final = [
 
 
 def test_the_plan_of_a_record_is_checked_with_all_that_it_was_opened_with() -> None:
-    """Its inputs, the executors of the host, and whether it ran in waves."""
+    """The inputs, the executors of the host, and whether it runs in waves."""
     opening = opening_of(TOOLBOX, Plan(steps=STEPS), inputs=b'{"path":"a.csv"}', executors=("ray",))
     toolbox = recorded_toolbox(opening)
 
@@ -473,7 +473,7 @@ def test_the_plan_of_a_record_is_checked_with_all_that_it_was_opened_with() -> N
 
 
 def test_a_record_without_steps_gives_a_plan_without_steps() -> None:
-    """The planner had still to write it."""
+    """The planner had not written it yet."""
     opening = opening_of(TOOLBOX, Plan(steps=(), goal="count"), executors=("ray",))
 
     checked = check_recorded_plan(opening, TOOLBOX, Policy(max_running=2))
@@ -483,7 +483,7 @@ def test_a_record_without_steps_gives_a_plan_without_steps() -> None:
 
 
 def test_a_plan_that_does_not_pass_any_more_cannot_be_resumed() -> None:
-    """With every problem, as when it was checked first."""
+    """Every problem is named, as in the first check."""
     opening = opening_of(TOOLBOX, Plan(steps=STEPS), inputs=b"{}", executors=("ray",))
 
     with pytest.raises(CannotResume) as caught:
@@ -494,7 +494,7 @@ def test_a_plan_that_does_not_pass_any_more_cannot_be_resumed() -> None:
 
 
 def test_inputs_that_are_not_in_the_record_are_missed() -> None:
-    """A policy may keep them out; then somebody has to give them anew."""
+    """A policy may keep them out of the record; then they must be given again."""
     opening = replace(opening_of(TOOLBOX, Plan(steps=STEPS)), inputs=Unavailable("they hold a secret"))
 
     with pytest.raises(CannotResume, match="they hold a secret"):

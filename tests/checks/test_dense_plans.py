@@ -1,4 +1,4 @@
-"""Plans with nearly as many dependencies as there can be: refused or checked, in time that grows with their number."""
+"""Plans with nearly all possible dependencies are checked or refused in time that grows with their number."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from dagrun.model.policy import PlanLimits
 from dagrun.plans.json_reader import parse_json
 from dagrun.plans.read_plan import read_plan
 
-STEPS = 700  # with 244,650 dependencies: well over what may be told of one fault
+STEPS = 700  # with 244,650 dependencies: far more than the reported problems of one code
 EDGES = STEPS * (STEPS - 1) // 2
-# Calls of Python functions: so many for a step, and for a fault that is told; none for a dependency.
+# The most calls of Python functions for a step, and for a reported fault; there is none for a dependency.
 PER_STEP, PER_FAULT = 120, 12
 
 
 @dagrun.tool(effect="pure")
 async def noop() -> None:
-    """End at once."""
+    """Do nothing."""
 
 
 def dense(count: int = STEPS) -> dict[str, list[str]]:
-    """Each step waits for all before it."""
+    """Return a plan in which each step waits for all steps before it."""
     ids = [f"s{i}" for i in range(count)]
     return {id_: ids[:number] for number, id_ in enumerate(ids)}
 
@@ -44,7 +44,7 @@ def text_of(shape: dict[str, list[str]]) -> str:
 
 
 def calls_of(work: Callable[[], object]) -> Counter[str]:
-    """How many functions of Python (``call``) and of C (``c_call``) *work* calls; the same on every machine."""
+    """Count the calls of Python functions (``call``) and C functions (``c_call``) in *work*; equal on every machine."""
     count: Counter[str] = Counter()
 
     def note(_frame: object, event: str, _argument: object) -> None:
@@ -70,7 +70,7 @@ def refused(work: Callable[[], object]) -> tuple[dagrun.Problem, ...]:
 
 
 def hostile() -> Iterator[tuple[str, dict[str, list[str]], str]]:
-    """Dense plans with a fault in them, and its code."""
+    """Yield dense plans with a fault, and the code of the fault."""
     shape = dense()
     yield "cycle", dense(200) | {"s0": ["s199"]}, "DR106"
     yield "unknown", {id_: [f"x{need}" for need in before] for id_, before in shape.items()}, "DR104"
@@ -79,9 +79,9 @@ def hostile() -> Iterator[tuple[str, dict[str, list[str]], str]]:
 
 
 def test_a_plan_with_all_edges_is_checked_without_a_call_for_each() -> None:
-    """3,000 steps have 4.5 million dependencies: a microsecond for each is five seconds."""
+    """3,000 steps have 4.5 million dependencies: a microsecond for each would be five seconds."""
     plan = plan_of(dense())
-    dagrun.check(plan, [noop])  # loads what is loaded on first use
+    dagrun.check(plan, [noop])  # loads modules that are loaded on first use
 
     assert python_calls(lambda: dagrun.check(plan, [noop])) < STEPS * PER_STEP < EDGES
 
@@ -90,7 +90,7 @@ def test_a_plan_with_all_edges_is_checked_without_a_call_for_each() -> None:
 def test_a_fault_in_every_dependency_costs_no_more_than_the_faults_that_are_told(
     shape: dict[str, list[str]], code: str
 ) -> None:
-    """Counting a quarter of a million faults one by one, only to leave them out of the list, took most of the time."""
+    """Formatting a quarter of a million faults, of which few are reported, took most of the time."""
     found: list[dagrun.Problem] = []
     plan = plan_of(shape)
     refused(lambda: dagrun.check(plan, [noop]))
@@ -100,13 +100,13 @@ def test_a_fault_in_every_dependency_costs_no_more_than_the_faults_that_are_told
     assert {problem.code for problem in found} <= {code, "DR990"}
     told = sum(problem.code == code for problem in found)
     assert 0 < told <= MAX_ERRORS
-    # networkx looks at each edge against the order, of which there may be a million; and a hint at each name.
+    # networkx looks at each edge, and a hint looks at each name.
     extra = {"DR106": 200 * 200 * 4, "DR104": MAX_HINTS * STEPS * 6}.get(code, 0)
     assert calls < STEPS * PER_STEP + (told + STEPS) * PER_FAULT + extra
 
 
 def test_only_the_wanted_faults_are_named_in_a_step_with_several() -> None:
-    """The quick way through the lists must name the same faults, in the same places, as a slow one would."""
+    """Each fault has its code and its place, and valid dependencies are not reported."""
     steps = [
         dagrun.Step(id="a", tool="noop"),
         dagrun.Step(id="b", tool="noop", depends_on=["x", "a", "b", "a", "x", "b"]),
@@ -124,7 +124,7 @@ def test_only_the_wanted_faults_are_named_in_a_step_with_several() -> None:
 
 
 def test_too_many_dependencies_against_the_order_are_refused_with_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The refusal says how many there are, how many there may be, and what makes the plan checkable all the same."""
+    """The refusal names the number, the limit, and how the plan can be changed to be checkable."""
     monkeypatch.setattr(topology, "MAX_LOOSE_EDGES", 100)
     shape = dense(20)
 
@@ -140,7 +140,7 @@ def test_too_many_dependencies_against_the_order_are_refused_with_their_number(m
 
 
 def test_reading_a_plan_with_all_edges_makes_no_call_for_each() -> None:
-    """Each text of a plan is looked at for what no record can hold; a list of plain ones at once."""
+    """Each text of a plan is checked for characters that no record can hold; a list of plain texts at once."""
     limits = PlanLimits(max_bytes=10**8, max_dependencies=STEPS)
     text = text_of(dense())
     read_plan(text, limits=limits)
@@ -151,7 +151,7 @@ def test_reading_a_plan_with_all_edges_makes_no_call_for_each() -> None:
 
 
 def test_a_ceiling_on_all_dependencies_together_is_named_with_the_number_found() -> None:
-    """Many steps with many dependencies each are more than either ceiling says; the sentence says which to raise."""
+    """Many steps with many dependencies each can exceed this limit alone; the sentence names it."""
     text = text_of(dense(20))
     (problem,) = refused(lambda: read_plan(text, limits=PlanLimits(max_edges=189)))
 
@@ -169,7 +169,7 @@ def test_a_ceiling_on_all_dependencies_together_is_named_with_the_number_found()
     ],
 )
 def test_each_ceiling_of_size_is_named_where_it_is_met(limits: PlanLimits, named: str) -> None:
-    """Who meets a ceiling wants to know which one: there are five."""
+    """There are five limits, so each refusal names its own."""
     assert named in str(refused(lambda: read_plan(text_of(dense(20)), limits=limits))[0])
 
 
@@ -186,19 +186,19 @@ def test_each_ceiling_of_size_is_named_where_it_is_met(limits: PlanLimits, named
     ],
 )
 def test_brackets_in_texts_do_not_count_as_depth(text: str) -> None:
-    """What stands between quotes is data, with and without escapes around it."""
+    """Text between quotes is data, with and without escapes around it."""
     assert parse_json(text, 3) == json.loads(text)
 
 
 @pytest.mark.parametrize("text", ['["", ["", [[""]]]]', '["\\"", ["[", [["]"]]]]', '[[[["a"'])
 def test_the_depth_between_texts_counts(text: str) -> None:
-    """Also in a text that breaks off: the parser is never asked to go deeper than the ceiling."""
+    """Also in a text without an end: the parser is never asked to go deeper than the limit."""
     assert [p.code for p in refused(lambda: parse_json(text, 3))] == ["DR006"]
 
 
 @pytest.mark.parametrize("tail", ['"\\n', "\\n,", 'x"y"\\n'])
 def test_a_long_tail_without_brackets_is_looked_at_once(tail: str) -> None:
-    """A search that fails at each of its characters anew would take an hour for this."""
-    text: Any = "[[], [], []]" + tail * 300_000  # more brackets than levels, or nothing would be searched
+    """A search that fails at each character of the tail would take an hour."""
+    text: Any = "[[], [], []]" + tail * 300_000  # with more brackets than levels, because else nothing is searched
 
     assert [p.code for p in refused(lambda: parse_json(text, 2))] == ["DR003"]

@@ -1,4 +1,4 @@
-"""Waves: every generation waits for the whole one before it, and nothing else changes."""
+"""Waves: every generation waits for the whole generation before it, and nothing else changes."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ async def both_ways(plan: dagrun.Plan) -> tuple[RunResult, RunResult]:
 
 
 def wave_makespan(graph: Graph) -> float:
-    """By the definition: the longest step of each generation, one generation after another."""
+    """Compute the makespan by its definition: the sum of the longest step of each generation."""
     plain: nx.DiGraph[str] = nx.DiGraph()
     plain.add_nodes_from(graph.needs)
     plain.add_edges_from((need, id_) for id_, needs in graph.needs.items() for need in needs)
@@ -43,7 +43,7 @@ async def test_makespan_is_the_sum_of_the_longest_steps() -> None:
 
 
 async def test_answer_and_critical_path_stay_those_of_the_plan() -> None:
-    """A barrier makes no sink of what was none, and is no part of what a better schedule would need."""
+    """A barrier does not change which steps are sinks, and is not part of the critical path."""
     for graph in map(make_graph, range(100, 100 + 15)):
         ready, waves = await both_ways(graph.plan())
 
@@ -52,7 +52,7 @@ async def test_answer_and_critical_path_stay_those_of_the_plan() -> None:
 
 
 async def test_failure_means_the_same() -> None:
-    """A wave waits for a failed step to end; only what needs its value is skipped."""
+    """A wave waits until a failed step has ended; only the steps that need its output are skipped."""
     for graph in map(make_graph, range(200, 200 + 15)):
         failing = {id_: "fail" for number, id_ in enumerate(graph.needs) if number % 5 == 2}
         optional: dict[str, Any] = {id_: "skip" for number, id_ in enumerate(graph.needs) if number % 10 == 2}

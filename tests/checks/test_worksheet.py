@@ -1,4 +1,4 @@
-"""The autonomy worksheet: what a plan may do by itself, where people come in, and what nobody has said yet."""
+"""The autonomy worksheet: what a plan may do by itself, when people decide, and what is still open."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ async def pay(amount: float) -> str:
 
 @tool
 async def undeclared(path: str) -> Any:
-    """Says nothing about itself."""
+    """A tool without any declaration."""
     raise NotImplementedError
 
 
 @tool(effect="read", fallback="undeclared", max_tokens=10)
 async def look(path: str) -> Any:
-    """Looks, and has a dangerous fallback."""
+    """A harmless tool with a dangerous fallback."""
     raise NotImplementedError
 
 
@@ -42,14 +42,14 @@ BOX = Toolbox(TOOLBOX, pay, undeclared, look)
 
 
 def sheet_of(*steps: dict[str, Any], policy: Policy | None = None) -> Worksheet:
-    """The worksheet of a plan of these steps."""
+    """Return the worksheet of a plan of these steps."""
     problems, checked = find(*steps, toolbox=BOX, policy=policy)
     assert checked is not None, problems
     return worksheet_of(checked)
 
 
 def one(step: dict[str, Any], **policy: Any) -> StepSheet:
-    """The sheet of a single step."""
+    """Return the sheet of a single step."""
     return sheet_of(step, policy=Policy(**policy)).steps[0]
 
 
@@ -75,7 +75,7 @@ RULE = ApprovalRule(tool="send", why="strangers", when={"ref": "args.recipient",
     ],
 )
 def test_what_is_of_high_risk_says_why(step: dict[str, Any], policy: dict[str, Any], risks: tuple[str, ...]) -> None:
-    """By its effect, that of its fallback, approval, the rules, confidence, or a pause."""
+    """Because of its effect, the effect of its fallback, approval, the rules, confidence, or a pause."""
     assert one(step, **policy).risks == risks
 
 
@@ -92,19 +92,19 @@ def test_what_is_of_high_risk_says_why(step: dict[str, Any], policy: dict[str, A
     ],
 )
 def test_what_is_safe_to_retry_goes_by_effect_and_rule(step: dict[str, Any], retry: RetrySafety) -> None:
-    """The same rows as in the recovery table: what cannot be repeated is not, unless nothing happened for sure."""
+    """As in the recovery table, an effect that must not be repeated is retried only if nothing happened."""
     assert one(step).retry is retry
 
 
 def test_the_rule_of_the_policy_counts_where_the_step_has_none() -> None:
-    """A step without a retry rule takes that of the run."""
+    """A step without a retry rule has that of the run."""
     assert one(LOAD).max_attempts == 2
     assert one(LOAD, retry={"max_attempts": 1}).retry is RetrySafety.NEVER
     assert one(LOAD | {"retry": {"max_attempts": 3}}, retry={"max_attempts": 1}).max_attempts == 3
 
 
 def test_the_fallback_is_that_of_the_step_or_its_tool() -> None:
-    """The step has the last word."""
+    """The fallback of the step comes first."""
     assert one(LOAD).fallback == "load_copy"
     assert one(LOAD | {"tool": "load_copy", "fallback": "load"}).fallback == "load"
     assert one(ADD).fallback == ""
@@ -125,7 +125,7 @@ def test_the_fallback_is_that_of_the_step_or_its_tool() -> None:
     ],
 )
 def test_what_follows_a_failure_for_good(step: dict[str, Any], policy: dict[str, Any], follows: str) -> None:
-    """The word of the step; else the planner, if it may be asked about failures at all; else the last resort."""
+    """What the step says; else the planner, if it may be asked about failures at all; else the last resort."""
     assert one(LOAD | step, **policy).on_failure == follows
 
 
@@ -199,7 +199,7 @@ FULL = Policy(
     ],
 )
 def test_what_the_policy_leaves_open(steps: list[dict[str, Any]], policy: Policy, keys: list[str]) -> None:
-    """Only what matters for this plan: a ceiling of cost is missed where something costs money."""
+    """Only questions that matter for this plan: a ceiling of cost is missing only if a tool costs money."""
     sheet = sheet_of(*steps, policy=policy)
 
     assert list(sheet.unanswered) == keys
@@ -209,7 +209,7 @@ def test_what_the_policy_leaves_open(steps: list[dict[str, Any]], policy: Policy
 
 
 def test_what_holds_for_the_whole_run() -> None:
-    """Ceilings, and people who are asked whatever the step."""
+    """Ceilings, and questions to people that do not depend on the step."""
     sheet = sheet_of(ADD, policy=FULL)
 
     assert sheet.ceilings == {
@@ -231,7 +231,7 @@ def test_what_holds_for_the_whole_run() -> None:
 
 
 def test_the_worksheet_is_plain_json() -> None:
-    """What `dagrun check --json` adds."""
+    """It is a part of the output of `dagrun check --json`."""
     found = sheet_of(SEND, LOAD, policy=FULL).as_dict()
 
     assert json.loads(json.dumps(found)) == found
@@ -255,7 +255,7 @@ def test_the_worksheet_is_plain_json() -> None:
 
 
 def test_the_table_fits_eighty_columns() -> None:
-    """One line for a step, if ids and names are not too long."""
+    """One line for each step, if ids and names are not too long."""
     lines = worksheet_lines(sheet_of(SEND, LOAD, PAY, policy=FULL), 80)
 
     assert lines[3:7] == [
@@ -271,7 +271,7 @@ def test_the_table_fits_eighty_columns() -> None:
 @pytest.mark.parametrize("width", [80, 60, 40, 30, 0])
 @pytest.mark.parametrize("length", [1, 48])
 def test_no_line_is_wider_than_the_terminal(width: int, length: int) -> None:
-    """Ids of 48 characters included; what does not fit in columns goes below each other, and nothing is cut."""
+    """Also with ids of 48 characters; parts that do not fit in columns are on lines below, and nothing is cut."""
     ids = [f"{number}".rjust(length, "x") for number in range(3)]
     steps: list[dict[str, Any]] = [
         {**PAY, "id": ids[0]},
@@ -290,7 +290,7 @@ def test_no_line_is_wider_than_the_terminal(width: int, length: int) -> None:
 
 
 def test_a_thousand_steps_do_not_flood_the_terminal() -> None:
-    """The JSON has them all."""
+    """The JSON has all of them."""
     steps = [SEND | {"id": f"s{number}", "confidence": number / 2000} for number in range(1000)]
 
     for width in (80, 40):

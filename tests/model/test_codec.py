@@ -1,4 +1,4 @@
-"""Records: every event comes back from its text as it was, and nothing else comes in."""
+"""Records: every event is read back unchanged from its text, and any other text is refused."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ VALUES: Final[st.SearchStrategy[Stored]] = PLAIN.map(store)
 
 
 def ended(value: Stored, **facts: Any) -> AttemptEnded:
-    """The end of an attempt that gave *value*."""
+    """Return the end of an attempt with the output *value*."""
     return AttemptEnded(3, 0.5, "load", 1, State.SUCCEEDED, Outcome(State.SUCCEEDED, value, **facts), PROCEED)
 
 
 def same(event: Event) -> Any:
-    """What comes back of *event*; it must be equal, of the same types, and of the same text once more."""
+    """Return *event* as it is read back: equal, with equal types, and with an equal text when it is written again."""
     text = encode(event)
     back = decode(text)
     assert back == event
@@ -88,19 +88,19 @@ def same(event: Event) -> Any:
 
 @pytest.mark.parametrize("event", EXAMPLES, ids=lambda event: type(event).__name__)
 def test_every_event_comes_back_as_it_was(event: Event) -> None:
-    """A run that is resumed stands where the run stood that was recorded."""
+    """A resumed run must continue from exactly the state of the recorded run."""
     same(event)
 
 
 def test_every_class_of_events_has_an_example() -> None:
-    """Who adds an event adds it to the examples, and so to all that is tested here."""
+    """A new event must be added to the examples, and so to all tests in this file."""
     classes = {kind.__name__ for kind in Event.__subclasses__() if kind.__module__.startswith("dagrun.")}
 
     assert {type(event).__name__ for event in EXAMPLES} == classes - {"Progress", "Gap"} == set(RECORDED)
 
 
 def test_a_record_begins_with_its_format_and_its_event() -> None:
-    """What reads records with other means can count on the first four fields, and on the order of the rest."""
+    """Other programs that read records can rely on the first four fields, and on the order of the rest."""
     for event in EXAMPLES:
         fields = list(json.loads(encode(event)))
         assert fields[:4] == ["v", "event", "seq", "at"]
@@ -111,7 +111,7 @@ def test_a_record_begins_with_its_format_and_its_event() -> None:
 
 
 def test_the_short_way_of_the_hot_path_gives_what_the_long_one_gives() -> None:
-    """Attempts have a way of their own, which must not become a dialect of its own."""
+    """Attempts have fast encoders, which must write the same text as the general one."""
     values: list[Stored] = [None, True, False, 0, -1, 2**70, 1.0, -0.0, 1e16, 1e-7, "", 'a"\\\n\x00é', b"[1]", b"{}"]
     ends = [ended(value) for value in values]
     ends += [ended(1, tokens=3), ended(1, cost=0.0), ended(1, surprise="x"), ended(Unavailable("secret"))]
@@ -126,7 +126,7 @@ def test_the_short_way_of_the_hot_path_gives_what_the_long_one_gives() -> None:
 
 @given(VALUES)
 def test_a_value_comes_back_as_the_very_same(value: Stored) -> None:
-    """Its bytes are what hashes were made of, and its type is what the next step gets."""
+    """Hashes are made of its bytes, and the next step gets its type."""
     for event in (ended(value), ended(value, tokens=1), StepSettled(1, 0.0, "a", State.SUCCEEDED, "", value=value)):
         back = same(event)
         given_back = back.value if isinstance(back, StepSettled) else back.outcome.value
@@ -137,25 +137,25 @@ def test_a_value_comes_back_as_the_very_same(value: Stored) -> None:
 
 @given(st.lists(VALUES, max_size=5))
 def test_elements_come_back_as_the_very_same(values: list[Stored]) -> None:
-    """A child of a for_each is called with the same after a resume."""
+    """After a resume, each child of a for_each must be called with an equal element."""
     assert repr(same(StepExpanded(1, 0.0, "a", tuple(values))).items) == repr(tuple(values))
 
 
 @pytest.mark.parametrize("text", [b'{"a": 1}', b"[ ]", b'{"a":1,"a":2}', b"[1E5,1.50,-0]", b'["\\u0041\\/"]'])
 def test_the_text_of_a_container_is_not_rewritten(text: bytes) -> None:
-    """Who else stores values may write JSON in other ways; bytes are bytes."""
+    """Other writers may format JSON differently; the stored bytes must not change."""
     assert same(ended(text)).outcome.value == text
 
 
 @given(st.floats(allow_nan=False), st.integers(0), TEXTS)
 def test_numbers_and_texts_come_back_as_they_were(number: float, count: int, text: str) -> None:
-    """Of events as of values: a clock that comes back rounded would move deadlines."""
+    """The numbers of events must not change either: a rounded clock would move deadlines."""
     same(AttemptStarted(count, number, text, 1, text))
     same(events.CeilingNear(count, number, text, number, number))
 
 
 def test_all_that_random_runs_tell_comes_back() -> None:
-    """With failures, retries, patches, questions and planners, as the runtime makes its events."""
+    """The events of real runs, with failures, retries, patches, questions and planners, are read back unchanged."""
     for seed in range(20):
         for event in itertools.chain(*run_case(make_case(seed)).seen):
             if type(event).__name__ in RECORDED:
@@ -163,13 +163,13 @@ def test_all_that_random_runs_tell_comes_back() -> None:
 
 
 def test_half_a_character_survives() -> None:
-    """A tool may ask with a text that UTF-8 cannot say; that is no reason to lose the record."""
+    """A tool may ask with a text that cannot be encoded in UTF-8; that must not make the record unreadable."""
     same(events.GoalChanged(1, 0.0, "half \ud800 of it"))
     same(AttemptStarted(1, 0.0, "\udfff", 1, "t"))
 
 
 def test_what_a_plan_leaves_unsaid_stays_unsaid() -> None:
-    """A default of null is not the same as no default, nor an output of null the same as no output."""
+    """A default of null differs from no default, and an output of null from no output."""
     unsaid, said = Step(id="a", tool="t"), Step(id="b", tool="t", default=None)
     plan = Plan(steps=[unsaid, said])
     opening = Opening(plan=plan, policy=Policy(), inputs=b"{}", tools={})
@@ -183,7 +183,7 @@ def test_what_a_plan_leaves_unsaid_stays_unsaid() -> None:
 
 
 def test_a_patch_that_was_checked_is_checked_anew() -> None:
-    """What the checker made of a patch holds tools, and follows from its edits."""
+    """A checked patch holds tools, and follows from its edits; so it is not recorded."""
     spliced = Spliced(1, 0.0, 1, "host", "", (), Consequence(), checked=object())
 
     back = decode(encode(spliced))
@@ -194,14 +194,14 @@ def test_a_patch_that_was_checked_is_checked_anew() -> None:
 
 
 def test_a_verdict_is_not_shortened_twice() -> None:
-    """Its reason was made to fit when it was given; what is on record is that."""
+    """The reason of a verdict was shortened when it was made, and must stay as it was recorded."""
     verdict = Verdict("fail", reason="\n" * 400 + "long " * 400)
 
     same(events.Reviewed(1, 0.0, "a", 1, State.FAILED, (verdict,), Outcome(State.FAILED), PROCEED))
 
 
 def test_a_value_that_is_not_in_the_record_is_marked_as_such() -> None:
-    """It stands in the place of the value, so that nothing that a tool returns can look like it."""
+    """The mark is a field of its own, in place of the value, so that no output of a tool can look like it."""
     away, alike = Unavailable("it holds a secret"), store({"unavailable": "it holds a secret"})
     one, other = json.loads(encode(ended(away))), json.loads(encode(ended(alike)))
 
@@ -212,7 +212,7 @@ def test_a_value_that_is_not_in_the_record_is_marked_as_such() -> None:
 
 
 def test_nobody_takes_the_mark_for_a_value() -> None:
-    """Who needs a value that is not there must fail, and say why."""
+    """A step that needs a value that is not in the record must fail, and say why."""
     for use in (decode_value, to_json, store, lambda value: store([value])):
         with pytest.raises(ValueRefused, match="it holds a secret"):
             use(Unavailable("it holds a secret"))
@@ -223,7 +223,7 @@ def test_nobody_takes_the_mark_for_a_value() -> None:
 @pytest.mark.parametrize("value", [None, [None, "é"], 1e16, 1e-7, 2**70])
 @pytest.mark.parametrize("goal", ["whole", "half \ud800 of it", "\\udead"])
 def test_a_plan_comes_back_whichever_way_it_is_written(goal: str, value: object) -> None:
-    """What a host or a person has typed may hold half a character: the run must be there to be read all the same."""
+    """A text of a host or a person may hold a lone surrogate: the run must be readable all the same."""
     step = Step(id="a", tool="t", args={"x": value}, depends_on=["b"], retry=RetryRule(factor=3), description=goal)
     policy = Policy(max_seconds=3, max_running_by_tool={"t": 2})
     opening = Opening(plan=Plan(steps=[step], goal=goal), policy=policy, inputs=None, tools={})
@@ -232,7 +232,7 @@ def test_a_plan_comes_back_whichever_way_it_is_written(goal: str, value: object)
 
 
 def test_infinity_is_kept_and_nan_refused() -> None:
-    """Costs that were added up may run over; NaN equals nothing, and no JSON can say it."""
+    """A sum of costs may be infinite; NaN does not equal itself, and is not JSON."""
     same(events.CeilingNear(1, 0.0, "c", math.inf, -math.inf))
     for event in (events.CeilingNear(1, 0.0, "c", math.nan, 0.0), ModelCharged(1, 0.0, 1, 1, math.nan)):
         with pytest.raises(ValueRefused, match="NaN"):
@@ -242,7 +242,7 @@ def test_infinity_is_kept_and_nan_refused() -> None:
 
 
 def test_no_limit_is_infinite() -> None:
-    """The policy and the plan are on record with the run, and no JSON can say it: it would come back as none at all."""
+    """The policy and the plan are recorded with the run. JSON has no infinity, so it would be read back as no limit."""
     for kind in (Policy, HedgeRule, RetryRule):
         numbers = [name for name, field in kind.model_fields.items() if "float" in str(field.annotation)]
         assert numbers
@@ -273,7 +273,7 @@ def test_figures_of_other_types_are_recorded_as_plain_ones() -> None:
 
 @pytest.mark.parametrize("event", [events.Progress(1, 0.0, "a", 0.5, ""), events.Gap(1, 0.0, 3), Event(1, 0.0)])
 def test_what_changes_no_state_is_not_recorded(event: Event) -> None:
-    """A tool that tells its progress a million times must not fill a disk."""
+    """A tool that reports its progress a million times must not fill a disk."""
     with pytest.raises(ContractError, match="is not recorded"):
         encode(event)
     name = type(event).__name__
@@ -380,7 +380,7 @@ REFUSED: Final = {
 
 @pytest.mark.parametrize(("text", "why"), REFUSED.values(), ids=REFUSED.keys())
 def test_what_is_no_record_is_refused_with_its_place(text: str, why: str) -> None:
-    """A record comes from outside: it is what `encode` gives, or it is nothing."""
+    """A record comes from outside: every text that `encode` would not write is refused."""
     with pytest.raises(RecordRefused) as caught:
         decode(text.encode())
 
@@ -390,14 +390,14 @@ def test_what_is_no_record_is_refused_with_its_place(text: str, why: str) -> Non
 
 
 def test_what_is_not_utf8_is_refused() -> None:
-    """And says where."""
+    """The error says at which byte."""
     with pytest.raises(RecordRefused, match=r"not UTF-8: .* at byte 5"):
         decode(STARTED.encode()[:5] + b"\xff")
 
 
 @pytest.mark.parametrize("version", [2, 17, 10**400])
 def test_a_later_format_is_refused_as_such(version: int) -> None:
-    """Who meets it needs a later release, and no repair."""
+    """The user needs a later release, not a repaired record."""
     text = STARTED.replace('"v":1', f'"v":{version}').replace("AttemptStarted", "StepVanished")
 
     with pytest.raises(UnknownFormat, match="this release knows 1"):
@@ -416,13 +416,13 @@ HOSTILE: Final = [
 
 @pytest.mark.parametrize("value", HOSTILE, ids=str)
 def test_a_value_that_looks_like_more_is_data(value: Any) -> None:
-    """Nothing in a record is ever imported, called or looked up by its name."""
+    """No name in a record is ever imported, called or looked up outside of the list of events."""
     assert decode_value(same(ended(store(value))).outcome.value) == value
 
 
 @given(st.data())
 def test_no_damage_raises_anything_else(data: st.DataObject) -> None:
-    """Whatever is cut, changed or put in: it is refused, or it is an event."""
+    """A damaged text is refused, or is a valid event."""
     text = bytearray(encode(data.draw(st.sampled_from(EXAMPLES))))
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(text) - 1))
@@ -435,7 +435,7 @@ def test_no_damage_raises_anything_else(data: st.DataObject) -> None:
 
 
 def test_records_of_format_1_stay_readable() -> None:
-    """Every format ever released is read by every later release; these lines were written by the first."""
+    """Every released format is read by every later release; the first release has written these lines."""
     lines = FIXTURE.read_bytes().splitlines()
 
     assert [decode(line) for line in lines] == list(EXAMPLES)
@@ -443,7 +443,7 @@ def test_records_of_format_1_stay_readable() -> None:
 
 
 def test_the_fixture_is_what_was_released() -> None:
-    """Who changes it to make a test pass changes what is on the disks of others; a new format gets its own."""
+    """A changed fixture would hide that records on disks have become unreadable; a new format gets its own fixture."""
     digest = hashlib.sha256(FIXTURE.read_bytes()).hexdigest()
 
     assert digest == "efdffaf6f1d055e4737fda96d59840c4c2fde214bd49db564d5532d304760669"
@@ -452,7 +452,7 @@ def test_the_fixture_is_what_was_released() -> None:
 @pytest.mark.rigs
 @pytest.mark.parametrize("seed", ["0", "1", "random"])
 def test_a_record_is_the_same_in_every_process(seed: str) -> None:
-    """Its hash is part of the chain; nothing in it may depend on the order of a set."""
+    """The hash of a record is part of the chain, so its text must not depend on the order of a set."""
     program = "import sys; from dagrun.model.codec.event_codec import encode; from records import EXAMPLES\n"
     program += "sys.stdout.buffer.write(b''.join(encode(event) + b'\\n' for event in EXAMPLES))"
     environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": python_path()}

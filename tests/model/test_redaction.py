@@ -1,4 +1,4 @@
-"""Redaction: a secret that a tool lets slip is in nothing that leaves the run, in whatever form it shows up."""
+"""Redaction: a secret that a tool reveals is in nothing that leaves the run, in no encoding."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ class Sinks:
         self._questions: list[Question] = []
 
     async def revise(self, brief: Brief) -> None:
-        """As a planner that leaves everything as it is."""
+        """Leave the plan as it is."""
         self._briefs.append(brief)
 
     async def approve(self, question: Question) -> bool:
-        """As a person who says yes."""
+        """Say yes."""
         self._questions.append(question)
         return True
 
     async def run(self, *steps: Step) -> dagrun.RunResult:
-        """Run *steps*, and keep what comes out."""
+        """Run *steps*, and return everything that leaves the run."""
         with logged() as stream:
             result = await dagrun.run(
                 Plan(steps=steps),
@@ -93,7 +93,7 @@ class Sinks:
 
 @contextmanager
 def logged() -> Iterator[io.StringIO]:
-    """Everything that is logged, with all that a record has in it."""
+    """Collect all log records, with all of their fields."""
     stream = io.StringIO()
 
     class Everything(logging.Handler):
@@ -112,7 +112,7 @@ def logged() -> Iterator[io.StringIO]:
 
 
 def leaks(form: str) -> list[Step]:
-    """Steps that let the secret slip in every way, in one form."""
+    """Return steps that reveal the secret in every way, in one encoding."""
     gives = Step(id="gives", tool="gives", args={"form": form})
     takes = Step(id="takes", tool="takes", args={"value": "${gives}"})
     each = Step(id="each", tool="takes", for_each="${gives.rows}", args={"value": "${item}"})
@@ -132,11 +132,11 @@ async def test_no_form_of_a_secret_leaves_a_run(form: str, brief: str) -> None:
 
     assert {name: traces_in(text) for name, text in sinks.texts.items() if traces_in(text)} == {}
     assert "[secret:api]" in sinks.texts["events"]
-    assert result.steps["takes"].output == "True"  # what it got was the value, and no mark in its place
+    assert result.steps["takes"].output == "True"  # it got the value, and not the text that hides it
 
 
 async def test_the_canary_would_be_seen_in_every_sink() -> None:
-    """The teeth of the test above: where the value is not registered, each sink shows it."""
+    """A check of the test above: if the value is not registered, every sink shows it."""
     sinks = Sinks(OTHER, brief="full")
 
     await sinks.run(*leaks("exact"))
@@ -146,7 +146,7 @@ async def test_the_canary_would_be_seen_in_every_sink() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 async def test_every_form_would_be_seen(form: str) -> None:
-    """The same for each form: a canary that is not recognised would prove nothing."""
+    """The same check for every encoding: if the test could not recognise one, it would prove nothing."""
     sinks = Sinks(OTHER)
 
     await sinks.run(*leaks(form))
@@ -156,7 +156,7 @@ async def test_every_form_would_be_seen(form: str) -> None:
 
 
 async def test_a_value_with_a_secret_is_not_in_the_record() -> None:
-    """A resumed run must not take a mark for the value; what has none in it is there."""
+    """A resumed run must not use the text that hides the secret as the value; a value without a secret is recorded."""
     sinks = Sinks(SECRETS)
     await sinks.run(*leaks("exact"))
 
@@ -168,7 +168,7 @@ async def test_a_value_with_a_secret_is_not_in_the_record() -> None:
 
 @pytest.mark.real_time
 async def test_no_model_is_told_a_secret() -> None:
-    """Outputs of tools are what tools that ask models are given."""
+    """Outputs of tools are passed to tools that ask models."""
     prompts = {}
     for name, secrets in (("hidden", SECRETS), ("teeth", OTHER)):
         with FakeModelServer(["Nothing."]) as server:
@@ -187,7 +187,7 @@ async def test_no_model_is_told_a_secret() -> None:
 
 
 async def test_keys_that_are_secrets_are_not_in_a_structural_brief() -> None:
-    """It shows keys, and some data has ids for keys."""
+    """A structural brief shows keys, and some data has ids as keys."""
 
     @dagrun.tool(effect="read")
     async def keyed() -> dict[str, int]:
@@ -214,7 +214,7 @@ async def test_keys_that_are_secrets_are_not_in_a_structural_brief() -> None:
 
 
 async def test_without_secrets_a_record_is_what_the_codec_says() -> None:
-    """Not looked at, and so for nothing."""
+    """Without secrets, records are not searched, which costs nothing."""
     events: list[Event] = []
     await dagrun.run(Plan(steps=tuple(leaks("exact")[:3])), tools=TOOLS, on_event=events.append)
 
@@ -248,7 +248,7 @@ def test_any_text_is_found_in_any_form(value: str, before: str, after: str) -> N
 
 @pytest.mark.parametrize("split", ["\u200b", "\n", " ", "-"])
 def test_a_secret_that_is_split_is_not_found(split: str) -> None:
-    """S63: nobody promises that. Reversed ones are not found either."""
+    """S63: this is not promised. Reversed secrets are not found either."""
     value = "plainTOKEN12345"
     secrets = Secrets({"api": value})
 
@@ -258,7 +258,7 @@ def test_a_secret_that_is_split_is_not_found(split: str) -> None:
 
 @pytest.mark.parametrize("kept", range(4, 15))
 def test_a_secret_that_a_cut_has_halved_is_hidden(kept: int) -> None:
-    """Messages are shortened, and half a secret is worth something, too."""
+    """Messages are shortened, and half of a secret must not be seen either."""
     value = "plainTOKEN12345"
     text = shorten("y" * (200 - kept) + value + " and more")
 
@@ -275,7 +275,7 @@ def test_of_two_secrets_that_begin_alike_the_longer_one_counts() -> None:
 
 @pytest.mark.parametrize("value", ["\\" * 20 + "abc", "%" * 20 + "abc", '"' * 20 + "abc", "&" * 20 + "ab1", "a+b" * 40])
 def test_no_secret_makes_a_search_slow(value: str) -> None:
-    """What can be written in several ways could be tried in two to the power of its length. CPU time, so no clock."""
+    """A pattern with several ways to match each character could take exponential time. Measured in CPU time."""
     secrets = Secrets({"api": value})
     texts = [value[:-1] * 500, json.dumps(value[:-1] * 500), "\\" * 40_000, "%25" * 10_000, "&amp;" * 10_000]
 
@@ -325,7 +325,7 @@ async def test_a_hook_that_fails_hides_the_whole_text(broken: Any) -> None:
 
 
 def test_the_logger_behind_decides_what_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Also when its level changes in the middle of a run."""
+    """Also if its level changes in the middle of a run."""
     behind = logging.getLogger("dagrun.tool")
     logger = RedactingLogger(behind, Redactor(Secrets(SECRETS)))
     with caplog.at_level(logging.ERROR, "dagrun.tool"):
@@ -337,7 +337,7 @@ def test_the_logger_behind_decides_what_is_logged(caplog: pytest.LogCaptureFixtu
 
 
 def test_an_exception_without_secrets_stays_an_exception(caplog: pytest.LogCaptureFixture) -> None:
-    """Handlers that group errors want it."""
+    """Handlers that group errors need the exception."""
     logger = RedactingLogger(logging.getLogger("dagrun.tool"), Redactor(Secrets(SECRETS)))
     for text in ("harmless", VALUE):
         try:
@@ -357,7 +357,7 @@ def test_a_record_of_100_mb_is_cut_before_it_is_looked_at(caplog: pytest.LogCapt
 
 
 def test_extra_fields_of_a_record_are_cleaned(caplog: pytest.LogCaptureFixture) -> None:
-    """Handlers that write JSON write all of them; what is no plain data shows itself by its text."""
+    """Handlers that write JSON write all of them; an object that is no plain data is written as its text."""
 
     class Header:
         def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What is hidden by its looks, or by the name of its field, and what is not."""
+"""Which texts are hidden because of a pattern or the name of their field, and which are not."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_values_behind_secret_names_are_hidden_in_texts(text: str, shown: str) -
     ],
 )
 def test_plain_words_stay(text: str) -> None:
-    """Messages that nobody can read any more help nobody."""
+    """Messages must stay readable."""
     assert without_tokens(text) == text
 
 
@@ -88,7 +88,7 @@ def test_names_of_fields_that_are_hidden(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["key", "keys", "primary_key", "tokens", "author", "residence", "side", "passenger"])
 def test_names_of_fields_that_are_shown(name: str) -> None:
-    """A "key" is mostly that of a row; "tokens" are what a model has used."""
+    """A "key" is mostly the key of a row; "tokens" are the usage of a model."""
     assert DEFAULT_REDACTOR.value({name: 1}) == {name: 1}
 
 
@@ -118,8 +118,8 @@ EVERY: tuple[Personal, ...] = ("email", "phone", "iban", "card")
 @pytest.mark.parametrize(
     "text",
     [
-        "4111 1111 1111 1112",  # Luhn's sum is wrong
-        "DE89 3704 0044 0532 0130 01",  # so are the check digits
+        "4111 1111 1111 1112",  # wrong Luhn checksum
+        "DE89 3704 0044 0532 0130 01",  # wrong check digits
         "0.123456789 and 1234567890123",
         "2026-11-22 10:00:00",
         "v1.2.3-4567, 192.168.100.200",
@@ -131,7 +131,7 @@ def test_what_only_looks_personal_stays(text: str) -> None:
 
 
 async def test_personal_data_stays_in_values_and_leaves_messages() -> None:
-    """A step that writes to somebody needs the address; a report does not."""
+    """A step that writes to a person needs the address; a report does not."""
     address = "jane@mail.example.com"
 
     @dagrun.tool(effect="read")
@@ -150,4 +150,4 @@ async def test_personal_data_stays_in_values_and_leaves_messages() -> None:
     assert result.steps["write"].reason == "[email] is known"
     assert result.steps["find"].output == address
     assert address not in json.dumps(result.as_dict())
-    assert any(address in encode(event).decode() for event in events)  # the value is on record
+    assert any(address in encode(event).decode() for event in events)  # the value is in the record

@@ -1,4 +1,4 @@
-"""References and templates: a closed grammar, filled with data that is never looked at again."""
+"""References and templates: a closed grammar; the values that are filled in are never searched for references."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JSON = st.recursive(
 
 
 def fill(value: Any, **outputs: Any) -> Any:
-    """Compile a template, fill it in, and decode what comes out."""
+    """Compile a template, fill it, and decode the result."""
     template, faults = compile_template(value)
     assert not faults
 
@@ -42,7 +42,7 @@ def fill(value: Any, **outputs: Any) -> Any:
     ],
 )
 def test_a_reference_is_an_id_then_keys_and_indices(text: str, step: str, path: tuple[str | int, ...]) -> None:
-    """And it is written back the way it was read."""
+    """A reference is written in the same form as it is read."""
     reference = parse_reference(text)
     assert reference == Reference(step, path)
     assert parse_reference(str(reference)) == reference
@@ -54,13 +54,13 @@ def test_a_reference_is_an_id_then_keys_and_indices(text: str, step: str, path: 
      "a[99999999999]", "a" + ".b" * 40, "a|b", "a\n"],
 )  # fmt: skip
 def test_anything_else_is_no_reference(text: str) -> None:
-    """Wildcards, filters, slices and calls are how references become a language (S32)."""
+    """With wildcards, filters, slices and calls, references would become a language (S32)."""
     with pytest.raises(BadReference):
         parse_reference(text)
 
 
 def test_alone_a_reference_keeps_its_type_and_inside_text_it_is_interpolated() -> None:
-    """A number stays a number; a text takes whatever comes as text."""
+    """A number stays a number; inside a text, every value is text."""
     assert fill({"a": "${x}", "b": "x is ${x}, y is ${y}"}, x=[1, "ü"], y='say "hi"\n') == {
         "a": [1, "ü"],
         "b": 'x is [1,"ü"], y is say "hi"\n',
@@ -68,7 +68,7 @@ def test_alone_a_reference_keeps_its_type_and_inside_text_it_is_interpolated() -
 
 
 def test_an_object_reference_does_the_same_as_the_braces() -> None:
-    """Models that write JSON find it easier."""
+    """Models that write JSON find this form easier."""
     assert fill({"a": {"$step": "x"}}, x={"deep": 1}) == {"a": {"deep": 1}}
 
 
@@ -76,24 +76,24 @@ def test_an_object_reference_does_the_same_as_the_braces() -> None:
     "text", ["$100", "$ {x}", "{x}", "%(x)s", "{{7*7}}", "$x", "a$", "$$", "{0.__class__}", "{:>300000000}"]
 )
 def test_only_the_braces_form_is_special(text: str) -> None:
-    """Money, templates of other languages and format strings stay what they are (S30, S31)."""
+    """Money, templates of other languages and format strings stay as they are (S30, S31)."""
     assert fill({"a": text}) == {"a": text}
 
 
 def test_an_escaped_brace_is_written_literally() -> None:
-    """There must be a way to say it."""
+    """Every text can be written in a plan."""
     assert fill({"a": "$${x} costs ${x}"}, x=3) == {"a": "${x} costs 3"}
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_text_can_be_quoted(text: str) -> None:
-    """For host programs that put texts of others into arguments."""
+    """Host programs put texts of others into arguments."""
     assert fill({"a": quote_template(text)}) == {"a": text}
 
 
 @given(JSON)
 def test_an_output_that_looks_like_a_reference_is_data(value: Any) -> None:
-    """What a tool returned is put in as it is, in a value and in a key (S34, S35)."""
+    """The output of a tool is put in unchanged, as a value and in a key (S34, S35)."""
     hostile = {"$step": "secret", "text": "${secret}", "more": value}
     assert fill({"a": "${x}", "b": ["${x}"]}, x=hostile) == {"a": hostile, "b": [hostile]}
 
@@ -109,5 +109,5 @@ def test_doubling_references_hit_the_ceiling_while_they_are_filled_in() -> None:
     "value", ["${x", "${a b}", "a ${} b", {"$step": "x", "other": 1}, {"$step": 3}, {"$step": "a.b"}]
 )
 def test_what_looks_like_a_reference_and_is_none_is_a_fault(value: Any) -> None:
-    """A typo must not travel as text to the tool."""
+    """A typo must not be passed to the tool as text."""
     assert compile_template({"a": value})[1]

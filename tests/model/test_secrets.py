@@ -1,4 +1,4 @@
-"""Secrets: named by plans, handed to tools, and in no plan, no record and no message."""
+"""Secrets: named in plans, passed to tools, and contained in no plan, record or message."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ async def maybe(key: SecretStr | None = None) -> str:
 
 @tool(effect="read", timeout=5)
 async def load(path: str = "") -> str:
-    """Load a text."""
+    """Return a text."""
     return path
 
 
 @tool(effect="read", timeout=5)
 async def anything(value: Any = None) -> Any:
-    """Take anything."""
+    """Take any value."""
     return value
 
 
@@ -67,13 +67,13 @@ SECRETS: dict[str, AnySecret] = {"api": VALUE, "db": Secret("hunter2-hunter2", t
 
 
 def problems(*steps: Step, secrets: Any = SECRETS) -> list[str]:
-    """The errors of a plan of these steps, each as code and place."""
+    """Return the errors of a plan of these steps, each as code and place."""
     found, _ = find_problems(Plan(steps=steps), TOOLS, secrets=Secrets(secrets))
     return [f"{problem.code} {problem.path}" for problem in found if not problem.is_advice]
 
 
 def call(id_: str, name: str = "pay", **args: Any) -> Step:
-    """A step that calls a tool."""
+    """Return a step that calls a tool."""
     return Step(id=id_, tool=name, args=args)
 
 
@@ -82,7 +82,7 @@ def call(id_: str, name: str = "pay", **args: Any) -> Step:
 
 @pytest.mark.parametrize("value", ["five5", "true", "null", "False", "12345678", "2026-11-22", "aaaaaaaa", "password"])
 def test_values_that_stand_in_every_text_are_refused(value: str) -> None:
-    """They would be hidden everywhere, and nobody could read anything any more (S64)."""
+    """They would be hidden in every text, which would make messages unreadable (S64)."""
     with pytest.raises(ContractError, match="secret api") as caught:
         Secrets({"api": value})
     assert value not in str(caught.value)
@@ -111,7 +111,7 @@ def test_a_secret_is_a_text(given: Any) -> None:
 
 
 def test_a_variable_is_read_when_the_secrets_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Later it may be gone, or another one."""
+    """The variable may be deleted or changed later."""
     monkeypatch.setenv("CANARY_KEY", VALUE)
     made = Secrets({"api": env("CANARY_KEY")})
     monkeypatch.delenv("CANARY_KEY")
@@ -122,7 +122,7 @@ def test_a_variable_is_read_when_the_secrets_are_made(monkeypatch: pytest.Monkey
 
 
 def test_what_stands_in_place_of_a_variable_is_not_shown() -> None:
-    """A shell may have put the secret itself there: ``env:$KEY``."""
+    """A shell may have put in the secret itself: ``env:$KEY``."""
     with pytest.raises(ContractError) as caught:
         Secrets({"api": env("sk-live-12345678")})
     assert "sk-live" not in str(caught.value)
@@ -144,7 +144,7 @@ def test_secrets_are_not_copied_by_accident(take: Any) -> None:
 
 
 def test_locals_of_a_traceback_show_no_value() -> None:
-    """Tools that report errors write them down (S65)."""
+    """Tools that report errors also report local variables (S65)."""
     shown = ""
     try:
         Secrets({"api": VALUE, "bad": VALUE}).reveal("pay", "none")
@@ -177,7 +177,7 @@ async def _limited(key: Annotated[SecretStr, Field(min_length=8)]) -> None: ...
 
 @pytest.mark.parametrize("function", [_list, _model, _union, _limited])
 def test_a_secret_within_something_is_refused(function: Any) -> None:
-    """A plan could pass nothing there but the secret itself, or be checked against what is not it."""
+    """A plan could only pass the secret itself there, or a value that does not fit the type."""
     with pytest.raises(ContractError, match=r"secret|SecretStr"):
         make_tool(function)
 
@@ -192,7 +192,7 @@ def test_a_secret_may_have_an_alias_and_a_description() -> None:
 
 
 def test_planners_see_the_names_that_each_tool_may_have() -> None:
-    """And no reference in their place: a strict schema lets a model write nothing else."""
+    """The schema has no references in their place, so that a strict model cannot write anything else."""
     shown = with_secret_names(TOOLS, Secrets(SECRETS))
     schema = json.dumps(toolset_schema(shown))
 
@@ -206,13 +206,13 @@ def test_planners_see_the_names_that_each_tool_may_have() -> None:
 
 
 def test_without_secrets_the_tools_are_the_same() -> None:
-    """Nobody pays for what he does not use."""
+    """A feature that is not used must cost nothing."""
     assert with_secret_names(TOOLS, Secrets()) is TOOLS
     assert with_secret_names(Toolbox(load), Secrets(SECRETS))["load"] is load
 
 
 def test_an_agent_has_no_tools_that_take_secrets() -> None:
-    """Its model would have to name them, and no checker looks at that."""
+    """The agent's model would have to name the secrets, and no checker would check that."""
     with pytest.raises(ContractError, match="pay takes a secret"):
         agent_tool(ScriptedModel("x"), [pay])
 
@@ -227,13 +227,13 @@ def test_a_plan_passes_handles() -> None:
 @pytest.mark.parametrize("value", ["literal", 5, None, True, [], {}, {"$secret": 5}, {"$secret": "api", "x": 1},
                                    {"$secret": ["api"]}, [{"$secret": "api"}], {"$secret": "${l}"}])  # fmt: skip
 def test_anything_else_in_place_of_a_secret_is_refused(value: Any) -> None:
-    """A literal would be in the record; once, and not once more in other words."""
+    """A literal would be recorded. There is one problem for it, not a second one in other words."""
     assert problems(call("l", "load"), call("a", to="x", key=value)) == ["DR209 steps[1].args.key"]
 
 
 @pytest.mark.parametrize("value", ["${l}", {"$step": "l"}, "Bearer ${l}"])
 def test_references_in_place_of_a_secret_are_refused(value: Any) -> None:
-    """What a tool has returned is on record, so it is no secret any more."""
+    """The output of a tool is recorded, so it is no secret any more."""
     assert problems(call("l", "load"), call("a", to="x", key=value)) == ["DR209 steps[1].args.key"]
 
 
@@ -255,7 +255,7 @@ def test_without_secrets_no_name_is_known() -> None:
 
 @pytest.mark.parametrize("name", [VALUE, "hunter2-hunter2", "ghp_" + "a1" * 15, "a" * 65])
 def test_what_may_be_the_secret_itself_is_not_shown_as_an_unknown_name(name: str) -> None:
-    """People confuse the two, and a refusal goes to logs and to planners."""
+    """A person may confuse name and secret, and refusals are logged and sent to planners."""
     found, _ = find_problems(Plan(steps=(call("a", to="x", key={"$secret": name}),)), TOOLS, secrets=Secrets(SECRETS))
 
     assert "DR210" in {problem.code for problem in found}
@@ -263,7 +263,7 @@ def test_what_may_be_the_secret_itself_is_not_shown_as_an_unknown_name(name: str
 
 
 def test_a_secret_that_is_bound_to_tools_goes_to_no_other() -> None:
-    """A key of one server is nothing for another one (S29)."""
+    """A key of one server is useless, and dangerous, for another (S29)."""
     assert problems(call("a", to="x", key={"$secret": "db"})) == ["DR211 steps[0].args.key"]
     assert problems(call("a", "maybe", key={"$secret": "db"})) == []
 
@@ -280,7 +280,7 @@ def test_the_fallback_may_not_get_it_either() -> None:
 
 @pytest.mark.parametrize("value", [HANDLE, [HANDLE], {"deep": [1, HANDLE]}])
 def test_a_handle_where_no_secret_is_taken_is_refused(value: Any) -> None:
-    """The tool would get the handle, or, worse, the secret as plain data."""
+    """The tool would get the handle, or even the secret, as plain data."""
     assert [text[:5] for text in problems(call("a", "anything", value=value))] == ["DR212"]
 
 
@@ -292,7 +292,7 @@ def test_a_handle_where_no_secret_is_taken_is_refused(value: Any) -> None:
     call("a", "anything", value=VALUE.encode().hex()),
 ])  # fmt: skip
 def test_a_plan_that_holds_the_value_is_refused(step: Step) -> None:
-    """It would be on record, and a resumed run would call with something else."""
+    """It would be recorded, and a resumed run would make the call with another value."""
     assert problems(step) == ["DR213 steps[0]"]
 
 
@@ -310,6 +310,6 @@ async def test_a_patch_is_checked_as_a_plan_is() -> None:
 
 
 async def test_inputs_that_hold_the_value_are_refused() -> None:
-    """They are on record, too."""
+    """Inputs are recorded, too."""
     with pytest.raises(ContractError, match="inputs hold the secret api"):
         await dagrun.run(Plan(steps=(call("a", "load"),)), tools=TOOLS, secrets=SECRETS, inputs={"key": VALUE})

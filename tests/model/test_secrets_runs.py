@@ -1,4 +1,4 @@
-"""Secrets in runs: the tool gets the value, and nobody else does."""
+"""Secrets in runs: the tool gets the value, and nothing else does."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def run(*steps: Step, tools: Any = TOOLS, secrets: Any = SECRETS, **option
 
 
 async def test_the_tool_gets_the_value() -> None:
-    """Also as an optional one, twice, and next to none."""
+    """Also an optional value, the same value twice, and a call with no value."""
     result = await run(
         call("a", to="x", key=HANDLE), call("b", "maybe", key={"$secret": "db"}), call("c", "maybe", key=None)
     )
@@ -54,7 +54,7 @@ async def test_a_plan_that_was_checked_with_names_needs_the_values() -> None:
 
 
 async def test_people_see_the_handle() -> None:
-    """They agree to a call, and the call is on record."""
+    """People agree to a call, and the call is recorded."""
     asked: list[Any] = []
 
     async def approver(question: dagrun.Question) -> bool:
@@ -72,7 +72,7 @@ async def test_people_see_the_handle() -> None:
 
 
 async def test_an_executor_of_the_host_gets_the_handle_as_data_and_the_value_as_argument() -> None:
-    """Whatever it writes down of the call, it has to ask for the value by name."""
+    """The executor may record the call, so it must ask for the value by name."""
     seen: list[Any] = []
 
     class Elsewhere:
@@ -90,7 +90,7 @@ async def test_an_executor_of_the_host_gets_the_handle_as_data_and_the_value_as_
 
 
 async def test_a_planner_may_name_what_it_was_shown() -> None:
-    """And sees names only."""
+    """The planner sees only names."""
     briefs: list[Brief] = []
 
     class Names:
@@ -105,7 +105,7 @@ async def test_a_planner_may_name_what_it_was_shown() -> None:
 
 
 async def test_a_planner_cannot_make_up_a_name() -> None:
-    """It is told what is known, and nothing is called."""
+    """The planner is told the known names, and no tool is called."""
 
     class Makes:
         async def revise(self, brief: Brief) -> Plan:
@@ -118,7 +118,7 @@ async def test_a_planner_cannot_make_up_a_name() -> None:
 
 
 async def test_an_answer_of_a_person_is_no_way_around_the_binding() -> None:
-    """What a person gives for a missing argument was not checked with the plan."""
+    """The value that a person gives for a missing argument was not checked with the plan."""
 
     @tool(effect="read", timeout=5)
     async def asks(context: ToolContext, key: SecretStr | None = None) -> str:
@@ -142,7 +142,7 @@ def test_a_refused_plan_says_what_to_write() -> None:
 @pytest.mark.real_time
 @pytest.mark.costly
 async def test_a_worker_process_gets_the_value_and_gives_it_away_nowhere(caplog: pytest.LogCaptureFixture) -> None:
-    """Over its socket, that is: not in its environment, nor on its command line."""
+    """The value goes over the worker's socket: it is not in the environment, nor on the command line."""
     tools: list[AnyTool] = [gives_a_secret, raises_a_secret, reports_a_secret]
     events: list[Any] = []
     steps = [Step(id=t.name, tool=t.name, args={"key": HANDLE}) for t in tools]

@@ -1,4 +1,4 @@
-"""The tool contract: what a signature promises is what plans are held to, and what comes back is checked."""
+"""The tool contract: plans are checked against the signature, and outputs against the return type."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _documented(path: str, *, limit: int = 10, tags: list[str] | None = None) ->
 
 
 def test_signature_and_docstring_become_the_argument_schema() -> None:
-    """Planners and editors see nothing but this schema."""
+    """Planners and editors see only this schema."""
     made = make_tool(_documented)
 
     assert made.description == "Read rows of a file. Two sentences here."
@@ -63,18 +63,18 @@ def test_signature_and_docstring_become_the_argument_schema() -> None:
      b'{"path": "x", "more": 1}', b"{}"],
 )  # fmt: skip
 def test_arguments_are_strict(data: bytes) -> None:
-    """Lax conversion would take "yes" for true and 1.0 for 1, and hide a planner's mistakes (S14, S23)."""
+    """Lax conversion would accept "yes" as true and 1.0 as 1, and hide mistakes of planners (S14, S23)."""
     with pytest.raises(ValidationError):
         make_tool(_documented).arguments.parse(data)
 
 
 def test_a_parameter_that_is_left_out_keeps_the_default_of_the_function() -> None:
-    """The function, not the schema, knows its defaults."""
+    """The function knows its defaults, the schema does not."""
     assert make_tool(_documented).arguments.parse(b'{"path": "x"}') == {"path": "x"}
 
 
 def test_aliases_are_accepted_and_arrive_under_the_name_of_the_parameter() -> None:
-    """Plans from elsewhere write filePath; Python functions don't."""
+    """Plans from other systems write filePath, but Python functions do not."""
 
     def load(file_path: Annotated[str, Field(alias="filePath")]) -> str:
         return file_path
@@ -105,7 +105,7 @@ def test_the_context_is_not_an_argument() -> None:
     ],
 )
 def test_outputs_are_stored_as_json(function: Callable[..., Any], given: object, stored: object) -> None:
-    """What one step gave, no other step can change."""
+    """A step cannot change the output of another one."""
     function.__name__ = "named"
     assert make_tool(function).output.encode(given, 1000) == stored
 
@@ -139,7 +139,7 @@ def _dict() -> dict[str, int]:
      (_dict, [1]), (_dict, {1: 1}), (_documented, [{"name": "a", "total": "x"}])],
 )  # fmt: skip
 def test_a_wrong_return_type_is_refused(function: Callable[..., Any], value: object) -> None:
-    """Consumers were checked against the declared type; they must be able to rely on it."""
+    """Consumers were checked against the declared type, so it must be right."""
     with pytest.raises(ValueRefused):
         make_tool(function).output.encode(value, 1000)
 
@@ -211,7 +211,7 @@ def test_the_function_itself_can_still_be_called() -> None:
 
 
 def test_no_declaration_means_effectful() -> None:
-    """The safe assumption about a tool that nobody described."""
+    """This is the safe assumption about an undeclared tool."""
     made = dagrun.tool(_int)
     assert made.effect is Effect.EFFECTFUL
     assert not made.effect_declared
@@ -242,7 +242,7 @@ async def _async() -> int:
 
 
 class Service:
-    """Something whose methods could be tools."""
+    """An object whose methods could be tools."""
 
     def ask(self, question: str) -> str:
         """Ask."""
@@ -250,7 +250,7 @@ class Service:
 
 
 def test_a_bound_method_can_be_a_tool() -> None:
-    """The object that it belongs to is not an argument of a plan."""
+    """The object of the method is not an argument of a plan."""
     made = dagrun.tool(effect="read")(Service().ask)
     assert list(made.arguments.schema["properties"]) == ["question"]
     assert made(question="why") == "WHY"
@@ -279,7 +279,7 @@ def test_a_bound_method_can_be_a_tool() -> None:
 def test_a_wrong_declaration_says_what_is_wrong(
     function: Callable[..., Any], options: dict[str, Any], said: str
 ) -> None:
-    """It is found when the program is written, not when a plan runs."""
+    """The error comes when the program is written, not when a plan runs."""
     with pytest.raises(ContractError, match=said):
         make_tool(function, **options)
 

@@ -1,4 +1,4 @@
-"""Toolboxes: tools by name, from wherever they are, and never two of the same name."""
+"""Toolboxes: tools by name, from many kinds of sources, and never two tools of one name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def look_up(key: str) -> str:
 
 
 def plain(x: int) -> int:
-    """Not marked as a tool."""
+    """A function that is not marked as a tool."""
     return x
 
 
@@ -49,18 +49,18 @@ def _module() -> types.ModuleType:
     ],
 )
 def test_tools_come_from_functions_modules_and_names(source: Any, names: set[str] | None) -> None:
-    """Each is how somebody keeps their tools."""
+    """These are all the ways in which tools are kept."""
     toolbox = dagrun.Toolbox(source)
     assert toolbox if names is None else set(toolbox) == names
 
 
 def test_a_plain_function_is_taken_for_effectful() -> None:
-    """Nobody said that calling it twice does no harm."""
+    """It is not declared that it is safe to call it twice."""
     assert dagrun.Toolbox(plain)["plain"].effect == "effectful"
 
 
 def test_two_tools_of_one_name_are_refused() -> None:
-    """A plan could not say which one it means, and a server could slip its own one in (S26)."""
+    """A plan could not say which of them it means, and a server could replace a tool by its own (S26)."""
     other = dagrun.tool(name="add")(plain)
     with pytest.raises(ContractError, match="two tools are called add: test_toolbox:add and test_toolbox:plain"):
         dagrun.Toolbox(add, other)
@@ -76,7 +76,7 @@ def test_one_function_with_two_contracts_is_refused_unless_they_are_equal() -> N
 
 
 def test_an_unknown_tool_is_named_with_the_nearest() -> None:
-    """Exact strings only: no import, no attribute, no evaluation (S21)."""
+    """Names are compared as texts only: no import, no attribute, no evaluation (S21)."""
     toolbox = dagrun.Toolbox(add)
     with pytest.raises(UnknownTool, match="'ad'; did you mean add"):
         toolbox["ad"]
@@ -85,7 +85,7 @@ def test_an_unknown_tool_is_named_with_the_nearest() -> None:
 
 
 def test_the_allow_list_names_tools_that_exist() -> None:
-    """A typo there would silently forbid the wrong one."""
+    """A typo there would silently forbid the wrong tool."""
     with pytest.raises(ContractError, match="addd"):
         dagrun.Toolbox(add, allow=["addd"])
     assert dagrun.Toolbox(add, look_up, allow=["add"]).allowed == {"add"}
@@ -101,13 +101,13 @@ def test_the_allow_list_names_tools_that_exist() -> None:
     ],
 )
 def test_what_holds_no_tool_says_so(source: Any, said: str) -> None:
-    """It is the first mistake that a newcomer makes."""
+    """This is the first mistake of a newcomer."""
     with pytest.raises(ContractError, match=said):
         dagrun.Toolbox(source)
 
 
 def test_tools_of_installed_packages_are_found_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The way for packages to offer tools without being imported by everybody."""
+    """So packages can offer tools without being imported by every program."""
     points = [EntryPoint("mine", "test_toolbox:add", "dagrun.tools")]
     found: Callable[..., Any] = lambda group: points if group == "dagrun.tools" else []  # noqa: E731
     monkeypatch.setattr("importlib.metadata.entry_points", found)

@@ -1,4 +1,4 @@
-"""Values between steps: encoded once, bounded, and never shared."""
+"""Values between steps: encoded once, limited in size, and never shared."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_what_goes_in_comes_out_equal_and_is_another_object(value: Any) -> None:
-    """JSON in, the same JSON out; a consumer that changes its copy changes nothing else."""
+    """The JSON is equal; a consumer that changes its copy changes nothing else."""
     stored = encode(value)
     assert decode(stored) == value
     assert json.loads(to_json(stored)) == value
@@ -37,19 +37,19 @@ def test_what_goes_in_comes_out_equal_and_is_another_object(value: Any) -> None:
 
 @given(st.lists(JSON, max_size=5))
 def test_joining_stored_values_is_storing_the_list(values: list[Any]) -> None:
-    """The output of a for_each is put together without decoding."""
+    """The output of a for_each is joined without decoding."""
     assert decode(join_stored([encode(value) for value in values])) == values
 
 
 @given(JSON)
 def test_the_text_is_that_of_the_standard_library(value: Any) -> None:
-    """Records hold it, and are compared with it later: the shorter way to it must not be another text."""
+    """Records hold this text and are compared with it later: the faster encoder must write the same text."""
     if isinstance(value, dict | list):
         assert encode(value) == json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def test_what_every_kind_of_container_holds_is_counted() -> None:
-    """JSON's own types are measured on a short way, which must not be a way around the ceiling for the others."""
+    """JSON types are measured in a faster way; other types must have the same limit."""
     makers: list[Callable[[object], object]] = [
         lambda inner: (inner,),
         lambda inner: UserDict({"a": inner}),
@@ -78,7 +78,7 @@ class Level(enum.IntEnum):
 
 @pytest.mark.parametrize(("value", "stored"), [(Colour.RED, "red"), (Level.LOW, 1), ((1, "a"), b'[1,"a"]')])
 def test_python_types_that_are_json_underneath_are_stored_as_json(value: object, stored: object) -> None:
-    """Enums and tuples are what tools return all the time."""
+    """Tools often return enums and tuples."""
     assert encode(value) == stored
     assert type(encode(value)) is type(stored)
 
@@ -137,13 +137,13 @@ def test_what_is_not_a_value_is_refused(name: str) -> None:
 
 
 def test_a_hostile_subclass_can_raise_anything_while_it_is_encoded() -> None:
-    """So encoding belongs inside the wrapper that catches everything; this holds the reason."""
+    """This is why encoding must be inside the wrapper that catches everything."""
     with pytest.raises(SystemExit):
         encode(Hostile(a=1))
 
 
 def test_a_gigantic_structure_is_refused_without_walking_all_of_it() -> None:
-    """The walk ends at the limit; a list that counts how far it was read shows that."""
+    """The walk ends at the limit, as a list shows that counts how far it was read."""
 
     class Counting(list[int]):
         read = 0
@@ -171,14 +171,14 @@ def test_a_path_gives_the_part_that_it_names(path: tuple[str | int, ...], found:
 
 @pytest.mark.parametrize("path", [("rows", 2), ("rows", "0"), ("x",), ("rows", 0, "a b", "c"), ("__class__",)])
 def test_a_path_to_nothing_is_a_lookup_error(path: tuple[str | int, ...]) -> None:
-    """Never an attribute, never a negative index, never a guess (S32)."""
+    """A path never names an attribute or a negative index, and nothing is guessed (S32)."""
     with pytest.raises(LookupError):
         select_part(encode({"rows": [{"a b": 1}, {"a b": 2}]}), path)
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"NaN", b"[1,]", b"1 2", b"\xff", b"x" * 2000])
 def test_text_that_is_not_json_is_refused(data: bytes) -> None:
-    """It comes from another process, which may be broken."""
+    """The text comes from another process, which may have a defect."""
     with pytest.raises(ValueRefused):
         store_text(data, limit=1000)
 

@@ -1,4 +1,4 @@
-"""Damaged answers of models: a valid plan or a typed error comes of each, whatever the pieces that it comes in."""
+"""Damaged answers of models: each gives a valid plan or a typed error, whatever the size of its pieces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from model_answers import FORMS, random_answer
 
 
 def play(seeds: Iterable[int]) -> Counter[str]:
-    """Read the answers of *seeds* in every way, and count what came of them."""
+    """Read the answers of *seeds* in every way, and count the results."""
     counts: Counter[str] = Counter()
     for seed in seeds:
         answer = random_answer(seed)
@@ -39,13 +39,13 @@ def play(seeds: Iterable[int]) -> Counter[str]:
 
 
 def test_damaged_answers_end_in_a_plan_or_in_a_typed_error() -> None:
-    """A few of them, every day."""
+    """A few of them, in every test run."""
     play(range(150))
 
 
 @pytest.mark.rigs
 def test_two_thousand_damaged_answers_end_in_a_plan_or_in_a_typed_error() -> None:
-    """All forms and all damages; enough of them get through to say something about plans, too."""
+    """All kinds of answers and damages; enough of them are read to test plans, too."""
     counts = play(range(10_000, 12_000))
 
     assert all(counts[form] > 300 for form in FORMS), counts
@@ -57,14 +57,14 @@ def test_two_thousand_damaged_answers_end_in_a_plan_or_in_a_typed_error() -> Non
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_rules_have_teeth(name: str) -> None:
-    """Readers with the bugs that streaming readers have are caught, and within a few answers."""
+    """Readers with the usual bugs of streaming readers are caught within a few answers."""
     caught = sum(bool(broken_rules(random_answer(seed), random.Random(seed), MUTANTS[name])) for seed in range(120))
 
     assert caught >= 3
 
 
 def test_59_megabytes_are_refused_by_bytes_and_not_kept() -> None:
-    """An answer that never ends must cost neither memory nor time."""
+    """An endless answer must cost neither memory nor time."""
     import tracemalloc
 
     huge = '{"steps": [{"id": "a", "tool": "show", "args": {"text": "' + "x" * 59_000_000 + '"}}]}'

@@ -1,4 +1,4 @@
-"""Answers to replans, and to the question for the next step: read strictly, or refused with every problem."""
+"""Answers of planners, changes and next steps: they are read strictly, or refused with every problem."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def patch(*edits: Any, **fields: Any) -> Patch:
 
 
 def refusal(tree: Any, **limits: int) -> list[str]:
-    """The problems of an answer, each as code and place."""
+    """Return the problems of an answer, each as code and place."""
     with pytest.raises(PlanRefused) as caught:
         answer(tree, **limits)
     return places(caught.value.problems)
 
 
 def test_an_object_with_edits_is_a_patch() -> None:
-    """Every kind of edit; the nulls of strict output modes mean that something was left out."""
+    """Every kind of edit; the nulls of strict output modes count as left out."""
     made = patch(
         {"op": "add", "step": ADD},
         {"op": "drop", "id": "old[2]", "cancel": None},
@@ -63,13 +63,13 @@ def test_an_object_with_edits_is_a_patch() -> None:
 
 
 def test_an_output_of_null_leaves_the_output_as_it_is() -> None:
-    """Strict output modes demand the field, and a patch that gives it changes what the run answers."""
+    """Strict output modes require the field, but a patch with an output changes the answer of the run."""
     assert not patch({"op": "drop", "id": "a"}, output=None, base=None, reason=None, more=None).changes_output
     assert patch({"op": "drop", "id": "a"}, output="n").changes_output
 
 
 def test_use_is_taken_as_pairs_too() -> None:
-    """Strict output modes have no objects with any keys."""
+    """Strict output modes have no objects with arbitrary keys."""
     made = patch({"op": "rewire", "id": "t", "use": [{"old": "a", "new": "b"}, {"old": "c", "new": "d"}]})
 
     assert made.edits[0] == Rewire(id="t", use={"a": "b", "c": "d"})
@@ -84,7 +84,7 @@ def test_use_is_taken_as_pairs_too() -> None:
 
 
 def test_nulls_in_the_arguments_of_a_rewire_are_dropped_if_every_tool_would() -> None:
-    """The edit does not say which tool it is for; one with all the arguments of a tool is taken for one of it."""
+    """The edit does not name its tool, so a tool with exactly these arguments is looked for."""
     for given, kept in (
         ({"a": 1, "b": None}, {"a": 1}),
         ({"rows": [], "options": None}, {"rows": [], "options": None}),
@@ -94,7 +94,7 @@ def test_nulls_in_the_arguments_of_a_rewire_are_dropped_if_every_tool_would() ->
 
 
 def test_all_problems_of_a_patch_come_at_once() -> None:
-    """In the words that a planner knows from plans."""
+    """In the words that a planner knows from the problems of plans."""
     tree = {
         "edits": [
             {"op": "add", "step": {"id": 3, "tool": "add", "arg": {}, "when": {"rf": "x"}}},
@@ -150,12 +150,12 @@ def test_all_problems_of_a_patch_come_at_once() -> None:
     ],
 )
 def test_what_is_no_patch_is_refused(text: str, places_: list[str]) -> None:
-    """Parsed as strictly as plans are."""
+    """Patches are parsed as strictly as plans."""
     assert refusal(text) == places_
 
 
 def test_ceilings_hold_for_patches() -> None:
-    """Bytes, depth, and as many edits as a plan has steps."""
+    """Bytes, depth, and as many edits as a plan may have steps."""
     drop = {"op": "drop", "id": "a"}
 
     assert refusal({"edits": [drop] * 3}, max_steps=2) == ["DR409 edits"]
@@ -175,7 +175,7 @@ def test_ceilings_hold_for_patches() -> None:
     ],
 )
 def test_a_whole_plan_is_an_answer_too(text: str) -> None:
-    """In every dialect; every published example answers like that."""
+    """In every dialect; all published examples answer with whole plans."""
     made = answer(text)
 
     assert isinstance(made, Plan)
@@ -183,7 +183,7 @@ def test_a_whole_plan_is_an_answer_too(text: str) -> None:
 
 
 def test_calls_in_the_prose_before_a_patch_are_prose() -> None:
-    """A patch has no form in lines of calls; before a plan they would be another plan."""
+    """A patch cannot be written in lines of calls; but before a plan, such lines would be another plan."""
     tree = json.dumps({"edits": [{"op": "drop", "id": "a"}]})
 
     assert answer("I undo these:\n1. load('a')\n" + tree) == Patch(edits=(Drop(id="a"),))
@@ -191,7 +191,7 @@ def test_calls_in_the_prose_before_a_patch_are_prose() -> None:
 
 
 def test_calls_behind_a_plan_are_prose() -> None:
-    """What begins first is the plan."""
+    """The text that begins first is the plan."""
     made = answer(json.dumps({"steps": [ADD]}) + "\nThat is:\n1. add(1)\n2. join()")
 
     assert isinstance(made, Plan)
@@ -208,13 +208,13 @@ def test_a_patch_beside_an_empty_list_of_steps_is_a_patch() -> None:
     "text", ['{"refusal": "No way."}', '{"refusal": "No way.", "edits": []}', '{"steps": [], "refusal": "No way."}']
 )
 def test_a_refusal_is_raised(text: str) -> None:
-    """So that the run can say it."""
+    """So the run can report it."""
     with pytest.raises(CannotPlan, match=r"^No way\.$"):
         answer(text)
 
 
 def test_the_next_step_is_read_like_a_step_of_a_plan() -> None:
-    """With the nulls dropped, and prose around it passed over."""
+    """Nulls are removed, and prose around the answer is ignored."""
     tree = {"thought": "x", "step": ADD, "stop": None, "output": None, "reason": None, "confidence": 0.5}
     made = read_next_step(f"Well:\n```json\n{json.dumps(tree)}\n```", TOOLBOX)
 
@@ -239,7 +239,7 @@ def test_the_next_step_is_read_like_a_step_of_a_plan() -> None:
     ],
 )
 def test_what_is_no_next_step_is_refused(tree: Any, places_: list[str]) -> None:
-    """Exactly one of a step and a reason to stop, and nothing else."""
+    """Exactly one of a step and a reason to stop, and no other fields."""
     with pytest.raises(PlanRefused) as caught:
         read_next_step(json.dumps(tree), TOOLBOX)
 

@@ -28,19 +28,19 @@ __all__ = ["shell"]
 
 
 def plan(*lines: str, toolbox: Toolbox | None = TOOLBOX) -> Plan:
-    """The plan of these lines, and the end."""
+    """Return the plan of these lines, with an end."""
     return read_plan("\n".join((*lines, "9. join()")), toolbox=toolbox)
 
 
 def args(call: str) -> dict[str, Any]:
-    """The arguments of a call after steps 1 and 2."""
+    """Return the arguments of a call after steps 1 and 2."""
     made = plan("1. load('a')", "2. load('b')", f"3. {call}")
     check_plan(Plan(steps=made.steps), TOOLBOX)
     return made.steps[2].args
 
 
 def literally(text: str) -> str:
-    """What a text of a plan without references means."""
+    """Return the meaning of a text without references in a plan."""
     template, faults = compile_template(text)
     assert not faults
     assert not template.holes
@@ -48,12 +48,12 @@ def literally(text: str) -> str:
 
 
 def fault(*lines: str, **options: Any) -> str:
-    """What reading these lines and the end is refused for."""
+    """Return the problems with which these lines and an end are refused."""
     return str(refusal("\n".join((*lines, "9. join()")), toolbox=TOOLBOX, **options))
 
 
 def test_a_plan_in_lines_of_calls_is_a_plan() -> None:
-    """Ids are the numbers; arguments without names come in the order of the signature; thoughts are descriptions."""
+    """Ids are the numbers; arguments without names are in the order of the signature; thoughts are descriptions."""
     made = read_plan(
         """Sure, here is the plan:
 ```
@@ -102,7 +102,7 @@ Thought: of both
     ],
 )
 def test_arguments_are_literals(written: str, value: object) -> None:
-    """Those of Python, and the words of JSON, for models mix them up."""
+    """Those of Python, and the words of JSON, because models mix them up."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert args(f"anything({written})") == {"value": value}
@@ -122,7 +122,7 @@ def test_arguments_are_literals(written: str, value: object) -> None:
     ],
 )
 def test_the_number_of_an_earlier_step_is_a_reference(written: str, value: object) -> None:
-    """Alone it keeps its type, in a text it is put in; outside of quotes it is one, too."""
+    """Alone it keeps its type, in a text it is put in; it is also one outside of quotes."""
     assert args(f"anything({written})") == {"value": value}
 
 
@@ -140,7 +140,7 @@ def test_the_number_of_an_earlier_step_is_a_reference(written: str, value: objec
     ],
 )
 def test_every_other_dollar_is_a_dollar(text: str) -> None:
-    """Prices survive, and so does what would be a reference in a plan of ours, or an escape in it."""
+    """Prices stay, and so does text that would be a reference or an escape in our dialect."""
     assert literally(args(f"anything({text!r})")["value"]) == text
 
 
@@ -148,25 +148,25 @@ def test_every_other_dollar_is_a_dollar(text: str) -> None:
 @example("$$1")
 @example("$${1}")
 def test_a_text_means_what_was_written_or_is_refused(text: str) -> None:
-    """With no earlier step there is no reference in it, whatever it looks like."""
+    """Without an earlier step, no text is a reference, whatever it looks like."""
     assert literally(plan(f"1. anything({text!r})").steps[0].args["value"]) == text
 
 
 def test_a_dollar_right_before_a_reference_has_no_words() -> None:
-    """In a plan of ours that would be the escape, so the tool would silently get "${1}"."""
+    """In our dialect this would be the escape, so the tool would silently get "${1}"."""
     assert "line 2, column 9: write something between the dollar sign and $1" in fault('1. load("a")', '2. show("$$1")')
 
 
 @pytest.mark.parametrize("number", ["1", "3", "7"])
 def test_a_bare_number_that_no_earlier_step_has_is_refused(number: str) -> None:
-    """Own, later and missing numbers: outside of quotes it cannot be meant as a text."""
+    """Own, later and missing numbers: outside of quotes, they cannot be texts."""
     wanted = f"line 1, column 10: ${number} refers to no earlier step"
 
     assert wanted in fault("1. count($" + number + ")", '3. load("x")')
 
 
 def test_who_refers_to_a_broken_line_waits_for_it() -> None:
-    """The number of a line that cannot be read is a reference all the same, not a text that a tool would get."""
+    """The number of a line with a fault is still a reference, not a text for a tool."""
     from dagrun.plans.plan_stream import PlanReader
 
     reader = PlanReader(TOOLBOX)
@@ -209,7 +209,7 @@ def test_who_refers_to_a_broken_line_waits_for_it() -> None:
     ],
 )
 def test_what_is_no_call_with_literals_is_told_with_its_line(call: str, words: str) -> None:
-    """Nothing is evaluated, and nothing is passed over in silence."""
+    """Nothing is evaluated, and no fault is silently ignored."""
     message = fault("1. load('x')", f"2. {call}")
 
     assert message.startswith("1 problem:\nDR003 steps[1]: broken plan text at line 2, ")
@@ -225,14 +225,14 @@ def test_what_is_no_call_with_literals_is_told_with_its_line(call: str, words: s
     ],
 )
 def test_no_line_makes_pythons_parser_recurse(part: str, count: int) -> None:
-    """It is known to fail, or to take the process with it, on deep expressions; they never reach it."""
+    """It may fail, or even crash, on deep expressions; so it never gets them."""
     end = end_of(lambda: read_plan(f"1. load('x')\n2. anything({part * count}1)\n3. join()", toolbox=TOOLBOX))
 
     assert isinstance(end, Plan | tuple)
 
 
 def test_numbers_that_no_plan_may_hold_are_marked_as_in_json() -> None:
-    """Infinity by overflow, and numbers that are too long in decimal."""
+    """Infinity by overflow, and numbers with too many digits."""
     assert refused("1. anything(1e999)\n2. join()", toolbox=TOOLBOX) == ["DR008 steps[0].args.value"]
     assert refused(f"1. anything(0x{'f' * 990})\n2. join()", toolbox=TOOLBOX) == ["DR008 steps[0].args.value"]
 
@@ -246,11 +246,11 @@ def test_arguments_without_names_are_named_by_the_tool() -> None:
     for twice in ("send('x', to='y')", "send('x', recipient='y')", "add(a=1, a=2)"):
         assert refused(f"1. {twice}\n2. join()", toolbox=TOOLBOX) == ["DR007 steps[0].args"]
     assert "did you mean send" in fault("1. sendd('x')")
-    assert plan("1. sendd(x=1)").steps[0].tool == "sendd"  # the check says what is wrong with it
+    assert plan("1. sendd(x=1)").steps[0].tool == "sendd"  # the check reports what is wrong with it
 
 
 def test_without_tools_only_named_arguments_can_be_read() -> None:
-    """Nobody could say what the others are."""
+    """The names of the others are not known."""
     assert plan("1. add(a=1)", toolbox=None).steps[0].args == {"a": 1}
     assert refused("1. add(1)\n2. join()") == ["DR112 steps[0].args"]
 
@@ -268,7 +268,7 @@ def test_without_tools_only_named_arguments_can_be_read() -> None:
     ],
 )
 def test_join_ends_the_plan_and_names_the_answer(end: str, output: object) -> None:
-    """What it names is the answer; without names it is that of the last steps."""
+    """The named steps are the answer; without names, the answer is that of the last steps."""
     made = read_plan(f"1. load('a')\n2. load('b')\n{end}", toolbox=TOOLBOX)
 
     assert (len(made.steps), made.output) == (2, output)
@@ -276,13 +276,13 @@ def test_join_ends_the_plan_and_names_the_answer(end: str, output: object) -> No
 
 
 def test_a_plan_without_an_end_has_broken_off() -> None:
-    """Its missing half might be what makes the first half harmless."""
+    """The missing half may be what makes the first half harmless."""
     assert refused("1. load('a')\n2. load('b')", toolbox=TOOLBOX) == ["DR421 "]
     assert refused("1. load('a')\n2. lo", syntax="compiler", toolbox=TOOLBOX) == ["DR421 ", "DR003 steps[1]"]
 
 
 def test_a_call_after_join_is_refused_unless_the_end_was_marked() -> None:
-    """Nobody could say whether it was meant."""
+    """It may or may not be meant."""
     lines = "1. load('a')\n2. join()\n3. load('b')"
 
     assert "join() has ended the plan before this call" in str(refusal(lines, toolbox=TOOLBOX))
@@ -296,7 +296,7 @@ async def join_texts(left: str, right: str = "") -> str:
 
 
 def test_a_tool_called_join_is_called_by_naming_an_argument() -> None:
-    """The end of a plan never has names, so one line is enough to tell them apart."""
+    """The end of a plan never has named arguments, so one line is enough to distinguish them."""
     toolbox = Toolbox(*TOOLBOX.values(), join_texts)
     made = read_plan("1. load('a')\n2. join('$1', right='x')\n3. join()", toolbox=toolbox)
 
@@ -306,7 +306,7 @@ def test_a_tool_called_join_is_called_by_naming_an_argument() -> None:
 
 
 def test_the_ceilings_hold_for_lines_too() -> None:
-    """The same ones, with the same words."""
+    """The limits are those of JSON plans, and so are the problems."""
     text = "1. add(1)\n2. add(2)\n3. join()"
 
     assert refused(text, toolbox=TOOLBOX, limits=PlanLimits(max_steps=1)) == ["DR108 steps"]
@@ -321,7 +321,7 @@ def test_the_ceilings_hold_for_lines_too() -> None:
 
 
 def test_files_and_texts_are_taken_for_lines_only_if_there_are_some(tmp_path: Path) -> None:
-    """JSON stays JSON, whatever the suffix, and is refused as JSON where it is broken."""
+    """JSON stays JSON, whatever the suffix, and has JSON problems if it is invalid."""
     text = "1. load('a')\n2. join()"
     for name in ("plan.txt", "plan", "plan.plan"):
         (tmp_path / name).write_text("\ufeff" + text)
@@ -335,7 +335,7 @@ def test_files_and_texts_are_taken_for_lines_only_if_there_are_some(tmp_path: Pa
 
 
 def test_line_ends_of_windows_say_nothing() -> None:
-    """Nor does a missing one at the end."""
+    """A missing line break at the end makes no difference either."""
     text = "Thought: x\r\n1. load('a')\r\n2. join()"
 
     assert read_plan(text, toolbox=TOOLBOX) == read_plan(text.replace("\r", "") + "\n", toolbox=TOOLBOX)

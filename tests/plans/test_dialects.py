@@ -1,4 +1,4 @@
-"""The dialect of step_number and action: what its plans leave to be understood is filled in, and nothing else."""
+"""The dialect of step_number and action: arguments that its plans leave out are filled in, and no others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Rows = list[dict[str, Any]]
 
 @tool(effect="read")
 def load_csv(file_path: Annotated[str, Field(alias="filePath")]) -> Rows:
-    """Read rows."""
+    """Return rows."""
     raise NotImplementedError
 
 
@@ -35,7 +35,7 @@ def clean_data(data: Rows, options: dict[str, Any] | None = None) -> Rows:
 
 @tool(effect="pure")
 def calculate_stats(data: Rows, metrics: list[str]) -> dict[str, Any]:
-    """Add up."""
+    """Compute statistics."""
     raise NotImplementedError
 
 
@@ -61,22 +61,22 @@ TOOLBOX = Toolbox(load_csv, clean_data, calculate_stats, detect_trends, generate
 
 
 def plan(*steps: dict[str, Any], **fields: Any) -> str:
-    """A plan in the dialect."""
+    """Return a plan in the dialect."""
     return json.dumps({"task_summary": "A task", **fields, "steps": steps})
 
 
 def step(number: Any, action: Any = "load_csv", **fields: Any) -> dict[str, Any]:
-    """A step in the dialect."""
+    """Return a step in the dialect."""
     return {"step_number": number, "action": action, **fields}
 
 
 def args(*steps: dict[str, Any]) -> dict[str, Any]:
-    """What the arguments of the last of these steps become."""
+    """Return the arguments of the last of these steps, after conversion."""
     return read_plan(plan(*steps), toolbox=TOOLBOX).steps[-1].args
 
 
 def test_the_plan_of_six_steps_is_normalised_and_checks() -> None:
-    """The plan that the dialect is known by, from the file to a plan that may run."""
+    """The best-known plan of the dialect, from the file to a checked plan."""
     made = read_plan(Q4, toolbox=TOOLBOX)
 
     checked = check_plan(made, TOOLBOX)
@@ -101,7 +101,7 @@ def test_the_plan_of_six_steps_is_normalised_and_checks() -> None:
 
 
 def test_without_a_toolbox_nothing_is_bound() -> None:
-    """What a step leaves out is known only from what its tool takes."""
+    """Only the tool says which arguments a step leaves out."""
     made = read_plan(Q4)
 
     assert "data" not in made.steps[1].args
@@ -116,7 +116,7 @@ def _problems(path: Path) -> Any:
 
 
 def test_data_is_bound_only_where_it_is_missing_and_required() -> None:
-    """What the plan says goes; what the tool does not need is not invented."""
+    """Arguments of the plan stay, and optional arguments are not invented."""
     first = step(1)
 
     given = args(first, step(2, "clean_data", parameters={"data": []}, depends_on=[1]))
@@ -131,7 +131,7 @@ def test_data_is_bound_only_where_it_is_missing_and_required() -> None:
 
 
 def test_a_dependency_named_twice_is_one() -> None:
-    """The repetition is told by the check; it does not turn one output into an object of outputs."""
+    """The check reports the repetition; here it does not turn one output into an object of outputs."""
     assert args(step(1), step(2, "clean_data", depends_on=[1, 1])) == {"data": {"$step": "1"}}
 
 
@@ -144,14 +144,14 @@ def test_only_a_bare_file_name_is_an_output(text: str) -> None:
 
 
 def test_an_output_that_the_plan_gives_stays() -> None:
-    """By whatever name the plan gives it."""
+    """By whatever name the plan calls the argument."""
     named = step(1, "write_report", parameters={"path": "mine.md"}, expected_output="theirs.md")
 
     assert args(named) == {"path": "mine.md"}
 
 
 def test_references_name_steps_by_number() -> None:
-    """The ids are the numbers, so references are written as everywhere."""
+    """The ids are the numbers, so references have their usual form."""
     first = step(1, parameters={"filePath": "a.csv"})
     second = step(2, "calculate_stats", parameters={"data": "${1}", "metrics": []})
 
@@ -161,13 +161,13 @@ def test_references_name_steps_by_number() -> None:
 
 
 def test_total_steps_must_agree() -> None:
-    """A plan that was cut off on its way says so there."""
+    """So a plan that was cut off is recognised."""
     assert len(read_plan(plan(step(1), total_steps=1)).steps) == 1
     assert "the plan has 1 steps, got 6" in str(refusal(plan(step(1), total_steps=6)))
 
 
 def test_all_problems_of_shape_come_at_once() -> None:
-    """As in our own dialect, and in the words of this one."""
+    """As in our own dialect, with the field names of this one."""
     steps = [
         step("1", None),
         step(True, parameters=[], depends_on=["1", 2.0], description=3),
@@ -196,12 +196,12 @@ def test_all_problems_of_shape_come_at_once() -> None:
 
 @pytest.mark.parametrize("fields", [{"task_summary": "x"}, {"total_steps": 0}, {"task_summary": 3, "steps": {}}])
 def test_a_plan_of_this_dialect_needs_steps(fields: dict[str, Any]) -> None:
-    """One sign of the dialect is enough to be read by its rules."""
+    """One sign of the dialect is enough to apply its rules."""
     assert refused(json.dumps(fields))[-1] in ("DR011 ", "DR009 steps")
 
 
 def test_yaml_takes_the_same_dialect() -> None:
-    """The syntax has nothing to do with the dialect."""
+    """The syntax is independent of the dialect."""
     text = "task_summary: A task\nsteps:\n- step_number: 1\n  action: load_csv\n  parameters: {filePath: a.csv}\n"
 
     assert read_plan(text, syntax="yaml", toolbox=TOOLBOX).steps[0].args == {"filePath": "a.csv"}

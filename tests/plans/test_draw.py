@@ -1,4 +1,4 @@
-"""Drawings: every step once, every edge, and nothing that a plan says leaves its label."""
+"""Drawings: every step once, every edge, and no text of a plan outside of its label."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HOSTILE = [
 
 
 def plan(*steps: dict[str, Any]) -> Plan:
-    """A plan, not checked."""
+    """Return an unchecked plan."""
     return Plan(steps=tuple(Step(**{"tool": "work", **step}) for step in steps))
 
 
@@ -44,14 +44,14 @@ DIAMOND = plan(
 
 
 def test_a_tree_shows_each_step_once_and_mentions_it_elsewhere() -> None:
-    """Under its first parent; a second parent names it in brackets."""
+    """Under its first parent; under a second parent, it is mentioned in brackets."""
     assert draw_tree(DIAMOND) == (
         "fetch: work - Get it\n├─ left: work\n│  └─ join: work (for each)\n├─ right: work\n│  └─ (join)\n└─ (join)\n"
     )
 
 
 def test_states_are_marked() -> None:
-    """By a symbol for eyes, and by a class for style sheets."""
+    """By a symbol for readers, and by a class for style sheets."""
     states = {"fetch": State.SUCCEEDED, "left": State.FAILED}
 
     tree, mermaid, dot = (draw(DIAMOND, states) for draw in (draw_tree, draw_mermaid, draw_dot))
@@ -65,7 +65,7 @@ def test_states_are_marked() -> None:
 
 
 def test_mermaid_and_dot_hold_every_edge() -> None:
-    """Declared or implied by a reference, a list or a condition."""
+    """Declared, or implied by a reference, a list or a condition."""
     edges = {(0, 1), (0, 2), (1, 3), (2, 3), (0, 3)}
 
     for text, arrow in ((draw_mermaid(DIAMOND), "-->"), (draw_dot(DIAMOND), "->")):
@@ -74,13 +74,13 @@ def test_mermaid_and_dot_hold_every_edge() -> None:
 
 
 def hostile(text: str) -> Plan:
-    """A plan that says *text* wherever it can."""
+    """Return a plan with *text* in every place."""
     return plan({"id": text, "tool": text, "description": text}, {"id": "b", "depends_on": [text]})
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_s84_mermaid_labels_hold_what_they_quote(text: str) -> None:
-    """Names are counters, and labels hold letters, digits and numbers of characters: no quote, no line, no bracket."""
+    """Names are numbers, and labels contain letters, digits and character numbers: no quotes, lines or brackets."""
     lines = draw_mermaid(hostile(text)).splitlines()
 
     assert lines[0] == "flowchart TD"
@@ -92,7 +92,7 @@ def test_s84_mermaid_labels_hold_what_they_quote(text: str) -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_s84_dot_labels_hold_what_they_quote(text: str) -> None:
-    """One quoted string each, whose end is where we put it, and never an HTML-like label."""
+    """Each is one quoted string that ends where it should, and never an HTML-like label."""
     lines = draw_dot(hostile(text)).splitlines()
 
     assert len(lines) == 6
@@ -104,7 +104,7 @@ def test_s84_dot_labels_hold_what_they_quote(text: str) -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_s84_a_tree_stays_on_its_lines(text: str) -> None:
-    """Control characters would paint on the terminal of whoever looks."""
+    """Control characters would be executed by the terminal."""
     lines = draw_tree(hostile(text)).splitlines()
 
     assert len(lines) == 2
@@ -127,7 +127,7 @@ def test_a_plan_too_large_for_mermaid_becomes_a_table() -> None:
 
 
 def test_a_long_chain_takes_a_line_for_each_step() -> None:
-    """Indented all the way it would take megabytes, and drawn by recursion it would not be drawn."""
+    """Full indentation would take megabytes, and recursive drawing would fail."""
     size = 5_000
     chain = plan(*({"id": f"s{i}", "depends_on": [f"s{i - 1}"] if i else []} for i in range(size)))
 
@@ -139,7 +139,7 @@ def test_a_long_chain_takes_a_line_for_each_step() -> None:
 
 
 def test_a_step_with_many_consumers_mentions_a_few() -> None:
-    """A complete graph would be a page of names for every step."""
+    """A complete graph would have a page of names for every step."""
     ids = [f"s{i}" for i in range(60)]
     dense = plan(*({"id": ids[i], "depends_on": ids[:i][::-1]} for i in range(60)))
 
@@ -147,7 +147,7 @@ def test_a_step_with_many_consumers_mentions_a_few() -> None:
 
 
 def test_plans_that_would_be_refused_can_still_be_drawn() -> None:
-    """Whoever looks for the cycle wants to see it; what is not there is left out."""
+    """A drawing helps to find a cycle; unknown steps are ignored."""
     deep: Any = []
     for _ in range(5_000):
         deep = [deep]
@@ -166,7 +166,7 @@ def test_plans_that_would_be_refused_can_still_be_drawn() -> None:
 
 
 def test_an_empty_plan_has_an_empty_drawing() -> None:
-    """It is no reason to fail."""
+    """It must not fail."""
     empty = Plan(steps=())
 
     assert draw_tree(empty) == "\n"

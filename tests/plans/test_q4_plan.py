@@ -1,4 +1,4 @@
-"""The six-step plan of the other dialect runs as it is, and its figures are the ones that were put into its data."""
+"""The six-step plan of the other dialect runs unchanged, and finds exactly the figures that its data was made with."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def result(folder: Path) -> Iterator[RunResult]:
-    """One run for all of these tests: what is asked of it differs, not the run."""
+    """One run for all of these tests, each of which looks at another part of it."""
     for name in ("q4_plan.json", "sales_q4_2025.csv"):
         shutil.copy(DATA / name, folder / name)
     with pytest.MonkeyPatch.context() as patch:
@@ -38,7 +38,7 @@ def report(result: RunResult, folder: Path) -> str:
 
 
 def test_the_plan_succeeds_and_leaves_its_two_files(result: RunResult, folder: Path) -> None:
-    """The files are named nowhere but in `expected_output`; the reader of the dialect hands the names on."""
+    """Only `expected_output` names the files; the reader of the dialect passes the names on."""
     assert result.status is dagrun.Status.SUCCEEDED, result.reason
     assert (folder / "revenue_trends.png").read_bytes().startswith(b"\x89PNG")
     assert (folder / "q4_report.md").stat().st_size > 1000
@@ -79,7 +79,7 @@ def test_monthly_totals_and_growth_are_exact(result: RunResult, report: str) -> 
 
 
 def test_products_are_broken_down(result: RunResult, report: str) -> None:
-    """The breakdown asks for the column by its name in the metric; shares are of all."""
+    """The metric asks for the breakdown by the name of the column; shares are of the total."""
     shares = result.steps["3"].output["breakdowns"]["product"]
     assert {s["name"]: s["total"] for s in shares} == {"Widget A": 210_000, "Widget B": 145_000, "Widget C": 150_000}
     assert sum(s["percent"] for s in shares) == pytest.approx(100)
@@ -88,7 +88,7 @@ def test_products_are_broken_down(result: RunResult, report: str) -> None:
 
 
 def test_the_two_anomalies_and_no_others_are_found(result: RunResult, report: str) -> None:
-    """Widget A peaks for ten days in December, Widget C dips on one day in November; the rest is noise."""
+    """Widget A peaks for ten days in December, and Widget C drops on one day in November; the rest is noise."""
     found = result.steps["4"].output["anomalies"]
     assert [(a["series"], a["direction"], a["start"], a["end"]) for a in found] == [
         ("Widget A", "peak", "2025-12-15", "2025-12-24"),
@@ -100,7 +100,7 @@ def test_the_two_anomalies_and_no_others_are_found(result: RunResult, report: st
 
 
 def test_the_report_has_the_sections_in_order_and_none_is_empty(report: str) -> None:
-    """Summary, figures, trends, charts, recommendations: as the plan lists them."""
+    """Summary, figures, trends, charts, recommendations: in the order of the plan."""
     heads = [line for line in report.splitlines() if line.startswith("## ")]
     assert heads == ["## Summary", "## Figures", "## Trends and anomalies", "## Charts", "## Recommendations"]
     assert "There is nothing to say here" not in report
@@ -108,5 +108,5 @@ def test_the_report_has_the_sections_in_order_and_none_is_empty(report: str) -> 
 
 
 def test_outputs_name_no_folder_of_the_machine(result: RunResult, folder: Path) -> None:
-    """Records travel; what they hold must not say where they were made."""
+    """Records are moved to other machines, so they must not say where they were made."""
     assert str(folder) not in json.dumps(result.as_dict())

@@ -1,4 +1,4 @@
-"""Reading plans: what is not a plan is refused with every reason at once, and never with anything but a refusal."""
+"""Reading plans: a text that is no plan is refused with all problems at once, and there is no other error."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PLAN: dict[str, Any] = {
 
 
 def test_a_plan_is_the_same_from_file_text_and_bytes(tmp_path: Path) -> None:
-    """Where it comes from says nothing about what it means."""
+    """The source makes no difference to the plan."""
     text = json.dumps(PLAN)
     (tmp_path / "plan.json").write_text(text)
 
@@ -48,18 +48,18 @@ def test_a_plan_is_the_same_from_file_text_and_bytes(tmp_path: Path) -> None:
 
 
 def test_a_schema_key_is_for_editors_and_dropped() -> None:
-    """A file may say what its schema is; that is no field of a plan."""
+    """A file may name its schema; that is no field of a plan."""
     assert read_plan(json.dumps({"$schema": "plan.schema.json", **PLAN})) == Plan.model_validate(PLAN)
 
 
 @pytest.mark.parametrize("mark", ["\ufeff", "\ufeff\n  "])
 def test_a_byte_order_mark_is_passed_over(mark: str) -> None:
-    """Some editors write one before UTF-8; it says nothing."""
+    """Some editors write one before UTF-8; it has no meaning."""
     assert read_plan((mark + json.dumps(PLAN)).encode()).goal == PLAN["goal"]
 
 
 def test_all_problems_come_at_once_in_the_order_of_the_plan() -> None:
-    """Who gets one problem at a time asks a planner ten times."""
+    """With one problem at a time, a planner would have to be asked ten times."""
     text = """{"confidence": 2, "steps": [
         {"tool": "a", "args": {"x": NaN}, "argss": 1},
         {"id": 7, "tool": "b", "timeout": -1, "on_failure": "explode", "for_each": 3},
@@ -85,7 +85,7 @@ def test_all_problems_come_at_once_in_the_order_of_the_plan() -> None:
 
 
 def test_unknown_fields_come_with_the_field_that_was_meant() -> None:
-    """A misspelt name is the usual fault, and the right one is known."""
+    """A misspelt name is the usual fault, and the right name is known."""
     message = str(refusal('{"step": [], "steps": [{"id": "a", "tool": "t", "depend_on": [], "retry": {"factr": 1}}]}'))
 
     assert "unknown field 'step'; did you mean steps?" in message
@@ -105,9 +105,9 @@ def test_unknown_fields_come_with_the_field_that_was_meant() -> None:
     ],
 )
 def test_broken_json_is_told_with_line_and_column(text: str, sentence: str) -> None:
-    """Whoever has to mend it must find it."""
+    """The author must be able to find it."""
     message = str(refusal(text))
-    if "trailing comma" in sentence:  # older versions of Python see a missing name where the comma is too many
+    if "trailing comma" in sentence:  # older versions of Python report a missing name at a superfluous comma
         assert "broken JSON at line 1, column 1" in message
     else:
         assert sentence in message
@@ -115,7 +115,7 @@ def test_broken_json_is_told_with_line_and_column(text: str, sentence: str) -> N
 
 @pytest.mark.parametrize("text", ["[]", "3", "null", '"steps"', "true"])
 def test_a_plan_is_an_object(text: str) -> None:
-    """Anything else is refused by type, not by an accident further down."""
+    """Any other value is refused by its type, not by an accident later."""
     assert refused(text) == ["DR009 "]
 
 
@@ -128,7 +128,7 @@ def test_a_plan_is_an_object(text: str) -> None:
     ],
 )
 def test_what_is_not_text_is_refused(data: str | bytes, code: str, words: str) -> None:
-    """Other encodings and halves of characters are told from broken JSON."""
+    """Other encodings and lone surrogates have problems of their own."""
     refused_ = refusal(data)
 
     assert [problem.code for problem in refused_.problems] == [code]
@@ -136,7 +136,7 @@ def test_what_is_not_text_is_refused(data: str | bytes, code: str, words: str) -
 
 
 def test_unreadable_files_are_refusals_too(tmp_path: Path) -> None:
-    """Whoever reads a plan has one error to catch."""
+    """So a caller needs to catch only one error."""
     for path in (tmp_path / "missing.json", tmp_path, Path("nul\0.json")):
         assert refused(path) == ["DR001 "]
 
@@ -147,7 +147,7 @@ def test_a_file_name_is_not_taken_for_a_plan() -> None:
 
 
 def test_the_suffix_says_yaml_and_syntax_overrules_it(tmp_path: Path) -> None:
-    """JSON is what everything else is taken for."""
+    """JSON is the default for everything else."""
     yaml_text = "goal: Count\nsteps:\n- {id: a, tool: add}\n"
     for name in ("plan.yaml", "plan.YML", "plan.txt"):
         (tmp_path / name).write_text(yaml_text)
@@ -158,7 +158,7 @@ def test_the_suffix_says_yaml_and_syntax_overrules_it(tmp_path: Path) -> None:
 
 
 def test_values_are_never_shown() -> None:
-    """What stands in a wrong place may be a password, or 55 MB; its kind is enough."""
+    """A value in a wrong place may be a password, or 55 MB; its kind is enough."""
     secret = "hunter2hunter2"
     plan = {
         "steps": [{"id": "a", "tool": "t", "args": secret, "timeout": secret, "on_failure": secret}],
@@ -172,7 +172,7 @@ def test_values_are_never_shown() -> None:
 
 
 def test_limits_are_the_hosts_to_set() -> None:
-    """The defaults are for strangers' plans; whoever trusts a plan may raise them, and lower them for others."""
+    """The defaults are for plans of strangers; the host may set higher or lower limits for other plans."""
     plan = {"steps": [{"id": f"s{i}", "tool": "t", "depends_on": [f"s{j}" for j in range(i)]} for i in range(4)]}
     text = json.dumps(plan)
 
@@ -185,25 +185,25 @@ def test_limits_are_the_hosts_to_set() -> None:
 
 
 def test_depth_counts_brackets_and_not_those_in_texts() -> None:
-    """A text full of brackets is flat, escaped quotes in it or not."""
+    """A text full of brackets is flat, with or without escaped quotes."""
     text = json.dumps({"steps": [{"id": "a", "tool": "t", "args": {"x": "[" * 500 + '\\"{' * 500}}]})
 
     assert read_plan(text).steps[0].args["x"].startswith("[[[")
 
 
 def test_a_null_that_the_tool_does_not_take_means_left_out() -> None:
-    """Strict output modes of models demand every argument, and so write null for those that they would leave out."""
+    """Strict output modes of models require every argument, so models write null for an argument to leave out."""
     step = {"id": "a", "tool": "add", "args": {"a": None, "b": None}}
     text = json.dumps({"steps": [step, {"id": "b", "tool": "clean", "args": {"rows": [], "options": None}}]})
 
-    assert read_plan(text, toolbox=TOOLBOX).steps[0].args == {"a": None}  # a is required: that is a fault to be told
-    assert read_plan(text, toolbox=TOOLBOX).steps[1].args == {"rows": [], "options": None}  # a null is fine there
+    assert read_plan(text, toolbox=TOOLBOX).steps[0].args == {"a": None}  # `a` is required, so this is a fault
+    assert read_plan(text, toolbox=TOOLBOX).steps[1].args == {"rows": [], "options": None}  # this argument takes a null
     assert read_plan(text).steps[0].args == {"a": None, "b": None}
 
 
 @given(st.text(st.characters(exclude_categories=[])) | st.binary())
 def test_any_text_is_read_or_refused(text: str | bytes) -> None:
-    """No input makes reading end in any other way."""
+    """No text makes reading end in any other way."""
     for syntax in ("json", "yaml"):
         with suppress(PlanRefused):
             read_plan(text, syntax=syntax)
@@ -221,6 +221,6 @@ _STEPS = st.lists(
 
 @given(st.dictionaries(st.sampled_from(["goal", "output", "total_steps", "x"]), _ANY, max_size=3), _STEPS)
 def test_any_json_of_a_plans_words_is_read_or_refused(rest: dict[str, Any], steps: list[Any]) -> None:
-    """The same, deeper in: every field with every type in it."""
+    """JSON with the words of plans: every field with every type."""
     with suppress(PlanRefused):
         read_plan(json.dumps({**rest, "steps": steps}), toolbox=TOOLBOX)

@@ -1,4 +1,4 @@
-"""The scanner: it finds what has closed, when it has closed, and looks at each character once."""
+"""The scanner: it returns each part when it has closed, and looks at each character once."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def feed(scanner: JsonScanner, text: str, size: int) -> list[ClosedPart]:
 
 
 def elements(text: str, size: int = 1_000_000) -> list[str]:
-    """The texts of the elements in *text*."""
+    """Return the texts of the elements in *text*."""
     return [found.text for found in feed(JsonScanner(32), text, size) if isinstance(found, Element)]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 def test_closed_elements_and_fields_come_in_order_each_once(size: int) -> None:
-    """Whatever the pieces are, and whatever quotes, escapes and brackets stand in the texts."""
+    """Whatever the size of the pieces, and whatever quotes, escapes and brackets are in the texts."""
     scanner = JsonScanner(32)
 
     assert feed(scanner, PLAN, size) == [
@@ -40,7 +40,7 @@ def test_closed_elements_and_fields_come_in_order_each_once(size: int) -> None:
 
 
 def test_an_element_comes_with_its_closing_brace_and_not_before() -> None:
-    """A step must start as soon as it is whole, whatever its author does next; and half of one must not."""
+    """A step must start as soon as it is complete, and an incomplete one must not."""
     scanner = JsonScanner(32)
     ends = [at for at, sign in enumerate(PLAN) for found in scanner.feed(sign) if isinstance(found, Element)]
 
@@ -58,7 +58,7 @@ def test_an_element_comes_with_its_closing_brace_and_not_before() -> None:
 )
 @pytest.mark.parametrize("size", [1, 5, 1000])
 def test_what_stands_around_the_object_is_passed_over(before: str, size: int) -> None:
-    """Models write prose and fences whatever they are told; braces in prose are no plan."""
+    """Models write prose and code fences in spite of their instructions; braces in prose are no plan."""
     scanner = JsonScanner(32)
     text = before + PLAN + "\n```\nThat is {all}."
     found = [part.text for part in feed(scanner, text, size) if isinstance(part, Element)]
@@ -82,17 +82,17 @@ def test_what_stands_around_the_object_is_passed_over(before: str, size: int) ->
     ],
 )
 def test_only_objects_in_the_list_itself_are_elements(text: str) -> None:
-    """Not those of another list, nor deeper ones, nor what looks like one in a text."""
+    """Not those of another list, nor deeper ones, nor text that looks like one."""
     assert elements(text) == elements(text, 1) == []
 
 
 def test_a_key_may_be_escaped() -> None:
-    """To a parser it is the same key, so it must be to the scanner, or steps would come twice or never."""
+    """A parser treats it as the same key. If the scanner did not, steps would be returned twice or never."""
     assert elements('{"st\\u0065ps": [{"id": "a"}]}', 1) == ['{"id": "a"}']
 
 
 def test_of_a_list_that_stands_twice_only_the_first_counts() -> None:
-    """Nobody could say which one is meant; the parser refuses the whole."""
+    """It is unclear which one is meant, so the parser refuses the whole."""
     assert elements('{"steps": [{"id": "a"}], "steps": [{"id": "b"}]}') == ['{"id": "a"}']
 
 
@@ -104,7 +104,7 @@ def test_indices_count_what_is_no_object_too() -> None:
 
 
 def test_nothing_comes_after_brackets_that_do_not_match() -> None:
-    """What follows cannot be understood, and must not run by accident."""
+    """The rest cannot be understood, and must not run by accident."""
     scanner = JsonScanner(32)
 
     assert elements('{"steps": [{"id": "a"}}, {"id": "b"}]}') == ['{"id": "a"}']
@@ -114,7 +114,7 @@ def test_nothing_comes_after_brackets_that_do_not_match() -> None:
 
 
 def test_depth_is_bounded_at_once() -> None:
-    """An answer of brackets alone must not fill the memory; brackets in texts are no depth."""
+    """An answer of brackets must not fill the memory; brackets in texts do not count."""
     flat = '{"steps": [{"x": "' + "[" * 500 + '"}]}'
 
     assert len(elements(flat)) == 1
@@ -124,7 +124,7 @@ def test_depth_is_bounded_at_once() -> None:
 
 
 def test_objects_before_the_one_that_is_meant_leave_nothing_behind() -> None:
-    """Their keys are not its keys."""
+    """Their keys are not the keys of the plan."""
     scanner = JsonScanner(32)
     found = feed(scanner, '{"goal": 1, "x": 2} ' + PLAN, 3)
 
@@ -137,13 +137,13 @@ def test_objects_before_the_one_that_is_meant_leave_nothing_behind() -> None:
 
 
 def test_depth_behind_the_object_says_nothing() -> None:
-    """What follows is passed over, whatever it is."""
+    """Text after the object is ignored."""
     assert elements(PLAN + '{"x": ' + "[" * 500) == ELEMENTS
 
 
 @pytest.mark.parametrize("second", ['{"steps": [{"id": "z"}]}', '{"a": 1, "refusal": null}'])
 def test_a_second_object_is_noticed(second: str) -> None:
-    """Two plans are none: nobody could say which one is meant."""
+    """It is unclear which of two plans is meant, so both are refused."""
     scanner = JsonScanner(32)
     found = feed(scanner, f"{PLAN} or else {second}", 3)
 
@@ -164,7 +164,7 @@ class Counted(JsonScanner):
 
     def _after_brace(self, text: str, at: int) -> int:
         end = super()._after_brace(text, at)
-        self._counted(at, end + 1)  # what it has looked at is looked at again
+        self._counted(at, end + 1)  # the last character is looked at again
         return end
 
     def _in_body(self, text: str, at: int) -> int:
@@ -187,14 +187,14 @@ class Counted(JsonScanner):
 
 
 class Rereading(Counted):
-    """What everybody does first: looks at the whole again with each piece."""
+    """The naive way: it scans the whole text again with each piece."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._all = ""
 
     def feed(self, text: str) -> list[ClosedPart]:
-        """Feed the whole to a new scanner."""
+        """Feed the whole text to a new scanner."""
         self._all += text
         fresh = Counted(32)
         found = fresh.feed(self._all)
@@ -204,7 +204,7 @@ class Rereading(Counted):
 
 @pytest.mark.parametrize("kind", [Counted, Rereading])
 def test_every_character_is_looked_at_about_once(kind: type[Counted]) -> None:
-    """138 KB in pieces of 4 characters: parsing the whole anew with each took 3.5 s. Told by counts, not by a clock."""
+    """138 KB in pieces of 4 characters: parsing the whole for each took 3.5 s. Measured by counts, not by a clock."""
     steps = [{"id": f"s{i}", "tool": "search", "args": {"q": 'a "word" ' * 9}} for i in range(1000)]
     text = json.dumps({"goal": "x" * 5000, "steps": steps[: 1000 if kind is Counted else 20]})
     scanner = kind(32)

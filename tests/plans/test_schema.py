@@ -1,4 +1,4 @@
-"""Schemas: what they accept can be read, and what they refuse cannot."""
+"""Schemas: values that they accept can be read, and values that they refuse cannot."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ SCHEMAS = {
 
 
 def accepts(schema: dict[str, Any], value: Any) -> bool:
-    """Whether *value* is what *schema* describes."""
+    """Whether *schema* accepts *value*."""
     return bool(Draft202012Validator(schema).is_valid(value))
 
 
 def step(tool: str, args: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """A step in the strict form: every field is there."""
+    """Return a step in the strict form, with every field."""
     empty: dict[str, Any] = {
         "description": "",
         "depends_on": [],
@@ -54,12 +54,12 @@ def step(tool: str, args: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 def plan(*steps: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """A plan in the strict form."""
+    """Return a plan in the strict form."""
     return {"refusal": None, "steps": list(steps), "output": None, "confidence": None, **fields}
 
 
 def objects(schema: Any) -> Iterator[dict[str, Any]]:
-    """Every schema of an object in a schema."""
+    """Yield every schema of an object in a schema."""
     if isinstance(schema, dict):
         if schema.get("type") == "object":
             yield schema
@@ -72,7 +72,7 @@ def objects(schema: Any) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_schemas_are_schemas(name: str) -> None:
-    """Of the draft that they name, without an address of their own, and plain JSON."""
+    """Schemas of the draft that they name, without an address of their own, and plain JSON."""
     schema = SCHEMAS[name]
     Draft202012Validator.check_schema(schema)
 
@@ -93,7 +93,7 @@ def test_schemas_are_schemas(name: str) -> None:
     ],
 )
 def test_the_plan_schema_agrees_with_reading_on_plans(fields: dict[str, Any]) -> None:
-    """An editor marks what reading would refuse, and nothing else."""
+    """An editor marks exactly the faults for which reading would refuse the plan."""
     value = {"steps": [{"id": "a", "tool": "t"}], **fields}
 
     assert accepts(PLAN, value) == _can_be_read(value)
@@ -129,7 +129,7 @@ def test_the_plan_schema_agrees_with_reading_on_plans(fields: dict[str, Any]) ->
     ],
 )
 def test_the_plan_schema_agrees_with_reading_on_steps(fields: dict[str, Any]) -> None:
-    """The same for every kind of field."""
+    """For every kind of field."""
     value = {"steps": [{"id": "a", "tool": "t", **fields}]}
 
     assert accepts(PLAN, value) == _can_be_read(value)
@@ -144,7 +144,7 @@ def _can_be_read(value: Any) -> bool:
 
 
 def test_the_plan_schema_knows_what_an_id_is() -> None:
-    """Reading leaves that to the check, but an editor can say it at once."""
+    """The check tests ids, not the reader; but an editor can report faults at once."""
     assert accepts(PLAN, {"steps": [{"id": "a-1_B", "tool": "t"}]})
     assert not accepts(PLAN, {"steps": [{"id": "a b", "tool": "t"}]})
 
@@ -165,7 +165,7 @@ def test_the_plan_schema_knows_what_an_id_is() -> None:
     ],
 )
 def test_the_toolset_schema_accepts_calls_that_check(tool: str, args: dict[str, Any]) -> None:
-    """Whatever a model writes by it can be read and passes the check."""
+    """Every plan that follows the schema can be read and passes the check."""
     other = step("anything", {"value": None}, id="b")
     value = plan(step(tool, args), other)
 
@@ -193,7 +193,7 @@ def test_the_toolset_schema_refuses_calls_that_do_not(tool: str, args: dict[str,
 
 
 def test_conditions_and_lists_are_in_the_toolset_schema() -> None:
-    """What a planner may say besides calls."""
+    """A planner may use them beside calls."""
     leaf = {"ref": "b.count", "op": ">", "value": 0}
     full = step("load", {"path": "${item}"}, for_each=["x"], when={"all": [leaf, {"not": leaf}]}, on_failure="skip")
 
@@ -205,7 +205,7 @@ def test_conditions_and_lists_are_in_the_toolset_schema() -> None:
 
 @pytest.mark.parametrize("schema", [STRICT, PATCH, NEXT], ids=["toolset", "patch", "next"])
 def test_every_object_that_a_model_writes_is_closed_and_complete(schema: dict[str, Any]) -> None:
-    """What the strict output modes of models demand, in the tools' own types too; open objects of a tool excepted."""
+    """Strict output modes require this, also of the types of tools; only open objects of a tool are an exception."""
     closed = [part for part in objects(schema) if "properties" in part]
 
     assert len(closed) > 20
@@ -218,7 +218,7 @@ def test_every_object_that_a_model_writes_is_closed_and_complete(schema: dict[st
 
 
 def re_find(schema: Any, key: str) -> bool:
-    """Whether a keyword stands anywhere in a schema."""
+    """Whether a schema contains a keyword anywhere."""
     if isinstance(schema, dict):
         is_schema = "type" in schema or "anyOf" in schema or "$ref" in schema
         return (is_schema and key in schema) or any(re_find(part, key) for part in schema.values())
@@ -235,17 +235,17 @@ def test_a_toolset_schema_names_what_the_run_allows() -> None:
 
 
 def test_definitions_of_two_tools_do_not_mix() -> None:
-    """Two modules may well have a type of the same name."""
+    """Two modules may have types of the same name."""
     assert {"clean.Options", "clean.Row"} <= STRICT["$defs"].keys()
 
 
 def test_a_toolset_schema_is_the_same_each_time(tmp_path: Path) -> None:
-    """Providers cache by it."""
+    """Providers cache by the schema."""
     assert json.dumps(STRICT) == json.dumps(toolset_schema(Toolbox(*reversed(TOOLS))))
 
 
 def edit(op: str, **fields: Any) -> dict[str, Any]:
-    """A patch of one edit in the strict form."""
+    """Return a patch of one edit in the strict form."""
     return {"reason": "", "refusal": None, "edits": [{"op": op, **fields}], "output": None, "confidence": None}
 
 
@@ -262,7 +262,7 @@ def edit(op: str, **fields: Any) -> dict[str, Any]:
     ],
 )
 def test_the_patch_schema_accepts_patches_that_can_be_read(patch: dict[str, Any]) -> None:
-    """Whatever a model writes by it is a patch."""
+    """Every answer that follows the schema is a patch."""
     assert accepts(PATCH, patch)
     assert len(read_answer(json.dumps(patch), TOOLBOX).edits) == len(patch["edits"])  # type: ignore[union-attr]
 
@@ -281,12 +281,12 @@ def test_the_patch_schema_accepts_patches_that_can_be_read(patch: dict[str, Any]
     ],
 )
 def test_the_patch_schema_refuses_what_it_has_no_words_for(patch: dict[str, Any]) -> None:
-    """Unknown edits, tools and arguments; and fields that are left out."""
+    """Unknown edits, tools and arguments; and missing fields."""
     assert not accepts(PATCH, patch)
 
 
 def test_without_tools_a_patch_can_only_take_away() -> None:
-    """There is nothing that a new step could call."""
+    """There is no tool that a new step could call."""
     schema = patch_schema(EMPTY)
 
     assert accepts(schema, edit("drop", id="x", cancel=False))
@@ -295,7 +295,7 @@ def test_without_tools_a_patch_can_only_take_away() -> None:
 
 
 def following(**fields: Any) -> dict[str, Any]:
-    """An answer to the question for the next step in the strict form."""
+    """Return an answer with the next step, in the strict form."""
     empty = dict.fromkeys(("step", "stop", "output", "reason", "confidence"))
     return {"thought": "", **empty, **fields}
 
@@ -319,7 +319,7 @@ def test_the_schema_of_the_next_step_accepts_what_can_be_read(fields: dict[str, 
 
 
 def test_a_model_can_refuse_and_say_how_sure_it_is() -> None:
-    """In every form of a plan or a patch; a null of each is nothing."""
+    """In every form of a plan or a patch; null means neither."""
     sure = plan(step("add", {"a": 1, "b": None}, confidence=0.25), confidence=0.5)
     made = read_plan(json.dumps(sure), toolbox=TOOLBOX)
 

@@ -1,4 +1,4 @@
-"""Plans that are still being written: a step comes when it is whole, and the plan at the end is that of `read_plan`."""
+"""Plans while they are written: each step when it is complete, and at the end the plan of `read_plan`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEXT = json.dumps({"goal": "g", "steps": [ADD, SHOW], "output": "b"})
 
 
 def reader(**limits: int) -> PlanReader:
-    """A reader for the tools of these tests."""
+    """Return a reader for the tools of these tests."""
     return PlanReader(TOOLBOX, PlanLimits(**limits))
 
 
@@ -35,14 +35,14 @@ def feed(text: str, size: int = 1_000_000, **limits: int) -> tuple[list[Step], P
 
 
 def refusal(text: str, size: int = 1_000_000, **limits: int) -> list[str]:
-    """The problems that feeding *text* ends with, each as code and place."""
+    """Return the problems with which feeding *text* ends, each as code and place."""
     with pytest.raises(PlanRefused) as caught:
         feed(text, size, **limits)
     return places(caught.value.problems)
 
 
 def test_a_step_comes_with_its_closing_brace() -> None:
-    """Its author may think about the next one for seconds; it must run by then."""
+    """The author may think about the next step for seconds, in which this one can run."""
     made = reader()
     end = TEXT.index("}}") + 2
 
@@ -83,7 +83,7 @@ _PLANS = st.fixed_dictionaries(
 
 @given(_PLANS, st.lists(st.integers(1, 40), min_size=1), st.booleans())
 def test_any_plan_in_any_pieces_gives_the_steps_of_read_plan(plan: Any, sizes: list[int], ascii_: bool) -> None:
-    """In order, each once, and the same plan at the end; or the same problems."""
+    """In order, each once, and with an equal plan at the end; or with equal problems."""
     text = json.dumps(plan, ensure_ascii=ascii_)
     made, steps, at, turn = reader(), list[Step](), 0, 0
     while at < len(text):
@@ -98,7 +98,7 @@ def test_any_plan_in_any_pieces_gives_the_steps_of_read_plan(plan: Any, sizes: l
 
 
 def test_the_dialect_of_step_number_and_action_streams_too() -> None:
-    """Its steps are normalised as in the whole, with the arguments that it leaves to be understood."""
+    """Its steps are converted as in the whole plan, with the arguments that they leave out."""
     first = {"step_number": 1, "action": "load", "parameters": {"path": "a.csv"}}
     second = {"step_number": 2, "action": "show", "parameters": {"text": "x"}, "depends_on": [1]}
     for fields in ({"steps": [first, second], "total_steps": 2}, {"task_summary": "t", "steps": [first, second]}):
@@ -111,7 +111,7 @@ def test_the_dialect_of_step_number_and_action_streams_too() -> None:
 
 @pytest.mark.parametrize("size", [1, 1_000])
 def test_what_stands_behind_the_steps_does_not_change_how_they_are_read(size: int) -> None:
-    """Whether it is known by then is a matter of the pieces."""
+    """Whether later text is known already depends on the size of the pieces."""
     made = reader()
     text = json.dumps({"steps": [ADD], "total_steps": 1})
     steps = [step for at in range(0, len(text), size) for step in made.feed(text[at : at + size])]
@@ -121,7 +121,7 @@ def test_what_stands_behind_the_steps_does_not_change_how_they_are_read(size: in
 
 
 def test_one_plan_has_one_dialect() -> None:
-    """A step that is written in another one would be refused with the whole, so it does not start."""
+    """A step in another dialect would be refused with the whole plan, so it does not start."""
     first = {"step_number": 1, "action": "load", "parameters": {"path": "a.csv"}}
     mixed, other = reader(), reader()
 
@@ -130,7 +130,7 @@ def test_one_plan_has_one_dialect() -> None:
 
 
 def test_nulls_that_mean_left_out_are_dropped_while_streaming() -> None:
-    """Strict output modes demand every field; a step must be the same early and late."""
+    """Strict output modes require every field; a step must be equal in the stream and in the plan."""
     step = {**ADD, "args": {"a": 1, "b": None}, "when": None, "confidence": None}
     steps, plan = feed(
         json.dumps({"goal": "", "refusal": None, "steps": [step], "output": None, "confidence": None}), 3
@@ -141,7 +141,7 @@ def test_nulls_that_mean_left_out_are_dropped_while_streaming() -> None:
 
 
 def test_a_malformed_step_is_kept_back_and_its_problems_are_told() -> None:
-    """The others come; the plan is refused with every problem at once."""
+    """The other steps are returned; the plan is refused with every problem at once."""
     bad = [{"id": 3, "tool": "add"}, {"id": "x", "tool": "add", "arg": {}}]
     text = json.dumps({"steps": [ADD, bad[0], SHOW, bad[1]], "output": 4})
     made = reader()
@@ -162,7 +162,7 @@ def test_a_malformed_step_is_kept_back_and_its_problems_are_told() -> None:
     ],
 )
 def test_steps_are_parsed_as_strictly_as_plans(step: str, code: str) -> None:
-    """What the whole would be refused for never starts."""
+    """A step for which the plan would be refused never starts."""
     made = reader()
 
     assert made.feed(f'{{"steps": [{step}]}}') == []
@@ -171,7 +171,7 @@ def test_steps_are_parsed_as_strictly_as_plans(step: str, code: str) -> None:
 
 
 def test_bytes_are_counted_and_refused_at_once() -> None:
-    """In UTF-8, and from then on every call says the same; an answer that never ends must cost nothing."""
+    """In UTF-8, and from then on every call raises the same problem; an endless answer must cost nothing."""
     made = reader(max_bytes=20)
     made.feed("é" * 10)
 
@@ -183,7 +183,7 @@ def test_bytes_are_counted_and_refused_at_once() -> None:
 
 
 def test_steps_and_depth_are_bounded_at_once() -> None:
-    """There is no use in waiting for the end of what will be refused."""
+    """It is useless to wait for the end of a plan that will be refused."""
     made = reader(max_steps=2)
     with pytest.raises(PlanRefused, match="more than 2 steps"):
         made.feed(json.dumps({"steps": [ADD] * 3})[:-2])
@@ -199,13 +199,13 @@ def test_steps_and_depth_are_bounded_at_once() -> None:
 
 @pytest.mark.parametrize("rest", ["", ', "steps": []', ', "steps": null, "goal": "x"'])
 def test_a_refusal_is_its_authors_sentence(rest: str) -> None:
-    """A planner that cannot plan must be able to say so, rather than to invent steps."""
+    """A planner that cannot plan must be able to say so, instead of inventing steps."""
     with pytest.raises(CannotPlan, match=r"^No tool can do that\.$"):
         feed('{"refusal": " No tool can do that. "' + rest + "}", 4)
 
 
 def test_a_refusal_with_steps_is_a_contradiction_and_gives_out_none() -> None:
-    """Who says that it cannot be done must not have half of it done."""
+    """If the planner says that it cannot plan, half of a plan must not run."""
     text = json.dumps({"refusal": "No.", "steps": [ADD]})
 
     assert reader().feed(text) == []
@@ -216,7 +216,7 @@ def test_a_refusal_with_steps_is_a_contradiction_and_gives_out_none() -> None:
 
 
 def test_an_answer_that_breaks_off_is_refused_with_what_is_known() -> None:
-    """Where it began, and what was wrong with the steps that came."""
+    """It names the place where the plan began, and the problems of the steps so far."""
     text = 'Sure:\n{"steps": [{"id": 1, "tool": "add"}, {"id": "b", "to'
 
     assert refusal(text) == ["DR421 ", "DR009 steps[0].id"]
@@ -224,7 +224,7 @@ def test_an_answer_that_breaks_off_is_refused_with_what_is_known() -> None:
 
 
 def test_broken_json_is_told_with_the_line_of_the_answer() -> None:
-    """Not with that of the object in it."""
+    """Not the line in the object."""
     with pytest.raises(PlanRefused, match="line 4, column 4"):
         feed('Here:\n```\n{"steps": [],\n   oops}\n```')
 
@@ -236,18 +236,18 @@ def test_what_is_no_plan_is_refused(text: str) -> None:
 
 
 def test_an_object_without_steps_says_so() -> None:
-    """The nearest thing to a plan is what can be mended."""
+    """The object closest to a plan can be corrected."""
     assert refusal('Here: {"goal": "x", "step": []}') == ["DR011 ", "DR010 step"]
 
 
 def test_two_plans_are_none() -> None:
-    """Nobody could say which one is meant."""
+    """It is unclear which one is meant."""
     assert refusal(f"{TEXT}\n{TEXT}", 7) == ["DR009 "]
 
 
 @pytest.mark.parametrize("dialect", ["json", "auto"])
 def test_numbered_prose_is_no_plan_in_lines_of_calls(dialect: Dialect) -> None:
-    """Unless it looks like calls, it is passed over like any other."""
+    """Lines that do not look like calls are ignored like other prose."""
     made = PlanReader(TOOLBOX, dialect=dialect)
     text = f"1. First I load it.\n2) Then (perhaps) show.\n{TEXT}"
     steps = [step.id for sign in text for step in made.feed(sign)]
@@ -258,7 +258,7 @@ def test_numbered_prose_is_no_plan_in_lines_of_calls(dialect: Dialect) -> None:
 
 @pytest.mark.parametrize("dialect", ["compiler", "auto"])
 def test_lines_of_calls_stream_line_by_line(dialect: Dialect) -> None:
-    """A step comes when its line has ended, with the thought before it."""
+    """A step is returned when its line has ended, with the thought before it."""
     made = PlanReader(TOOLBOX, dialect=dialect)
     thought = "Thought: " + "both at once " * 20
 
@@ -276,7 +276,7 @@ def test_lines_of_calls_stream_line_by_line(dialect: Dialect) -> None:
 
 
 def test_the_first_dialect_that_begins_is_the_one() -> None:
-    """An object in the arguments of a call is no plan, and a call in a text of a plan is none either."""
+    """An object in the arguments of a call is no plan, and neither is a call in a text of a plan."""
     call = '1. anything({"steps": [{"id": "x", "tool": "add"}]})\n2. join()'
     plan = json.dumps({"goal": "x", "steps": [{**ADD, "description": "\n1. add(1)\n"}]}, indent=1)
 

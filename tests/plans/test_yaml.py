@@ -1,4 +1,4 @@
-"""YAML is another way of writing JSON here: the same scalars, and none of the surprises."""
+"""YAML is another way of writing JSON here: the same scalars, and none of YAML's surprises."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ STEP = "steps:\n- id: a\n  tool: t\n  args:\n    x: {value}\n"
 
 @pytest.fixture(params=["CSafeLoader", "SafeLoader"], autouse=True)
 def _loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both parsers of PyYAML: the fast one is not there on every machine."""
+    """Use each parser of PyYAML, because the fast one is not on every machine."""
     if not hasattr(yaml, request.param):
         pytest.skip("PyYAML was built without libyaml")
     monkeypatch.setattr(yaml_reader, "_LOADER", getattr(yaml, request.param))
 
 
 def value(text: str) -> Any:
-    """What *text* means as an argument."""
+    """Return the meaning of *text* as an argument."""
     return read_plan(STEP.format(value=text), syntax="yaml").steps[0].args["x"]
 
 
 def test_what_json_does_not_type_stays_a_text() -> None:
-    """The country code of Norway, a time, a zip code, a date: they are what they look like."""
+    """The country code of Norway, a time, a zip code, a date: they are texts."""
     texts = ["no", "on", "Yes", "off", "y", "True", "Null", "~", "12:30", "010", "0o17", "0x1F", "1_000", "1e", "e5"]
     texts += [".5", "5.", "+1", ".inf", "-.inf", ".nan", "NaN", "Infinity", "=", "--1", "1.2.3", "2025-12-31"]
 
@@ -54,19 +54,19 @@ def test_what_json_does_not_type_stays_a_text() -> None:
     ],
 )
 def test_json_scalars_are_typed(text: str, meaning: Any) -> None:
-    """Whatever JSON would read as a number or a word is one, and of the same type; nothing at all is null."""
+    """Numbers and words of JSON have their JSON types; an empty scalar is null."""
     assert value(text) == meaning
     assert type(value(text)) is type(meaning)
 
 
 @pytest.mark.parametrize("text", ['"true"', "'12'", '"null"'])
 def test_quotes_make_a_text(text: str) -> None:
-    """That is what they are for."""
+    """This is the purpose of quotes."""
     assert value(text) == text.strip("\"'")
 
 
 def test_blocks_and_comments_are_yamls_own() -> None:
-    """The parts of YAML that people want it for."""
+    """These are the reasons to use YAML."""
     steps = "steps:\n  - {id: a, tool: t}  # flow\n  - id: b\n    tool: >-\n      t\n...\n"
     text = f"# a plan\n---\ngoal: |\n  two\n  lines\n{steps}"
 
@@ -93,7 +93,7 @@ def test_blocks_and_comments_are_yamls_own() -> None:
     ],
 )
 def test_yamls_surprises_are_refused_by_name(text: str, reason: str) -> None:
-    """Each of them makes a text mean something that it does not show."""
+    """Each of them gives a text a meaning that it does not show."""
     refusal_ = refusal(text, syntax="yaml")
 
     assert "DR004" in {problem.code for problem in refusal_.problems}
@@ -101,12 +101,12 @@ def test_yamls_surprises_are_refused_by_name(text: str, reason: str) -> None:
 
 
 def test_a_quoted_merge_key_is_a_key() -> None:
-    """Only what YAML would act on is refused."""
+    """Only texts that have an effect in YAML are refused."""
     assert value('{"<<": 1}') == {"<<": 1}
 
 
 def test_duplicate_keys_and_bad_numbers_are_refused_as_in_json() -> None:
-    """One set of rules for both syntaxes."""
+    """Both syntaxes have the same rules."""
     text = "steps:\n- id: a\n  tool: safe\n  tool: pay\n  args: {x: 1e999, y: " + "9" * 2000 + "}\n"
 
     assert refused(text, syntax="yaml") == ["DR007 steps[0]", "DR008 steps[0].args.x", "DR008 steps[0].args.y"]
@@ -121,25 +121,25 @@ def test_duplicate_keys_and_bad_numbers_are_refused_as_in_json() -> None:
     ],
 )
 def test_broken_yaml_is_told_with_line_and_column(text: str, place: str) -> None:
-    """Whoever has to mend it must find it."""
+    """The author must be able to find it."""
     assert f"broken YAML at {place}" in str(refusal(text, syntax="yaml"))
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "- " * 20_000 + "x", "{a: " * 20_000, "? " * 20_000])
 def test_depth_is_refused_at_the_ceiling(text: str) -> None:
-    """Composing is a stack of our own, and ends at the ceiling; the rest of the text is never parsed."""
+    """The composer has its own stack, which ends at the limit; the rest of the text is never parsed."""
     assert refused(text, syntax="yaml") in (["DR006 "], ["DR004 "])
 
 
 def test_aliases_do_not_multiply() -> None:
-    """A few lines of YAML can stand for a billion values; here they stand for a refusal."""
+    """A few lines of YAML can stand for a billion values, so they are refused."""
     lines = ["a0: &a0 [x, x]"] + [f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 40)]
 
     assert set(refused("\n".join(lines), syntax="yaml")) >= {"DR004 "}
 
 
 def test_a_ceiling_of_depth_counts_lists_and_objects_alike() -> None:
-    """The same plan has the same depth in both syntaxes."""
+    """A plan has the same depth in both syntaxes."""
     plan = {"steps": [{"id": "a", "tool": "t", "args": {"x": [1]}}]}
 
     for syntax in ("json", "yaml"):

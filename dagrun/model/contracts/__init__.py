@@ -1,8 +1,9 @@
 """What a contract of a tool needs beyond pydantic.
 
-In: types, core schemas and values. Out: JSON Schemas, and values that fit them.
-`json_schemas.py` makes the schema of a type that brings a schema of its own. `computed_fields.py` lets a model that
-forbids extra fields take its own output. `spilling.py` turns an output that is too large into an artifact.
+The package takes types, core schemas and values, and returns JSON Schemas, and values that fit them. Open
+`dagrun/model/signature.py` first, which uses it. `json_schemas.py` makes the schema of a type that has its own schema.
+`computed_fields.py` lets a model that forbids extra fields accept its own output. `spilling.py` turns an output that is
+too large into an artifact.
 
-Open `dagrun/model/signature.py` first, which uses them. Nothing here ever calls a tool.
+This package never calls a tool.
 """

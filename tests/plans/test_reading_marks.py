@@ -1,4 +1,4 @@
-"""A text in which nothing has to be marked is not looked through; any other is."""
+"""A plan without marks is not searched for marks; any other plan is."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dagrun.plans.read_plan import read_plan
     ],
 )
 def test_one_mark_in_a_plain_text_is_found(value: str, code: str) -> None:
-    """Each by itself, in a text that holds nothing else that is strange."""
+    """Each mark is tested alone, in a text that has no other mark."""
     text = f'{{"steps": [{{"id": "a", "tool": "t", "args": {{"x": {value}}}}}]}}'
     with pytest.raises(PlanRefused) as caught:
         read_plan(text)
