@@ -16,7 +16,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from dagrun.errors import ValueRefused
 from dagrun.model.secrets.secret import NO_SECRETS, Secrets
@@ -31,8 +31,34 @@ from dagrun.model.value import (
     to_json,
 )
 
-if TYPE_CHECKING:
-    from dagrun.model.toolbox import AnyTool
+
+class SpillingOutput(Protocol):
+    """What spilling asks of the output contract of a tool: whether its return type names `Artifact`."""
+
+    @property
+    def spills(self) -> bool:
+        """Whether it does."""
+        ...
+
+
+class SpillingTool(Protocol):
+    """What spilling asks of a tool, which is defined above this module."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def output(self) -> SpillingOutput:
+        """Its output contract."""
+        ...
+
+    @property
+    def output_limit(self) -> int:
+        """The most bytes of JSON that it may return without a file."""
+        ...
+
 
 _FIELDS = frozenset(Artifact.model_fields)
 _MOST = 2_000  # bytes of JSON of an artifact: its texts are short
@@ -52,15 +78,15 @@ class ValueLimits:
     spilled: int = MAX_SPILL_BYTES
     unrecorded: Sequence[str] = ()
 
-    def spills(self, tool: AnyTool) -> bool:
+    def spills(self, tool: SpillingTool) -> bool:
         """Whether an output of *tool* that is over its ``output_limit`` becomes an artifact."""
         return tool.output.spills and self.spilled > tool.output_limit and tool.name not in self.unrecorded
 
-    def most_of(self, tool: AnyTool) -> int:
+    def most_of(self, tool: SpillingTool) -> int:
         """Return the most bytes that *tool* may return, whether they are spilled or not."""
         return self.spilled if self.spills(tool) else tool.output_limit
 
-    def name_of(self, tool: AnyTool) -> str:
+    def name_of(self, tool: SpillingTool) -> str:
         """Return the name of the limit that `most_of` returns, for a person."""
         return "max_spill_bytes of the policy" if self.spills(tool) else f"output_limit of {tool.name}"
 
@@ -74,7 +100,9 @@ def may_spill(hint: Any) -> bool:
     return any(part is Artifact or may_spill(part) for part in typing.get_args(hint))
 
 
-def spill(stored: Stored, tool: AnyTool, artifacts: ArtifactStore, step: str, secrets: Secrets = NO_SECRETS) -> Stored:
+def spill(
+    stored: Stored, tool: SpillingTool, artifacts: ArtifactStore, step: str, secrets: Secrets = NO_SECRETS
+) -> Stored:
     """Return the output of *tool*, or an artifact in its place if it is over its ``output_limit``.
 
     Raises:
@@ -96,7 +124,7 @@ def spill(stored: Stored, tool: AnyTool, artifacts: ArtifactStore, step: str, se
     return encode(artifact.model_dump())
 
 
-def why_spilled(stored: Stored, tool: AnyTool) -> str:
+def why_spilled(stored: Stored, tool: SpillingTool) -> str:
     """Say that an output is an artifact because of its size; an empty text if it is none."""
     if not tool.output.spills or type(stored) is not bytes or len(stored) > _MOST:
         return ""

@@ -360,7 +360,8 @@ class Record(EventLog):
         number = graph.revision + 1
         facts = (number, origin, reason, checked.edits, checked.consequence)
         output = (checked.changes_output, checked.written_output if checked.changes_output else None)
-        self.emit(events.Spliced(self.next_seq(), self.at(), *facts, *output, checked, guards))
+        emit = self.emit if reason else self._take  # without a reason there is no text to be redacted
+        emit(events.Spliced(self.next_seq(), self.at(), *facts, *output, checked, guards))
         for id_ in (*checked.leaving, *checked.consequence.rewired):
             for part in (graph.nodes[id_], *(graph.nodes[id_].children or ())) if graph.questions else ():
                 self.void(part)
