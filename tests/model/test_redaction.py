@@ -191,7 +191,7 @@ async def test_keys_that_are_secrets_are_not_in_a_structural_brief() -> None:
 
     @dagrun.tool(effect="read")
     async def keyed() -> dict[str, int]:
-        return {"plainTOKEN12345": 1}
+        return {"plainTOKEN12345": 1, "n": 1}
 
     @dagrun.tool(effect="read")
     async def broken(value: Any) -> None:
@@ -203,11 +203,11 @@ async def test_keys_that_are_secrets_are_not_in_a_structural_brief() -> None:
         async def revise(self, brief: Brief) -> None:
             told.append(brief)
 
-    steps = (Step(id="a", tool="keyed"), Step(id="b", tool="broken", args={"value": "${a}"}))
+    steps = (Step(id="a", tool="keyed"), Step(id="b", tool="broken", args={"value": "${a.n}"}))
     secrets = {"api": "plainTOKEN12345"}
     await dagrun.run(Plan(steps=steps), tools=[keyed, broken], secrets=secrets, planner=Planner())
 
-    assert told[0].results["a"] == {"[secret:api]": "integer"}
+    assert told[0].results["a"] == {"n": "integer", "(other keys)": 1}
 
 
 # A run without secrets writes what it always wrote -------------------------------------------------------------------

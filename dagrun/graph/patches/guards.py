@@ -9,7 +9,7 @@ the splice, and whoever starts that call asks a person first (`dagrun.runtime.st
    a step before it pauses. Then the other steps before it are its checks, and so is its condition.
 3. A step that stays is compared with itself, as it was. A new step is compared with every step that calls the same
    tool: else a payment could be dropped, and added under another name.
-4. A check that has succeeded has done its work. So has a pause that a person has ended.
+4. A check that has succeeded has done its work. So has a pause that a person has ended, for the steps of then.
 """
 
 from __future__ import annotations
@@ -153,7 +153,10 @@ def _lost(after: PlanAfter, id_: str, checked: CheckedStep, old: Node) -> Iterat
         yield f"the confidence in {old.id} was {step.confidence:g}"
     later = after.before(id_)
     for gate in gates:
-        if after.substitutes.get(gate.id, gate.id) not in later and not _has_passed(graph, gate):
+        # A substitute may pause as well, and yet never: its condition may not hold.
+        is_answered = id_ not in graph.nodes and gate.state.is_settled  # for the calls of then, and perhaps with a no
+        is_bypassed = (gate.id not in later or _is_other(after, gate.id)) and not _has_passed(graph, gate)
+        if is_answered or is_bypassed:
             yield f"{old.id} was to wait until a person had looked at {gate.id}"
     for need in sorted(earlier.difference(gate.id for gate in gates)):
         if graph.nodes[need].state is not State.SUCCEEDED and (need not in later or _is_other(after, need)):
