@@ -22,6 +22,7 @@ from dagrun.api.resuming import taken_up
 from dagrun.api.retrying import TakenOver, failed_part
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.decide.durations import Durations
+from dagrun.decide.hedging import HedgeShare
 from dagrun.errors import ContractError, PlanRefused, RunFailed, ValueRefused, ValueTooLarge
 from dagrun.executors.executors import Executors
 from dagrun.graph.budget import Budget
@@ -83,7 +84,7 @@ class Engine:
         self._memory = Memory(durations)
         self.durations = self._memory.durations
         cap = Cap(max_running) if max_running is not None else None
-        self._shared = SharedByRuns(cap=cap, budget=budget, durations=self.durations)
+        self._shared = SharedByRuns(cap=cap, budget=budget, durations=self.durations, hedge_share=HedgeShare())
         self._executors = Executors(executors)
         self._is_open = False
 

@@ -36,10 +36,10 @@ class SharedByRuns:
         hedge_share: Counts the calls of each tool, and how many of them were hedged.
     """
 
-    cap: Cap | None = None
-    budget: Budget | None = None
-    durations: Durations = field(default_factory=Durations)
-    hedge_share: HedgeShare = field(default_factory=HedgeShare)
+    cap: Cap | None
+    budget: Budget | None
+    durations: Durations
+    hedge_share: HedgeShare
 
 
 @dataclass(slots=True)  # not frozen, like `RunSetup`
