@@ -105,7 +105,7 @@ async def test_a_process_that_slept_finds_that_it_has_lost_the_run(journals: Cal
     await tape.durable()
     other = await journals().open(RUN, steal=True)
     slept.seconds = 3_600.0
-    await tape.durable()  # true still
+    await tape.durable(1)  # true still
     with pytest.raises(OwnerLost):
         await tape.held()
     await tape.aclose()

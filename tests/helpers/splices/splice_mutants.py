@@ -8,6 +8,7 @@ from typing import Any, Final
 from broken_ledgers import ChecksThenActs, ReservesAnEstimate
 from dagrun.decide import replanning as governor
 from dagrun.decide.questions import Questions
+from dagrun.errors import SpliceRefused
 from dagrun.graph.changes import apply
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.ledger import Ledger
@@ -23,14 +24,14 @@ from dagrun.graph.patches.check_patch import Splicer
 from dagrun.model import patch as rename
 from dagrun.model.event import Event, GoalChanged
 from dagrun.model.outcome import Outcome, State
-from dagrun.model.patch import Rewire
+from dagrun.model.patch import Patch, Rewire
 from dagrun.model.plan import Step
 from dagrun.model.question import Asked
 from dagrun.runtime.planning.coordinator import Coordinator
 from dagrun.runtime.record.record import Record
+from dagrun.runtime.run import Run
 from dagrun.runtime.slot import Slot
 from dagrun.runtime.steps.endings import Endings
-from dagrun.runtime.steps.scheduler import Scheduler
 from dagrun.runtime.steps.stopping import Stopping
 from dagrun.runtime.steps.workers import Workers
 
@@ -222,10 +223,14 @@ class StopsNothing(Stopping):
             super().tell(slot, asked, reason)
 
 
-class SplicesInPassing(Scheduler):
+class SplicesInPassing(Run):
     """A run that is being stopped takes new steps, which never start and never end."""
 
-    is_stopping = False
+    def _checked(self, patch: Patch) -> CheckedPatch:
+        checked, problems = self._assembly.parts.splicer.check(patch)
+        if checked is None:
+            raise SpliceRefused(problem for problem in problems if not problem.is_advice)
+        return checked
 
 
 class WaitsForSkippedElements(Record):
@@ -290,7 +295,7 @@ SPLICE_MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "a dropped step that runs stays in the plan": {splicing._take_out: take_out_half},
     "the result of a superseded step is delivered": {Endings: DeliversWhatWasSuperseded},
     "a dropped step goes on running": {Stopping: StopsNothing},
-    "a run that is being stopped takes patches": {Scheduler: SplicesInPassing},
+    "a run that is being stopped takes patches": {Run: SplicesInPassing},
     "a for_each waits for a skipped substitute": {Record: WaitsForSkippedElements},
     "two requests to the planner at once": {Coordinator: AsksTwiceAtOnce},
     "the planner is asked about the same failure again": {governor.is_seen: is_never_seen},
