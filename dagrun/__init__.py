@@ -103,10 +103,12 @@ if TYPE_CHECKING:
     from dagrun.model.plan import Plan, RetryRule, Step
     from dagrun.model.planner import Brief, Planner, Refusal, StepView, Trigger
     from dagrun.model.policy import ApprovalRule, HedgeRule, PlanLimits, Policy
+    from dagrun.model.python_plans.collect import plan
+    from dagrun.model.python_plans.planned_values import input, item, where
     from dagrun.model.question import Answer, Asked, Question
     from dagrun.model.secrets.secret import Secret, Secrets, env
     from dagrun.model.tool import Tool, tool
-    from dagrun.model.tool_context import ToolContext
+    from dagrun.model.tool_context import PROVIDED, ToolContext
     from dagrun.model.toolbox import Toolbox
     from dagrun.model.value import Artifact, Unavailable
     from dagrun.model_tools.agent_tool import agent_tool
@@ -150,7 +152,7 @@ _NAMES = {
     "dagrun.llm.language_model": "Form LanguageModel Message Reply Request Usage",
     "dagrun.model.planner": "Brief Planner Refusal StepView Trigger",
     "dagrun.model.condition": "Condition",
-    "dagrun.model.tool_context": "ToolContext",
+    "dagrun.model.tool_context": "PROVIDED ToolContext",
     "dagrun.model.effect": "Applied Effect",
     "dagrun.model.event": (
         "HedgeEnded Hedged ModelCharged ModelReserved PlannerAsked PlannerCalled "
@@ -165,6 +167,8 @@ _NAMES = {
     "dagrun.model.plan": "Plan RetryRule Step",
     "dagrun.model.policy": "ApprovalRule HedgeRule PlanLimits Policy",
     "dagrun.model.executor": "Executor StillRunning ToolCall",
+    "dagrun.model.python_plans.collect": "plan",
+    "dagrun.model.python_plans.planned_values": "input item where",
     "dagrun.model.question": "Answer Asked Question",
     "dagrun.model.secrets.secret": "Secret Secrets env",
     "dagrun.model.tool": "Tool tool",
@@ -183,6 +187,7 @@ _NAMES = {
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
+    "PROVIDED",
     "Add",
     "Answer",
     "AnswerRefused",
@@ -323,8 +328,11 @@ __all__ = [
     "check",
     "draft",
     "env",
+    "input",
     "is_private_folder",
+    "item",
     "llm_tool",
+    "plan",
     "read_plan",
     "replay",
     "resume",
@@ -333,6 +341,7 @@ __all__ = [
     "run_sync",
     "start",
     "tool",
+    "where",
 ]
 
 

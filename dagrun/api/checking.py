@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -15,8 +15,9 @@ from dagrun.model.executor import Executor
 from dagrun.model.plan import Plan
 from dagrun.model.planner import must_be_planner
 from dagrun.model.policy import Policy
+from dagrun.model.python_plans.planned_values import PlannedValue
 from dagrun.model.secrets.secret import NO_SECRETS, Secrets, secrets_from
-from dagrun.model.toolbox import Toolbox, Tools
+from dagrun.model.toolbox import AnyTool, Toolbox, Tools
 from dagrun.plans.read_plan import read_plan
 from dagrun.runtime.run_options import AnySecrets, Inputs, RunOptions
 
@@ -37,7 +38,8 @@ def check(
 
     Args:
         plan: A plan; or its text as JSON; or the path of a JSON or YAML file.
-        tools: A `Toolbox`; or functions, tools and modules to make one of.
+        tools: A `Toolbox`; or functions, tools and modules to make one of. A plan written in Python (`dagrun.plan`)
+            brings the tools of its steps.
         policy: The limits of the run.
         inputs: The values of ``${input…}``, if they are known yet.
         strict: Whether the plan is refused for advice, too.
@@ -52,12 +54,14 @@ def check(
         if tools is not None or policy is not None or strict or executors:
             raise ContractError("a checked plan has its tools, its policy and its executors; give them to check()")
         return plan if secrets is None else _with_secrets(plan, secrets_from(secrets))
+    if isinstance(plan, PlannedValue):
+        raise ContractError(f"plan got {plan!r}; make a plan of it: dagrun.plan(output=…)")
     must_be("plan", plan, (Plan, str, bytes, Path), "a Plan (for a dict: Plan.model_validate), its text or a Path")
     must_be("policy", policy, (Policy, type(None)), "a dagrun.Policy")
     must_be("inputs", inputs, (Mapping, type(None)), "values by name: inputs={…}")
     if isinstance(executors, str):
         raise ContractError(f"executors is a list of names, or the executors by name, got {executors!r}")
-    toolbox = toolbox_of(tools)
+    toolbox = toolbox_of(tools, plan._source.tools if isinstance(plan, Plan) else ())
     written = plan if isinstance(plan, Plan) else read_plan(plan, toolbox=toolbox)
     known = secrets_from(secrets)
     return check_plan(
@@ -118,14 +122,20 @@ def _first_plan(
     return empty_plan(goal, toolbox_of(tools), limits or Policy(), executors, secrets or NO_SECRETS)
 
 
-def toolbox_of(tools: Tools | None) -> Toolbox:
+def toolbox_of(tools: Tools | None, own: Sequence[AnyTool] = ()) -> Toolbox:
     """Return *tools* as a toolbox.
+
+    Args:
+        tools: The tools that the host names; what a `Toolbox` does not hold, its plans cannot call.
+        own: The tools that a plan written in Python brings.
 
     Raises:
         ContractError: They are no tools.
     """
     if isinstance(tools, Toolbox):
         return tools
+    if own:
+        return Toolbox(own) if tools is None else Toolbox(toolbox_of(tools), own)
     if tools is None:
         raise ContractError("name the tools that the plan may call: tools=[…]")
     if isinstance(tools, str | ModuleType) or callable(tools):

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from dagrun.checks.check_context import CheckContext, ToolFacts
 from dagrun.checks.findings import Findings
-from dagrun.checks.schema_types import Lookup, Types, are_disjoint, words
+from dagrun.model.contracts.schema_types import Lookup, Types, are_disjoint, words
 from dagrun.model.plan import Step
 from dagrun.model.reference import Hole, Template, path_text
 from dagrun.model.secrets.patterns import without_tokens

@@ -11,7 +11,7 @@ from dagrun.checks.argument_shapes import ArgumentShapes
 from dagrun.checks.checked_plan import EVERY_TOOL
 from dagrun.checks.findings import Findings
 from dagrun.checks.reference_sources import ReferenceSources
-from dagrun.checks.schema_types import Types, look_up
+from dagrun.model.contracts.schema_types import Types, look_up
 from dagrun.model.plan import Plan
 from dagrun.model.policy import Policy
 from dagrun.model.secrets.secret import NO_SECRETS, Secrets

@@ -8,9 +8,9 @@ from typing import Any
 from dagrun.checks.check_context import CheckContext
 from dagrun.checks.findings import PLAN_OUTPUT, Findings
 from dagrun.checks.plain_json import compile_value, is_plain_json
-from dagrun.checks.schema_types import Lookup, are_disjoint, words
 from dagrun.errors import shorten
 from dagrun.model.condition import Condition
+from dagrun.model.contracts.schema_types import Lookup, are_disjoint, words
 from dagrun.model.plan import Step
 from dagrun.model.reference import BadReference, Hole, Reference, Template, parse_reference, path_text
 from dagrun.model.value import MAX_DEPTH, Path

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dagrun.checks.findings import Findings
+from dagrun.model.plan import Step
+from dagrun.model.python_plans.planned_values import PlannedValue
 from dagrun.model.reference import Template, compile_template, path_text
 from dagrun.model.value import MAX_ARGUMENT_BYTES, MAX_DEPTH, MAX_INT_BITS, Path, describe
 
@@ -152,7 +154,7 @@ class _Scan:
             case int() | float():
                 self._number(value, path)
             case _:
-                self._fault("DR012", path, reason="a plan holds JSON and nothing else", found=describe(value))
+                self._fault("DR012", path, reason=_reason(value), found=describe(value))
 
     def _elements(self, elements: list[Any] | tuple[Any, ...], path: Path, depth: int) -> None:
         self._check_depth(depth)
@@ -195,3 +197,12 @@ class _Scan:
         except (TypeError, ValueError):
             where = self.place
         self.findings.add(code, self.index, where, **facts)
+
+
+def _reason(value: object) -> str:
+    reason = "a plan holds JSON and nothing else"
+    if isinstance(value, Step):
+        return f'{reason} ("${{{value.id}}}" stands for the output of that step; or write plans with tool.step(…))'
+    if isinstance(value, PlannedValue):
+        return f"{reason} (dagrun.plan(…) takes steps made with tool.step(…), and writes references for them)"
+    return reason

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dagrun.checks.schema_types import UNKNOWN, Lookup, Schema, look_up, type_of
+from dagrun.model.contracts.schema_types import UNKNOWN, Lookup, Schema, look_up, type_of
 from dagrun.model.plan import Step
 from dagrun.model.reference import Reference, Template
 from dagrun.model.toolbox import AnyTool

@@ -16,9 +16,9 @@ from pydantic_core import SchemaValidator, core_schema, from_json
 
 from dagrun.checks.check_plan import check_plan
 from dagrun.checks.checked_plan import CheckedPlan, empty_plan
-from dagrun.checks.schema_types import Schema, types_of
 from dagrun.checks.waves import in_waves
 from dagrun.errors import CannotResume, ContractError, PlanRefused, RecordRefused, ValueRefused, shorten
+from dagrun.model.contracts.schema_types import Schema, types_of
 from dagrun.model.effect import Effect
 from dagrun.model.event import Opening
 from dagrun.model.policy import Policy

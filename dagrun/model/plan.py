@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from dagrun.model.condition import Condition
+from dagrun.model.python_plans.plan_text import plan_as_json, plan_as_python, plan_as_yaml
 from dagrun.model.reference import ID_PATTERN
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -82,6 +84,24 @@ else:
     Steps = Annotated[tuple[Step, ...], Field(strict=False)]
 
 
+@dataclass(slots=True, eq=False)
+class PlanSource:
+    """The steps in Python that a plan was made of. Plans with the same JSON are equal, whatever they were made of.
+
+    Attributes:
+        ids: The id of each step, by the `PlannedStep`.
+        tools: The tools that the steps call, each once.
+    """
+
+    ids: Mapping[Any, str] = field(default_factory=dict)
+    tools: tuple[Any, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PlanSource)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 class Plan(BaseModel):
     """A graph of steps.
 
@@ -98,3 +118,20 @@ class Plan(BaseModel):
         default=None, description="What the run answers: an id, a reference, or JSON with references; else the sinks."
     )
     confidence: float | None = Field(default=None, ge=0, le=1, description="How sure the planner is of the whole.")
+    _source: PlanSource = PrivateAttr(default_factory=PlanSource)
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """Return the plan as JSON, without the fields that say nothing; `dagrun.read_plan` reads it."""
+        return plan_as_json(self.model_dump(mode="json", by_alias=True, exclude_unset=True), indent)
+
+    def to_yaml(self) -> str:
+        """Return the plan as YAML, without the fields that say nothing; `dagrun.read_plan` reads it from a file."""
+        return plan_as_yaml(self.model_dump(mode="json", by_alias=True, exclude_unset=True))
+
+    def to_python(self) -> str:
+        """Return Python code that makes the plan, as `dagrun.plan` and `Tool.step` would be used.
+
+        The code makes a variable `plan`. It expects each tool under its name; a tool whose name is no name in Python is
+        expected as ``tools["its.name"]``.
+        """
+        return plan_as_python(self.model_dump(mode="json", by_alias=True, exclude_unset=True))

@@ -92,11 +92,21 @@ class Output:
         schema: The JSON Schema of the stored value; empty if any value is allowed.
         encode: Checks a returned value against the declared type and encodes it, or raises `ValueRefused`.
         spills: Whether an output that is too large becomes an `Artifact`: the type is a union with one.
+        hint: The declared type; `Any` if there is none.
     """
 
     schema: Mapping[str, Any]
     encode: Callable[[object, int], Stored] = field(repr=False)
     spills: bool = False
+    hint: Any = Any
+
+    def typed(self, value: Any) -> Any:
+        """Turn plain JSON data that was stored for this output into a value of the declared type.
+
+        Raises:
+            ValidationError: The data does not fit the type, as when a default stands in for the output.
+        """
+        return typed_value(value, self.hint)
 
 
 def arguments_of(function: Callable[..., Any]) -> Arguments:
@@ -200,8 +210,29 @@ def output_of(function: Callable[..., Any]) -> Output:
     # By the names of fields, as the values are written.
     schema = _schema_of(adapter, f"{function.__name__} returns {hint}", mode="serialization", by_alias=False)
     if hint in (str, int, bool, float, type(None)):
-        return Output(schema, _scalar_encoder(hint))
-    return Output(schema, _adapter_encoder(adapter, is_plain=_is_plain(hint)), may_spill(hint))
+        return Output(schema, _scalar_encoder(hint), hint=hint)
+    return Output(schema, _adapter_encoder(adapter, is_plain=_is_plain(hint)), may_spill(hint), hint)
+
+
+def typed_value(value: Any, hint: Any) -> Any:
+    """Turn plain JSON data into a value of the type *hint*: a model, a date, a dataclass, and so on.
+
+    Raises:
+        ValidationError: The data does not fit the type.
+    """
+    if hint is Any:
+        return value
+    adapter: TypeAdapter[Any] = TypeAdapter(hint)
+    data = json.dumps(value).encode()
+    computed = frozenset(computed_names(adapter.core_schema))
+    while True:
+        try:
+            return adapter.validate_json(data, by_alias=True, by_name=True)
+        except ValidationError as error:
+            shorter = without_computed(data, error, computed) if computed else data
+            if shorter == data:
+                raise
+            data = shorter
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from dagrun.errors import ContractError
 from dagrun.model.effect import Effect
+from dagrun.model.python_plans.planned_values import PlannedValue
+from dagrun.model.python_plans.step_maker import ElementsMaker, StepMaker, StepOptions
 from dagrun.model.signature import Arguments, Output, arguments_of, output_of, summary_of
 from dagrun.model.value import MAX_VALUE_BYTES
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)  # pyright infers a type of coroutine of its own
+T = TypeVar("T")
 ExecutorName = Literal["coroutine", "thread", "process"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # no slots: it carries the name and docstring of its function
-class Tool(Generic[P, R]):
+class Tool(Generic[P, R_co]):
     """A function that plans may call, with its contract; made by `tool`, and still callable as a function.
 
     Attributes:
@@ -48,7 +52,7 @@ class Tool(Generic[P, R]):
     """
 
     name: str
-    function: Callable[P, R]
+    function: Callable[P, R_co]
     effect: Effect
     effect_declared: bool
     arguments: Arguments
@@ -67,9 +71,52 @@ class Tool(Generic[P, R]):
     stream_safe: bool = False
     inner_tools: tuple[Tool[..., Any], ...] = ()
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function itself: no retries, no checks, no run."""
+        if any(map(_is_planned, (*args, *kwargs.values()))):
+            raise ContractError(f"{self.name}(…) calls the function now; for a step of a plan, {self.name}.step(…)")
         return self.function(*args, **kwargs)
+
+    if TYPE_CHECKING:
+
+        @overload
+        def step(self: Tool[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T: ...
+        @overload
+        def step(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+    def step(self, *args: Any, **kwargs: Any) -> Any:
+        """Make a step of a plan that calls this tool; nothing runs yet.
+
+        An argument is data, or stands for data that exists only in the run: another step, a part of one
+        (``step["rows"][0]``, ``step.rows``), `dagrun.input`, or a text with such values in it (an f-string). A type
+        checker sees the step as the value that the tool returns. `dagrun.plan` makes a plan of steps.
+
+        Raises:
+            ContractError: An argument is missing or unknown.
+        """
+        return self.options().step(*args, **kwargs)
+
+    def options(self, **options: Unpack[StepOptions]) -> StepMaker[P, R_co]:
+        """Return a maker of steps with options: ``tool.options(timeout=3, id="a").step(…)``.
+
+        Raises:
+            ContractError: There is no such option.
+        """
+        return StepMaker(self, options)
+
+    def each(self, items: Any) -> ElementsMaker[P, R_co]:
+        """Return a maker of a step that calls this tool once for each element of a list (`Step.for_each`).
+
+        Args:
+            items: The list, or a step or input that is one.
+
+        Example:
+            >>> @tool(effect="pure")
+            ... async def double(number: int) -> int:
+            ...     return 2 * number
+            >>> doubled = double.each([1, 2, 3]).step(number=dagrun.item)
+        """
+        return self.options().each(items)
 
     @property
     def is_async(self) -> bool:
@@ -91,6 +138,11 @@ class Tool(Generic[P, R]):
             "output": self.output.schema,
             "version": self.version,
         }
+
+
+def _is_planned(value: object) -> bool:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else (value,)
+    return any(isinstance(part, PlannedValue) for part in parts)
 
 
 @overload

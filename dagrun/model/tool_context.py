@@ -7,7 +7,7 @@ import math
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from dagrun.errors import ContractError, StepCancelled, ToolError, shorten
 from dagrun.model.contracts.spilling import ValueLimits
@@ -15,6 +15,19 @@ from dagrun.model.question import Answer
 from dagrun.model.value import ArtifactStore
 
 Report = Callable[[str, Mapping[str, Any]], None]
+
+
+class _Provided:
+    def __repr__(self) -> str:
+        return "dagrun.PROVIDED"
+
+
+PROVIDED: Final[Any] = _Provided()
+"""The default of a parameter that the run fills in (``context: ToolContext = dagrun.PROVIDED``).
+
+It is needed only for type checkers, which would else ask for the context where a plan is written with `Tool.step`.
+"""
+
 # Called with a question, the JSON schema of its answer, and JSON that is shown with it.
 AskPerson = Callable[[str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
 

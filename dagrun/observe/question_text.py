@@ -16,8 +16,8 @@ from hashlib import sha256
 from itertools import chain
 from typing import Any, Final
 
-from dagrun.checks.schema_types import types_of, words
 from dagrun.errors import visible
+from dagrun.model.contracts.schema_types import types_of, words
 from dagrun.model.effect import Effect
 from dagrun.model.question import Asked, Question
 from dagrun.model.value import decode

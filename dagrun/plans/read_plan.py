@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from dagrun.checks.findings import PLAN_OUTPUT, WHOLE_PLAN
-from dagrun.checks.schema_types import types_of
 from dagrun.errors import CannotPlan, PlanRefused, Problem, shorten
+from dagrun.model.contracts.schema_types import types_of
 from dagrun.model.plan import Plan
 from dagrun.model.policy import PlanLimits
 from dagrun.model.signature import Arguments

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
-from dagrun.errors import Problem, RunFailed, ValueRefused
+from pydantic import ValidationError
+
+from dagrun.errors import ContractError, Problem, RunFailed, ValueRefused
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.longest_paths import remaining_paths, topological_order
 from dagrun.graph.node import Node
 from dagrun.graph.plan_history import PlanHistory
 from dagrun.model.critic import Verdict
 from dagrun.model.outcome import Attempt, Failure, Recovery, State, Status
+from dagrun.model.python_plans.planned_values import PlannedStep, PlannedValue
 from dagrun.model.redaction.redactor import Redactor
 from dagrun.model.reference import Reference, Template
+from dagrun.model.signature import explain, typed_value
 from dagrun.model.usage import ModelUse
 from dagrun.model.value import RELEASED, ArtifactStore, Path, Stored, decode, decode_or_reason, value_at
+
+T = TypeVar("T")
 
 # Each value in it is at most 1 MiB, but a plan can name as many of them as it likes.
 MAX_OUTPUT_BYTES: Final = 256 << 20
@@ -176,6 +182,37 @@ class RunResult:
         """
         return None if self._graph.withheld is not None else answer_of(self._graph)
 
+    def output_as(self, type_: type[T]) -> T:
+        """Return the answer of the run as a value of *type_*: a model, a dataclass, a list of dates, and so on.
+
+        Raises:
+            ValueRefused: The answer does not fit the type, or is too large; see `output`.
+        """
+        return cast(T, _typed("the answer of the run", self.output, lambda value: typed_value(value, type_)))
+
+    def __getitem__(self, step: T) -> T:
+        """Return the output of a step of a plan written in Python, as a value of the type that its tool returns.
+
+        Args:
+            step: The step as `Tool.step` returned it, or a part of it, which is returned as plain data.
+
+        Raises:
+            RunFailed: The step has no output, because it did not succeed.
+            ContractError: The step is not in the plan that this run began with.
+            ValueRefused: The output does not fit the type, as when a default stands in for it; or it was released.
+        """
+        if not isinstance(step, PlannedValue):
+            raise ContractError("result[…] takes a step made with tool.step(…); for an id: result.steps['id'].output")
+        id_ = self._graph.plan.plan._source.ids.get(step._root)
+        if id_ is None:
+            raise ContractError(f"{step!r} is not in the plan that the run began with; see result.steps")
+        ended = self.steps[id_]
+        while ended.substitute:
+            ended = self.steps[ended.substitute]
+        if ended.stored is None and ended.state is not State.SUCCEEDED:
+            raise RunFailed(self.status, f"step {ended.id} has no output: it is {ended.state}: {ended.reason}")
+        return cast(T, _value_of(step, ended))
+
     def dependencies(self, step: str) -> tuple[str, ...]:
         """Return the ids of the steps that *step* waited for, declared or implied by its references."""
         return self._graph.nodes[step].plan.depends_on
@@ -324,6 +361,29 @@ class RunResult:
             "handoff": self.handoff,
             "steps": {id_: _as_dict(result, shown) for id_, result in self.steps.items()},
         }
+
+
+def _value_of(step: PlannedValue, ended: StepResult) -> Any:
+    """Return the value that a planned step, or a part of one, stands for."""
+    if not isinstance(step, PlannedStep):
+        try:
+            return value_at(ended.output, step._path)
+        except LookupError as error:
+            raise ValueRefused(f"step {ended.id} has no such part: {error}") from None
+    typed: Callable[[Any], Any] = step._tool.output.typed
+    if step._items is None:
+        return _typed(f"the output of step {ended.id}", ended.output, typed)
+    return [
+        None if value is None else _typed(f"element {index} of step {ended.id}", value, typed)
+        for index, value in enumerate(ended.output)
+    ]
+
+
+def _typed(what: str, value: Any, as_typed: Callable[[Any], Any]) -> Any:
+    try:
+        return as_typed(value)
+    except ValidationError as error:
+        raise ValueRefused(f"{what} does not fit its type: {explain(error)}") from error
 
 
 def _tried(node: Node) -> dict[str, Any]:

@@ -38,6 +38,15 @@ def test_the_first_example_runs_and_prints_what_it_says(blocks: list[str], capsy
     assert f"It prints `{printed}`" in README
 
 
+def test_the_plan_in_json_is_a_plan_of_the_tools_of_the_first_example(blocks: list[str]) -> None:
+    """The README says that a file would look like that."""
+    space: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(blocks[0].split("path = ")[0], "README.md", "exec", dont_inherit=True), space)
+    (plan,) = re.findall(r"```json\n(.*?)```", README, re.DOTALL)
+    checked = dagrun.check(plan, [space["monthly_sales"], space["busiest"]], inputs={"path": "x"})
+    assert checked.steps["busiest"].depends_on == ("sales",)
+
+
 def test_the_example_of_large_outputs_takes_both_kinds(blocks: list[str]) -> None:
     """A list that fits, and one that became a file."""
     space: dict[str, Any] = {"__name__": "__main__"}

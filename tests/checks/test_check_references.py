@@ -8,8 +8,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from checking import TOOLBOX, errors, find, texts
-from dagrun.checks.schema_types import look_up, types_of
 from dagrun.model.condition import Condition
+from dagrun.model.contracts.schema_types import look_up, types_of
 from dagrun.model.plan import Step
 from dagrun.model.policy import Policy
 

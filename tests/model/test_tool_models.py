@@ -24,8 +24,8 @@ from typing_extensions import TypedDict
 
 import dagrun
 from dagrun import Plan, Step
-from dagrun.checks.schema_types import look_up
 from dagrun.errors import ContractError
+from dagrun.model.contracts.schema_types import look_up
 from dagrun.model.tool import make_tool
 from dagrun.model.toolbox import AnyTool
 from dagrun.model.value import decode

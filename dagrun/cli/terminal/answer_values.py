@@ -7,8 +7,8 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from dagrun.checks.schema_types import type_of, words
 from dagrun.errors import visible
+from dagrun.model.contracts.schema_types import type_of, words
 from dagrun.observe.question_text import types_wanted
 
 _NUMBERS: Final = (frozenset(("integer",)), frozenset(("number",)))

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from dagrun.checks.schema_types import takes_artifact
 from dagrun.errors import ValueRefused
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
+from dagrun.model.contracts.schema_types import takes_artifact
 from dagrun.model.contracts.spilling import why_spilled
 from dagrun.model.reference import Hole, Reference, Template, path_text
 from dagrun.model.toolbox import AnyTool
