@@ -35,7 +35,7 @@ def _call(args: Sequence[str]) -> int:
 
     SECRETS.forget()
     try:
-        code = cli.main(args, prog_name="dagrun", standalone_mode=False, obj=tuple(args))
+        code = cli.main(args or ["--help"], prog_name="dagrun", standalone_mode=False, obj=tuple(args))
     except (click.ClickException, DagrunError) as error:
         from dagrun.cli.terminal.user_errors import report
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import click
@@ -11,6 +11,25 @@ import click
 from dagrun.cli.terminal.user_errors import BadInput
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class DefaultGroup(click.Group):
+    """A group that calls one of its commands where none is named.
+
+    Args:
+        args: Arguments of `click.Group`.
+        default: That command, with the options that it gets then.
+        attributes: Further arguments of `click.Group`.
+    """
+
+    def __init__(self, *args: Any, default: Sequence[str], **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self._default = tuple(default)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments, with the default command in front if they name none."""
+        names_none = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+        return super().parse_args(ctx, [*self._default, *args] if names_none else args)
 
 
 def change_directory(context: click.Context, parameter: click.Parameter, folder: str | None) -> None:
@@ -38,7 +57,7 @@ tools: Final = click.option(
     "--tools",
     multiple=True,
     metavar="MODULE[:NAME]",
-    help="The tools: an importable module, or one tool in it. May be repeated.",
+    help="The tools: an importable module, a file (./my_tools.py), or one tool in it. May be repeated.",
 )
 inputs: Final = click.option(
     "-i",

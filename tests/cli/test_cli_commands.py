@@ -282,3 +282,57 @@ def test_entry_points_are_not_looked_at_for_our_own_commands(shell: Shell, monke
     monkeypatch.delitem(cli.__dict__, "_plugins", raising=False)
 
     assert shell("show", shell.plan(*PLAN)).code == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "begins"),
+    [
+        ([], "Usage: dagrun "),
+        (["tools", *TOOLS], "tool "),
+        (["schema"], '{\n  "$schema"'),
+        (["config"], "setting "),
+        (["journal"], "no runs"),
+        (["tools", "--help"], "Usage: dagrun tools "),
+    ],
+    ids=lambda part: " ".join(part) if isinstance(part, list) else None,
+)
+def test_a_command_alone_does_what_is_most_useful(shell: Shell, args: list[str], begins: str) -> None:
+    shown = shell(*args)
+
+    assert (shown.code, shown.err) == (0, "")
+    assert shown.out.startswith(begins)
+
+
+OWN_TOOLS = '''
+import dagrun
+
+@dagrun.tool(effect="pure")
+async def twice(number: int) -> int:
+    """Double a number."""
+    return 2 * number
+
+@dagrun.tool(effect="pure", executor="process")
+def thrice(number: int) -> int:
+    return 3 * number
+'''
+
+
+def test_tools_are_named_by_their_file(shell: Shell) -> None:
+    """Also those that a worker process has to import."""
+    shell.file("own_tools_here.py", OWN_TOOLS)
+    steps = [{"id": name, "tool": name, "args": {"number": 2}} for name in ("twice", "thrice")]
+
+    ended = shell("run", shell.plan(*steps), "--tools", "./own_tools_here.py", "--json")
+
+    assert [ended.json["steps"][id_]["output"] for id_ in ("twice", "thrice")] == [4, 6]
+    assert "thrice" not in shell("tools", "-t", "./own_tools_here.py:twice").out
+
+
+def test_a_file_of_tools_stands_in_for_no_other_module(shell: Shell) -> None:
+    shell.file("json.py", OWN_TOOLS)
+    shell.file("not-a-name.py", OWN_TOOLS)
+
+    for file, says in (("./json.py", "Python has another module json; rename the file"), ("not-a-name.py", "no name")):
+        ended = shell("tools", "--tools", file)
+        assert ended.code == 2
+        assert says in ended.err

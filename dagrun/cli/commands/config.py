@@ -39,9 +39,9 @@ Examples:
 _file: Final = click.argument("file", required=False, type=click.Path(dir_okay=False, exists=True, path_type=Path))
 
 
-@click.group()
+@click.group(cls=options.DefaultGroup, default=["show"])
 def config() -> None:
-    """Show the settings, and say which files of settings you trust."""
+    """Show the settings, and say which files of settings you trust; without a command, show."""
 
 
 @config.command("show", epilog=EPILOG)

@@ -25,9 +25,9 @@ Exit codes: 0 all records are good, 1 a record is damaged, 2 wrong usage.
 """
 
 
-@click.group()
+@click.group(cls=options.DefaultGroup, default=["verify", "--all"])
 def journal() -> None:
-    """Verify the records of runs, or export them."""
+    """Verify the records of runs, or export them; without a command, verify all of them."""
 
 
 @journal.command(epilog=VERIFY)

@@ -19,9 +19,9 @@ from dagrun.model.toolbox import AnyTool, Toolbox
 _LIMIT: Final = 400  # characters of the description of an argument
 
 
-@click.group()
+@click.group(cls=options.DefaultGroup, default=["list"])
 def tools() -> None:
-    """List the tools, with their arguments and outputs."""
+    """List the tools, with their arguments and outputs; without a command, list."""
 
 
 @tools.command("list", epilog="\b\nExample:\n  dagrun tools list --tools my_tools")
@@ -108,9 +108,9 @@ def _kind(schema: Mapping[str, Any]) -> str:
     return str(schema.get("type", ""))
 
 
-@click.group()
+@click.group(cls=options.DefaultGroup, default=["plan"])
 def schema() -> None:
-    """Print a JSON Schema, for editors and planners."""
+    """Print a JSON Schema, for editors and planners; without a command, that of plans."""
 
 
 @schema.command("plan", epilog="\b\nExample:\n  dagrun schema plan > plan.schema.json")

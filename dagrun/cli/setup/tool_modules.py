@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -47,6 +49,8 @@ def configure_tools(configuration: Configuration, limits: Limits) -> None:
 def _modules(source: str) -> tuple[str, str]:
     """Return the module that a source names, and its top-level package."""
     module = source.partition(":")[0]
+    if _is_path(source):
+        module = Path(module).stem
     return module, module.partition(".")[0]
 
 
@@ -66,10 +70,41 @@ def load_toolbox(configuration: Configuration, *, or_installed: bool = False) ->
     sources = configuration.settings.tools
     if not sources and not or_installed:
         raise BadInput(_NO_TOOLS)
-    for source in sources:
-        look_in(configuration.origins["tools"].folder, source)
+    folder = configuration.origins["tools"].folder
+    modules = [_module_of_file(source, folder) if _is_path(source) else source for source in sources]
+    for module in modules:
+        look_in(folder, module)
     with redirect_stdout(sys.stderr):  # a module may print while it is imported
-        return _toolbox(sources) if sources else _installed()
+        return _toolbox(modules) if modules else _installed()
+
+
+def _is_path(source: str) -> bool:
+    path = source.partition(":")[0]
+    return path.endswith(".py") or "/" in path or os.sep in path
+
+
+def _module_of_file(source: str, folder: Path) -> str:
+    """Let Python find the module in the file that *source* names, and return ``module`` or ``module:name``.
+
+    Raises:
+        BadInput: There is no such file, or its name is that of another module.
+    """
+    path, colon, name = source.partition(":")
+    written, option = Path(path).expanduser(), f"--tools {shorten(source, 100)}"
+    found = next((place / written for place in (Path.cwd(), folder) if (place / written).exists()), None)
+    if found is None:
+        raise BadInput(f"{option}: there is no such file")
+    if not found.stem.isidentifier():
+        raise BadInput(f"{option}: {found.stem} is no name of a module in Python; rename the file")
+    parent = str(found.resolve().parent)
+    if parent not in sys.path:
+        sys.path.append(parent)  # last, so that no file there stands in for a library that dagrun imports
+        importlib.invalidate_caches()
+    spec = find_spec(found.stem)
+    origin = Path(spec.origin).resolve() if spec is not None and spec.origin is not None else None
+    if origin not in (found.resolve(), found.resolve() / "__init__.py"):
+        raise BadInput(f"{option}: Python has another module {found.stem}; rename the file")
+    return f"{found.stem}{colon}{name}"
 
 
 def look_in(folder: Path, target: str) -> None:
@@ -121,8 +156,6 @@ def _installed() -> Toolbox:
 def _fault(source: str, error: BaseException) -> str:
     if not isinstance(error, ContractError):
         return f"cannot import {shorten(source, 100)}: {type(error).__name__}: {shorten(str(error))}{_place(error)}"
-    if source.endswith(".py") or "/" in source:
-        return f"{error} (name the module as Python imports it, without folder and .py)"
     if isinstance(error.__cause__, ModuleNotFoundError) and error.__cause__.name == source.partition(":")[0]:
         return f"{error}{hint(source, [file.stem for file in Path.cwd().glob('*.py')])}"
     return str(error)

@@ -1,4 +1,4 @@
-"""``dagrun demo``: a plan on real data, run in parallel and once more step by step, to compare."""
+"""The scenarios of ``dagrun demo``: a plan on real data, run in parallel and once more step by step, to compare."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import fill
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -19,41 +19,17 @@ from dagrun_tools.demo.demo_run import carry_out, files_in, packaged
 from dagrun_tools.demo.replan import NEW_NAME, OLD_NAME, replan_facts, replan_lines, run_replan
 from dagrun_tools.reports.drawing import prepare
 
-EPILOG: Final = """
-\b
-Examples:
-  dagrun demo
-  dagrun demo --scenario replan
-  dagrun demo --json -o /tmp/dagrun-demo
-"""
 
+def show_scenario(output: Path, scenario: str, *, as_json: bool) -> int:
+    """Run a scenario of the demo, and print what there is to see.
 
-@click.command(epilog=EPILOG)
-@click.option(
-    "-o",
-    "--output",
-    default="dagrun-demo",
-    show_default=True,
-    metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Where the reports, the charts and run.json go.",
-)
-@click.option(
-    "--scenario",
-    type=click.Choice(["sources", "replan"]),
-    default="sources",
-    show_default=True,
-    help="What goes wrong: two remote sources; or a column with a new name, for which the plan is changed as it runs.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def demo(output: Path, scenario: str, as_json: bool) -> int:
-    """Analyse 15 years of home sales in Texas: a plan of 14 steps on real data, in about 20 seconds.
+    Args:
+        output: The folder of its files.
+        scenario: ``sources`` or ``replan``.
+        as_json: Whether to print one JSON object.
 
-    Steps run as soon as what they need is there. Two sources are remote and slow: one of them fails once and is tried
-    again, the other is gone for good and its fallback answers. Then the same plan runs step by step, to compare.
-
-    With --scenario replan the table has changed, too: a column has another name, and the cleaning does not give what
-    the plan counts on. A planner puts in a step that maps the names, while everything else goes on.
+    Returns:
+        The exit code.
     """
     prepare()  # load the chart library now, so that neither run has to wait for it
     with data_output() as data:
