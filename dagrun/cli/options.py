@@ -122,6 +122,11 @@ as_json: Final = click.option("--json", "as_json", is_flag=True, help="Print one
 events: Final = click.option(
     "--events", type=click.Choice(["jsonl"]), help="Print each event as it happens, then the result."
 )
+timeline: Final = click.option(
+    "--timeline",
+    is_flag=True,
+    help="Draw when each step ran, and what ran on while the plan was changed.",
+)
 verbose: Final = click.option("-v", "--verbose", count=True, help="Show what tools log; -vv for everything.")
 quiet: Final = click.option("-q", "--quiet", is_flag=True, help="No progress and no summary.")
 plan: Final = click.argument("plan", type=click.Path(allow_dash=True))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import Any, Final
 
+from dagrun.errors import visible
 from dagrun.model.event import (
     AttemptEnded,
     AttemptStarted,
@@ -93,6 +95,14 @@ class Timeline:
     bars: tuple[Bar, ...]
     changes: tuple[Change, ...]
     length: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the timeline as plain JSON; times are in seconds."""
+        bars = [
+            {"row": b.row, "started": b.started, "ended": b.ended, "is_good": b.is_good, "was_stopped": b.was_stopped}
+            for b in self.bars
+        ]
+        return {"length": self.length, "bars": bars, "changes": [change.as_dict() for change in self.changes]}
 
 
 def read_timeline(events: Iterable[Event]) -> Timeline:
@@ -200,6 +210,39 @@ def draw_timeline(
     lines += [(row, drawing.row(bars)) for row, bars in by_row.items()]
     drawn = [f"{_cut(name, label, is_ascii=is_ascii):<{label}}  {line}".rstrip() for name, line in lines]
     return drawn + [f"and {len(rows) - max_rows} more"] * (len(rows) > max_rows)
+
+
+def timeline_page(timeline: Timeline, width: int = 80, *, is_ascii: bool = False) -> list[str]:
+    """Draw the timeline, and say of each change of the plan what it was, why, and what ran on meanwhile.
+
+    Args:
+        timeline: The timeline.
+        width: The width of a line in characters; at least 40.
+        is_ascii: Whether to avoid box-drawing characters.
+    """
+    if not timeline.bars and not timeline.changes:
+        return ["No step has been called."]
+    changes = [line for change in timeline.changes for line in _change_lines(change, width)]
+    return [*draw_timeline(timeline, width, is_ascii=is_ascii), *([""] if changes else []), *changes]
+
+
+def _change_lines(change: Change, width: int) -> Iterator[str]:
+    thought, is_asked = change.at - change.asked_at, change.asked_at < change.at
+    asked = f"at {change.asked_at:.2f} s the planner was asked; " if is_asked else ""
+    meanwhile = f" through these {thought:.2f} s" if is_asked else ""
+    sentences = (
+        f"{asked}at {change.at:.2f} s the plan was changed: {change.text}.",
+        f"Why: {change.reason}." if change.reason else "",
+        f"{_steps(change.ran_on)} ran on{meanwhile} without a break: {', '.join(change.ran_on) or 'none'}.",
+        f"{_steps(change.started)} started meanwhile: {', '.join(change.started)}." if change.started else "",
+    )
+    for sentence in filter(None, sentences):
+        text = visible(sentence[0].upper() + sentence[1:])
+        yield from wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _steps(steps: Sequence[str]) -> str:
+    return f"{len(steps)} step{'s' * (len(steps) != 1)}"
 
 
 class _TimelineDrawing:

@@ -159,3 +159,44 @@ def test_what_a_run_has_released_is_shown_from_its_record(shell: Shell) -> None:
 
     assert 'output: "slept"' in shell("inspect", "one", "first").out
     assert shell("inspect", "one", "first", "--json").json["step"]["output"] == "slept"
+
+
+def test_the_timeline_of_a_run_is_drawn_afterwards_and_at_its_end(shell: Shell) -> None:
+    shell.file("told_rules.py", PLANNER)
+    options = ("--planner", "told_rules:planner", "--run-id", "one", "--timeline")
+    ran = shell("run", shell.plan(ADD, BAD), *TOOLS, *options)
+
+    shown = shell("inspect", "one", "--timeline")
+
+    rows = [line.split(" ")[0] for line in shown.out.splitlines()]
+    assert [row for row in ("sum", "bad", "bad-new") if row not in rows] == []
+    assert "Why: there is another source." in shown.out
+    assert shown.out.strip() in ran.err
+    drawn = shell("inspect", "one", "--timeline", "--json").json["timeline"]
+    assert [change["change"] for change in drawn["changes"]] == ["replaces bad by bad-new"]
+    assert {bar["row"]: bar["is_good"] for bar in drawn["bars"]} == {
+        "sum": True,
+        "bad": False,
+        "(planner)": True,
+        "bad-new": True,
+    }
+
+
+def test_a_resumed_run_draws_its_whole_timeline(shell: Shell) -> None:
+    """Also the calls of the process that was there before."""
+    shell("run", shell.plan(ADD, ASK | {"depends_on": ["sum"]}), *TOOLS, "--run-id", "one")
+    shell("approve", "one", "pay", "--yes")
+
+    resumed = shell("resume", "one", *TOOLS, "--timeline")
+
+    rows = [line.split(" ")[0] for line in resumed.err.splitlines()]
+    assert [row for row in ("sum", "pay") if row not in rows] == []
+
+
+def test_a_timeline_is_about_a_whole_run(shell: Shell) -> None:
+    shell("run", shell.plan(ADD), *TOOLS, "--run-id", "one")
+
+    shown = shell("inspect", "one", "sum", "--timeline")
+
+    assert shown.code == 2
+    assert "leave the step out" in shown.err

@@ -15,8 +15,8 @@ from dagrun.cli.records.resume_command import command_again, label, quoted, wher
 from dagrun.cli.records.run_records import Records, run_argument, runs_option, wait
 from dagrun.cli.records.run_standings import Known
 from dagrun.cli.setup.settings import configure
-from dagrun.cli.terminal.stdout import data_output
-from dagrun.cli.terminal.text import SCHEMA_VERSION, columns_of, printable, to_json
+from dagrun.cli.terminal.stdout import Data, data_output
+from dagrun.cli.terminal.text import SCHEMA_VERSION, columns_of, is_ascii, printable, to_json
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import shorten, visible
 from dagrun.model.journal import Held
@@ -28,12 +28,14 @@ from dagrun.observe.chronicle import Entry, chronicle
 from dagrun.observe.line_breaks import wrap
 from dagrun.observe.run_standing import Stand, standing_of
 from dagrun.observe.summary import spending_words
+from dagrun.observe.timeline import read_timeline, timeline_page
 
 EPILOG: Final = """
 \b
 Examples:
   dagrun inspect last
   dagrun inspect last load_prices
+  dagrun inspect last --timeline
   dagrun inspect last --json | jq '.entries[]'
 
 Exit codes: 0, 1 if the record is damaged, 2 if there is no such run or step.
@@ -47,8 +49,8 @@ _INDENT: Final = " " * 11
 @click.command(epilog=EPILOG)
 @run_argument
 @click.argument("step", required=False)
-@options.combined(runs_option, options.as_json, options.directory)
-def inspect(*, run: str, step: str | None, as_json: bool, **flags: Any) -> None:
+@options.combined(options.timeline, runs_option, options.as_json, options.directory)
+def inspect(*, run: str, step: str | None, timeline: bool, as_json: bool, **flags: Any) -> None:
     """Show what happened in RUN, in order, and the reason of each decision; or only what happened to STEP.
 
     Each failure is shown with the row of the recovery table that decided what to do; each change of the plan with its
@@ -66,6 +68,11 @@ def inspect(*, run: str, step: str | None, as_json: bool, **flags: Any) -> None:
             raise BadInput(f"run {name} has no step {shorten(step, 100)}{near}")
         held = next((held for held in wait(records.journal.runs) if held.run_id == name), Held(name))
         known = Known(standing_of(past, held), past)
+        if timeline:
+            if step is not None:
+                raise BadInput("--timeline is about a whole run; leave the step out")
+            _show_timeline(past, data, width, as_json=as_json)
+            return
         entries = list(chronicle(past, step))
         if as_json:
             data.json(_as_dict(known, past, entries, step))
@@ -79,6 +86,14 @@ def inspect(*, run: str, step: str | None, as_json: bool, **flags: Any) -> None:
         page.text([f"… and {more} more (--json has them all)"] if more > 0 else [])
         page.lines += _next(known, past, where_is(configuration))  # commands stay on one line, to be copied
         data.text("\n".join(page.lines))
+
+
+def _show_timeline(past: Replayed, data: Data, width: int, *, as_json: bool) -> None:
+    drawn = read_timeline(past.events)
+    if as_json:
+        data.json({"schema_version": SCHEMA_VERSION, "run_id": past.run_id, "timeline": drawn.as_dict()})
+    else:
+        data.text("\n".join(timeline_page(drawn, width, is_ascii=is_ascii(sys.stdout))))
 
 
 class _Page:

@@ -69,7 +69,7 @@ def _shared(function: F) -> F:
     )(function)
 
 
-_output: Final = options.combined(options.as_json, options.events, options.verbose, options.quiet)
+_output: Final = options.combined(options.as_json, options.events, options.timeline, options.verbose, options.quiet)
 
 
 @click.command(epilog=RESUME)

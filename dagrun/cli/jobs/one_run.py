@@ -12,16 +12,18 @@ from typing import Any, Final
 import click
 
 from dagrun.cli.jobs.execute import both, execute, exit_code_of
-from dagrun.cli.jobs.job import Job, OnEvent, Reporting
+from dagrun.cli.jobs.job import Job, OnEvent, Reporting, ResumeOrRetry
 from dagrun.cli.records.output_folder import RunFolder, run_folder, write_whole
 from dagrun.cli.setup.plans import plan_text
 from dagrun.cli.terminal.event_lines import EventLines
 from dagrun.cli.terminal.stdout import Data
-from dagrun.cli.terminal.text import SCHEMA_VERSION, SECRETS, coloured, printable, to_json
+from dagrun.cli.terminal.text import SCHEMA_VERSION, SECRETS, coloured, columns_of, is_ascii, printable, to_json
 from dagrun.cli.terminal.user_errors import problem_lines
+from dagrun.model.event import Event
 from dagrun.model.outcome import State, Status
 from dagrun.model.value import decode_or_reason
 from dagrun.observe.summary import summarise, warnings_of
+from dagrun.observe.timeline import read_timeline, timeline_page
 from dagrun.runtime.result import RunResult
 
 _LEVELS: Final = {-1: logging.ERROR, 0: logging.WARNING, 1: logging.INFO}
@@ -39,7 +41,7 @@ class OneRun:
         job: The run.
         output: The folder for the files that the run leaves, absolute; `None` if it leaves none.
         data: The standard output.
-        flags: The flags of the command line: ``as_json``, ``events``, ``quiet``, ``verbose``.
+        flags: The flags of the command line: ``as_json``, ``events``, ``quiet``, ``verbose``, ``timeline``.
         save_plan: The file for the plan as it stands at the end, absolute; `None` for none.
     """
 
@@ -54,6 +56,9 @@ class OneRun:
         self._as_json: bool = flags["as_json"]
         self._is_quiet: bool = flags["quiet"]
         self._level = log_level(flags)
+        # Kept only if they are drawn at the end.
+        past = job.plan.past.events if isinstance(job.plan, ResumeOrRetry) and job.plan.verb == "resume" else ()
+        self._seen: list[Event] | None = list(past) if flags.get("timeline") else None
         self._lines = EventLines(data, job.plan.redactor) if flags["events"] else None
         self._stack = ExitStack()
 
@@ -73,7 +78,8 @@ class OneRun:
 
     def _observer(self) -> OnEvent | None:
         lines = self._lines.on_event if self._lines is not None else None
-        return lines if self._next_steps is None else both(self._next_steps.on_event, lines)
+        observer = lines if self._next_steps is None else both(self._next_steps.on_event, lines)
+        return observer if self._seen is None else both(self._seen.append, observer)
 
     def _code_of(self, result: RunResult) -> int:
         """Return the exit code; a call in doubt outranks a signal and a wait for people."""
@@ -96,6 +102,10 @@ class OneRun:
             self._data.json(record)
         else:
             self._answer(result)
+        if self._seen is not None:
+            width = min(120, columns_of(sys.stderr))
+            for line in timeline_page(read_timeline(self._seen), width, is_ascii=is_ascii(sys.stderr)):
+                self._say(line)
         if not self._is_quiet:
             self._summarise(result)
 

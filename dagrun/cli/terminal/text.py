@@ -60,6 +60,11 @@ def is_drawable(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
 
 
+def is_ascii(stream: TextIO | None) -> bool:
+    """Whether *stream* may have no signs beyond ASCII, such as those that lines are drawn with."""
+    return not str(getattr(stream, "encoding", "")).lower().startswith("utf")
+
+
 def has_colour(stream: TextIO | None) -> bool:
     """Whether text on *stream* may be coloured: on a terminal, or if FORCE_COLOR is set; never if NO_COLOR is set."""
     if os.environ.get("NO_COLOR"):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final
 
 from dagrun import Event, RunResult
-from dagrun.errors import visible
-from dagrun.observe.timeline import Change, Timeline, draw_timeline, read_timeline
+from dagrun.observe.timeline import Timeline, read_timeline, timeline_page
 from dagrun_tools.demo.demo_run import DemoRun, carry_out, files_in, packaged
 from dagrun_tools.demo.mapping_planner import MappingPlanner
 
@@ -68,29 +66,6 @@ def replan_facts(result: RunResult, timeline: Timeline, output: Path) -> dict[st
 
 def replan_lines(timeline: Timeline, output: Path, *, width: int, is_ascii: bool = False) -> list[str]:
     """Return the scenario as lines for people, of at most *width* characters."""
-    drawn = draw_timeline(timeline, width, is_ascii=is_ascii)
-    changes = [line for change in timeline.changes for line in _change_lines(change, width)]
-    return [*drawn, "", *(changes or ["The plan was not changed."]), *wrap(f"Open {output}/report.html.", width)]
-
-
-def _change_lines(change: Change, width: int) -> list[str]:
-    thought = change.at - change.asked_at
-    sentences = (
-        f"At {change.asked_at:.2f} s the planner was asked; at {change.at:.2f} s the plan was changed: {change.text}.",
-        f"Why: {change.reason}." if change.reason else "",
-        f"{_steps(change.ran_on)} ran on through these {thought:.2f} s without a break: {_named(change.ran_on)}.",
-        f"{_steps(change.started)} started meanwhile: {_named(change.started)}." if change.started else "",
-    )
-    return [
-        line
-        for sentence in sentences
-        for line in wrap(visible(sentence), width, subsequent_indent="  ", break_on_hyphens=False)
-    ]
-
-
-def _steps(steps: Sequence[str]) -> str:
-    return f"{len(steps)} step{'s' * (len(steps) != 1)}"
-
-
-def _named(steps: Sequence[str]) -> str:
-    return ", ".join(steps) or "none"
+    drawn = timeline_page(timeline, width, is_ascii=is_ascii)
+    unchanged = [] if timeline.changes else ["", "The plan was not changed."]
+    return [*drawn, *unchanged, *wrap(f"Open {output}/report.html.", width)]

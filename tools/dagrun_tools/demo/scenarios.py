@@ -13,7 +13,7 @@ import click
 
 from dagrun import RunResult
 from dagrun.cli.terminal.stdout import data_output
-from dagrun.cli.terminal.text import columns_of
+from dagrun.cli.terminal.text import columns_of, is_ascii
 from dagrun.observe.summary import count_recoveries
 from dagrun_tools.demo.demo_run import carry_out, files_in, packaged
 from dagrun_tools.demo.replan import NEW_NAME, OLD_NAME, replan_facts, replan_lines, run_replan
@@ -66,12 +66,8 @@ def _replan(output: Path) -> tuple[int, dict[str, Any]]:
         )
     )
     ran, timeline = run_replan(output)
-    _say("\n" + "\n".join(replan_lines(timeline, output, width=width, is_ascii=_is_ascii())))
+    _say("\n" + "\n".join(replan_lines(timeline, output, width=width, is_ascii=is_ascii(sys.stderr))))
     return ran.code, replan_facts(ran.result, timeline, output)
-
-
-def _is_ascii() -> bool:
-    return not str(getattr(sys.stderr, "encoding", "")).lower().startswith("utf")
 
 
 def _facts(fast: RunResult, slow: RunResult, output: Path) -> dict[str, Any]:
