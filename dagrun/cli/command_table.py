@@ -98,6 +98,7 @@ def _broken(name: str, target: str, error: Exception) -> click.Command:
 
 # The target (module:attribute) and the help line of each command. A command returns its exit code; `None` stands for 0.
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "new": ("dagrun.cli.commands.new:new", "Make a project to start from: tools, a plan, a policy, tests."),
     "do": ("dagrun.cli.commands.do:do", "Let a planner write a plan for a goal, and run it meanwhile."),
     "plan": ("dagrun.cli.commands.plan:plan", "Let a planner write a plan for a goal, and run nothing."),
     "run": ("dagrun.cli.commands.run:run", "Check a plan and run it."),

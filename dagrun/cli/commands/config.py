@@ -73,7 +73,7 @@ def trust(*, file: Path | None) -> None:
     settings name is trusted with them. When the content changes, you are asked again. The modules that FILE names are
     not part of it: trust it only if you trust the whole folder.
     """
-    for found in _named(file):
+    for found in settings_files(file):
         found.trust()
         click.echo(f"trusted: {printable(str(found.path))}")
 
@@ -83,14 +83,14 @@ def trust(*, file: Path | None) -> None:
 @options.directory
 def distrust(*, file: Path | None) -> None:
     """Trust FILE no more; by default, the settings of the project here, and the policy that they name."""
-    for found in _named(file):
+    for found in settings_files(file):
         was_trusted = found.distrust()
         click.echo(
             f"{'no longer trusted' if was_trusted else 'not trusted before, either'}: {printable(str(found.path))}"
         )
 
 
-def _named(file: Path | None) -> list[SettingsFile]:
+def settings_files(file: Path | None) -> list[SettingsFile]:
     """Return the file that is meant, and the policy that it names.
 
     Raises:
