@@ -55,15 +55,16 @@ def loop_options(backend: str = "asyncio") -> dict[str, object]:
 
 def scope_class() -> type[anyio.CancelScope]:
     """Return the class of cancel scopes of the running backend; anyio's own class looks the backend up each time."""
-    return _classes(_is_asyncio())[0]
+    return _classes(is_asyncio())[0]
 
 
 def event_class() -> type[anyio.Event]:
     """Return the class of events of the running backend; see `scope_class`."""
-    return _classes(_is_asyncio())[1]
+    return _classes(is_asyncio())[1]
 
 
-def _is_asyncio() -> bool:
+def is_asyncio() -> bool:
+    """Whether the running loop is one of asyncio."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -98,6 +99,70 @@ def is_cancellation(error: BaseException) -> bool:
 def is_being_cancelled() -> bool:
     """Whether a scope around the running code was cancelled, so that a cancellation was asked for."""
     return anyio.current_effective_deadline() == -math.inf
+
+
+def is_effectively_cancelled(scope: anyio.CancelScope) -> bool:
+    """Whether *scope* of asyncio, or code around it from which it is not shielded, was cancelled.
+
+    There is no public way to ask that of a scope that is not the innermost one; nor for the next functions. The tests
+    of stop scopes hold them to the libraries' ways.
+    """
+    return bool(scope._effectively_cancelled)  # type: ignore[attr-defined]
+
+
+def is_shielded_inside(scope: anyio.CancelScope, task: asyncio.Task[object]) -> bool:
+    """Whether a shield inside *scope* protects what *task* does now."""
+    from anyio._backends._asyncio import _task_states
+
+    inner = _task_states[task].cancel_scope
+    while inner is not None and inner is not scope:
+        if inner.shield:
+            return True
+        inner = inner._parent_scope
+    return False
+
+
+def can_be_cancelled_now(task: asyncio.Task[object]) -> bool:
+    """Whether *task* waits for something that has not come yet; else a cancellation would lose what has come."""
+    if task is asyncio.current_task():
+        return False
+    waiter: asyncio.Future[object] | None = task._fut_waiter  # type: ignore[attr-defined]
+    return waiter is None or not waiter.done()
+
+
+def cancel_status() -> Any:
+    """The state of the innermost cancel scope of the running task of trio."""
+    import trio
+
+    return trio.lowlevel.current_task()._cancel_status
+
+
+def is_shielded_above(status: Any) -> bool:
+    """Whether a shield inside the scope of *status* protects what the running task of trio does now."""
+    inner = cancel_status()
+    while inner is not None and inner is not status:
+        if inner._scope.shield:
+            return True
+        inner = inner.parent
+    return False
+
+
+def least_deadline_above(status: Any) -> float:
+    """The first deadline of all scopes of the running task of trio inside that of *status*.
+
+    It is ``-inf`` if one of them is cancelled, or is the scope of a nursery that the task holds open.
+    """
+    import trio
+
+    task = trio.lowlevel.current_task()
+    nurseries = {id(nursery.cancel_scope) for nursery in task.child_nurseries}
+    least, inner = math.inf, task._cancel_status
+    while inner is not None and inner is not status:
+        scope = inner._scope
+        if scope.cancel_called or id(scope) in nurseries:
+            return -math.inf
+        least, inner = min(least, scope.deadline), inner.parent
+    return least
 
 
 async def shake_off_cancellation() -> None:

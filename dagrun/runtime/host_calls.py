@@ -19,6 +19,7 @@ from dagrun.runtime.backend import (
     shake_off_cancellation,
 )
 from dagrun.runtime.coroutine_driver import Suspended
+from dagrun.runtime.stop_scope import last_turns, stop_scopes
 
 T = TypeVar("T")
 
@@ -65,9 +66,10 @@ async def call_plugin(
         with anyio.move_on_after(seconds):
             await made.over.wait()
         if not made.over.is_set():
-            made.scope.cancel()
+            made.scope.stop()
             with anyio.move_on_after(grace):
                 await made.over.wait()
+            await last_turns(made.over.is_set)
             would_not = "" if made.over.is_set() else " and would not stop"
             raise PluginFailed(f"it took longer than {seconds:g} s{would_not}")
         if made.fault:
@@ -75,20 +77,21 @@ async def call_plugin(
             raise PluginFailed(made.fault) from error
         return made.value
     except anyio.get_cancelled_exc_class():
-        made.scope.cancel()
+        made.scope.stop()
         if is_alone:
             with anyio.move_on_after(grace, shield=True):
                 await made.over.wait()
+            await last_turns(made.over.is_set)
         raise
     finally:
-        made.scope.cancel()
+        made.scope.stop()
 
 
 class _Call(Generic[T]):
     """One call, in its own task.
 
     Attributes:
-        scope: Cancel it to stop the call.
+        scope: Tell it to stop the call.
         over: Set when the call has ended.
         value: The value of the call, if there is no fault.
         fault: Why there is no value, in a sentence, or empty.
@@ -98,16 +101,13 @@ class _Call(Generic[T]):
     def __init__(
         self, call: Callable[[], Awaitable[T]], context: Context, grace: float, now: Callable[[], float]
     ) -> None:
-        self.scope = anyio.CancelScope()
+        self.scope = stop_scopes(grace, now)()
         self.over = anyio.Event()
         self.value: T
         self.fault = "it was told to stop"
         self.error: Exception | None = None
         self._call = call
         self._context = context
-        self._grace = grace
-        self._now = now
-        self._told_at: float | None = None
 
     async def run(self) -> None:
         """Make the call."""
@@ -116,7 +116,7 @@ class _Call(Generic[T]):
                 await self._catch()
         except RuntimeError:
             # Only leaving the scope raises here.
-            leave_leaked_scopes(self.scope)
+            leave_leaked_scopes(self.scope.raw)
             self.fault = "it left a cancel scope or a task group open"
         finally:
             self.over.set()
@@ -133,34 +133,30 @@ class _Call(Generic[T]):
         except StillRunning as error:
             self.fault = str(error)
         except BaseException as error:
-            if _is_asked_for(error):
+            if self._is_asked_for(error):
                 raise
             self.fault = _describe(error)
             self.error = error if isinstance(error, Exception) else None
 
     async def _drive(self) -> T:
         coroutine = _await(self._call)
+        self.scope.is_inside = True
         try:
             got = self._context.run(coroutine.send, None)
         except StopIteration as stop:
             value: T = stop.value
             return value
-        driven: T = await Suspended(coroutine, self._context, got, self._is_overdue)
+        driven: T = await Suspended(coroutine, self._context, got, self.scope)
         return driven
 
-    def _is_overdue(self) -> bool:
-        # Do not ask whether anything is being cancelled: within the call, that may be a time limit of its own.
-        if self._told_at is None and self.scope.cancel_called:
-            self._told_at = self._now()
-        return self._told_at is not None and self._now() >= self._told_at + self._grace
+    def _is_asked_for(self, error: BaseException) -> bool:
+        if not is_cancellation(error) or not isinstance(error, anyio.get_cancelled_exc_class()):
+            return False
+        return self.scope.is_told or is_being_cancelled()
 
 
 async def _await(call: Callable[[], Awaitable[T]]) -> T:
     return await call()
-
-
-def _is_asked_for(error: BaseException) -> bool:
-    return is_cancellation(error) and is_being_cancelled() and isinstance(error, anyio.get_cancelled_exc_class())
 
 
 def _describe(error: BaseException) -> str:

@@ -138,7 +138,14 @@ class RunAssembly:
         """Hand the parts what exists only inside the task group of the run."""
         parts, setup = self.parts, self._setup
         self._alarms = Alarms(tasks, parts.now, parts.record.deliver)
-        self._workers = workers = Workers(tasks, parts.frontier, self.scheduler.run_step, parts.context, parts.now)
+        self._workers = workers = Workers(
+            tasks,
+            parts.frontier,
+            self.scheduler.run_step,
+            parts.context,
+            now=parts.now,
+            new_scope=parts.new_scope,
+        )
         self._up.nudge = workers.nudge
         if setup.shared.cap is not None:
             parts.frontier.on_room = weakly(workers.nudge)  # the shared cap outlives the run, too

@@ -21,6 +21,7 @@ from dagrun.runtime.record.recorder import Recorder
 from dagrun.runtime.run_setup import RunSetup, random_of, state_of
 from dagrun.runtime.steps.accounts import Accounts
 from dagrun.runtime.steps.reviews import Reviews
+from dagrun.runtime.stop_scope import stop_scopes
 from dagrun.runtime.upcalls import Upcalls
 
 
@@ -39,6 +40,7 @@ class RunParts:
         random: For the jitter of delays.
         tape: Where the run is recorded; `None` if it has no journal, and so cannot be suspended.
         now: The clock of the loop.
+        new_scope: Makes the scope of an attempt, or of a worker that makes several, one after another.
         up: As given.
         graph: The state; read by all parts, changed by the record alone.
         frontier: The ready steps, and the places under the limits on what runs at once.
@@ -56,6 +58,7 @@ class RunParts:
         "frontier",
         "graph",
         "ledger",
+        "new_scope",
         "now",
         "people",
         "policy",
@@ -77,6 +80,7 @@ class RunParts:
         self.tape = tape
         self.now = now = clock()
         self.up = up
+        self.new_scope = stop_scopes(policy.grace, now, lambda: up.cancelled_around())
         self.graph = graph = built.graph
         self.frontier = built.frontier
         context.run(REDACTOR.set, plan.redactor)

@@ -15,6 +15,7 @@ from dagrun.model.executor import ToolCall
 from dagrun.model.outcome import ErrorKind, Failure, Outcome, State
 from dagrun.model.tool_context import ToolContext
 from dagrun.model.toolbox import AnyTool
+from dagrun.runtime.stop_scope import StopScope
 
 
 @dataclass(slots=True)
@@ -80,8 +81,8 @@ class Slot:
     Attributes:
         node: The step.
         tool: What is called.
-        scope: The cancel scope around the attempt. It exists from the instant when the step is running, and holds
-            nothing else meanwhile.
+        scope: The scope around the attempt, through which it is told to stop. It exists from the instant when the step is
+            running, and holds nothing else meanwhile.
         call: What the executor gets; set from when the arguments are filled in until the end is recorded.
         is_fresh: Whether nothing else ran on this task before.
         deadline: When the attempt must be over, on the clock of the loop; or none.
@@ -121,7 +122,7 @@ class Slot:
     )
 
     def __init__(
-        self, node: Node, tool: AnyTool, scope: anyio.CancelScope, is_fresh: bool, now: Callable[[], float]
+        self, node: Node, tool: AnyTool, scope: StopScope, is_fresh: bool, now: Callable[[], float]
     ) -> None:
         self.node = node
         self.tool = tool
@@ -143,7 +144,10 @@ class Slot:
         self._now = now
 
     def tell_to_stop(self, asked: State, reason: str, grace: float) -> None:
-        """Cancel the attempt; both calls if there are two. The first reason counts; the grace period begins then."""
+        """Tell the attempt to stop; both calls if there are two. It may clean up for *grace* seconds.
+
+        The first reason counts; the grace period begins then.
+        """
         if self.asked is None:
             self.asked, self.reason = asked, reason
             self.cutoff = self._now() + grace
@@ -152,7 +156,7 @@ class Slot:
             if self.rare is not None and self.rare.resume is not None:
                 self.rare.resume.set()
             if not self.has_left:
-                self.scope.cancel()
+                self.scope.stop(self.cutoff)
             if self.rare is not None and self.rare.second is not None:
                 self.rare.second.slot.tell_to_stop(asked, reason, grace)
 
@@ -172,10 +176,6 @@ class Slot:
         if self.rare is None:
             self.rare = RareAttemptState()
         return self.rare
-
-    def is_overdue(self) -> bool:
-        """Whether its grace period is over."""
-        return self.cutoff is not None and self._now() >= self.cutoff
 
 
 def stopped_outcome(slot: Slot, asked: State, outcome: Outcome | None) -> Outcome:

@@ -53,6 +53,7 @@ class Upcalls:
             takes the step and the reason for which the run is ended.
         stop_running: Tells every running step to stop, for a reason, and returns their ids.
         conclude: Records the end of an attempt; an outcome of `None` means that it was cancelled.
+        cancelled_around: Called when the code around the run was cancelled while a tool ran.
         nudge: Wakes a worker, if a step is ready.
         suspended: Called when a tool suspends for the first time.
         failed: Takes the error for which nothing can be written to the journal any more; called in the middle of a
@@ -76,6 +77,7 @@ class Upcalls:
     end_interrupted: Callable[[Node, str], object] = _nothing
     stop_running: Callable[[str], Collection[str]] = _no_steps
     conclude: Callable[[Slot, Outcome | None], object] = _nothing
+    cancelled_around: Callable[[], object] = _nothing
     nudge: Callable[[], object] = _nothing
     suspended: Callable[[], object] = _nothing
     failed: Callable[[JournalError], object] = _nothing

@@ -24,7 +24,9 @@ from dagrun.model.outcome import ErrorKind, Failure
 from dagrun.model.tool import Tool, make_tool
 from dagrun.model.value import Artifact
 from dagrun.runtime.artifacts import ArtifactFolder
+from dagrun.runtime.backend import clock
 from dagrun.runtime.coroutine_driver import Suspended
+from dagrun.runtime.stop_scope import stop_scopes
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time, pytest.mark.costly]
 
@@ -189,7 +191,7 @@ async def test_cancellation_kills_the_process_and_what_it_started() -> None:
 async def test_call_that_the_runtime_drops_loses_its_process() -> None:
     """The runtime closes an overdue coroutine, which cannot wait any more but must not leave a process."""
     reported: Reported = []
-    scope = anyio.CancelScope()
+    scope = stop_scopes(0.0, clock())()
 
     async def call_and_drop(executor: ProcessExecutor) -> None:
         with scope:
@@ -197,13 +199,14 @@ async def test_call_that_the_runtime_drops_loses_its_process() -> None:
             context = copy_context()
             got = context.run(coroutine.send, None)
             with pytest.raises(StillRunning, match="was dropped"):
-                await Suspended(coroutine, context, got, lambda: scope.cancel_called)
+                await Suspended(coroutine, context, got, scope)
 
     async with processes(max_processes=1) as executor:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call_and_drop, executor)
             await until(lambda: reported)
-            scope.cancel()
+            scope.give_up()
+            scope.stop()
         worker = int(reported[0][1]["message"].split()[0])
         await until(lambda: is_gone(worker))
         assert await ask(executor, tools.add, a=1, b=2) == 3

@@ -19,7 +19,9 @@ from dagrun.model.outcome import ErrorKind
 from dagrun.model.policy import Policy
 from dagrun.model.tool import make_tool
 from dagrun.model.tool_context import ToolContext
+from dagrun.runtime.backend import clock
 from dagrun.runtime.coroutine_driver import Suspended
+from dagrun.runtime.stop_scope import StopScope, stop_scopes
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 
@@ -214,19 +216,20 @@ async def test_call_that_the_runtime_drops_is_counted() -> None:
     """The runtime closes an overdue coroutine at any await; its thread must still be counted."""
     executor, stubborn = ThreadExecutor(), Stubborn()
 
-    async def call_and_drop(scope: anyio.CancelScope) -> None:
+    async def call_and_drop(scope: StopScope) -> None:
         context = contextvars.copy_context()
         with scope:
             coroutine = executor.call(make_call(stubborn.tool))
             got = context.run(coroutine.send, None)
             with pytest.raises(StillRunning):
-                await Suspended(coroutine, context, got, lambda: scope.cancel_called)
+                await Suspended(coroutine, context, got, scope)
 
     async with anyio.create_task_group() as tasks:
-        scope = anyio.CancelScope()
+        scope = stop_scopes(0.0, clock())()
         tasks.start_soon(call_and_drop, scope)
         await stubborn.has_started()
-        scope.cancel()
+        scope.give_up()
+        scope.stop()
 
     assert executor.stuck == 1
     stubborn.gate.set()

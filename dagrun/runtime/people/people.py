@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar, cast
 
 import anyio
 from anyio.abc import TaskGroup
-from anyio.lowlevel import checkpoint_if_cancelled
+from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
 
 from dagrun.checks.checked_plan import Ask
 from dagrun.decide.questions import Questions, fault_of, kept, may_help, reasons_to_ask, refuse_batch
@@ -275,6 +275,8 @@ class People:
             self.turn_away()
             await waiter.over.wait()
             await checkpoint_if_cancelled()  # the answer may have ended the run
+            if waiter.question is not None and waiter.question.step and not goes_on():
+                await checkpoint()  # and so the step, whose tool is cancelled here
         finally:
             waiter.is_gone = True
             if waiter in self._lined_up:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import anyio
-from anyio.lowlevel import checkpoint_if_cancelled
+from anyio.lowlevel import checkpoint
 
 from dagrun.model.event import StepResumed
 from dagrun.model.question import Answer
@@ -45,7 +45,8 @@ class AskFromTool:
             rare.asking = anyio.Lock()
         async with rare.asking:  # a tool with tasks of its own may want to ask two questions at once
             answer = await self._ask(slot, text, None if schema is None else dict(schema), shown)
-        await checkpoint_if_cancelled()  # it may have been told to stop meanwhile
+        if slot.scope.is_told:
+            await checkpoint()  # here it is cancelled
         return answer
 
     async def _ask(self, slot: Slot, text: str, schema: Mapping[str, Any] | None, about: bytes) -> Answer | None:

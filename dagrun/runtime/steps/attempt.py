@@ -175,6 +175,8 @@ class Attempts:
 
         Raises only the cancellation that somebody asked for.
         """
+        scope = slot.scope
+        scope.is_inside = True
         try:
             executor = self._executors[executor_of(slot)]
             assert slot.call is not None
@@ -186,7 +188,7 @@ class Attempts:
                 result = stop.value
             else:
                 self._up.suspended()
-                rest = Suspended(coroutine, context, got, slot.is_overdue)
+                rest = Suspended(coroutine, context, got, scope)
                 result = await rest
                 slot.was_interrupted = rest.was_interrupted
             return self._conclude(slot, result)
@@ -198,11 +200,13 @@ class Attempts:
         except BaseException as error:
             if is_cancellation(error):
                 # The other backend's would not be taken for a cancellation out there.
-                is_asked_for = slot.asked is not None or is_being_cancelled()
+                is_asked_for = scope.is_told or slot.asked is not None or is_being_cancelled()
                 if is_asked_for and isinstance(error, anyio.get_cancelled_exc_class()):
                     raise
                 return self._foreign_cancellation(slot)
             return self._failed(slot, State.FAILED, classify(error, slot.tool))
+        finally:
+            scope.is_inside = False
 
     def _conclude(self, slot: Slot, result: object) -> Outcome:
         """Check what came back: the tool has returned, so whatever is wrong now, its effect is not in doubt."""
@@ -317,8 +321,8 @@ class Attempts:
 
     async def _ask(self, found: ref[Slot], text: str, schema: Mapping[str, Any] | None, about: Any) -> Answer | None:
         slot = found()
-        if slot is None or slot.is_done:
-            return None  # late, as above: nobody waits for what comes of it
+        if slot is None or slot.is_done or slot.scope.is_told:
+            return None  # late, as above: nobody waits for what comes of it; nor for a question of its clean-up
         return await self._ask_person(slot, text, schema, about)
 
 

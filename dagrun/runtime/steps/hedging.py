@@ -21,7 +21,6 @@ from dagrun.runtime.backend import (
     is_being_cancelled,
     is_cancellation,
     leave_leaked_scopes,
-    scope_class,
     shake_off_cancellation,
 )
 from dagrun.runtime.deadlines import Alarms
@@ -76,7 +75,7 @@ class Hedges:
         self._share = share
         self._running = running
         self._finish = finish
-        self._new_scope = scope_class()
+        self._new_scope = parts.new_scope
         self._looked = -math.inf
         self._rests: tuple[Rest, ...] = ()
         self._tasks: TaskGroup
@@ -181,7 +180,7 @@ class Hedges:
             try:
                 second.outcome = await self._perform_second(other)
             except RuntimeError:
-                leave_leaked_scopes(other.scope)
+                leave_leaked_scopes(other.scope.raw)
                 second.outcome = leaked_outcome(other)
             finally:
                 self._second_ended(slot, second)

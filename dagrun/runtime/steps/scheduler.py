@@ -8,7 +8,6 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
-import anyio
 from anyio.abc import TaskGroup
 
 from dagrun.decide.replanning import unagreed_calls
@@ -29,6 +28,7 @@ from dagrun.runtime.steps.hedging import Hedges
 from dagrun.runtime.steps.reviews import Reviews, judged
 from dagrun.runtime.steps.stopping import Stopping
 from dagrun.runtime.steps.workers import WorkerScope
+from dagrun.runtime.stop_scope import StopScope
 
 _READY: Final = State.READY
 _SUCCEEDED: Final = State.SUCCEEDED
@@ -67,6 +67,7 @@ class Scheduler:
         self._policy = parts.policy
         self._now = parts.now
         self._up = up = parts.up
+        self._new_scope = parts.new_scope
         self._is_written = parts.tape is not None
         self._running: dict[str, Slot] = {}
         self.running: Mapping[str, Slot] = self._running
@@ -81,7 +82,7 @@ class Scheduler:
         up.settle_down, up.end_if_nothing_is_left = self.settle_down, self._end_if_nothing_is_left
         up.stop, up.stop_running = finish.stop, self.stopping.stop_running
         up.conclude, up.end_interrupted = self.endings.conclude, self.end_interrupted
-        up.ask_again = starting.ask_again
+        up.ask_again, up.cancelled_around = starting.ask_again, self._on_cancelled_around
 
     def __repr__(self) -> str:
         return f"<Scheduler: {self.standing()}>"
@@ -101,7 +102,8 @@ class Scheduler:
     def open(self, tasks: TaskGroup, alarms: Alarms, attempts: Attempts) -> None:
         """Take what exists only inside the task group of the run."""
         self.finish.open(tasks)
-        self.stopping.alarms = self.endings.alarms = alarms
+        self.stopping.open(tasks, alarms)
+        self.endings.alarms = alarms
         self._attempts = self._starting.attempts = self.endings.attempts = attempts
         if self.hedges is None:
             self._perform = attempts.perform
@@ -135,7 +137,7 @@ class Scheduler:
         if slot is None:
             self._record.deliver()  # the next change may be an hour away
             # What looks at its arguments is the host's, and may have told it to stop.
-            return not own.scope.cancel_called
+            return not own.scope.is_told
         outcome: Outcome | None = None  # stands when the attempt was cancelled, alone or with all around it
         try:
             if self._is_written and self._attempts.must_be_written(slot.tool):
@@ -156,7 +158,7 @@ class Scheduler:
             if self.hedges is not None:
                 self.hedges.left(slot)
             self._record.deliver()
-        if slot.asked is not None or own.has_leaked:
+        if slot.asked is not None or own.scope.is_told or own.has_leaked:
             return False
         return outcome.failure is None or outcome.failure.kind not in _UNCLEAN
 
@@ -165,10 +167,13 @@ class Scheduler:
 
         Whatever it made of that, swallowed it or raised something else, is then neither a success nor a failure.
         """
-        if slot.asked is None and is_being_cancelled():
-            self.stopping.interrupt(CANCELLED_AROUND)
+        if slot.asked is None and (slot.scope.is_told or is_being_cancelled()):
+            self._on_cancelled_around()
 
-    def _begin(self, node: Node, scope: anyio.CancelScope, is_fresh: bool) -> Slot | None:
+    def _on_cancelled_around(self) -> None:
+        self.stopping.interrupt(CANCELLED_AROUND)
+
+    def _begin(self, node: Node, scope: StopScope, is_fresh: bool) -> Slot | None:
         """Start the attempt of a step that was taken; nothing if it turns out that there is nothing to call."""
         if node.latest is not None and node.id in self._running:
             self.inside.resume(self._running[node.id])
@@ -205,7 +210,7 @@ class Scheduler:
             if not self._starting.is_startable(node):
                 return False
             if not node.tool.effect.is_free and is_being_cancelled():
-                self.stopping.interrupt(CANCELLED_AROUND)
+                self._on_cancelled_around()
                 return False
         return not (node.plan.is_timed and self._starting.is_too_late(node))
 
@@ -237,7 +242,7 @@ class Scheduler:
 
     def end_interrupted(self, node: Node, stopped: str = "") -> None:
         """Record the end of an attempt that ended with its process; *stopped* says why, if the run is being ended."""
-        slot = Slot(node, node.called(node.attempts[-1].tool), anyio.CancelScope(), True, self._now)
+        slot = Slot(node, node.called(node.attempts[-1].tool), self._new_scope(), True, self._now)
         self.endings.end_interrupted(slot, stopped)
 
     def review_again(self, node: Node) -> Callable[[], Coroutine[Any, Any, None]]:
@@ -249,7 +254,7 @@ class Scheduler:
         attempt = node.attempts[-1]
         given = attempt.outcome
         assert given is not None
-        slot = Slot(node, node.called(attempt.tool), anyio.CancelScope(), True, self._now)
+        slot = Slot(node, node.called(attempt.tool), self._new_scope(), True, self._now)
         slot.tokens, slot.cost, slot.rare = given.tokens, given.cost, RareAttemptState(verdicts=())
         self._running[node.id] = slot
         self._frontier.occupy(node)

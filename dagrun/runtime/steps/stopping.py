@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+
+from anyio.abc import TaskGroup
 
 from dagrun.graph.node import Node
 from dagrun.model.outcome import Outcome, State, Status
@@ -11,6 +13,7 @@ from dagrun.runtime.deadlines import Alarms
 from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.slot import Slot
 from dagrun.runtime.steps.finish import Finish
+from dagrun.runtime.stop_scope import last_turns
 
 
 class Stopping:
@@ -20,9 +23,6 @@ class Stopping:
         parts: What the parts of the run share.
         finish: Ends the run.
         running: The running attempts, by step.
-
-    Attributes:
-        alarms: Of the run.
     """
 
     def __init__(self, parts: RunParts, finish: Finish, running: Mapping[str, Slot]) -> None:
@@ -32,35 +32,47 @@ class Stopping:
         self._up = parts.up
         self._finish = finish
         self._running = running
-        self.alarms: Alarms
+        self._tasks: TaskGroup
+        self._alarms: Alarms
+
+    def open(self, tasks: TaskGroup, alarms: Alarms) -> None:
+        """Take what exists only inside the task group of the run."""
+        self._tasks, self._alarms = tasks, alarms
 
     # One attempt ------------------------------------------------------------------------------------------
 
     def arm(self, slot: Slot) -> None:
         """Let an alarm ring at the deadline of an attempt."""
         assert slot.deadline is not None
-        self.alarms.at(slot.deadline, lambda: self._out_of_patience(slot))
+        self._alarms.at(slot.deadline, lambda: self._out_of_patience(slot))
 
     def tell(self, slot: Slot, asked: State, reason: str) -> None:
         """Tell an attempt to stop; if it does not within the grace period, the run goes on without it."""
         if slot.asked is None:
             slot.tell_to_stop(asked, reason, self._policy.grace)
             assert slot.cutoff is not None
-            self.alarms.at(slot.cutoff, lambda: self._abandon(slot))
+            self._alarms.at(slot.cutoff, lambda: self._give_up((slot,)))
 
     def _out_of_patience(self, slot: Slot) -> None:
         # Its time stands still while it waits for a person, and starts anew after that.
         if not slot.is_done and slot.deadline is not None and self._now() >= slot.deadline:
             self.tell(slot, State.TIMED_OUT, f"it took longer than {slot.limit:g} s")
 
-    def _abandon(self, slot: Slot) -> None:
-        if not slot.is_done:
-            self._up.conclude(slot, Outcome(State.ABANDONED))
-            self._up.nudge()
+    def _give_up(self, slots: Sequence[Slot]) -> None:
+        """Abandon those of *slots* that still run: their grace period is over, and they are cancelled at every await."""
+        if not all(slot.is_done for slot in slots):
+            self._tasks.start_soon(self._after_last_turns, slots, name="dagrun grace")
 
-    def _abandon_all(self, slots: Iterable[Slot]) -> None:
+    async def _after_last_turns(self, slots: Sequence[Slot]) -> None:
+        await last_turns(lambda: all(slot.is_done for slot in slots))
         for slot in slots:
             self._abandon(slot)
+
+    def _abandon(self, slot: Slot) -> None:
+        if not slot.is_done:
+            slot.scope.give_up()
+            self._up.conclude(slot, Outcome(State.ABANDONED))
+            self._up.nudge()
 
     def cancel_step(self, node: Node, reason: str) -> bool:
         """Cancel one step, or the elements of a for_each; say whether there was anything left to cancel."""
@@ -89,7 +101,7 @@ class Stopping:
         for slot in slots:
             slot.tell_to_stop(State.CANCELLED, reason, self._policy.grace)
         if slots:  # they are late together, so one alarm is enough
-            self.alarms.at(self._now() + self._policy.grace, partial(self._abandon_all, slots))
+            self._alarms.at(self._now() + self._policy.grace, partial(self._give_up, slots))
         return self._running
 
     def suspend(self, status: Status, reason: str) -> None:
@@ -105,7 +117,7 @@ class Stopping:
             if slot.tool.effect.is_free or (slot.rare is not None and slot.rare.verdicts is not None):
                 self._let_go(slot, reason)
             else:
-                self.alarms.at(self._now() + self._policy.grace, partial(self._let_go, slot, reason))
+                self._alarms.at(self._now() + self._policy.grace, partial(self._let_go, slot, reason))
         self._up.settle_down()
 
     def _let_go(self, slot: Slot, reason: str) -> None:
@@ -118,6 +130,9 @@ class Stopping:
         self._finish.at_once()  # no task of the run is left for the rest, or will be in a moment
         if self._finish.may_wait:
             self._finish.suspend(Status.CANCELLED, reason)
+            for slot in list(self._running.values()):
+                if slot.scope.is_inside:
+                    slot.scope.stop()  # it may clean up; as it is not asked to end, it has no end on record
             self._finish.suspend_if_idle(self._running)
         else:
             self._finish.stop(Status.CANCELLED, reason)

@@ -24,13 +24,13 @@ from dagrun.runtime.backend import (
     is_being_cancelled,
     is_cancellation,
     leave_leaked_scopes,
-    scope_class,
     shake_off_cancellation,
 )
+from dagrun.runtime.stop_scope import StopScope
 
 
 class WorkerScope:
-    """A cancel scope around the steps of one worker, entered by ``with``.
+    """A scope around the steps of one worker, entered by ``with``.
 
     A step that runs has it to itself. One that ends as it should leaves it as it found it, and the next step may run in
     it; after any other the worker ends, and the scope with it. That spares most steps a scope of their own, which is a
@@ -49,13 +49,13 @@ class WorkerScope:
 
     is_innermost: Callable[[], bool]
 
-    def __init__(self, scope: anyio.CancelScope) -> None:
+    def __init__(self, scope: StopScope) -> None:
         self.scope = scope
         self.has_leaked = False
 
     def __enter__(self) -> Self:
         self.scope.__enter__()
-        self.is_innermost = innermost_of(self.scope)
+        self.is_innermost = innermost_of(self.scope.raw)
         return self
 
     def __exit__(
@@ -71,7 +71,7 @@ class WorkerScope:
         try:
             self.scope.__exit__(None, None, None)
         except RuntimeError:
-            leave_leaked_scopes(self.scope)
+            leave_leaked_scopes(self.scope.raw)
 
 
 KEEP_IDLE: Final = 16  # beyond that, waiting costs more than starting anew
@@ -88,6 +88,7 @@ class Workers:
         run_step: Runs one step to the end of its attempt; says whether the task is as good as new afterwards.
         context: The context variables of the run, for every task that is started.
         now: The clock of the loop.
+        new_scope: Makes the scope of each worker.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class Workers:
         run_step: Callable[[Node, WorkerScope, bool], Awaitable[bool]],
         context: Context,
         now: Callable[[], float],
+        new_scope: Callable[[], StopScope],
     ) -> None:
         self._tasks = tasks
         self._frontier = frontier
@@ -108,7 +110,7 @@ class Workers:
         frontier.elsewhere.append(self._on_the_way)
         self._coming = 0  # workers that were woken or started and have not looked at the frontier yet
         self._suspensions = 0
-        self._new_scope = scope_class()
+        self._new_scope = new_scope
         self._new_event = event_class()
         self._is_over = False
 

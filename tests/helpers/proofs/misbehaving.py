@@ -20,8 +20,15 @@ Behaviour: TypeAlias = Callable[[], Awaitable[Any]]
 BEHAVIOURS: dict[str, Behaviour] = {}
 ASYNCIO_ONLY: set[str] = set()
 
+# They hang, and what is bad about them comes when they are told to stop.
+WHEN_STOPPED: set[Behaviour] = set()
+
 # What a step left behind in the loop, on purpose; a test ends it itself.
 LEFT_BEHIND: list[asyncio.Task[None]] = []
+
+
+# What could do its whole clean-up.
+CLEANED_UP: list[str] = []
 
 
 def _known(function: Behaviour) -> Behaviour:
@@ -34,6 +41,11 @@ def _on_asyncio(function: Behaviour) -> Behaviour:
     return _known(function)
 
 
+def _when_stopped(function: Behaviour) -> Behaviour:
+    WHEN_STOPPED.add(function)
+    return _known(function)
+
+
 def _current_task() -> asyncio.Task[Any]:
     task = asyncio.current_task()
     assert task is not None
@@ -42,6 +54,8 @@ def _current_task() -> asyncio.Task[Any]:
 
 def once_cancelled(behaviour: Behaviour) -> Behaviour:
     """Hang, and misbehave only when cancelled."""
+    if behaviour in WHEN_STOPPED:
+        return behaviour
 
     async def waits_for_it() -> Any:
         try:
@@ -170,7 +184,7 @@ async def vouches_in_finally() -> None:
         raise ToolError("rolled back")
 
 
-@_known
+@_when_stopped
 async def cleans_up_quickly() -> None:
     try:
         await anyio.sleep_forever()
@@ -179,7 +193,68 @@ async def cleans_up_quickly() -> None:
             await anyio.sleep(0.1)
 
 
-@_known
+@_when_stopped
+async def cleans_up_without_a_shield() -> None:
+    """Every library for asyncio does so."""
+    try:
+        await anyio.sleep_forever()
+    finally:
+        await anyio.sleep(0.1)
+        CLEANED_UP.append("without a shield")
+
+
+@_when_stopped
+async def cleans_up_with_and_without_a_shield() -> None:
+    try:
+        await anyio.sleep_forever()
+    finally:
+        await anyio.sleep(0.1)
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(0.1)
+        await anyio.sleep(0.1)
+        CLEANED_UP.append("with and without a shield")
+
+
+@_when_stopped
+async def cleans_up_and_returns() -> int:
+    """The value comes after the deadline, with the clean-up in between."""
+    try:
+        await anyio.sleep_forever()
+    except anyio.get_cancelled_exc_class():
+        await anyio.sleep(0.1)
+        CLEANED_UP.append("and returns")
+    return 7
+
+
+@_when_stopped
+async def cleans_up_in_a_task() -> None:
+    """Whoever waits for another task hands the cancellation on to that, which cleans up then."""
+    await asyncio.gather(cleans_up_without_a_shield())
+
+
+ASYNCIO_ONLY.add(cleans_up_in_a_task.__name__)
+
+
+@_when_stopped
+async def cleans_up_for_ever() -> None:
+    try:
+        await anyio.sleep_forever()
+    finally:
+        await anyio.sleep_forever()
+
+
+@_when_stopped
+async def cleans_up_for_ever_three_times() -> None:
+    try:
+        await cleans_up_for_ever()
+    finally:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            await anyio.sleep_forever()
+
+
+@_when_stopped
 async def cleans_up_for_too_long() -> None:
     try:
         await anyio.sleep_forever()

@@ -197,7 +197,7 @@ class BelievesCancelledCaught(Endings):
     """Takes a step that swallowed its cancellation for one that was never cancelled."""
 
     def conclude(self, slot: Slot, outcome: Outcome | None) -> None:
-        if outcome is not None and outcome.state is not State.ABANDONED and not slot.scope.cancelled_caught:
+        if outcome is not None and outcome.state is not State.ABANDONED and not slot.scope.raw.cancelled_caught:
             slot.asked = slot.deadline = None
         super().conclude(slot, outcome)
 
@@ -282,7 +282,7 @@ class StaysInACancelledScope(Scheduler):
         try:
             return await super().run_step(node, own, is_fresh) or not own.has_leaked
         except BaseException:
-            if not own.scope.cancel_called:
+            if not own.scope.is_told:
                 raise
             return True
 

@@ -17,7 +17,7 @@ from dagrun import Plan, Policy, RetryRule, State, Status, Step
 from dagrun.model.tool import make_tool
 from dagrun.model.toolbox import AnyTool
 from dagrun.runtime.result import RunResult, StepResult
-from misbehaving import ASYNCIO_ONLY, BEHAVIOURS, end_what_was_left_behind, once_cancelled
+from misbehaving import ASYNCIO_ONLY, BEHAVIOURS, CLEANED_UP, end_what_was_left_behind, once_cancelled
 
 pytestmark = pytest.mark.anyio
 
@@ -59,6 +59,12 @@ swallows_every_cancellation       1.5   abandoned timeout            unknown tim
 raises_in_finally                 1     timed_out timeout            unknown timeout
 vouches_in_finally                1     timed_out timeout            timed_out timeout             cancelled cancelled
 cleans_up_quickly                 1.1   timed_out timeout            unknown timeout
+cleans_up_without_a_shield        1.1   timed_out timeout            unknown timeout
+cleans_up_with_and_without_a_shield 1.3 timed_out timeout            unknown timeout
+cleans_up_and_returns             1.1   timed_out timeout            unknown timeout
+cleans_up_in_a_task               1.1   timed_out timeout            unknown timeout
+cleans_up_for_ever                1.5   timed_out timeout            unknown timeout
+cleans_up_for_ever_three_times    1.5   timed_out timeout            unknown timeout
 cleans_up_for_too_long            1.5   abandoned timeout            unknown timeout               abandoned unknown
 leaks_a_scope                     0     failed exception             unknown exception
 leaks_a_cancelled_scope           0     failed exception             unknown exception
@@ -112,6 +118,14 @@ def _rows() -> dict[str, Row]:
 
 
 ROWS = _rows()
+
+# What each can do within the grace period.
+CLEANS_UP = {
+    "cleans_up_without_a_shield": "without a shield",
+    "cleans_up_with_and_without_a_shield": "with and without a shield",
+    "cleans_up_and_returns": "and returns",
+    "cleans_up_in_a_task": "without a shield",
+}
 POLICY = Policy(grace=0.5, retry=RetryRule(max_attempts=1))
 STATUSES = {State.SUCCEEDED: Status.SUCCEEDED, State.UNKNOWN: Status.UNKNOWN}
 
@@ -154,12 +168,18 @@ async def _run(name: str, effect: str, *others: Step) -> RunResult:
     result = await dagrun.run(plan, tools=[_bad_tool(BEHAVIOURS[name], effect), *TOOLS], policy=POLICY)
 
     await _no_task_is_left(before)
+    _has_cleaned_up(name)
     row, step = ROWS[name], result.steps["bad"]
     _is_as_promised(step, row.ended[effect])
     assert step.ended == pytest.approx(row.ends)
     assert result.status is STATUSES.get(step.state, Status.FAILED)
     assert all(each.state.is_settled for each in result.steps.values())
     return result
+
+
+def _has_cleaned_up(name: str) -> None:
+    assert CLEANED_UP == ([CLEANS_UP[name]] if name in CLEANS_UP else [])
+    CLEANED_UP.clear()
 
 
 def _is_as_promised(step: StepResult, promised: tuple[str, str]) -> None:
@@ -252,6 +272,7 @@ async def _cancel(name: str, effect: str, *, from_outside: bool) -> None:
     result = await run.result()
 
     await _no_task_is_left(before)
+    _has_cleaned_up(name)
     assert {id_: str(step.state) for id_, step in result.steps.items()} == {
         "bad": ROWS[name].told_to_stop[effect],
         "sibling": "cancelled",

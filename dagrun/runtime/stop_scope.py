@@ -1,0 +1,283 @@
+"""Stop scopes: code that is told to stop may clean up first.
+
+1. Code that is told to stop is cancelled once, as `asyncio.timeout` does, at an await of its own. From then on it has
+   the grace period to await its clean-up.
+2. When that is over, it is cancelled at every await. After `LAST_AWAITS` more awaits, and at its first one after
+   `LAST_SECONDS`, its driver drops it.
+3. A cancellation of the code around the scope means the same. The scope is shielded from it for the grace period.
+4. Code inside a shield of its own is not reached; it is cancelled once when it has left the shield.
+5. Only a driven coroutine (`dagrun.runtime.coroutine_driver`) has a grace period. Our own code in the scope is
+   cancelled at every await at once. Whoever drives a coroutine says so by `is_inside`.
+
+On asyncio the one cancellation is a `Task.cancel`, which is taken back (`Task.uncancel`) when the coroutine has ended:
+a cancelled scope would cancel again and again whatever the task waits for, such as other tasks that clean up. On trio
+nothing but a scope can cancel. There an outer scope is cancelled; at the first cancellation that arrives, the inner one
+becomes a shield until the grace period is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Final, Self
+
+import anyio
+from anyio.lowlevel import cancel_shielded_checkpoint
+
+from dagrun.runtime.backend import (
+    can_be_cancelled_now,
+    cancel_status,
+    is_asyncio,
+    is_being_cancelled,
+    is_cancellation,
+    is_effectively_cancelled,
+    is_shielded_above,
+    is_shielded_inside,
+    least_deadline_above,
+    scope_class,
+)
+
+LAST_AWAITS: Final = 10  # a `finally` that awaits in another one needs more than one cancellation
+LAST_SECONDS: Final = 0.05
+LAST_TURNS: Final = 3 * LAST_AWAITS  # of the loop, which go by while the code is cancelled so many times
+
+
+def _nothing() -> None:
+    pass
+
+
+class StopScope:
+    """A scope whose code can be told to stop; see the rules at the top of this file.
+
+    Args:
+        make: The class of the cancel scopes of the running backend.
+        grace: The grace period in seconds, for code that is stopped by a cancellation around the scope.
+        now: The clock of the loop.
+        on_cancelled_around: Called once if the code around the scope was cancelled while a coroutine is driven in it,
+            and before the scope was told to stop.
+
+    Attributes:
+        raw: The cancel scope that holds the code.
+        cutoff: When the grace period is over; `None` if the code was not told to stop.
+        is_inside: Whether a driven coroutine runs or waits in the scope.
+        is_due: Whether the one cancellation could not be delivered yet.
+    """
+
+    __slots__ = ("_awaits_left", "_grace", "_now", "_on_cancelled_around", "cutoff", "is_due", "is_inside", "raw")
+
+    def __init__(
+        self,
+        make: type[anyio.CancelScope],
+        grace: float,
+        now: Callable[[], float],
+        on_cancelled_around: Callable[[], object] = _nothing,
+    ) -> None:
+        self.raw = make()
+        self.cutoff: float | None = None
+        self.is_inside = False
+        self.is_due = False
+        self._awaits_left = LAST_AWAITS
+        self._grace = grace
+        self._now = now
+        self._on_cancelled_around = on_cancelled_around
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the code was told to stop, or the code around the scope was cancelled while it ran."""
+        return self.cutoff is not None
+
+    def __enter__(self) -> Self:
+        raise NotImplementedError
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        raise NotImplementedError
+
+    def stop(self, cutoff: float | None = None) -> None:
+        """Tell the code to stop; only the first call counts.
+
+        Args:
+            cutoff: When the grace period is over, on the clock of the loop; `None` for the usual one from now.
+        """
+        raise NotImplementedError
+
+    # For the driver ---------------------------------------------------------------------------------------
+
+    def deliver(self) -> None:
+        """Cancel the coroutine at the await that it has just reached, if `is_due` and no shield is in between."""
+        raise NotImplementedError
+
+    def hit(self, error: BaseException) -> None:
+        """Take note that *error* arrives at the coroutine."""
+        raise NotImplementedError
+
+    def is_overdue(self) -> bool:
+        """Count one more await; return whether the coroutine has had all that it gets after the grace period."""
+        if self.cutoff is None:
+            return False
+        late = self._now() - self.cutoff
+        if late < 0:
+            return False
+        self._awaits_left -= 1
+        return self._awaits_left < 0 or late > LAST_SECONDS
+
+    def give_up(self) -> None:
+        """Let the coroutine have no more awaits after the grace period."""
+        self._awaits_left = 0
+
+    def leave(self) -> None:
+        """Take back what is left of the cancellation: the coroutine has ended, or was dropped."""
+        self.is_due = False
+
+
+class _AsyncioStopScope(StopScope):
+    """On asyncio: a native cancellation, and a shield for the grace period."""
+
+    __slots__ = ("_has_cancelled", "_is_cancelled_around", "_task")
+
+    _task: asyncio.Task[object]
+
+    def __enter__(self) -> Self:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._has_cancelled = self._is_cancelled_around = False
+        self.raw.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if self.raw.__exit__(kind, error, trace):
+            return True
+        return self.cutoff is not None and error is not None and is_cancellation(error) and not is_being_cancelled()
+
+    def stop(self, cutoff: float | None = None) -> None:
+        if self.cutoff is not None:
+            return
+        now = self._now()
+        self.cutoff = end = now + self._grace if cutoff is None else cutoff
+        if not self.is_inside or end <= now:
+            self.raw.cancel()
+            return
+        self._is_cancelled_around = is_effectively_cancelled(self.raw)
+        self._spare(end)
+        if not can_be_cancelled_now(self._task) or self._is_shielded():
+            self.is_due = True
+        elif not self._is_cancelled_around:  # else it was just cancelled with all around it
+            self._cancel()
+
+    def deliver(self) -> None:
+        if self.raw.cancel_called:
+            self.is_due = False  # it is cancelled at every await
+        elif not self._is_shielded():
+            self.is_due = False
+            self._cancel()
+
+    def hit(self, error: BaseException) -> None:
+        if self.cutoff is None:
+            if is_cancellation(error) and is_effectively_cancelled(self.raw):
+                self.cutoff = self._now() + self._grace
+                self._is_cancelled_around = True
+                self.is_due = self._is_shielded()
+                self._spare(self.cutoff)
+                self._on_cancelled_around()
+        elif self.is_due and self._is_cancelled_around and is_cancellation(error):
+            self.is_due = self._is_shielded()
+
+    def leave(self) -> None:
+        self.is_due = False
+        if self._has_cancelled:
+            self._has_cancelled = False
+            self._task.uncancel()
+
+    def _is_shielded(self) -> bool:
+        return is_shielded_inside(self.raw, self._task)
+
+    def _spare(self, cutoff: float) -> None:
+        self.raw.shield = True
+        self.raw.deadline = cutoff
+
+    def _cancel(self) -> None:
+        self._has_cancelled = True
+        self._task.cancel()
+
+
+class _TrioStopScope(StopScope):
+    """On trio: an outer scope that cancels, and an inner one that is a shield for the grace period."""
+
+    __slots__ = ("_outer", "_outer_status", "_status")
+
+    def __enter__(self) -> Self:
+        # Made here: a scope that was told to stop before it is entered needs no more than the inner one.
+        self._outer = type(self.raw)()
+        self._outer.__enter__()
+        self._outer_status = cancel_status()
+        self.raw.__enter__()
+        self._status = cancel_status()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        try:
+            is_caught = self.raw.__exit__(kind, error, trace)
+        except BaseException as raised:
+            self._outer.__exit__(type(raised), raised, raised.__traceback__)
+            raise
+        if is_caught:
+            self._outer.__exit__(None, None, None)
+            return True
+        return bool(self._outer.__exit__(kind, error, trace))
+
+    def stop(self, cutoff: float | None = None) -> None:
+        if self.cutoff is None:
+            self.cutoff = self._now() + self._grace if cutoff is None else cutoff
+            outer = getattr(self, "_outer", self.raw)
+            outer.cancel()
+
+    def deliver(self) -> None:
+        self.is_due = False  # a scope that was cancelled needs no help
+
+    def hit(self, error: BaseException) -> None:
+        if self.raw.shield or not is_cancellation(error) or not self._outer_status.effectively_cancelled:
+            return
+        if is_shielded_above(self._status):
+            return  # that was a cancellation of its own
+        is_around = self.cutoff is None
+        if self.cutoff is None:
+            self.cutoff = self._now() + self._grace
+        # A scope of the coroutine that is cancelled takes the cancellation for its own behind our shield, and the
+        # coroutine would go on after it. So there is no shield if there is such a scope, or a nursery, which cancels
+        # its scope at the first exception; and none beyond the deadline of such a scope.
+        end = min(self.cutoff, least_deadline_above(self._status))
+        if self._now() < end:
+            self.raw.deadline = end
+            self.raw.shield = True
+        if is_around:
+            self._on_cancelled_around()
+
+
+def stop_scopes(
+    grace: float, now: Callable[[], float], on_cancelled_around: Callable[[], object] = _nothing
+) -> Callable[[], StopScope]:
+    """Return what makes stop scopes for the running backend.
+
+    Args:
+        grace: The grace period in seconds.
+        now: The clock of the loop.
+        on_cancelled_around: See `StopScope`.
+    """
+    kind = _AsyncioStopScope if is_asyncio() else _TrioStopScope
+    return partial(kind, scope_class(), grace, now, on_cancelled_around)
+
+
+async def last_turns(is_over: Callable[[], bool]) -> None:
+    """Let code whose grace period has just ended be cancelled at each of its last awaits, until *is_over* at most."""
+    for _ in range(LAST_TURNS):
+        if is_over():
+            return
+        await cancel_shielded_checkpoint()
