@@ -150,16 +150,16 @@ def is_shielded_above(status: Any) -> bool:
 def least_deadline_above(status: Any) -> float:
     """The first deadline of all scopes of the running task of trio inside that of *status*.
 
-    It is ``-inf`` if one of them is cancelled, or is the scope of a nursery that the task holds open.
+    It is ``-inf`` if one of them is cancelled, or has no deadline, so that it is there to be cancelled; as is that of a
+    nursery.
     """
     import trio
 
-    task = trio.lowlevel.current_task()
-    nurseries = {id(nursery.cancel_scope) for nursery in task.child_nurseries}
-    least, inner = math.inf, task._cancel_status
+    least, inner = math.inf, cancel_status()
+    nurseries = trio.lowlevel.current_task().child_nurseries
     while inner is not None and inner is not status:
         scope = inner._scope
-        if scope.cancel_called or id(scope) in nurseries:
+        if scope.cancel_called or scope.deadline == math.inf or any(scope is each.cancel_scope for each in nurseries):
             return -math.inf
         least, inner = min(least, scope.deadline), inner.parent
     return least

@@ -80,7 +80,7 @@ class RunParts:
         self.tape = tape
         self.now = now = clock()
         self.up = up
-        self.new_scope = stop_scopes(policy.grace, now, lambda: up.cancelled_around())
+        self.new_scope = stop_scopes(policy.grace, now, up.on_cancelled_around)
         self.graph = graph = built.graph
         self.frontier = built.frontier
         context.run(REDACTOR.set, plan.redactor)

@@ -81,8 +81,8 @@ class Slot:
     Attributes:
         node: The step.
         tool: What is called.
-        scope: The scope around the attempt, through which it is told to stop. It exists from the instant when the step is
-            running, and holds nothing else meanwhile.
+        scope: The scope around the attempt, through which it is told to stop. It exists from the instant when the step
+            is running, and holds nothing else meanwhile.
         call: What the executor gets; set from when the arguments are filled in until the end is recorded.
         is_fresh: Whether nothing else ran on this task before.
         deadline: When the attempt must be over, on the clock of the loop; or none.
@@ -121,9 +121,7 @@ class Slot:
         "was_interrupted",
     )
 
-    def __init__(
-        self, node: Node, tool: AnyTool, scope: StopScope, is_fresh: bool, now: Callable[[], float]
-    ) -> None:
+    def __init__(self, node: Node, tool: AnyTool, scope: StopScope, is_fresh: bool, now: Callable[[], float]) -> None:
         self.node = node
         self.tool = tool
         self.scope = scope

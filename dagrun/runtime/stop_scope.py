@@ -251,8 +251,8 @@ class _TrioStopScope(StopScope):
         if self.cutoff is None:
             self.cutoff = self._now() + self._grace
         # A scope of the coroutine that is cancelled takes the cancellation for its own behind our shield, and the
-        # coroutine would go on after it. So there is no shield if there is such a scope, or a nursery, which cancels
-        # its scope at the first exception; and none beyond the deadline of such a scope.
+        # coroutine would go on after it. So there is no shield if there is a scope that is or may be cancelled, such as
+        # that of a nursery at its first exception; and none beyond the deadline of one.
         end = min(self.cutoff, least_deadline_above(self._status))
         if self._now() < end:
             self.raw.deadline = end

@@ -93,6 +93,10 @@ class Upcalls:
     asked: Callable[[], object] = _nothing
     key_of: Callable[[Node, str], str] = _no_key
 
+    def on_cancelled_around(self) -> None:
+        """Call `cancelled_around` as it is by then, for what is made before it is known."""
+        self.cancelled_around()
+
     def cut(self) -> None:
         """Drop the references to all parts: the run is closed, and no call would have an effect any more."""
         for name, default in _DEFAULTS:

@@ -59,7 +59,7 @@ class Stopping:
             self.tell(slot, State.TIMED_OUT, f"it took longer than {slot.limit:g} s")
 
     def _give_up(self, slots: Sequence[Slot]) -> None:
-        """Abandon those of *slots* that still run: their grace period is over, and they are cancelled at every await."""
+        """Abandon those of *slots* that still run: their grace period is over; they are cancelled at every await."""
         if not all(slot.is_done for slot in slots):
             self._tasks.start_soon(self._after_last_turns, slots, name="dagrun grace")
 

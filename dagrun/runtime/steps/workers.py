@@ -97,6 +97,7 @@ class Workers:
         frontier: Frontier,
         run_step: Callable[[Node, WorkerScope, bool], Awaitable[bool]],
         context: Context,
+        *,
         now: Callable[[], float],
         new_scope: Callable[[], StopScope],
     ) -> None:

@@ -178,7 +178,7 @@ async def _run(name: str, effect: str, *others: Step) -> RunResult:
 
 
 def _has_cleaned_up(name: str) -> None:
-    assert CLEANED_UP == ([CLEANS_UP[name]] if name in CLEANS_UP else [])
+    assert ([CLEANS_UP[name]] if name in CLEANS_UP else []) == CLEANED_UP
     CLEANED_UP.clear()
 
 
