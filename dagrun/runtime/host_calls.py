@@ -40,6 +40,7 @@ async def call_plugin(
     grace: float,
     now: Callable[[], float],
     is_alone: bool = False,
+    on_stop: Callable[[], object] | None = None,
 ) -> T:
     """Make *call* in a task of its own, and return its value, if that comes in time.
 
@@ -55,18 +56,19 @@ async def call_plugin(
         now: The clock of the loop.
         is_alone: Whether the next call of its kind must not begin before this one has ended. Then a caller that is
             cancelled while it waits also waits for the end of the call, for at most *grace*.
+        on_stop: Called when the call is told to stop.
 
     Raises:
         PluginFailed: It raised, cancelled itself, or took too long; a value that comes after that is not used.
     """
     # In a task of its own, a scope that it leaves open, or a cancellation that it leaves behind, affects nothing else.
-    made = _Call(call, context.copy(), grace, now)
+    made = _Call(call, context.copy(), grace, now, on_stop)
     tasks.start_soon(made.run, name=name)
     try:
         with anyio.move_on_after(seconds):
             await made.over.wait()
         if not made.over.is_set():
-            made.scope.stop()
+            made.stop()
             with anyio.move_on_after(grace):
                 await made.over.wait()
             await last_turns(made.over.is_set)
@@ -77,14 +79,14 @@ async def call_plugin(
             raise PluginFailed(made.fault) from error
         return made.value
     except anyio.get_cancelled_exc_class():
-        made.scope.stop()
+        made.stop()
         if is_alone:
             with anyio.move_on_after(grace, shield=True):
                 await made.over.wait()
             await last_turns(made.over.is_set)
         raise
     finally:
-        made.scope.stop()
+        made.stop()
 
 
 class _Call(Generic[T]):
@@ -99,7 +101,12 @@ class _Call(Generic[T]):
     """
 
     def __init__(
-        self, call: Callable[[], Awaitable[T]], context: Context, grace: float, now: Callable[[], float]
+        self,
+        call: Callable[[], Awaitable[T]],
+        context: Context,
+        grace: float,
+        now: Callable[[], float],
+        on_stop: Callable[[], object] | None,
     ) -> None:
         self.scope = stop_scopes(grace, now)()
         self.over = anyio.Event()
@@ -108,6 +115,14 @@ class _Call(Generic[T]):
         self.error: Exception | None = None
         self._call = call
         self._context = context
+        self._on_stop = on_stop
+
+    def stop(self) -> None:
+        """Tell the call to stop, if it has not ended."""
+        if not self.over.is_set():
+            if self._on_stop is not None:
+                self._on_stop()
+            self.scope.stop()
 
     async def run(self) -> None:
         """Make the call."""

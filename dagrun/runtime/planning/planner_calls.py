@@ -123,6 +123,7 @@ class PlannerCalls:
                 grace=self._policy.grace,
                 now=self._now,
                 is_alone=True,
+                on_stop=gathered.close,
             )
             fault = ""
             return said
@@ -130,7 +131,7 @@ class PlannerCalls:
             fault = str(error)
             raise
         finally:
-            gathered.is_closed = True  # later edits of a call that would not stop are ignored
+            gathered.close()  # later edits of a call that would not stop are ignored
             if self._record.ended_at is None:
                 seconds, record = self._now() - began, self._record
                 facts = (number, seconds, meter.tokens, meter.cost, fault)
@@ -191,6 +192,10 @@ class _Gathered:
         self._take = take
         self._edits: list[AnyEdit] = []
         self._facts: dict[str, Any] = {}
+
+    def close(self) -> None:
+        """Let nothing count from now on: who is told to stop has the grace period to clean up, not to add."""
+        self.is_closed = True
 
     def add(self, item: object) -> bool:
         """Take an item that the planner has yielded; return whether it may continue."""
