@@ -431,7 +431,7 @@ class SlowPlanner:
     async def revise(self, brief: Brief) -> Patch:
         """Think for too long."""
         await self._cleaner.run()
-        return Patch()
+        return Patch(edits=())
 
 
 @pytest.mark.parametrize("way", ["cancelled", "around"])
