@@ -126,7 +126,7 @@ class Policy(BaseModel):
         warn_at: The part of a ceiling at which optional steps are dropped and replanning stops; `None` for never.
         timeout: The duration of an attempt, unless the step or the tool sets a shorter one.
         grace: The seconds in which code that was told to stop may clean up: it is cancelled once, and at every await
-            when they are over. A step that still runs then is abandoned. By default 1; 0 cancels at every await at once.
+            when they are over. A step that still runs then is abandoned. 1 by default; 0 leaves no time to clean up.
         retry: How often, and when, a step is tried again.
         hedge: When a slow call gets a second call beside it; `None` for never.
         replan_on: The reasons for which the planner is asked at all.
