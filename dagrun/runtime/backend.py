@@ -131,7 +131,7 @@ def can_be_cancelled_now(task: asyncio.Task[object]) -> bool:
 
 
 def cancel_status() -> Any:
-    """The state of the innermost cancel scope of the running task of trio."""
+    """Return the state of the innermost cancel scope of the running task of trio."""
     import trio
 
     return trio.lowlevel.current_task()._cancel_status
@@ -148,7 +148,7 @@ def is_shielded_above(status: Any) -> bool:
 
 
 def least_deadline_above(status: Any) -> float:
-    """The first deadline of all scopes of the running task of trio inside that of *status*.
+    """Return the first deadline of all scopes of the running task of trio inside that of *status*.
 
     It is ``-inf`` if one of them is cancelled, or has no deadline, so that it is there to be cancelled; as is that of a
     nursery.

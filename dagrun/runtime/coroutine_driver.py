@@ -13,8 +13,8 @@ from dagrun.runtime.stop_scope import StopScope
 class Suspended:
     """The rest of a coroutine that has suspended for the first time; await it for the return value of the coroutine.
 
-    A coroutine that swallows every cancellation is driven no further: it is dropped and closed some time after its grace
-    period. What reaches the coroutine passes by here, so it is told to stop through here, too.
+    A coroutine that swallows every cancellation is driven no further: it is dropped and closed some time after its
+    grace period. What reaches the coroutine passes by here, so it is told to stop through here, too.
 
     Args:
         coroutine: The coroutine.
