@@ -147,22 +147,22 @@ def is_shielded_above(status: Any) -> bool:
     return False
 
 
-def least_deadline_above(status: Any) -> float:
-    """Return the first deadline of all scopes of the running task of trio inside that of *status*.
+def scopes_above(status: Any) -> tuple[Any, ...] | None:
+    """Return the scopes of the running task of trio inside that of *status*.
 
-    It is ``-inf`` if one of them is cancelled, or has no deadline, so that it is there to be cancelled; as is that of a
-    nursery.
+    It is `None` if one of them is cancelled, or is that of a nursery, which cancels it at the first exception.
     """
     import trio
 
-    least, inner = math.inf, cancel_status()
+    scopes, inner = [], cancel_status()
     nurseries = trio.lowlevel.current_task().child_nurseries
     while inner is not None and inner is not status:
         scope = inner._scope
-        if scope.cancel_called or scope.deadline == math.inf or any(scope is each.cancel_scope for each in nurseries):
-            return -math.inf
-        least, inner = min(least, scope.deadline), inner.parent
-    return least
+        if scope.cancel_called or any(scope is each.cancel_scope for each in nurseries):
+            return None
+        scopes.append(scope)
+        inner = inner.parent
+    return tuple(scopes)
 
 
 async def shake_off_cancellation() -> None:

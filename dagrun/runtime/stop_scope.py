@@ -21,7 +21,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import anyio
 from anyio.lowlevel import cancel_shielded_checkpoint
@@ -35,8 +35,8 @@ from dagrun.runtime.backend import (
     is_effectively_cancelled,
     is_shielded_above,
     is_shielded_inside,
-    least_deadline_above,
     scope_class,
+    scopes_above,
 )
 
 LAST_AWAITS: Final = 10  # a `finally` that awaits in another one needs more than one cancellation
@@ -62,7 +62,8 @@ class StopScope:
         raw: The cancel scope that holds the code.
         cutoff: When the grace period is over; `None` if the code was not told to stop.
         is_inside: Whether a driven coroutine runs or waits in the scope.
-        is_due: Whether the one cancellation could not be delivered yet.
+        is_due: Whether the driver calls `deliver` at the next await: the one cancellation could not be delivered yet,
+            or there are scopes to watch.
     """
 
     __slots__ = ("_awaits_left", "_grace", "_now", "_on_cancelled_around", "cutoff", "is_due", "is_inside", "raw")
@@ -107,7 +108,7 @@ class StopScope:
     # For the driver ---------------------------------------------------------------------------------------
 
     def deliver(self) -> None:
-        """Cancel the coroutine at the await that it has just reached, if `is_due` and no shield is in between."""
+        """Cancel the coroutine at the await that it has just reached, if it has to be and no shield is in between."""
         raise NotImplementedError
 
     def hit(self, error: BaseException) -> None:
@@ -209,10 +210,13 @@ class _AsyncioStopScope(StopScope):
 class _TrioStopScope(StopScope):
     """On trio: an outer scope that cancels, and an inner one that is a shield for the grace period."""
 
-    __slots__ = ("_outer", "_outer_status", "_status")
+    __slots__ = ("_outer", "_outer_status", "_status", "_watched")
+
+    _watched: tuple[Any, ...] | None  # the scopes of the coroutine in which it was cancelled; none before that
 
     def __enter__(self) -> Self:
         # Made here: a scope that was told to stop before it is entered needs no more than the inner one.
+        self._watched = None
         self._outer = type(self.raw)()
         self._outer.__enter__()
         self._outer_status = cancel_status()
@@ -240,23 +244,29 @@ class _TrioStopScope(StopScope):
             outer.cancel()
 
     def deliver(self) -> None:
-        self.is_due = False  # a scope that was cancelled needs no help
+        if self._watched is not None and any(scope.cancel_called for scope in self._watched):
+            self.raw.shield = self.is_due = False
 
     def hit(self, error: BaseException) -> None:
-        if self.raw.shield or not is_cancellation(error) or not self._outer_status.effectively_cancelled:
+        if self._watched is not None:
+            self.deliver()
+            return
+        if not is_cancellation(error) or not self._outer_status.effectively_cancelled:
             return
         if is_shielded_above(self._status):
             return  # that was a cancellation of its own
         is_around = self.cutoff is None
         if self.cutoff is None:
             self.cutoff = self._now() + self._grace
-        # A scope of the coroutine that is cancelled takes the cancellation for its own behind our shield, and the
-        # coroutine would go on after it. So there is no shield if there is a scope that is or may be cancelled, such as
-        # that of a nursery at its first exception; and none beyond the deadline of one.
-        end = min(self.cutoff, least_deadline_above(self._status))
-        if self._now() < end:
-            self.raw.deadline = end
+        # A scope of the coroutine that is itself cancelled takes the cancellation for its own behind our shield, and
+        # the coroutine would go on after it. So there is no shield if one is cancelled, or will be because it is that
+        # of a nursery; and the shield is taken away as soon as one is, by hand or at its deadline.
+        if self._now() < self.cutoff:
+            self._watched = scopes_above(self._status)
+        if self._watched is not None:
+            self.raw.deadline = self.cutoff
             self.raw.shield = True
+            self.is_due = bool(self._watched)
         if is_around:
             self._on_cancelled_around()
 

@@ -360,6 +360,26 @@ async def test_it_does_not_go_on_behind_a_scope_of_its_own(way: str, from_outsid
     assert went_on == []
 
 
+@pytest.mark.parametrize("from_outside", [False, True])
+@pytest.mark.parametrize("limit", [None, 1.2, 20.0])
+async def test_it_was_in_a_scope_of_its_own(limit: float | None, from_outside: bool) -> None:
+    """Libraries put every wait in a time limit, or in one that is none; what cleans up has left it."""
+    cleaner = Cleaner()
+
+    async def scoped() -> None:
+        try:
+            with anyio.move_on_after(limit):
+                await anyio.sleep_forever()
+        except anyio.get_cancelled_exc_class():
+            await cleaner.clean_up()
+            raise
+
+    with anyio.move_on_after(1 if from_outside else 100):
+        step = Step(id="q", tool="scoped", timeout=None if from_outside else 1.0)
+        await dagrun.run(Plan(steps=[step]), tools=[make_tool(scoped, effect="read")], policy=POLICY)
+    assert (len(cleaner.done), cleaner.cut) == (1, [])
+
+
 async def test_it_runs_another_plan_inside() -> None:
     cleaner = Cleaner()
 
