@@ -380,6 +380,42 @@ async def test_it_was_in_a_scope_of_its_own(limit: float | None, from_outside: b
     assert (len(cleaner.done), cleaner.cut) == (1, [])
 
 
+@pytest.mark.parametrize("way", ["timeout", "scope", "task"])
+async def test_it_goes_on_as_if_nothing_had_been_said(way: str) -> None:
+    """It swallows the one cancellation; its scope ends it after the grace period, also where the run is gone."""
+    if way == "task" and not _is_asyncio():
+        pytest.skip("trio has no way to cancel a task")
+    ended: list[float] = []
+
+    async def deaf() -> str:
+        try:
+            await anyio.sleep(50)
+        except anyio.get_cancelled_exc_class():
+            for _ in range(100):  # so much to do yet
+                try:
+                    await anyio.sleep(1.5)
+                except anyio.get_cancelled_exc_class():
+                    ended.append(anyio.current_time() - begun)
+                    raise
+        return "late"
+
+    begun = anyio.current_time()
+    step = Step(id="q", tool="deaf", timeout=1.0 if way == "timeout" else None)
+    with anyio.move_on_after(1 if way == "scope" else 1000):
+        running = dagrun.run(Plan(steps=[step]), tools=[make_tool(deaf, effect="read")], policy=POLICY)
+        if way == "task":
+            task = asyncio.ensure_future(running)
+            await anyio.sleep(1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        else:
+            await running
+
+    assert ended == [near(1 + GRACE)]
+    assert anyio.current_time() - begun == near(1 + GRACE)
+
+
 async def test_it_runs_another_plan_inside() -> None:
     cleaner = Cleaner()
 

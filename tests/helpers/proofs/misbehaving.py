@@ -168,6 +168,15 @@ async def swallows_every_cancellation() -> Any:
 
 
 @_known
+async def swallows_every_cancellation_without_a_shield() -> Any:
+    while True:
+        try:
+            await anyio.sleep(0.2)
+        except anyio.get_cancelled_exc_class():
+            continue
+
+
+@_known
 async def raises_in_finally() -> None:
     try:
         await anyio.sleep_forever()

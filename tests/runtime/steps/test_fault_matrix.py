@@ -56,6 +56,7 @@ recurses_without_end              0     failed exception             unknown exc
 hangs                             1     timed_out timeout            unknown timeout
 swallows_a_cancellation           1     timed_out timeout            unknown timeout
 swallows_every_cancellation       1.5   abandoned timeout            unknown timeout               abandoned unknown
+swallows_every_cancellation_without_a_shield 1.5 abandoned timeout  unknown timeout               abandoned unknown
 raises_in_finally                 1     timed_out timeout            unknown timeout
 vouches_in_finally                1     timed_out timeout            timed_out timeout             cancelled cancelled
 cleans_up_quickly                 1.1   timed_out timeout            unknown timeout
