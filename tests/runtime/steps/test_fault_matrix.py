@@ -135,6 +135,7 @@ STATUSES = {State.SUCCEEDED: Status.SUCCEEDED, State.UNKNOWN: Status.UNKNOWN}
 def name(request: pytest.FixtureRequest, anyio_backend: tuple[str, dict[str, Any]]) -> str:
     if request.param in ASYNCIO_ONLY and anyio_backend[0] != "asyncio":
         pytest.skip("only asyncio has what it takes")
+    CLEANED_UP.clear()  # of a test that has failed
     return str(request.param)
 
 
