@@ -31,11 +31,17 @@ class Descent:
         parent: The run that this one retries; empty if it retries none.
         root: The run whose name is part of the idempotency keys: the first one of the line.
         roots: For steps whose key is not made of their own id: the id that it is made of, and the generation.
+        guards: What people have to agree to, as in `Opening`.
+        guarded_tools: The same by tool.
+        agreed: The steps that people have agreed to.
     """
 
     parent: str
     root: str
     roots: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    guards: Mapping[str, str] = field(default_factory=dict)
+    guarded_tools: Mapping[str, str] = field(default_factory=dict)
+    agreed: tuple[str, ...] = ()
 
 
 def opening_of(checked: CheckedPlan, inputs: Stored, descent: Descent, options: RunOptions) -> Opening:
@@ -66,6 +72,9 @@ def opening_of(checked: CheckedPlan, inputs: Stored, descent: Descent, options: 
         labels=decode(encode(dict(options["labels"] or {}))),
         expires_at=None if expires is None else time.time() + expires,
         version=__version__,
+        guards=descent.guards,
+        guarded_tools=descent.guarded_tools,
+        agreed=descent.agreed,
     )
 
 

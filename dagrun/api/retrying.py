@@ -19,6 +19,7 @@ from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.checks.waves import in_waves
 from dagrun.errors import CannotResume, JournalFailed
 from dagrun.graph.node import Node
+from dagrun.graph.patches.guards import guards_to_keep
 from dagrun.model.codec.event_codec import events_of
 from dagrun.model.executor import Executor
 from dagrun.model.outcome import State, Status
@@ -176,7 +177,14 @@ def _taken_over(
     return TakenOver(
         plan=in_waves(checked) if recorded.in_waves else checked,
         options=chosen,
-        descent=Descent(run_id, recorded.root, _roots_of([nodes[id_] for id_ in checked.steps])),
+        descent=Descent(
+            parent=run_id,
+            root=recorded.root,
+            roots=_roots_of([nodes[id_] for id_ in checked.steps]),
+            guards=guards_to_keep(past.graph),
+            guarded_tools=past.graph.guarded_tools,
+            agreed=tuple(node.id for node in past.graph.planned() if node.extra is not None and node.extra.is_agreed),
+        ),
         values={id_: nodes[id_].value for id_ in kept},
         files=frozenset(name for id_ in kept for name in files[id_]),
         source=source,

@@ -31,7 +31,7 @@ class ToolFacts:
         pool: The pool whose limit counts it.
         timeout: Seconds for an attempt: the shorter time of tool and policy; or none.
         has_aliases: Whether one of its arguments has two names.
-        may_ask: Whether a call of it may need a person.
+        may_ask: Whether a call of it, or one that it makes by itself, may need a person.
         argument_types: The JSON types that places in its arguments take, as far as they were looked up.
         import_fault: Why a worker process cannot import it; empty if it can, `None` if that was not looked up.
     """
@@ -131,8 +131,13 @@ def _facts(tool: AnyTool, toolbox: Toolbox, policy: Policy) -> ToolFacts:
         pool=tool.pool,
         timeout=timeout,
         has_aliases=len(set(names.values())) < len(names),
-        may_ask=bool(tool.needs_approval) or any(rule.tool in (tool.name, EVERY_TOOL) for rule in policy.approve),
+        may_ask=bool(tool.needs_approval) or _has_rule(policy, tool, *tool.inner_tools),
     )
+
+
+def _has_rule(policy: Policy, *tools: AnyTool) -> bool:
+    names = {EVERY_TOOL, *(tool.name for tool in tools)}
+    return any(rule.tool in names for rule in policy.approve)
 
 
 def _import_fault(tool: AnyTool) -> str:

@@ -58,7 +58,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from dagrun.graph.caps import Cap
-from dagrun.graph.live_graph import PAUSE, REPLAN, LiveGraph, freeze, thaw
+from dagrun.graph.live_graph import PAUSE, REPLAN, LiveGraph, agree_to, freeze, thaw
 from dagrun.graph.node import Node
 from dagrun.graph.patches.apply_patch import change_goal, splice
 from dagrun.graph.plan_history import PastReplan
@@ -111,10 +111,15 @@ _PROCEED: Final = Recovery.PROCEED
 
 def run_started(graph: LiveGraph, event: RunStarted) -> None:
     """The run begins: put the steps that wait for no other on the frontier."""
-    graph.roots = event.opening.roots if event.opening is not None else {}
-    for id_ in graph.roots:
-        if id_ in graph.nodes:  # the elements of a for_each come later
-            graph.inherit_root(graph.nodes[id_])
+    if (opening := event.opening) is not None:
+        graph.roots, graph.guarded_tools = opening.roots, opening.guarded_tools
+        for id_ in graph.roots:
+            if id_ in graph.nodes:  # the elements of a for_each come later
+                graph.inherit_root(graph.nodes[id_])
+        for id_, why in opening.guards.items():
+            graph.nodes[id_].make_extra().guards = why
+        for id_ in opening.agreed:
+            graph.nodes[id_].make_extra().is_agreed = True
     for node in graph.nodes.values():
         if node.state is State.READY:
             graph.frontier.push(node)
@@ -322,6 +327,7 @@ def draft_ended(graph: LiveGraph, event: DraftEnded) -> None:
     graph.problems = event.problems
     if event.result == "applied":
         graph.wants_more, graph.has_plan = event.more, True
+        agree_to(graph, graph.planned())
         if not graph.triggers.get(GOAL):  # else the goal has changed meanwhile
             thaw(graph)
     else:
@@ -356,9 +362,11 @@ def replan_ended(graph: LiveGraph, event: ReplanEnded) -> None:
             graph.wants_more = event.more
             if changed or event.result == "unchanged":
                 graph.problems, graph.has_plan = (), True
+                agree_to(graph, graph.planned())
             thaw(graph)
         else:
             graph.unblock_dependents(graph.nodes[step], REPLAN)
+    graph.has_agreed = False
 
 
 def _is_unrepaired(graph: LiveGraph, step: str, result: str) -> bool:
@@ -419,6 +427,8 @@ def question_answered(graph: LiveGraph, event: QuestionAnswered) -> None:
     if not event.step:
         if question.kind is Asked.OUTPUT:
             graph.withheld = _withheld(event.answer)
+        elif question.kind is Asked.PATCH:
+            graph.has_agreed = _is_yes(event.answer)
         return
     node = graph.nodes[event.step]
     if not node.is_in_flight:  # else it still waits for a slot, until `StepResumed`
@@ -428,6 +438,7 @@ def question_answered(graph: LiveGraph, event: QuestionAnswered) -> None:
     if question.kind is Asked.PERMISSION and event.state is State.READY and not _is_yes(event.answer):
         node.on_fallback = True
     if question.kind is Asked.PAUSE and node.state.is_settled:
+        node.make_extra().is_closed = not _is_yes(event.answer)
         graph.unblock_dependents(node, PAUSE)
     elif event.state is State.READY:
         graph.release(node)

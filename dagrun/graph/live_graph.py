@@ -7,7 +7,7 @@ and while its record is folded. `changes.py` says which event changes what.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -97,6 +97,8 @@ class LiveGraph:
         stopping: The status and reason with which the run is being ended early; `None` if it is not.
         saving: The ceiling that is nearly spent, so that optional steps are dropped; `None` if none is.
         roots: For steps that have the keys of another run: the id that the keys are made of, and the generation.
+        guarded_tools: By tool: how people looked at calls that a planner has changed, also in an earlier run.
+        has_agreed: Whether a person has agreed to a plan or a patch of the planner that is not applied yet.
         all_well: Whether every settled step has succeeded: then no search for others is needed.
         all_known: Whether no settled step is in doubt.
         shown_output: The answer of the run that people were last asked about, stored; empty if they were not.
@@ -110,7 +112,7 @@ class LiveGraph:
     asking = 0
     why_unchanged = ""
     withheld: tuple[Status, str] | None = None
-    is_frozen = is_drafting = wants_more = False
+    is_frozen = is_drafting = wants_more = has_agreed = False
     problems: tuple[Problem, ...] = ()
     draft_end = ("", "")
     planner_calls = 0
@@ -146,6 +148,7 @@ class LiveGraph:
         self.model_calls: dict[int, tuple[ModelReserved, ModelCharged | None]] = {}
         self.releasing = ReleasedOutputs() if plan.policy.release_outputs else None
         self.roots: Mapping[str, tuple[str, int]] = {}
+        self.guarded_tools: Mapping[str, str] = {}
         self.nodes: dict[str, Node] = dict(zip(plan.steps, nodes_of(plan), strict=True))
         if caps_of is not None:
             for node in self.nodes.values():
@@ -267,7 +270,7 @@ class LiveGraph:
         """Whether *node* blocks a step with the definition *plan*; see `blocks`."""
         if node.id in plan.gates:
             return False
-        if node.id in self.kept:
+        if node.id in self.kept or (node.extra is not None and node.extra.is_closed):
             return True
         return node.state is not _SUCCEEDED and (not node.is_tolerated or node.id in plan.value_sources)
 
@@ -360,6 +363,14 @@ def thaw(graph: LiveGraph) -> None:
             graph.release(node)  # an element depends on nothing by itself
         elif node.state is State.BLOCKED:
             graph.reassess(node)
+
+
+def agree_to(graph: LiveGraph, nodes: Iterable[Node]) -> None:
+    """Mark those of *nodes* that have an effect as agreed to, if a person has agreed to what brings them."""
+    for node in nodes if graph.has_agreed else ():
+        if any(tool is not None and not tool.effect.is_free for tool in (node.plan.tool, node.plan.fallback)):
+            node.make_extra().is_agreed = True
+    graph.has_agreed = False  # a later yes is one to something else
 
 
 def may_start_early(graph: LiveGraph, plan: CheckedStep) -> bool:

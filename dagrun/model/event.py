@@ -56,6 +56,10 @@ class Opening:
         labels: Notes of the host about the run, such as its command line. Plain JSON, which dagrun does not read.
         expires_at: When the record may be deleted, in seconds since 1970; `None` for never.
         version: The version of dagrun.
+        guards: In a retry: the calls that a person must agree to, each with the reason, because of what a planner has
+            done to the plan in the earlier run; as in `Spliced`.
+        guarded_tools: In a retry: the same by tool, for the calls of it that a planner adds.
+        agreed: In a retry: the steps that came with a plan or a patch to which a person has agreed.
     """
 
     plan: Plan
@@ -72,6 +76,9 @@ class Opening:
     labels: Mapping[str, Any] = field(default_factory=dict)
     expires_at: float | None = None
     version: str = ""
+    guards: Mapping[str, str] = later_mapping()
+    guarded_tools: Mapping[str, str] = later_mapping()
+    agreed: tuple[str, ...] = later(())
 
 
 # With slots and not frozen: the hot path makes two events per step, and a frozen one takes four times as long to make.

@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
 from dagrun.checks.checked_plan import CheckedStep
-from dagrun.graph.live_graph import LiveGraph, freeze
+from dagrun.graph.live_graph import LiveGraph, agree_to, freeze
 from dagrun.graph.longest_paths import Expected
 from dagrun.graph.node import Node
 from dagrun.graph.patches.edits import AnyEdit
@@ -36,6 +36,7 @@ class CheckedPatch:
         written_output: The new answer as it is written.
         consequence: The effect of the patch, for people and records.
         guards: For a patch of the planner: the calls whose guards it takes away, each with a sentence; see `guards`.
+        guarded_tools: For a patch of the planner: by tool, how people look at calls that it takes out or changes.
         effects: The calls with an effect that it adds or changes, or before which it changes anything; found only
             where the policy wants people to agree to such a patch.
     """
@@ -50,6 +51,7 @@ class CheckedPatch:
     written_output: Any
     consequence: Consequence
     guards: Mapping[str, str] = field(default_factory=dict)
+    guarded_tools: Mapping[str, str] = field(default_factory=dict)
     effects: tuple[str, ...] = ()
 
 
@@ -142,6 +144,10 @@ def splice(graph: LiveGraph, event: Spliced) -> None:
         graph.output = patch.output
     for id_, why in event.guards.items():
         graph.nodes[id_].make_extra().guards = why
+    if event.origin == "planner" and graph.has_plan and not graph.is_drafting:
+        agree_to(graph, [graph.nodes[id_] for id_ in patch.steps])
+    if patch.guarded_tools:
+        graph.guarded_tools = {**patch.guarded_tools, **graph.guarded_tools}
     _add_revision(graph, event)
     set_priorities(graph, patch.steps, {*lost, *(need for need, _ in won)})
     for id_ in patch.steps:
@@ -236,7 +242,7 @@ def _define(graph: LiveGraph, patch: CheckedPatch) -> list[Node]:
         else:
             node.plan = checked
             if node.extra is not None:  # a person has agreed to another call than this one
-                node.extra.approved, node.extra.is_passed = "", False
+                node.extra.approved, node.extra.is_passed, node.extra.is_agreed = "", False, False
         if graph.caps_of is not None and node.parent is None:
             node.caps = graph.caps_of(checked)
     return new

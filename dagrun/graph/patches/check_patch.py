@@ -30,7 +30,7 @@ from dagrun.graph.patches.edits import (
     is_over,
     waiting_after,
 )
-from dagrun.graph.patches.guards import PlanAfter, guards_lost
+from dagrun.graph.patches.guards import PlanAfter, guards_forgotten, guards_lost
 from dagrun.model.outcome import State
 from dagrun.model.patch import Consequence, Patch, rename_in_output, rename_in_step
 from dagrun.model.plan import Step
@@ -158,6 +158,7 @@ class _Trial:
             written_output=self._written_output(),
             consequence=self._consequence(steps),
             guards=guards_lost(after) if self._may_loosen() else {},
+            guarded_tools=guards_forgotten(after) if self._may_loosen() else {},
             effects=tuple(id_ for id_, _ in after.calls()) if self._may_loosen() and people_agree else (),
         )
 
@@ -255,7 +256,10 @@ class _Trial:
             node = self.graph.nodes.get(need)
             if node is None or need in before or need in self.edits.new or need in checked.gates:
                 continue
-            if node.state.is_settled and node.state is not _SUCCEEDED:
+            if node.extra is not None and node.extra.is_closed:
+                state = "was stopped by a person, with all that waits for it"
+                self.findings.add("DR407", place, "", step=checked.step.id, dependency=need, state=state)
+            elif node.state.is_settled and node.state is not _SUCCEEDED:
                 if node.is_tolerated and need not in checked.value_sources:
                     continue
                 state = f"ended as {node.state}"

@@ -6,16 +6,20 @@ the splice, and whoever starts that call asks a person first (`dagrun.runtime.st
 
 1. Only calls of tools that change the world are guarded, and only against patches of the planner.
 2. A call is guarded by people if it needs approval, if its plan is not sure of it, if it pauses before it starts, or if
-   a step before it pauses. Then the other steps before it are its checks, and so is its condition.
+   a step before it pauses; or if a person has agreed to the plan or patch that it came with, and so to it as it was.
+   Then the other steps before it are its checks, and so is its condition.
 3. A step that stays is compared with itself, as it was. A new step is compared with every step that calls the same
-   tool: else a payment could be dropped, and added under another name.
+   tool, through an agent too: else a payment could be dropped, and added under another name.
 4. A check that has succeeded has done its work. So has a pause that a person has ended, for the steps of then.
+5. A retry begins with the plan as the planner has left it. So it takes over what was noted, and how people looked at
+   calls that are no longer in that plan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final, TypeGuard
 
 from dagrun.checks.checked_plan import CheckedStep
 from dagrun.errors import shorten
@@ -23,6 +27,8 @@ from dagrun.graph.live_graph import PAUSE, LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.outcome import State
 from dagrun.model.patch import rename_in_step
+from dagrun.model.plan import Step
+from dagrun.model.toolbox import AnyTool
 
 
 @dataclass(slots=True)
@@ -78,17 +84,66 @@ def guards_lost(after: PlanAfter) -> dict[str, str]:
         For each such step, in a sentence, what a person must know before it is called.
     """
     graph = after.graph
-    if not any(_may_guard(node) for node in graph.nodes.values()):
+    if not graph.guarded_tools and not any(_may_guard(node) for node in graph.nodes.values()):
         return {}
     found = {}
     for id_, checked in after.calls():
         known = graph.nodes.get(id_)
-        losses = list(
-            dict.fromkeys(loss for old in _models(graph, known, checked) for loss in _lost(after, id_, checked, old))
-        )
+        losses = [loss for old in _models(graph, known, checked) for loss in _lost(after, id_, checked, old)]
+        if known is None:
+            losses += [graph.guarded_tools[name] for name in sorted(_tools_of(checked) & graph.guarded_tools.keys())]
         if losses:
-            found[id_] = shorten(f"a change of the plan by its planner: {'; '.join(losses)}", 500)
+            found[id_] = _joined("a change of the plan by its planner", losses)
     return found
+
+
+def guards_forgotten(after: PlanAfter) -> dict[str, str]:
+    """Find how people look at calls that a patch takes out or changes, so that it is known of calls that come later.
+
+    The call itself may need nobody any more, if a person has ended the pause; another call of the same tool does.
+
+    Args:
+        after: The plan as the patch would leave it.
+
+    Returns:
+        A sentence for each tool.
+    """
+    graph, found = after.graph, dict[str, list[str]]()
+    if not any(_may_guard(node) for node in graph.nodes.values()):
+        return {}
+    calls = [(id_, graph.nodes[id_].plan) for id_ in after.leaving if _has_effect(graph.nodes[id_].plan)]
+    for id_, checked in (*calls, *after.calls()):
+        old = graph.nodes.get(id_)
+        if old is None or old.parent is not None:
+            continue
+        stays = (need for need in after.before(id_) if need in graph.nodes and not _is_other(after, need))
+        still = [] if id_ in after.leaving else list(_guarding(graph, checked.step, stays))
+        losses = [loss for loss in _guarding(graph, old.plan.step, before(graph, old)) if loss not in still]
+        if id_ in after.leaving:
+            losses += _marks(old)
+        for name in _tools_of(old.plan) if losses else ():
+            found.setdefault(name, []).extend(losses)
+    return {name: _joined("an earlier change of the plan by its planner", losses) for name, losses in found.items()}
+
+
+def guards_to_keep(graph: LiveGraph) -> dict[str, str]:
+    """Find what a retry of a run has to ask people, as it begins with the plan that its planner has left.
+
+    Returns:
+        By step, what was noted with its call; or, if people have not agreed to the first plan, or nobody knows whether
+        they had to, that.
+    """
+    found = {}
+    for node in graph.planned():
+        if node.extra is not None and node.extra.guards:
+            found[node.id] = node.extra.guards
+        elif not graph.has_plan and _has_effect(node.plan):
+            found[node.id] = shorten(f"the plan of its planner was not agreed to: {graph.draft_end[1]}", 500)
+    return found
+
+
+def _joined(what: str, losses: Iterable[str]) -> str:
+    return shorten(f"{what}: {'; '.join(dict.fromkeys(losses))}", 500)
 
 
 def before(graph: LiveGraph, node: Node) -> set[str]:
@@ -113,14 +168,14 @@ def _closure(first: Iterable[str], needs: Callable[[str], Iterable[str]]) -> set
 
 
 def _has_effect(checked: CheckedStep) -> bool:
-    fallback = checked.fallback
-    return not checked.tool.effect.is_free or (fallback is not None and not fallback.effect.is_free)
+    return bool(_tools_of(checked))
 
 
 def _may_guard(node: Node) -> bool:
     plan = node.plan
+    extra = node.extra
     return bool(plan.asks or plan.fallback_asks or plan.step.pause) or (
-        node.extra is not None and bool(node.extra.guards)
+        extra is not None and (extra.is_agreed or bool(extra.guards))
     )
 
 
@@ -128,36 +183,48 @@ def _models(graph: LiveGraph, known: Node | None, checked: CheckedStep) -> Itera
     """Return the steps that a call is compared with: see rule 3."""
     if known is not None:
         return (known,)
-    tools = {tool.name for tool in (checked.tool, checked.fallback) if tool is not None and not tool.effect.is_free}
-    return [node for node in graph.nodes.values() if node.parent is None and _calls(node.plan, tools)]
+    tools = _tools_of(checked)
+    return [
+        node
+        for node in graph.nodes.values()
+        if node.parent is None and any(tool.name in tools for tool in _callable(node.plan))
+    ]
 
 
-def _calls(plan: CheckedStep, tools: Collection[str]) -> bool:
-    return plan.tool.name in tools or (plan.fallback is not None and plan.fallback.name in tools)
+def _tools_of(plan: CheckedStep) -> frozenset[str]:
+    """Return the names of the tools with an effect that a step may call."""
+    return frozenset(tool.name for tool in _callable(plan) if not tool.effect.is_free)
+
+
+def _callable(plan: CheckedStep) -> Iterator[AnyTool]:
+    """Yield the tools that a step may call, by itself or through an agent."""
+    for outer in (plan.tool, plan.fallback):
+        if outer is not None:
+            yield outer
+            yield from outer.inner_tools
 
 
 def _lost(after: PlanAfter, id_: str, checked: CheckedStep, old: Node) -> Iterator[str]:
     """Yield what stood before *old*, and does not stand before the step *id_*."""
     graph, least = after.graph, after.graph.plan.policy.min_confidence
     earlier = before(graph, old)
-    gates = [graph.nodes[need] for need in earlier if graph.nodes[need].plan.step.pause is not None]
-    noted = old.extra.guards if old.extra is not None else ""
-    step = old.plan.step
-    if not (old.plan.asks or old.plan.fallback_asks or step.pause == "before" or gates or noted):
+    gates = _gates(graph, earlier)
+    step, marks = old.plan.step, _marks(old)
+    if not (old.plan.asks or old.plan.fallback_asks or step.pause == "before" or gates or marks):
         return
-    if noted:
-        yield noted
+    is_as_it_was = id_ in graph.nodes and not _is_other(after, id_)
+    yield from (mark for mark in marks if not (is_as_it_was and mark == _AGREED.format(old.id)))
     if step.pause == "before" and checked.step.pause != "before":
-        yield f"{old.id} was to pause before this tool is called"
+        yield _PAUSED.format(old.id)
     if _is_unsure(step.confidence, least) and not _is_unsure(checked.step.confidence, least):
-        yield f"the confidence in {old.id} was {step.confidence:g}"
+        yield _UNSURE.format(old.id, step.confidence)
     later = after.before(id_)
     for gate in gates:
         # A substitute may pause as well, and yet never: its condition may not hold.
         is_answered = id_ not in graph.nodes and gate.state.is_settled  # for the calls of then, and perhaps with a no
         is_bypassed = (gate.id not in later or _is_other(after, gate.id)) and not _has_passed(graph, gate)
         if is_answered or is_bypassed:
-            yield f"{old.id} was to wait until a person had looked at {gate.id}"
+            yield _WAITED.format(old.id, gate.id)
     for need in sorted(earlier.difference(gate.id for gate in gates)):
         if graph.nodes[need].state is not State.SUCCEEDED and (need not in later or _is_other(after, need)):
             yield f"{need} was to end before {old.id}"
@@ -165,7 +232,35 @@ def _lost(after: PlanAfter, id_: str, checked: CheckedStep, old: Node) -> Iterat
         yield f"{old.id} had another condition"
 
 
-def _is_unsure(confidence: float | None, least: float) -> bool:
+def _guarding(graph: LiveGraph, step: Step, earlier: Iterable[str]) -> Iterator[str]:
+    """Yield how people look at a call: at itself, and at the steps that stand *earlier*."""
+    if step.pause == "before":
+        yield _PAUSED.format(step.id)
+    if _is_unsure(step.confidence, graph.plan.policy.min_confidence):
+        yield _UNSURE.format(step.id, step.confidence)
+    for gate in _gates(graph, earlier):
+        yield _WAITED.format(step.id, gate.id)
+
+
+def _marks(node: Node) -> list[str]:
+    """Return what is noted with a step."""
+    if node.extra is None:
+        return []
+    agreed = [_AGREED.format(node.id)] if node.extra.is_agreed else []
+    return [*([node.extra.guards] if node.extra.guards else []), *agreed]
+
+
+_AGREED: Final = "a person has agreed to {} as it was"
+_PAUSED: Final = "{} was to pause before this tool is called"
+_UNSURE: Final = "the confidence in {} was {:g}"
+_WAITED: Final = "{} was to wait until a person had looked at {}"
+
+
+def _gates(graph: LiveGraph, ids: Iterable[str]) -> list[Node]:
+    return [graph.nodes[id_] for id_ in ids if graph.nodes[id_].plan.step.pause is not None]
+
+
+def _is_unsure(confidence: float | None, least: float) -> TypeGuard[float]:
     return confidence is not None and confidence < least
 
 

@@ -26,7 +26,7 @@ from dagrun.model.value import encode
 from dagrun.runtime.deadlines import Alarms
 from dagrun.runtime.host_calls import PluginFailed
 from dagrun.runtime.people.approvers import Consultant
-from dagrun.runtime.record.record import Record
+from dagrun.runtime.record.record import CLOSED, Record
 from dagrun.runtime.upcalls import Upcalls
 
 _LOG: Final = logging.getLogger("dagrun.run")
@@ -407,7 +407,7 @@ class Replies:
         node = self._record.graph.nodes[question.step]
         if node.state.is_settled:  # its output is looked at before the steps that depend on it start
             if not yes:
-                record.deny_dependents(node, reason or _no(answer, f"a person stopped the run after {node.id}"))
+                record.deny_dependents(node, reason or _no(answer, CLOSED.format(node.id)))
             record.answer(question, answer, None, reason)
         elif question.kind is Asked.EFFECT:
             self._settle_effect(question, answer, node, reason)

@@ -18,7 +18,7 @@ from dagrun.decide.replanning import fingerprint_of
 from dagrun.decide.run_status import Ended, Tally
 from dagrun.errors import Problem, ValueRefused, ValueTooLarge
 from dagrun.graph.changes import GOAL, apply
-from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.live_graph import PAUSE, LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.patches.apply_patch import CheckedPatch
 from dagrun.graph.patches.check_patch import Origin
@@ -41,7 +41,7 @@ from dagrun.model.event import (
 from dagrun.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery, State, Status, TriggerKind
 from dagrun.model.plan import RetryRule
 from dagrun.model.planner import Trigger
-from dagrun.model.question import Answer, Question
+from dagrun.model.question import Answer, Asked, Question
 from dagrun.model.redaction.events import CLEANERS
 from dagrun.model.value import Stored, encode, join_stored
 from dagrun.runtime.record.observers import Observer
@@ -50,6 +50,8 @@ from dagrun.runtime.upcalls import Upcalls
 
 _SUCCEEDED: Final = State.SUCCEEDED
 _NO_RETRY: Final = RetryRule(max_attempts=1)
+
+CLOSED: Final = "a person stopped the run after {}"
 
 
 class EventLog:
@@ -367,6 +369,9 @@ class Record(EventLog):
                 self.void(part)
         for id_ in checked.leaving:
             self._join(graph.nodes[id_].parent)
+        for node in {id_: graph.nodes[id_] for new in checked.steps.values() for id_ in new.depends_on}.values():
+            if node.extra is not None and node.extra.is_closed:
+                self.deny_dependents(node, CLOSED.format(node.id))
 
     def refuse_patch(self, origin: Origin, problems: tuple[Problem, ...]) -> None:
         """Record that a patch was refused."""
@@ -465,12 +470,18 @@ class Record(EventLog):
     def deny_dependents(self, node: Node, reason: str) -> None:
         """Skip the steps that wait for a step that has succeeded, because a person said so."""
         for after in list(node.successors):
-            if after.state is State.BLOCKED:
+            if after.state is State.BLOCKED and self.graph.blocks(node, after):
                 self.settle(after, State.SKIPPED, reason, cause=node.id)
 
     def void(self, node: Node) -> None:
-        """Close the questions about a step that has ended, or that a patch has changed."""
-        for question in [q for q in self.graph.questions.values() if q.step == node.id]:
+        """Close the questions about a step that has ended, or that a patch has changed.
+
+        Not the question whether those that wait for the step may run: that is not about the step any more, and what a
+        planner says of it meanwhile is no answer.
+        """
+        pauses = PAUSE in self.graph.kept.get(node.id, ())
+        about = [q for q in self.graph.questions.values() if q.step == node.id]
+        for question in [q for q in about if not (pauses and q.kind is Asked.PAUSE)]:
             self.answer(question, None, reason="nobody needs to answer any more")
             self._up.forget(question.id)
 
