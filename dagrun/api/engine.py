@@ -55,6 +55,8 @@ class Engine:
     Args:
         max_running: Steps that run at once in all runs together; `None` for no limit. If there is a limit, a tool
             cannot start another run in the engine that runs the tool: each could wait for a place that the other holds.
+            That is also so if the tool lets a task of the host start the run. dagrun cannot see that; give such a tool
+            a time limit, whose failure then names the runs that have waited.
         policy: The limits of each run, and the sizes of the shared pools.
         budget: Ceilings on the use of all runs together; `None` for none.
         executors: Executors by name for every run, as in `dagrun.api.RunOptions`; a run may bring more.

@@ -129,6 +129,11 @@ class Frontier:
             self.push(node)
 
     @property
+    def others_waiting(self) -> int:
+        """How many other runs wait for a slot of the total cap that they share with this one."""
+        return 0 if self._total is None else len(self._total.waiting.keys() - {self})
+
+    @property
     def longest_waiting(self) -> float:
         """The longest remaining path of the steps that wait here; 0 if none waits, or paths do not matter."""
         return -self._heap[0][0] if self._heap and not self.is_empty else 0.0

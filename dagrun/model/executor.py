@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -58,6 +59,8 @@ class ToolCall:
         context: Returns the context of the call.
         grace: Seconds that the call may take to end after it was told to stop.
         output_limit: The most bytes of JSON that it may return.
+        clock_stopped: Returns a context manager. While it is entered, the time limit of the call does not run: an
+            executor prepares something in it that is not the work of the call, such as a process that has to start.
     """
 
     tool: Tool[..., Any]
@@ -66,6 +69,7 @@ class ToolCall:
     context: Callable[[], ToolContext]
     grace: float
     output_limit: int
+    clock_stopped: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
 class Executor(Protocol):

@@ -11,6 +11,7 @@ of its time on that, and a big result would stay in memory after the host has dr
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final, ParamSpec
 from weakref import WeakMethod
@@ -41,6 +42,10 @@ def _no_key(_: Node, __: str) -> str:
     return ""
 
 
+def _no_context(_: Slot) -> AbstractContextManager[object]:
+    return nullcontext()
+
+
 @dataclass(slots=True, eq=False)
 class Upcalls:
     """The upcalls of one run. One that is not set does nothing.
@@ -69,6 +74,7 @@ class Upcalls:
         expects_answers: Returns whether there may be answers that have not been read yet.
         asked: Called after each question.
         key_of: Returns the idempotency key of the calls of a step, by the name of the tool.
+        clock_stopped: Returns a context in which the time limit of an attempt does not run.
     """
 
     stop: Callable[[Status, str], object] = _nothing
@@ -92,6 +98,7 @@ class Upcalls:
     expects_answers: Callable[[], bool] = _no
     asked: Callable[[], object] = _nothing
     key_of: Callable[[Node, str], str] = _no_key
+    clock_stopped: Callable[[Slot], AbstractContextManager[object]] = _no_context
 
     def on_cancelled_around(self) -> None:
         """Call `cancelled_around` as it is by then, for what is made before it is known."""

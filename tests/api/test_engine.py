@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from dagrun import Engine, Plan, Policy, Status, Step
+from dagrun import Engine, Plan, Policy, RetryRule, Status, Step
 from dagrun.errors import ContractError
 from dagrun.model.tool import make_tool
 from small_tools import near, toolset
@@ -142,3 +142,33 @@ async def test_a_run_after_another_in_the_same_engine_is_no_nesting() -> None:
                     )
                 ).status is Status.SUCCEEDED
             assert (await first.result()).status is Status.FAILED  # that engine was never opened
+
+
+async def test_a_call_that_timed_out_while_other_runs_waited_says_so() -> None:
+    """A tool lets a task of the host start a run, and waits for it: each waits for what the other holds."""
+    send, receive = anyio.create_memory_object_stream[anyio.Event](1)
+
+    async def ask_host() -> None:
+        answered = anyio.Event()
+        await send.send(answered)
+        await answered.wait()
+
+    gauge, limits = Gauge(), Policy(timeout=5, retry=RetryRule(max_attempts=1))
+    waiting = make_tool(ask_host, effect="read")
+    async with Engine(max_running=1) as engine, anyio.create_task_group() as tasks:
+
+        async def serve() -> None:
+            answered = await receive.receive()
+            await engine.run(gauge.plan("inner", 1), tools=[gauge.tool])
+            answered.set()
+
+        tasks.start_soon(serve)
+        result = await engine.run(Plan(steps=[Step(id="a", tool="ask_host")]), tools=[waiting], policy=limits)
+
+    assert result.steps["a"].reason == (
+        "it took longer than 5 s, and another run of its engine waited for a place (max_running); "
+        "if it waits for such a run, the two wait for each other"
+    )
+    assert gauge.starts == ["inner"]
+    send.close()
+    receive.close()

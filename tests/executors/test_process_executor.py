@@ -16,9 +16,11 @@ import anyio
 import psutil
 import pytest
 
+import dagrun
 import process_tools as tools
 from calls import Reported, make_call
 from dagrun.executors.processes.executor import ProcessExecutor
+from dagrun.executors.processes.worker_handle import WorkerHandle
 from dagrun.model.executor import CallFailed, Encoded, ResultRefused, StillRunning, WorkerDied
 from dagrun.model.outcome import ErrorKind, Failure
 from dagrun.model.tool import Tool, make_tool
@@ -319,6 +321,7 @@ sys.path[:] = {path!r}
 import anyio, process_tools
 from calls import make_call
 from dagrun.executors.processes.executor import ProcessExecutor
+from dagrun.executors.processes.worker_handle import WorkerHandle
 
 class Telling(list):
     def append(self, report):
@@ -338,3 +341,40 @@ async def test_process_ends_when_its_host_is_killed(anyio_backend_name: str) -> 
         host.kill()
     assert len(pids) == 2
     await until(lambda: all(map(is_gone, pids)))
+
+
+async def test_a_cold_start_does_not_count_against_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process takes longer to start than the call may take; the function is given all of its time."""
+    start = WorkerHandle.start
+
+    async def slow_start(max_memory: int | None) -> WorkerHandle:
+        await anyio.sleep(0.3)
+        return await start(max_memory)
+
+    monkeypatch.setattr(WorkerHandle, "start", slow_start)
+    plan = dagrun.Plan(steps=[dagrun.Step(id=f"s{i}", tool="seconds_left", timeout=0.25) for i in range(2)])
+    policy = dagrun.Policy(retry=dagrun.RetryRule(max_attempts=1), max_processes=2)
+    result = await dagrun.run(plan, tools=[tools.seconds_left], policy=policy)
+    assert {id_: str(step.state) for id_, step in result.steps.items()} == {"s0": "succeeded", "s1": "succeeded"}
+    assert all(0.1 < step.output <= 0.25 for step in result.steps.values())
+
+
+async def test_the_time_limit_runs_once_the_function_has_begun() -> None:
+    missing = dagrun.Step(id="s", tool="wait_for_file", args={"path": "/nowhere/at/all"}, timeout=0.25)
+    policy = dagrun.Policy(retry=dagrun.RetryRule(max_attempts=1))
+    result = await dagrun.run(dagrun.Plan(steps=[missing]), tools=[tools.wait_for_file], policy=policy)
+    assert result.steps["s"].state == "timed_out"
+
+
+async def test_a_process_that_never_begins_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dagrun.executors.processes.executor.START_SECONDS", 0.3)
+
+    async def never(_: int | None) -> WorkerHandle:
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr(WorkerHandle, "start", never)
+    async with processes() as executor:
+        failure = await failure_of(executor, tools.add, a=1, b=2)
+    assert failure.kind is ErrorKind.WORKER_DIED
+    assert failure.nothing_happened
+    assert "has not begun within 0.3 s" in failure.message

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from typing import Final
 
 import anyio
 
 from dagrun.errors import ContractError
-from dagrun.executors.processes.worker_handle import NeverBegan, WorkerHandle
+from dagrun.executors.processes.worker_handle import NeverBegan, WorkerHandle, request_of
 from dagrun.model.executor import CallFailed, Encoded, StillRunning, ToolCall
 from dagrun.model.outcome import ErrorKind, Failure
 
 _LOG: Final = logging.getLogger(__name__)
 _CLOSE_SECONDS: Final = 5.0
+START_SECONDS: Final = 60.0  # for a new process to begin its first call: it imports dagrun and the module of the tool
 
 # Failures after which the process is not used again, because its state is unknown.
 _UNSAFE: Final = frozenset((ErrorKind.FORBIDDEN_EXCEPTION, ErrorKind.FOREIGN_CANCELLATION))
@@ -60,13 +63,14 @@ class ProcessExecutor:
         if not hasattr(os, "killpg"):
             raise ContractError("worker processes need a POSIX system; run the tool in a thread")
         async with self._places:
+            request = request_of(call)
             while self._idle:
                 try:
-                    return await self._ask(self._idle.pop(), call)
+                    return await self._ask(self._idle.pop(), call, request)
                 except NeverBegan:  # it died while it was idle, so nothing has happened
                     continue
             try:
-                return await self._ask(await self._start(), call)
+                return await self._ask_new(call, request)
             except (NeverBegan, OSError) as error:
                 failure = Failure(ErrorKind.WORKER_DIED, str(error), is_transient=True, nothing_happened=True)
                 raise CallFailed(failure) from error
@@ -84,6 +88,22 @@ class ProcessExecutor:
                 except StillRunning as error:  # the kernel keeps the process; nothing more can be done
                     _LOG.warning("%s", error)
 
+    async def _ask_new(self, call: ToolCall, request: bytes) -> Encoded:
+        """Make the call in a new process. The time limit of the call runs from when the function begins.
+
+        Raises:
+            NeverBegan: The process has not begun in time, or ended before.
+        """
+        with anyio.CancelScope(deadline=anyio.current_time() + START_SECONDS) as starting, ExitStack() as preparing:
+            preparing.enter_context(call.clock_stopped())
+
+            def on_begin() -> None:
+                starting.deadline = math.inf
+                preparing.close()
+
+            return await self._ask(await self._start(), call, request, on_begin)
+        raise NeverBegan(f"the worker process of {call.tool.name} has not begun within {START_SECONDS:g} s")
+
     async def _start(self) -> WorkerHandle:
         if self._is_closed:
             raise ContractError("the executor is closed already")
@@ -92,9 +112,11 @@ class ProcessExecutor:
         self._workers.add(worker)
         return worker
 
-    async def _ask(self, worker: WorkerHandle, call: ToolCall) -> Encoded:
+    async def _ask(
+        self, worker: WorkerHandle, call: ToolCall, request: bytes, on_begin: Callable[[], object] | None = None
+    ) -> Encoded:
         try:
-            answer = Encoded(await worker.ask(call))
+            answer = Encoded(await worker.ask(call, request, on_begin))
         except GeneratorExit:  # the runtime has dropped this coroutine, so it must not await any more
             worker.kill()
             self._lost.append(worker)

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import anyio
@@ -85,8 +85,13 @@ class WorkerHandle:
         """The id of the process, and of its process group."""
         return self._process.pid
 
-    async def ask(self, call: ToolCall) -> bytes:
+    async def ask(self, call: ToolCall, request: bytes, on_begin: Callable[[], object] | None = None) -> bytes:
         """Send *call* to the process, and return the value of the tool as JSON text.
+
+        Args:
+            call: The call.
+            request: What `request_of` has made of it.
+            on_begin: Called when the process enters the function.
 
         Raises:
             CallFailed: The call failed; the process can be used again.
@@ -96,12 +101,14 @@ class WorkerHandle:
         """
         has_begun = False
         try:
-            await self._stream.send(_request(call))
+            await self._stream.send(request)
             while True:
                 kind, data = await self._receive(call)
                 match kind:
                     case frames.BEGUN:
                         has_begun = True
+                        if on_begin is not None:
+                            on_begin()
                     case frames.REPORT:
                         _pass_on(data, call.context())
                     case frames.VALUE:
@@ -168,7 +175,8 @@ def search_path() -> list[str]:
     return [str(entry) or os.getcwd() for entry in sys.path]
 
 
-def _request(call: ToolCall) -> bytes:
+def request_of(call: ToolCall) -> bytes:
+    """Return what is sent to a process for a call."""
     facts = {
         "tool": call.tool.name,
         "target": call.tool.import_name,

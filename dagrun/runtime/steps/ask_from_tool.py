@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -21,16 +21,13 @@ class AskFromTool:
 
     Args:
         parts: What the parts of the run share.
-        arm: Sets the alarm for the deadline of an attempt.
     """
 
-    def __init__(self, parts: RunParts, arm: Callable[[Slot], None]) -> None:
+    def __init__(self, parts: RunParts) -> None:
         self._frontier = parts.frontier
         self._record = parts.record
         self._people = parts.people
-        self._now = parts.now
         self._up = parts.up
-        self._arm = arm
 
     async def ask(self, slot: Slot, text: str, schema: Mapping[str, Any] | None, about: Any) -> Answer | None:
         """Ask for a running tool, and wait for the answer and for a place to go on; `None` if nobody answers.
@@ -50,26 +47,26 @@ class AskFromTool:
         return answer
 
     async def _ask(self, slot: Slot, text: str, schema: Mapping[str, Any] | None, about: bytes) -> Answer | None:
-        left = slot.deadline - self._now() if slot.deadline is not None else None
-        self._set_deadline(slot, None)
-        try:
-            return await self._people.ask_inside(
-                slot.node,
-                text,
-                schema,
-                about,
-                on_open=partial(self._hold, slot),
-                goes_on=lambda: slot.asked is None,
-            )
-        finally:
-            # Also if the tool itself has lost patience: it must not go on without a place.
-            rare = slot.make_rare()
-            if slot.asked is None and not rare.has_place and rare.resume is not None:
-                with anyio.CancelScope(shield=True):
-                    await rare.resume.wait()
-            if slot.asked is None and left is not None:
-                self._set_deadline(slot, self._now() + left)
-                self._arm(slot)
+        with self._up.clock_stopped(slot):
+            try:
+                return await self._people.ask_inside(
+                    slot.node,
+                    text,
+                    schema,
+                    about,
+                    on_open=partial(self._hold, slot),
+                    goes_on=lambda: slot.asked is None,
+                )
+            finally:
+                await self._wait_for_place(slot)
+
+    @staticmethod
+    async def _wait_for_place(slot: Slot) -> None:
+        """Also if the tool itself has lost patience: it must not go on without a place."""
+        rare = slot.make_rare()
+        if slot.asked is None and not rare.has_place and rare.resume is not None:
+            with anyio.CancelScope(shield=True):
+                await rare.resume.wait()
 
     def _hold(self, slot: Slot) -> None:
         rare = slot.make_rare()
@@ -77,12 +74,6 @@ class AskFromTool:
         rare.has_place = False
         self._frontier.release(slot.node)
         self._up.nudge()
-
-    @staticmethod
-    def _set_deadline(slot: Slot, deadline: float | None) -> None:
-        slot.deadline = deadline
-        if slot.context is not None:
-            slot.context.deadline = deadline
 
     def resume(self, slot: Slot) -> None:
         """Let a step go on whose question was answered, now that it has a place again."""

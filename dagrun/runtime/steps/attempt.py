@@ -99,7 +99,9 @@ class Attempts:
                 arguments[tool.arguments.context] = self._tool_context(slot)
         context = partial(self._tool_context, slot)
         most = self._limits.most_of(tool) if tool.output.spills else tool.output_limit
-        slot.call = ToolCall(tool, data, arguments, context, self._grace, most)
+        slot.call = call = ToolCall(tool, data, arguments, context, self._grace, most)
+        if executor_of(slot) != "coroutine":
+            call.clock_stopped = partial(self._up.clock_stopped, slot)
         return None
 
     def _reveal(self, tool: AnyTool, arguments: dict[str, Any]) -> None:

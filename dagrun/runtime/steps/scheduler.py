@@ -75,7 +75,7 @@ class Scheduler:
         self.finish = finish = Finish(parts)
         self.stopping = Stopping(parts, finish, self._running)
         self.endings = Endings(parts, Judge(parts, starting), finish, self._running)
-        self.inside = AskFromTool(parts, self.stopping.arm)
+        self.inside = AskFromTool(parts)
         self.hedges: Hedges | None = None
         self._attempts: Attempts
         self._perform: Callable[[Slot], Coroutine[Any, Any, Outcome]]
@@ -83,6 +83,7 @@ class Scheduler:
         up.stop, up.stop_running = finish.stop, self.stopping.stop_running
         up.conclude, up.end_interrupted = self.endings.conclude, self.end_interrupted
         up.ask_again, up.cancelled_around = starting.ask_again, self._on_cancelled_around
+        up.clock_stopped = self.stopping.clock_stopped
 
     def __repr__(self) -> str:
         return f"<Scheduler: {self.standing()}>"

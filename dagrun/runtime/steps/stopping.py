@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 from anyio.abc import TaskGroup
@@ -27,6 +28,7 @@ class Stopping:
 
     def __init__(self, parts: RunParts, finish: Finish, running: Mapping[str, Slot]) -> None:
         self._record = parts.record
+        self._frontier = parts.frontier
         self._policy = parts.policy
         self._now = parts.now
         self._up = parts.up
@@ -46,6 +48,18 @@ class Stopping:
         assert slot.deadline is not None
         self._alarms.at(slot.deadline, lambda: self._out_of_patience(slot))
 
+    @contextmanager
+    def clock_stopped(self, slot: Slot) -> Iterator[None]:
+        """While this is entered, the time limit of an attempt does not run."""
+        left = slot.deadline - self._now() if slot.deadline is not None else None
+        _set_deadline(slot, None)
+        try:
+            yield
+        finally:
+            if slot.asked is None and left is not None:
+                _set_deadline(slot, self._now() + left)
+                self.arm(slot)
+
     def tell(self, slot: Slot, asked: State, reason: str) -> None:
         """Tell an attempt to stop; if it does not within the grace period, the run goes on without it."""
         if slot.asked is None:
@@ -56,7 +70,15 @@ class Stopping:
     def _out_of_patience(self, slot: Slot) -> None:
         # Its time stands still while it waits for a person, and starts anew after that.
         if not slot.is_done and slot.deadline is not None and self._now() >= slot.deadline:
-            self.tell(slot, State.TIMED_OUT, f"it took longer than {slot.limit:g} s")
+            self.tell(slot, State.TIMED_OUT, f"it took longer than {slot.limit:g} s{self._suspicion()}")
+
+    def _suspicion(self) -> str:
+        """Return what may have kept a call waiting for ever: nothing shows for what a tool of the host waits."""
+        runs = self._frontier.others_waiting
+        if not runs:
+            return ""
+        waited = "another run of its engine waited" if runs == 1 else f"{runs} other runs of its engine waited"
+        return f", and {waited} for a place (max_running); if it waits for such a run, the two wait for each other"
 
     def _give_up(self, slots: Sequence[Slot]) -> None:
         """Abandon those of *slots* that still run: their grace period is over; they are cancelled at every await."""
@@ -136,3 +158,9 @@ class Stopping:
             self._finish.suspend_if_idle(self._running)
         else:
             self._finish.stop(Status.CANCELLED, reason)
+
+
+def _set_deadline(slot: Slot, deadline: float | None) -> None:
+    slot.deadline = deadline
+    if slot.context is not None:
+        slot.context.deadline = deadline

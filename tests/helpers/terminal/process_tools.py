@@ -213,3 +213,9 @@ def reports_a_secret(key: SecretStr, context: ToolContext) -> str:
     context.progress(0.5, f"at {key.get_secret_value()}")
     context.logger.info("at %s", key.get_secret_value())
     return "done"
+
+
+@process_tool
+def seconds_left(ctx: ToolContext) -> float | None:
+    """The time that is left of its limit, when it begins."""
+    return ctx.seconds_left
