@@ -53,6 +53,12 @@ def shorten(text: str, limit: int = 200) -> str:
     return shown if len(text) <= limit else f"{shown}… ({len(text)} characters)"
 
 
+def first_lines(text: str, count: int = 3, limit: int = 200) -> str:
+    """Return the first lines of *text* that are not empty, as one line of at most *limit* characters."""
+    lines = [line.strip() for line in text[: 50 * limit].splitlines()]
+    return shorten("\n".join([line for line in lines if line][:count]), limit)
+
+
 def visible(text: str, keep: str = "") -> str:
     """Escape characters that steer a terminal or are invisible: controls, bidi marks, joiners, fillers, piled accents.
 
@@ -168,13 +174,21 @@ class ModelError(DagrunError):
         status: The status code of the HTTP response; `None` without a response.
         is_transient: Whether the same call may work later.
         retry_after: Seconds to wait before the next attempt; `None` if the server did not say.
+        answer: What the model answered, if that could not be used; it is recorded with the failure.
     """
 
     def __init__(
-        self, message: str, *, status: int | None = None, is_transient: bool = False, retry_after: float | None = None
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        is_transient: bool = False,
+        retry_after: float | None = None,
+        answer: str = "",
     ) -> None:
         super().__init__(message)
         self.message = message
+        self.answer = answer
         self.status = status
         self.is_transient = is_transient
         self.retry_after = retry_after
@@ -227,6 +241,25 @@ class RunFailed(DagrunError):
 
     def __str__(self) -> str:
         return f"the run ended as {self.status}: {self.reason}"
+
+
+class FailureCause(DagrunError):
+    """Stands for the exception behind a failure, where the exception itself is not chained.
+
+    It was raised in a worker process or in an earlier process; or its text holds a secret or personal data.
+
+    Attributes:
+        type: The name of the class of the exception.
+        message: The reason, in a sentence, redacted.
+    """
+
+    def __init__(self, type: str, message: str) -> None:
+        super().__init__(type, message)
+        self.type = type
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class ToolError(DagrunError):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from pydantic import ValidationError
 
-from dagrun.errors import ModelError, OverCeiling, StepCancelled, ToolError, ValueRefused, shorten
+from dagrun.decide.exception_text import Redact, describe, in_words, name_of, place_in_words, quietly, text_of, where_of
+from dagrun.errors import DagrunError, ModelError, OverCeiling, StepCancelled, ToolError, ValueRefused, shorten
 from dagrun.model.executor import CallFailed, ResultRefused, StillRunning, WorkerDied
 from dagrun.model.outcome import ErrorKind, Failure
+from dagrun.model.redaction.redactor import REDACTOR, Redactor
 from dagrun.model.signature import explain
 from dagrun.model.tool import Tool
 
@@ -56,112 +58,125 @@ _KINDS: Final[Mapping[str, tuple[ErrorKind, bool]]] = {
 }
 
 
-def classify(error: BaseException, tool: Tool[..., Any]) -> Failure:
-    """Turn *error* into a `Failure`.
+def classify(error: BaseException, tool: Tool[..., Any], redactor: Redactor | None = None) -> Failure:
+    """Turn *error* into a `Failure`, which has the exception itself, with its frames: see `drop_frames`.
 
     Args:
         error: The exception of a call of *tool* or of its executor. Its methods may raise, and its text may be huge.
         tool: The tool that was called.
+        redactor: Redacts the text before it is cut; `None` for the redactor of the current run.
     """
-    if isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        # A task group around one failing call. The tool does not vouch for the other tasks of the group, though.
-        return replace(classify(_innermost(error), tool), nothing_happened=False)
-    match error:
-        case CallFailed():
-            return error.failure
-        case ToolError():
-            return _from_tool(error)
-        case ValueRefused() | ResultRefused():
-            return _failure(error, ErrorKind.BAD_OUTPUT, f"{tool.name}: {_text(error)}")
-        case ModelError():
-            return _from_model(error)
-        case OverCeiling():
-            return _failure(error, ErrorKind.CEILING)
-        case WorkerDied():
-            return _failure(error, ErrorKind.WORKER_DIED)
-        case StillRunning():
-            return _failure(error, ErrorKind.TIMEOUT)
-        case StepCancelled():
-            return _failure(error, ErrorKind.FOREIGN_CANCELLATION)
-        case ValidationError():
-            return _failure(error, ErrorKind.EXCEPTION, explain(error))  # its own text shows the values
-    status = _status(error)
-    return _from_class(error, tool) if status is None else _from_status(error, status)
+    if isinstance(error, CallFailed):
+        return error.failure
+    shown = (redactor or REDACTOR.get()).text
+    return describe(_Words(tool, error, shown).failure(), error)
 
 
-def _innermost(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
+class _Words:
+    """Classifies one exception, and puts it into words."""
 
+    __slots__ = ("error", "shown", "tool")
 
-def _from_tool(error: ToolError) -> Failure:
-    if error.permission:
-        kind = ErrorKind.PERMISSION
-    elif error.missing_input is not None:
-        kind = ErrorKind.MISSING_INPUT
-    elif error.unreachable:
-        kind = ErrorKind.UNREACHABLE
-    else:
-        kind = ErrorKind.TOOL
-    return Failure(
-        kind,
-        shorten(_text(error), MAX_MESSAGE),
-        _name(error),
-        is_transient=error.retryable,
-        nothing_happened=True,
-        retry_after=_seconds(error.retry_after),
-        missing_input=None if error.missing_input is None else shorten(str(error.missing_input)),
-    )
+    def __init__(self, tool: Tool[..., Any], error: BaseException, shown: Redact) -> None:
+        self.tool = tool
+        self.error = error
+        self.shown = shown
 
+    def failure(self) -> Failure:
+        error = self.error
+        if isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            # A task group around one failing call. The tool does not vouch for the other tasks of the group, though.
+            inner = _Words(self.tool, error.exceptions[0], self.shown)
+            return replace(inner.failure(), nothing_happened=False)
+        match error:
+            case CallFailed():
+                return error.failure
+            case ToolError():
+                return self._from_tool(error)
+            case ValueRefused() | ResultRefused():
+                return self._of(ErrorKind.BAD_OUTPUT, f"{self.tool.name}: {text_of(error)}")
+            case ModelError():
+                return self._from_model(error)
+            case OverCeiling():
+                return self._of(ErrorKind.CEILING)
+            case WorkerDied():
+                return self._of(ErrorKind.WORKER_DIED, text_of(error))
+            case StillRunning():
+                return self._of(ErrorKind.TIMEOUT, text_of(error))
+            case StepCancelled():
+                return self._of(ErrorKind.FOREIGN_CANCELLATION)
+            case ValidationError():  # its own text shows the values
+                return self._of(ErrorKind.EXCEPTION, f"{name_of(error)}: {explain(error)}{self._place()}")
+        status = _status(error)
+        return self._from_class() if status is None else self._from_status(status)
 
-def _from_model(error: ModelError) -> Failure:
-    # The caller of the model knows best whether to try again; the status tells the kind of the failure. No one vouches
-    # for other effects of the tool.
-    if type(error.status) is int and 400 <= error.status <= 599:
-        failure = _from_status(error, error.status)
-    else:
-        failure = _failure(error, ErrorKind.CONNECTION if error.is_transient else ErrorKind.EXCEPTION)
-    return replace(failure, is_transient=bool(error.is_transient), retry_after=_seconds(error.retry_after))
+    def _from_tool(self, error: ToolError) -> Failure:
+        if error.permission:
+            kind = ErrorKind.PERMISSION
+        elif error.missing_input is not None:
+            kind = ErrorKind.MISSING_INPUT
+        elif error.unreachable:
+            kind = ErrorKind.UNREACHABLE
+        else:
+            kind = ErrorKind.TOOL
+        return Failure(
+            kind,
+            in_words(error, self.shown, MAX_MESSAGE),
+            name_of(error),
+            is_transient=error.retryable,
+            nothing_happened=True,
+            retry_after=_seconds(error.retry_after),
+            missing_input=None if error.missing_input is None else shorten(self.shown(str(error.missing_input))),
+        )
 
+    def _from_model(self, error: ModelError) -> Failure:
+        # The caller of the model knows best whether to try again; the status tells the kind of the failure. No one
+        # vouches for other effects of the tool.
+        if type(error.status) is int and 400 <= error.status <= 599:
+            failure = self._from_status(error.status)
+        else:
+            failure = self._of(ErrorKind.CONNECTION if error.is_transient else ErrorKind.EXCEPTION)
+        return replace(failure, is_transient=bool(error.is_transient), retry_after=_seconds(error.retry_after))
 
-def _from_class(error: BaseException, tool: Tool[..., Any]) -> Failure:
-    names = (f"{str(kind.__module__).partition('.')[0]}.{kind.__name__}" for kind in type(error).__mro__)
-    default = _EXCEPTION if isinstance(error, Exception) else _FORBIDDEN
-    kind, is_transient = next((_KINDS[name] for name in names if name in _KINDS), default)
-    match kind:
-        case ErrorKind.FORBIDDEN_EXCEPTION:
-            text = f"{tool.name} raised {_name(error)}, which would have ended more than this step"
-        case ErrorKind.FOREIGN_CANCELLATION:
-            text = f"{tool.name} raised {_name(error)}, though nobody had cancelled it"
-        case _:
-            text = ""
-    return _failure(error, kind, text, is_transient=is_transient)
+    def _from_class(self) -> Failure:
+        error, tool = self.error, self.tool
+        names = (f"{str(kind.__module__).partition('.')[0]}.{kind.__name__}" for kind in type(error).__mro__)
+        default = _EXCEPTION if isinstance(error, Exception) else _FORBIDDEN
+        kind, is_transient = next((_KINDS[name] for name in names if name in _KINDS), default)
+        match kind:
+            case ErrorKind.FORBIDDEN_EXCEPTION:
+                text = f"{tool.name} raised {name_of(error)}, which would have ended more than this step"
+            case ErrorKind.FOREIGN_CANCELLATION:
+                text = f"{tool.name} raised {name_of(error)}, though nobody had cancelled it"
+            case _:
+                text = ""
+        return self._of(kind, text, is_transient=is_transient)
 
+    def _from_status(self, status: int) -> Failure:
+        """Classify an HTTP response that a client library has turned into an exception."""
+        error = self.error
+        if status == 429:
+            # An account without credit also answers 429, and will do so tomorrow.
+            is_transient = _attribute(error, "code") != "insufficient_quota"
+            return self._of(ErrorKind.RATE_LIMITED, is_transient=is_transient, retry_after=_retry_after(error))
+        if status == 408:
+            return self._of(ErrorKind.TIMEOUT, is_transient=True, retry_after=_retry_after(error))
+        if status >= 500:
+            return self._of(ErrorKind.SERVER, is_transient=True, retry_after=_retry_after(error))
+        return self._of(ErrorKind.PERMISSION if status in (401, 403) else ErrorKind.EXCEPTION)
 
-def _from_status(error: BaseException, status: int) -> Failure:
-    """Classify an HTTP response that a client library has turned into an exception."""
-    if status == 429:
-        # An account without credit also answers 429, and will do so tomorrow.
-        is_transient = _attribute(error, "code") != "insufficient_quota"
-        return _failure(error, ErrorKind.RATE_LIMITED, is_transient=is_transient, retry_after=_retry_after(error))
-    if status == 408:
-        return _failure(error, ErrorKind.TIMEOUT, is_transient=True, retry_after=_retry_after(error))
-    if status >= 500:
-        return _failure(error, ErrorKind.SERVER, is_transient=True, retry_after=_retry_after(error))
-    return _failure(error, ErrorKind.PERMISSION if status in (401, 403) else ErrorKind.EXCEPTION)
+    def _of(
+        self, kind: ErrorKind, text: str = "", *, is_transient: bool = False, retry_after: float | None = None
+    ) -> Failure:
+        if text:
+            message = shorten(self.shown(text), MAX_MESSAGE)
+        else:
+            message = in_words(self.error, self.shown, MAX_MESSAGE) + self._place()
+        return Failure(kind, message, name_of(self.error), is_transient=is_transient, retry_after=retry_after)
 
-
-def _failure(
-    error: BaseException,
-    kind: ErrorKind,
-    text: str = "",
-    *,
-    is_transient: bool = False,
-    retry_after: float | None = None,
-) -> Failure:
-    message = shorten(text or _text(error), MAX_MESSAGE)
-    return Failure(kind, message, _name(error), is_transient=is_transient, retry_after=retry_after)
+    def _place(self) -> str:
+        """The place in the user's code. An error of dagrun's own is a sentence about something else."""
+        return "" if isinstance(self.error, DagrunError) else place_in_words(where_of(self.error))
 
 
 def _status(error: BaseException) -> int | None:
@@ -179,8 +194,8 @@ def _retry_after(error: BaseException) -> float | None:
     headers = _attribute(_attribute(error, "response"), "headers") or _attribute(error, "headers")
     if headers is None:
         return None
-    milliseconds = _seconds(_quietly(lambda: headers.get("retry-after-ms")))
-    return milliseconds / 1000 if milliseconds is not None else _seconds(_quietly(lambda: headers.get("retry-after")))
+    milliseconds = _seconds(quietly(lambda: headers.get("retry-after-ms")))
+    return milliseconds / 1000 if milliseconds is not None else _seconds(quietly(lambda: headers.get("retry-after")))
 
 
 def _seconds(value: object) -> float | None:
@@ -193,27 +208,5 @@ def _seconds(value: object) -> float | None:
     return seconds if 0 <= seconds < math.inf else None
 
 
-def _name(error: BaseException) -> str:
-    return shorten(type(error).__name__, 100)
-
-
-def _text(error: BaseException) -> str:
-    """Return the text of *error*, or the name of its class if the text is empty."""
-    text = _quietly(lambda: str(error))
-    return text if isinstance(text, str) and text.strip() else _name(error)
-
-
 def _attribute(holder: object, name: str) -> Any:
-    return None if holder is None else _quietly(lambda: getattr(holder, name, None))
-
-
-def _quietly(get: Callable[[], Any]) -> Any:
-    """Return the result of *get*, or `None` if it raises.
-
-    It reads a foreign object, whose ``__str__`` may raise anything, even SystemExit. Nothing is awaited here, so no
-    cancellation is lost.
-    """
-    try:
-        return get()
-    except BaseException:  # noqa: BLE001
-        return None
+    return None if holder is None else quietly(lambda: getattr(holder, name, None))

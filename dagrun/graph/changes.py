@@ -389,6 +389,7 @@ def planner_asked(graph: LiveGraph, event: PlannerAsked) -> None:
 def planner_called(graph: LiveGraph, event: PlannerCalled) -> None:
     """A call of the planner has ended, and its models have used tokens."""
     graph.models.add(event.tokens, event.cost)
+    graph.planner_answers, graph.planner_failure = event.answers, event.failure
 
 
 def model_reserved(graph: LiveGraph, event: ModelReserved) -> None:

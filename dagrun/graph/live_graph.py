@@ -22,7 +22,7 @@ from dagrun.graph.order_labels import first_labels
 from dagrun.graph.plan_history import PastReplan, Revision
 from dagrun.model.contracts.spilling import why_spilled
 from dagrun.model.event import CeilingNear, ModelCharged, ModelReserved
-from dagrun.model.outcome import State, Status
+from dagrun.model.outcome import Failure, State, Status
 from dagrun.model.planner import Trigger
 from dagrun.model.question import Question
 from dagrun.model.reference import Reference, Template
@@ -93,6 +93,8 @@ class LiveGraph:
         problems: The problems of the first plan, as long as there is none that can be run.
         draft_end: How the first plan has ended, and why, if the planner wrote it; empty until then.
         planner_calls: The number of calls of the planner so far.
+        planner_answers: What the planner's models answered in its last call.
+        planner_failure: The failure of that call; `None` if it did not fail.
         model_calls: The calls of models that no tool made, by number: the reservation and the charge.
         stopping: The status and reason with which the run is being ended early; `None` if it is not.
         saving: The ceiling that is nearly spent, so that optional steps are dropped; `None` if none is.
@@ -116,6 +118,8 @@ class LiveGraph:
     problems: tuple[Problem, ...] = ()
     draft_end = ("", "")
     planner_calls = 0
+    planner_answers: tuple[str, ...] = ()
+    planner_failure: Failure | None = None
     stopping: tuple[Status, str] | None = None
     saving: CeilingNear | None = None
     shown_output: Stored = b""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from dagrun.errors import ContractError, shorten
+from dagrun.model.usage import ANSWERS
 
 # How the structure of an answer is asked for: by a strict JSON schema; as the arguments of one tool that must be
 # called; or as JSON, described in the prompt only.
@@ -145,6 +146,30 @@ def must_be_counts(user: str, **limits: object) -> None:
             raise ContractError(f"{user}: {name} must be at least 1, got {limit!r}")
 
 
+class Heard:
+    """Gathers an answer while it comes, and reports it to the call of the planner that it is part of, if it is."""
+
+    __slots__ = ("_answers", "_pieces")
+
+    def __init__(self) -> None:
+        self._answers = ANSWERS.get()
+        self._pieces: list[str] = []
+
+    def add(self, piece: str | Reply) -> None:
+        """Take a piece, or the end of the answer."""
+        if self._answers is None:
+            return
+        if isinstance(piece, str):
+            self._pieces.append(piece)
+        elif piece.text:
+            self._pieces = [piece.text]
+
+    def end(self) -> None:
+        """Report what has come."""
+        if self._answers is not None:
+            self._answers.add("".join(self._pieces))
+
+
 async def ask(model: LanguageModel, request: Request) -> Reply:
     """Ask *model*, and return the whole answer.
 
@@ -152,11 +177,13 @@ async def ask(model: LanguageModel, request: Request) -> Reply:
         ModelError: There is no answer, or it broke off.
         OverCeiling: The call does not fit under a ceiling of the run.
     """
-    stream = model.stream(request)
+    stream, heard = model.stream(request), Heard()
     try:
         async for piece in stream:
+            heard.add(piece)
             if isinstance(piece, Reply):
                 return piece
     finally:
+        heard.end()
         await stream.aclose()
     raise AssertionError("a model's stream ends with a Reply or an error")

@@ -8,8 +8,9 @@ from typing import Final, TypeVar
 
 from pydantic import ValidationError
 
-from dagrun.errors import ModelError
+from dagrun.errors import ModelError, first_lines
 from dagrun.llm.language_model import LanguageModel, Message, Reply, Request, ask
+from dagrun.model.redaction.redactor import REDACTOR
 from dagrun.model.signature import explain
 
 _FENCE: Final = "```"
@@ -93,17 +94,24 @@ async def ask_in_form(model: LanguageModel, request: Request, read: Callable[[st
         ModelError: There is no answer; it was cut off or refused; or no answer had the form.
         OverCeiling: A call does not fit under a ceiling of the run.
     """
-    fault = ""
+    fault = answer = ""
     for _ in range(tries):
         reply = await ask(model, request)
         if why := why_no_answer(reply, request):
-            raise ModelError(f"{model.name}: {why}")
+            raise ModelError(f"{model.name}: {why}{beginning_of(reply.text)}", answer=reply.text)
         try:
             return read(json_text(reply.text))
         except ValueError as error:
-            fault = fault_of(error)
+            fault, answer = fault_of(error), reply.text
         request = told(request, reply.text, f"That does not fit the form: {fault}\nAnswer again, in the form.")
-    raise ModelError(f"{model.name} gave no answer that fits the form, {tries} times: {fault}")
+    text = f"{model.name} gave no answer that fits the form, {tries} times: {fault}{beginning_of(answer)}"
+    raise ModelError(text, answer=answer)
+
+
+def beginning_of(answer: str) -> str:
+    """Return the first lines of an answer, as the end of a sentence about it; empty for an empty answer."""
+    shown = first_lines(REDACTOR.get().text(answer[:MAX_ANSWER]))  # redacted first: half a secret is not found
+    return f"; it answered: {shown}" if shown else ""
 
 
 def why_no_answer(reply: Reply, request: Request) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from dagrun.errors import ContractError, shorten
-from dagrun.model.outcome import Outcome
+from dagrun.model.outcome import Failure, Outcome, later, unrecorded
 from dagrun.model.plan import Step
 
 MAX_REASON = 500
@@ -26,6 +26,8 @@ class Verdict:
         critic: The name of the critic; filled in by the run, like *tokens* and *cost*.
         tokens: Tokens that the models of the critic have used, as far as they reported them.
         cost: The cost of these tokens; `None` if it is not known.
+        answer: What the model of the critic answered, if the answer could not be used; at most 64 KiB.
+        failure: The failure of the critic itself, if it has failed; not recorded.
     """
 
     result: Result
@@ -34,6 +36,8 @@ class Verdict:
     critic: str = ""
     tokens: int = 0
     cost: float | None = None
+    answer: str = later("")
+    failure: Failure | None = unrecorded()
 
     def __post_init__(self) -> None:
         if self.result not in ("pass", "fail", "surprising"):
@@ -44,8 +48,10 @@ class Verdict:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the verdict as plain JSON."""
-        fields = {"critic": self.critic, "result": self.result, "score": self.score, "reason": self.reason}
-        return {**fields, "tokens": self.tokens, "cost": self.cost} if self.tokens else fields
+        fields: dict[str, Any] = {"critic": self.critic, "result": self.result, "score": self.score, "reason": self.reason}
+        if self.tokens:
+            fields |= {"tokens": self.tokens, "cost": self.cost}
+        return {**fields, "answer": self.answer} if self.answer else fields
 
 
 @runtime_checkable

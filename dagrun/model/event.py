@@ -8,31 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from dagrun.errors import Problem
 from dagrun.model.critic import Verdict
+from dagrun.model.outcome import LATER as LATER
 from dagrun.model.outcome import Decision, Failure, Outcome, State, Status
+from dagrun.model.outcome import later as later
+from dagrun.model.outcome import later_mapping as later_mapping
 from dagrun.model.patch import Add, Consequence, Drop, Replace, Rewire
 from dagrun.model.plan import Plan
 from dagrun.model.planner import Trigger
 from dagrun.model.policy import Policy
 from dagrun.model.question import Answer, Question
 from dagrun.model.value import Stored
-
-# Marks fields that records of the first release do not have: they are not written while they have their default.
-LATER: Final = "is_later"
-
-
-def later(default: Any) -> Any:
-    """Declare such a field."""
-    return field(default=default, metadata={LATER: True})
-
-
-def later_mapping() -> Any:
-    """Declare such a field that holds a mapping."""
-    return field(default_factory=dict, metadata={LATER: True})
-
 
 # Slotted and not frozen: the hot path makes two per step, and freezing makes them four times as dear.
 
@@ -523,6 +512,8 @@ class PlannerCalled(Event):
         tokens: Tokens that the planner's models have used, as far as they reported them.
         cost: The cost of these tokens; `None` if it is not known.
         fault: Why the planner gave no answer; empty if it answered.
+        answers: What its models answered, in order, whether or not it could be used; redacted, at most 64 KiB in all.
+        failure: The failure as data, if the planner raised an exception or took too long.
     """
 
     number: int
@@ -530,3 +521,5 @@ class PlannerCalled(Event):
     tokens: int
     cost: float | None
     fault: str = ""
+    answers: tuple[str, ...] = later(())
+    failure: Failure | None = later(None)

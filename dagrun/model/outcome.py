@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
 from dagrun.model.value import Stored, decode
+
+# Marks fields that records of the first release do not have: they are not written while they have their default.
+LATER: Final = "is_later"
+# Marks fields that are never written: they exist only in the process that made them.
+UNRECORDED: Final = "is_unrecorded"
+
+
+def later(default: Any) -> Any:
+    """Declare a field that records of the first release do not have."""
+    return field(default=default, metadata={LATER: True})
+
+
+def later_mapping() -> Any:
+    """Declare such a field that holds a mapping."""
+    return field(default_factory=dict, metadata={LATER: True})
+
+
+def unrecorded() -> Any:
+    """Declare a field that is never recorded, shown or compared; it is `None` when its object is read."""
+    return field(default=None, repr=False, compare=False, metadata={UNRECORDED: True})
 
 
 class State(StrEnum):
@@ -92,6 +113,12 @@ class Failure:
         nothing_happened: Whether the tool guarantees that there was no effect.
         retry_after: Seconds to wait before another attempt makes sense.
         missing_input: The name of an input that is missing.
+        where: File and line of the user's code that raised the exception, such as ``/srv/shop/prices.py:12``; else of
+            the innermost code that raised it; empty if no exception was raised.
+        answer: What a language model answered, if the answer could not be used; at most 64 KiB.
+        exception: The exception itself, without its frames, while the process lives in which it was raised. It is
+            never recorded or pickled, and not redacted: its text may hold secrets that `message` does not.
+        render: Writes the traceback, redacted; see `traceback`.
     """
 
     kind: ErrorKind
@@ -101,9 +128,30 @@ class Failure:
     nothing_happened: bool = False
     retry_after: float | None = None
     missing_input: str | None = None
+    where: str = later("")
+    answer: str = later("")
+    exception: BaseException | None = unrecorded()
+    render: Callable[[], str] | None = unrecorded()
+
+    @property
+    def type(self) -> str:
+        """The name of the class of the exception; empty if there was none."""
+        return self.error
+
+    @property
+    def traceback(self) -> str:
+        """The traceback as text, redacted; empty if no exception was raised in this process or its workers."""
+        return self.render() if self.render is not None else ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        facts = (self.kind, self.message, self.error, self.is_transient, self.nothing_happened)
+        return Failure, (*facts, self.retry_after, self.missing_input, self.where, self.answer)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the failure as plain JSON."""
+        shown = {"where": self.where} if self.where else {}
+        if self.answer:
+            shown["answer"] = self.answer
         return {
             "kind": str(self.kind),
             "message": self.message,
@@ -111,6 +159,7 @@ class Failure:
             "is_transient": self.is_transient,
             "retry_after": self.retry_after,
             "missing_input": self.missing_input,
+            **shown,
         }
 
 

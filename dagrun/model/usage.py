@@ -1,4 +1,4 @@
-"""Metering: each call of a model is charged to its run before it is made."""
+"""Metering: each call of a model is charged to its run before it is made, and what it answered is kept for the record."""
 
 from __future__ import annotations
 
@@ -46,6 +46,31 @@ UNMETERED: Final[Meter] = _NoMeter()
 
 # Set by the run around each call of a planner or a critic, and by tools that call models.
 METER: ContextVar[Meter] = ContextVar("dagrun meter", default=UNMETERED)
+
+
+class Answers:
+    """What models have answered during one call of a planner.
+
+    Attributes:
+        texts: The answers, in the order in which they ended, whole or as far as they came.
+    """
+
+    MAX_COUNT: Final = 20
+    MAX_TEXT: Final = 1_000_000  # characters
+
+    __slots__ = ("texts",)
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def add(self, text: str) -> None:
+        """Keep an answer."""
+        if text and len(self.texts) < self.MAX_COUNT:
+            self.texts.append(text[: self.MAX_TEXT])
+
+
+# Set by the run around each call of a planner; whoever asks a model there reports what it answered.
+ANSWERS: ContextVar[Answers | None] = ContextVar("dagrun answers", default=None)
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ import anyio
 from pydantic import ValidationError
 
 from dagrun.decide.classify import classify
+from dagrun.decide.exception_text import drop_frames
 from dagrun.errors import AgentStopped, ToolError, ValueRefused, ValueTooLarge, shorten
 from dagrun.executors.threads import ThreadExecutor
 from dagrun.llm.quoting import block
@@ -145,7 +146,7 @@ class AgentCalls:
             if tool.needs_approval:
                 await self._approve(call)
         except ToolError as error:
-            return _failed(classify(error, tool))
+            return self._failed(classify(error, tool), tool)
         # Outside of the `try` below: a full ceiling is not a failure of the call.
         worst_cost = self._free if tool.max_cost is None else tool.max_cost
         charge = self._meter.reserve(tool.name, tool.max_tokens or 0, worst_cost)
@@ -158,15 +159,21 @@ class AgentCalls:
             failure = classify(error, tool)
             if not tool.effect.is_free and not failure.nothing_happened:
                 raise AgentStopped(f"its call of {tool.name} may have taken effect: {failure.message}") from error
-            return _failed(failure)
+            return self._failed(failure, tool)
         finally:
             charge.settle(usage.tokens, usage.cost)
         self.has_changed = self.has_changed or not tool.effect.is_free
         try:
             value = self._store(tool, result)
         except ValueRefused as error:
-            return _failed(classify(error, tool))
+            return self._failed(classify(error, tool), tool)
         return CallReport(block("output", decode(value), self._max_shown))
+
+    def _failed(self, failure: Failure, tool: AnyTool) -> CallReport:
+        """Tell the model of a failure, and the author of the tool in the log; the agent may well go on."""
+        self._context.logger.debug("its call of %s failed: %s", tool.name, failure.message, exc_info=failure.exception)
+        drop_frames(failure.exception)
+        return CallReport(block("failure", {"kind": str(failure.kind), "message": failure.message}), failure)
 
     async def _approve(self, call: CheckedCall) -> None:
         """Ask a person for approval here, because the policy of the run does not see the calls of an agent."""
@@ -220,7 +227,3 @@ class AgentCalls:
             stop=threading.Event(),  # of this call alone: the calls after it must not be stopped
             ask_person=outer.ask_person if call.tool.is_async else None,
         )
-
-
-def _failed(failure: Failure) -> CallReport:
-    return CallReport(block("failure", {"kind": str(failure.kind), "message": failure.message}), failure)

@@ -7,7 +7,7 @@ from typing import Any
 
 from dagrun.errors import AgentStopped, ModelError, OverCeiling, ToolError, shorten
 from dagrun.llm.language_model import LanguageModel, Reply, Request, ask
-from dagrun.llm.structured_answers import fault_of, json_text, told, why_no_answer
+from dagrun.llm.structured_answers import beginning_of, fault_of, json_text, told, why_no_answer
 from dagrun.model.effect import Effect
 from dagrun.model.outcome import Failure
 from dagrun.model.tool_context import ToolContext
@@ -83,7 +83,7 @@ class AgentLoop:
             try:
                 turn, call = self._read(reply, request)
             except ValueError as error:
-                text = self._bad_turn(error)
+                text = self._bad_turn(error, reply)
             else:
                 if call is None:
                     return self._answer(turn)
@@ -94,18 +94,20 @@ class AgentLoop:
 
     def _read(self, reply: Reply, request: Request) -> tuple[Turn, CheckedCall | None]:
         if reply.stop == "refused":
-            raise ModelError(f"{self._agent.model.name}: {why_no_answer(reply, request)}")
+            why = f"{why_no_answer(reply, request)}{beginning_of(reply.text)}"
+            raise ModelError(f"{self._agent.model.name}: {why}", answer=reply.text)
         if why := why_no_answer(reply, request):
             raise ValueError(f"{why}; be shorter")
         turn = self._agent.turns.read(json_text(reply.text))
         return turn, None if turn.call is None else self._calls.check(turn.call)
 
-    def _bad_turn(self, error: ValueError) -> str:
+    def _bad_turn(self, error: ValueError, reply: Reply) -> str:
         """Return the message about an unusable turn; end the loop at the second in a row."""
         self._bad += 1
         fault = shorten(fault_of(error), 1_000)
         if self._bad > 1:
-            raise self._end(f"no turn that can be used, {self._bad} times in a row: {fault}") from error
+            why = f"no turn that can be used, {self._bad} times in a row: {fault}{beginning_of(reply.text)}"
+            raise self._end(why) from ModelError(why, answer=reply.text)
         what = "That call cannot be made" if isinstance(error, BadAgentCall) else "That does not fit the form"
         return f"{what}: {fault}"
 
@@ -120,7 +122,7 @@ class AgentLoop:
             message = self._failed[1].message
             raise self._end(
                 f"no progress: it made the same call of {call.tool.name} again after that had failed: {message}"
-            )
+            ) from self._failed[1].exception
         report = await self._calls.make(call)
         self._failed = None if report.failure is None else (call.key, report.failure)
         return report.text

@@ -7,7 +7,7 @@ from typing import Any, Final
 from dagrun.errors import ContractError, ModelError, OverCeiling, ToolError
 from dagrun.llm.language_model import LanguageModel, Message, Request, ask, must_be_counts, must_be_model
 from dagrun.llm.quoting import DATA_RULE, block
-from dagrun.llm.structured_answers import ask_in_form, why_no_answer
+from dagrun.llm.structured_answers import ask_in_form, beginning_of, why_no_answer
 from dagrun.model.effect import Effect
 from dagrun.model.tool import make_tool
 from dagrun.model.tool_context import ToolContext
@@ -98,5 +98,5 @@ Args:
 async def _text(model: LanguageModel, request: Request) -> str:
     reply = await ask(model, request)
     if why := why_no_answer(reply, request):
-        raise ModelError(f"{model.name}: {why}")
+        raise ModelError(f"{model.name}: {why}{beginning_of(reply.text)}", answer=reply.text)
     return reply.text

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Final
 
 from dagrun.errors import CannotPlan, ContractError, ModelError, PlanRefused, Problem, shorten
-from dagrun.llm.language_model import LanguageModel, Reply, Request
+from dagrun.llm.language_model import Heard, LanguageModel, Reply, Request
 from dagrun.model.planner import Brief
 from dagrun.model.policy import PlanLimits
 from dagrun.model.toolbox import Toolbox
@@ -27,17 +27,21 @@ async def pieces_of(model: LanguageModel, request: Request) -> AsyncGenerator[st
         ModelError: There is no answer, or the answer broke off.
         OverCeiling: The call does not fit under a ceiling of the run.
     """
-    is_streamed = False
-    async with aclosing(model.stream(request)) as stream:
-        async for piece in stream:
-            if isinstance(piece, str):
-                is_streamed = True
-                yield piece
-                continue
-            if not is_streamed and piece.text:
-                yield piece.text
-            _must_be_whole(piece, request)
-            return
+    is_streamed, heard = False, Heard()
+    try:
+        async with aclosing(model.stream(request)) as stream:
+            async for piece in stream:
+                heard.add(piece)
+                if isinstance(piece, str):
+                    is_streamed = True
+                    yield piece
+                    continue
+                if not is_streamed and piece.text:
+                    yield piece.text
+                _must_be_whole(piece, request)
+                return
+    finally:
+        heard.end()
     raise ModelError(f"{model.name}: the answer has no end; a model's stream ends with a Reply")
 
 

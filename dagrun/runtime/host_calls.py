@@ -5,13 +5,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable
 from contextvars import Context
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
 
+from dagrun.decide.exception_text import Redact, in_words, name_of, place_in_words, text_of, where_of, with_error
 from dagrun.errors import DagrunError, ModelError, PlanRefused, shorten
 from dagrun.model.executor import StillRunning
+from dagrun.model.outcome import ErrorKind, Failure
+from dagrun.model.redaction.redactor import DEFAULT_REDACTOR, REDACTOR
 from dagrun.runtime.backend import (
     is_being_cancelled,
     is_cancellation,
@@ -27,7 +30,15 @@ MAX_TEXT = 300
 
 
 class PluginFailed(DagrunError):
-    """A planner, critic or approver gave no answer; the message says why."""
+    """A planner, critic or approver gave no answer; the message says why.
+
+    Attributes:
+        failure: The same as data; whoever keeps it must call `drop_frames`.
+    """
+
+    def __init__(self, fault: str, failure: Failure | None = None) -> None:
+        super().__init__(fault)
+        self.failure = failure or Failure(ErrorKind.EXCEPTION, fault)
 
 
 async def call_plugin(
@@ -73,10 +84,12 @@ async def call_plugin(
                 await made.over.wait()
             await last_turns(made.over.is_set)
             would_not = "" if made.over.is_set() else " and would not stop"
-            raise PluginFailed(f"it took longer than {seconds:g} s{would_not}")
+            text = f"it took longer than {seconds:g} s{would_not}"
+            raise PluginFailed(text, Failure(ErrorKind.TIMEOUT, text))
         if made.fault:
             error, made.error = made.error, None  # its traceback leads back to the call
-            raise PluginFailed(made.fault) from error
+            failure, made.failure = made.failure, None
+            raise PluginFailed(made.fault, failure) from error
         return made.value
     except anyio.get_cancelled_exc_class():
         made.stop()
@@ -98,6 +111,7 @@ class _Call(Generic[T]):
         value: The value of the call, if there is no fault.
         fault: Why there is no value, in a sentence, or empty.
         error: The exception that it raised, if that can be chained.
+        failure: The fault as data, if it raised anything.
     """
 
     def __init__(
@@ -113,6 +127,7 @@ class _Call(Generic[T]):
         self.value: T
         self.fault = "it was told to stop"
         self.error: Exception | None = None
+        self.failure: Failure | None = None
         self._call = call
         self._context = context
         self._on_stop = on_stop
@@ -150,7 +165,9 @@ class _Call(Generic[T]):
         except BaseException as error:
             if self._is_asked_for(error):
                 raise
-            self.fault = _describe(error)
+            self.fault = _describe(error, self._context.get(REDACTOR, DEFAULT_REDACTOR).text)
+            kind = ErrorKind.FOREIGN_CANCELLATION if is_cancellation(error) else ErrorKind.EXCEPTION
+            self.failure = with_error(Failure(kind, self.fault, name_of(error)), error)
             self.error = error if isinstance(error, Exception) else None
 
     async def _drive(self) -> T:
@@ -174,17 +191,14 @@ async def _await(call: Callable[[], Awaitable[T]]) -> T:
     return await call()
 
 
-def _describe(error: BaseException) -> str:
+def _describe(error: BaseException, redact: Redact) -> str:
     if is_cancellation(error):
         return "it was cancelled, and nobody had asked for that but itself"
-    text: Any = ""
-    try:
-        text = str(error)
-    except BaseException:  # noqa: BLE001  (its __str__ may raise anything; nothing is awaited here)
-        text = ""
-    if isinstance(error, ModelError) and text:
-        return shorten(text, MAX_TEXT)  # a sentence already
-    if isinstance(error, PlanRefused) and (lines := text.splitlines()[1:]):
-        return shorten("; ".join(lines), MAX_TEXT)  # the first line says how many there are
-    name = type(error).__name__
-    return shorten(f"it raised {name}: {text}" if text else f"it raised {name}", MAX_TEXT)
+    if isinstance(error, ModelError) and (text := text_of(error)) != name_of(error):
+        return shorten(redact(text), MAX_TEXT)  # a sentence already
+    if isinstance(error, PlanRefused) and (lines := text_of(error).splitlines()[1:]):
+        return shorten(redact("; ".join(lines)), MAX_TEXT)  # the first line says how many there are
+    if not isinstance(error, DagrunError):
+        return f"it raised {in_words(error, redact, MAX_TEXT)}{place_in_words(where_of(error))}"
+    name, text = name_of(error), text_of(error)
+    return shorten(f"it raised {name}: {redact(text)}" if text != name else f"it raised {name}", MAX_TEXT)

@@ -8,7 +8,8 @@ from typing import Any, Final, TypeVar, cast
 
 from pydantic import ValidationError
 
-from dagrun.errors import ContractError, Problem, RunFailed, ValueRefused
+from dagrun.decide.exception_text import is_showable
+from dagrun.errors import ContractError, FailureCause, Problem, RunFailed, ValueRefused
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.longest_paths import remaining_paths, topological_order
 from dagrun.graph.node import Node
@@ -23,6 +24,8 @@ from dagrun.model.usage import ModelUse
 from dagrun.model.value import RELEASED, ArtifactStore, Path, Stored, decode, decode_or_reason, value_at
 
 T = TypeVar("T")
+
+_BAD: Final = frozenset((State.FAILED, State.TIMED_OUT, State.UNKNOWN, State.ABANDONED))
 
 # Each value in it is at most 1 MiB, but a plan can name as many of them as it likes.
 MAX_OUTPUT_BYTES: Final = 256 << 20
@@ -332,11 +335,37 @@ class RunResult:
         """Return the result itself, if the run succeeded.
 
         Raises:
-            RunFailed: The run did not succeed.
+            RunFailed: The run did not succeed. Its cause is the exception of the first step that failed, or else of the
+                planner; a `FailureCause` stands for an exception that is not in this process, or holds what must not be
+                shown. The traceback is in the notes of the error.
         """
         if self.status is not Status.SUCCEEDED:
-            raise RunFailed(str(self.status), self.reason)
+            raise self.as_error()
         return self
+
+    def as_error(self) -> RunFailed:
+        """Return the error that `raise_for_status` raises if the run did not succeed."""
+        error, failure = RunFailed(str(self.status), self.reason), self._first_failure()
+        if failure is not None:
+            error.__cause__ = cause_of(failure, self._graph.plan.redactor)
+            if failure.traceback:
+                error.add_note(failure.traceback)
+        return error
+
+    def _first_failure(self) -> Failure | None:
+        """The failure of the first step that ended the run badly and raised an exception, or else of the planner."""
+        for node in self._graph.nodes.values():
+            if node.state in _BAD and not node.is_tolerated and not node.plan.step.optional:
+                failure = _failure_of(node)
+                if failure is not None and failure.error:
+                    return failure
+        failure = self._graph.planner_failure
+        return failure if failure is not None and failure.error else None
+
+    @property
+    def planner_answers(self) -> tuple[str, ...]:
+        """What the models of the planner answered when it was asked for the last time; redacted, at most 64 KiB."""
+        return self._graph.planner_answers
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result as plain JSON, to be shown: without secrets, and without texts that look like secrets."""
@@ -403,18 +432,29 @@ def _span_of(node: Node) -> float:
     return node.attempts[-1].started + node.attempts[-1].duration - node.attempts[0].started
 
 
+def _failure_of(node: Node) -> Failure | None:
+    if node.ended is not None and node.ended.failure is not None:
+        return node.ended.failure
+    outcome = node.latest.outcome if node.latest is not None else None
+    return outcome.failure if outcome is not None else None
+
+
+def cause_of(failure: Failure, redactor: Redactor) -> BaseException:
+    """Return the exception of *failure*, or what stands for it: it is not here, or says what must not be shown."""
+    error = failure.exception
+    if error is None or not is_showable(error, redactor.text):
+        return FailureCause(failure.error, failure.message)
+    return error
+
+
 def _result_of(node: Node) -> StepResult:
     last = node.attempts[-1] if node.attempts else None
-    outcome = last.outcome if last else None
-    failure = outcome.failure if outcome else None
-    if node.ended is not None and node.ended.failure is not None:
-        failure = node.ended.failure
     is_default = last is not None and last.decision is not None and last.decision.recovery is Recovery.DEFAULT
     return StepResult(
         id=node.id,
         state=node.state,
         reason=node.reason,
-        failure=failure,
+        failure=_failure_of(node),
         attempts=node.attempts,
         is_default=is_default or (node.ended is not None and node.ended.is_default),
         errors=node.ended.errors if node.ended else (),

@@ -86,7 +86,7 @@ class RunParts:
         context.run(REDACTOR.set, plan.redactor)
         recorder = Recorder(tape, graph, up, plan.secrets) if tape is not None else None
         keep, flush = (None, None) if recorder is None else (recorder.keep, recorder.flush)
-        self.record = record = Record(graph, now, up, keep, flush)
+        self.record = record = Record(graph, now, up, keep, flush, run_id=setup.run_id)
         self._splicer: Splicer | None = None
         self.people = People(
             record,

@@ -21,11 +21,13 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from dagrun.decide.classify import classify
+from dagrun.decide.exception_text import with_error
 from dagrun.errors import shorten
 from dagrun.executors.processes import frames
+from dagrun.model.codec.type_codecs import codec_of
 from dagrun.model.executor import plain_result
 from dagrun.model.outcome import ErrorKind, Failure
 from dagrun.model.redaction.logs import RedactingLogger
@@ -41,7 +43,7 @@ from dagrun.runtime.artifacts import ArtifactFolder
 MAX_TEXT: Final = 1000  # of a progress message
 
 _LOG: Final = logging.getLogger("dagrun.tool")
-_FAILURES: Final = TypeAdapter(Failure)
+_FAILURES: Final = codec_of(Failure)
 
 
 class Channel:
@@ -120,17 +122,18 @@ def _serve(request: bytes, data: bytes, channel: Channel) -> tuple[bytes, bytes]
             if arguments[name] is not None:
                 arguments[name] = redactor.secrets.reveal(tool.name, arguments[name][KEY])
     except ValidationError as error:
-        return _failed(Failure(ErrorKind.BAD_ARGUMENTS, explain(error), nothing_happened=True))
+        return _failed(Failure(ErrorKind.BAD_ARGUMENTS, explain(error), nothing_happened=True), channel)
     except BaseException as error:  # noqa: BLE001  (a module may raise anything while it is imported)
         text = f"a worker process cannot import {facts['target']}: {type(error).__name__}: {error}"
-        return _failed(Failure(ErrorKind.EXCEPTION, shorten(text), type(error).__name__, nothing_happened=True))
+        failure = Failure(ErrorKind.EXCEPTION, shorten(text), type(error).__name__, nothing_happened=True)
+        return _failed(redactor.failure(with_error(failure, error)), channel)
     if tool.arguments.context is not None:
         arguments[tool.arguments.context] = _context(facts["context"], channel, redactor)
     channel.send(frames.BEGUN)
     try:
         return frames.VALUE, _encoded(tool, _run(tool, arguments), facts["output_limit"])
     except BaseException as error:  # noqa: BLE001  (a SystemExit is the failure of this call, as in the other executors)
-        return _failed(redactor.failure(classify(error, tool)))
+        return _failed(redactor.failure(classify(error, tool, redactor)), channel)
 
 
 def _find(facts: Mapping[str, Any]) -> Tool[..., Any]:
@@ -157,8 +160,11 @@ def _encoded(tool: Tool[..., Any], value: object, limit: int) -> bytes:
     return to_json(tool.output.encode(value, limit))
 
 
-def _failed(failure: Failure) -> tuple[bytes, bytes]:
-    return frames.FAILURE, _FAILURES.dump_json(failure)
+def _failed(failure: Failure, channel: Channel) -> tuple[bytes, bytes]:
+    trace = failure.traceback.encode("utf-8", "backslashreplace")
+    if trace:
+        channel.send(frames.TRACEBACK, trace[-frames.MAX_TRACEBACK :])  # the end of it names the exception
+    return frames.FAILURE, _FAILURES.write(failure)
 
 
 def _context(facts: Mapping[str, Any], channel: Channel, redactor: Redactor) -> ToolContext:

@@ -9,14 +9,16 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import anyio
 from anyio.abc import Process, UNIXSocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
-from pydantic import TypeAdapter, ValidationError
 
 from dagrun.executors.processes import frames
+from dagrun.model.codec.type_codecs import codec_of
 from dagrun.model.executor import CallFailed, ResultRefused, StillRunning, ToolCall, WorkerDied
 from dagrun.model.outcome import Failure
 from dagrun.model.secrets.secret import KEY
@@ -29,7 +31,7 @@ _ENTRY: Final = (
     "import sys; sys.path[:] = sys.argv.pop().split({!r}); from dagrun.executors.processes.worker import main; main()"
 )
 _EXIT_SECONDS: Final = 1.0  # to wait for the exit code of a process that has closed its socket
-_FAILURES: Final = TypeAdapter(Failure)
+_FAILURES: Final = codec_of(Failure)
 _CLOSED: Final = (anyio.IncompleteRead, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
@@ -99,7 +101,7 @@ class WorkerHandle:
             ResultRefused: The answer is too large.
             WorkerDied: The process ended after it had entered the function, or it sent an invalid frame.
         """
-        has_begun = False
+        has_begun, trace = False, ""
         try:
             await self._stream.send(request)
             while True:
@@ -114,7 +116,9 @@ class WorkerHandle:
                     case frames.VALUE:
                         return data
                     case frames.FAILURE:
-                        raise CallFailed(_FAILURES.validate_json(data))
+                        raise CallFailed(_failure(data, trace))
+                    case frames.TRACEBACK:
+                        trace = data.decode("utf-8", "ignore")
                     case _:
                         raise ValueError(f"a frame of kind {kind!r}")
         except _CLOSED as error:
@@ -122,7 +126,7 @@ class WorkerHandle:
             if has_begun:
                 raise WorkerDied(f"{text}, without an answer") from error
             raise NeverBegan(f"{text}, before it entered the function") from error
-        except (ValidationError, ValueError) as error:
+        except ValueError as error:
             raise WorkerDied(f"the worker process of {call.tool.name} talked nonsense") from error
 
     def kill(self) -> None:
@@ -168,6 +172,14 @@ class WorkerHandle:
                 return "was killed by SIGKILL (as happens when the memory of the machine is full)"
             case code:
                 return f"was killed by {_signal_name(-code)}"
+
+
+def _failure(data: bytes, trace: str) -> Failure:
+    text = data.decode()
+    failure, end = _FAILURES.read(text, 0)
+    if end != len(text) or not isinstance(failure, Failure):
+        raise ValueError("more than a failure")
+    return replace(failure, render=partial(str, trace)) if trace else failure
 
 
 def search_path() -> list[str]:

@@ -33,7 +33,7 @@ from dagrun.model.codec.json_text import (
     write_text,
     write_whole,
 )
-from dagrun.model.event import LATER
+from dagrun.model.outcome import LATER, UNRECORDED
 from dagrun.model.patch import Add, Drop, Edit, Replace, Rewire, edit_as_dict
 from dagrun.model.signature import explain
 from dagrun.model.value import Stored, Unavailable
@@ -97,12 +97,12 @@ class Fields:
 
     def __init__(self, kind: type[Any], left_out: tuple[str, ...] = ()) -> None:
         hints = typing.get_type_hints(kind)
-        names = [name for name in kind.__dataclass_fields__ if name not in left_out]
+        fields = kind.__dataclass_fields__
+        names = [name for name in fields if name not in left_out and not fields[name].metadata.get(UNRECORDED)]
         self.kind = kind
         self.names = names
         self._left_out = dict.fromkeys(left_out)
         self._codecs = [(name, f'"{name}":', codec_of(hints[name])) for name in names]
-        fields = kind.__dataclass_fields__
         self._later = {name: _default_of(fields[name]) for name in names if fields[name].metadata.get(LATER)}
         self._is_checked = hasattr(kind, "__post_init__")
         # With two stored values, `unavailable` would not say which one it stands for.

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from dagrun.model import event as events
+from dagrun.model.critic import Verdict
 from dagrun.model.event import AttemptEnded, Event, HedgeEnded, PlannerCalled, Reviewed, StepSettled
 from dagrun.model.outcome import Outcome
 from dagrun.model.redaction.redactor import Redactor
@@ -29,7 +30,12 @@ def _clean_outcome(outcome: Outcome, redactor: Redactor) -> None:
 
 def _clean_review(event: Reviewed, redactor: Redactor) -> None:
     _clean_attempt(event, redactor)
-    event.verdicts = tuple(replace(verdict, reason=redactor.text(verdict.reason)) for verdict in event.verdicts)
+    event.verdicts = tuple(_clean_verdict(verdict, redactor) for verdict in event.verdicts)
+
+
+def _clean_verdict(verdict: Verdict, redactor: Redactor) -> Verdict:
+    answer = redactor.answers((verdict.answer,))[0] if verdict.answer else ""
+    return replace(verdict, reason=redactor.text(verdict.reason), answer=answer)
 
 
 def _clean_settled(event: StepSettled, redactor: Redactor) -> None:
@@ -69,6 +75,13 @@ def _clean_fault(event: PlannerCalled | HedgeEnded, redactor: Redactor) -> None:
     event.fault = redactor.text(event.fault)
 
 
+def _clean_call(event: PlannerCalled, redactor: Redactor) -> None:
+    _clean_fault(event, redactor)
+    event.answers = redactor.answers(event.answers)
+    if event.failure is not None:
+        event.failure = redactor.failure(event.failure)
+
+
 def _clean_message(event: events.Progress, redactor: Redactor) -> None:
     event.message = redactor.text(event.message)
 
@@ -99,7 +112,7 @@ CLEANERS: Final[Mapping[type[Event], Callable[[Any, Redactor], None]]] = {
     events.GoalChanged: _clean_goal,
     events.DraftStarted: _clean_goal,
     events.DraftEnded: _clean_draft,
-    PlannerCalled: _clean_fault,
+    PlannerCalled: _clean_call,
     HedgeEnded: _clean_fault,
     events.ReplanRequested: _clean_trigger,
     events.ReplanEnded: _clean_reason,

@@ -47,10 +47,12 @@ def clean_record(record: logging.LogRecord, redactor: Redactor) -> logging.LogRe
         message = f"{record.msg!r} cannot be formatted: {type(error).__name__}"
     record.msg, record.args = redactor.text(_cut(message)), None
     if record.exc_info:
-        trace = _cut(_FORMATTER.formatException(record.exc_info))
-        shown = redactor.text(trace)
+        trace = _FORMATTER.formatException(record.exc_info)
+        shown = redactor.text(_cut(trace))
         if shown != trace:  # else handlers would show the exception itself
             record.exc_text, record.exc_info = shown, None
+    elif record.exc_text:
+        record.exc_text = redactor.text(_cut(record.exc_text))
     if record.stack_info:
         record.stack_info = redactor.text(record.stack_info)
     for name in vars(record).keys() - _STANDARD_FIELDS:

@@ -13,9 +13,10 @@ A secret is not found if it is split (by a line break or an invisible character)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from pydantic_core import from_json
@@ -33,6 +34,9 @@ Hook: TypeAlias = Callable[[str], str]
 
 HIDDEN: Final = "(hidden: its name says that it is secret)"
 UNSHOWN: Final = "[hidden: redact failed]"
+
+# Bytes of the answers of models that an event holds.
+MAX_ANSWERS: Final = 64 << 10
 
 # How many short texts without secrets are remembered. A short text is often redacted again, for example the reason why
 # a thousand steps are stopped.
@@ -115,14 +119,37 @@ class Redactor:
     def failure(self, failure: Failure) -> Failure:
         """Return *failure* with redacted texts."""
         missing = failure.missing_input
-        texts = self.text(failure.message), self.text(failure.error), missing and self.text(missing)
-        if texts == (failure.message, failure.error, missing):
-            return failure
-        return replace(failure, message=texts[0], error=texts[1], missing_input=texts[2])
+        facts = {
+            "message": self.text(failure.message),
+            "error": self.text(failure.error),
+            "missing_input": missing and self.text(missing),
+            "where": self.text(failure.where),
+            "answer": self.answers((failure.answer,))[0] if failure.answer else "",
+        }
+        if failure.render is not None:
+            return replace(failure, **facts, render=partial(_rendered, self, failure.render))
+        is_clean = all(getattr(failure, name) == text for name, text in facts.items())
+        return failure if is_clean else replace(failure, **facts)
+
+    def answers(self, answers: Sequence[str]) -> tuple[str, ...]:
+        """Return answers of models as they are recorded: redacted, and of all together no more than `MAX_ANSWERS`."""
+        left, shown = MAX_ANSWERS, []
+        for answer in answers:
+            data = self.text(answer).encode("utf-8", "backslashreplace")
+            if len(data) > left:
+                note = f"… ({len(data)} bytes)".encode()
+                data = data[: max(0, left - len(note))].decode("utf-8", "ignore").encode() + note[:left]
+            left -= len(data)
+            shown.append(data.decode("utf-8", "ignore"))
+        return tuple(shown)
 
     def problem(self, problem: Problem) -> Problem:
         """Return *problem* with redacted facts."""
         return replace(problem, facts={name: self.text(fact) for name, fact in problem.facts.items()})
+
+
+def _rendered(redactor: Redactor, render: Callable[[], str]) -> str:
+    return redactor.text(render())
 
 
 DEFAULT_REDACTOR: Final = Redactor()

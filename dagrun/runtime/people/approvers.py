@@ -16,6 +16,7 @@ from dagrun.errors import ContractError
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.model.effect import Applied
 from dagrun.model.question import Answer, Approver, Asked, Question
+from dagrun.model.redaction.logs import RedactingLogger
 from dagrun.model.toolbox import AnyTool
 from dagrun.model.value import decode
 from dagrun.runtime.host_calls import PluginFailed, call_plugin
@@ -119,7 +120,9 @@ class Consultant:
         try:
             return await self._call(partial(reconcile, tool, key))
         except PluginFailed as error:
-            _LOG.warning("step %s: reconcile failed, so nobody knows if it took effect: %s", question.step, error)
+            text = "step %s: reconcile failed, so nobody knows if it took effect: %s"
+            log = RedactingLogger(_LOG, self._graph.plan.redactor)
+            log.warning(text, question.step, error, exc_info=error.failure.exception)
             return None
 
     async def _call(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:

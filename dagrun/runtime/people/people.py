@@ -22,6 +22,7 @@ from dagrun.graph.live_graph import PAUSE
 from dagrun.graph.node import Node
 from dagrun.model.outcome import ErrorKind, Failure, Outcome, State, Status
 from dagrun.model.question import Answer, Approver, Asked, Question
+from dagrun.model.redaction.logs import RedactingLogger
 from dagrun.model.value import encode
 from dagrun.runtime.deadlines import Alarms
 from dagrun.runtime.host_calls import PluginFailed
@@ -293,21 +294,21 @@ class People:
         """Ask the tool or the approver, and take the answer."""
         if not self._is_open(question):
             return
-        fault, said = "", cast("object", None)
+        fault, said, failure = "", cast("object", None), None
         with anyio.CancelScope() as scope:
             self._scopes[question.id] = scope
             try:
                 said = await self._consultant.ask(question)
             except PluginFailed as error:
-                fault = str(error)
+                fault, failure = str(error), error.failure
         if self._scopes.get(question.id) is scope:
             del self._scopes[question.id]
             self._consulting.discard(question.id)
         if self._is_open(question):
-            self._hear(question, said, fault)
+            self._hear(question, said, fault, failure)
             self._up.settle_down()
 
-    def _hear(self, question: Question, said: object, fault: str) -> None:
+    def _hear(self, question: Question, said: object, fault: str, failure: Failure | None = None) -> None:
         """Take the reply of the approver; a reply that is no `Answer` counts as none."""
         answer = (YES if said else NO) if isinstance(said, bool) else said
         if isinstance(answer, Answer):
@@ -319,7 +320,10 @@ class People:
             fault = f"it gave a {type(answer).__name__}, not an Answer"
         fault = self._record.graph.plan.redactor.text(fault)
         if fault:
-            _LOG.warning("question %s about step %s: the approver failed: %s", question.id, question.step, fault)
+            text = "question %s about step %s: the approver failed: %s"
+            error = failure.exception if failure is not None else None
+            log = RedactingLogger(_LOG, self._record.graph.plan.redactor)
+            log.warning(text, question.id, question.step, fault, exc_info=error)
         self._leave_open(question, f"it failed: {fault}" if fault else "")
 
     def _end_of_time(self, question: Question) -> None:

@@ -31,7 +31,7 @@ from dagrun.model.patch import Patch
 from dagrun.model.plan import Plan
 from dagrun.model.planner import Brief, Planner, Refusal, Trigger
 from dagrun.runtime.planning.first_plan import FirstPlan, PlannerRequest, agree_to_plan
-from dagrun.runtime.planning.planner_calls import Over, PlannerCalls, Refused, patch_from
+from dagrun.runtime.planning.planner_calls import Over, PlannerCalls, Refused, answered, patch_from
 from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.steps.scheduler import Scheduler
 
@@ -341,7 +341,8 @@ class Coordinator:
         request.refused.append(Refusal(patch, problems))
         request.tries -= 1
         if not request.tries:
-            raise Over("refused", shorten("; ".join(str(problem) for problem in problems), 500))
+            reason = shorten("; ".join(str(problem) for problem in problems), 500)
+            raise Over("refused", f"{reason}{answered(self._graph)}")
 
     async def _ask_person(self, request: PlannerRequest, checked: CheckedPatch, patch: Patch) -> None:
         if request.is_first:

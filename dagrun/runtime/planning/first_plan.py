@@ -26,7 +26,7 @@ from dagrun.model.planner import Brief, Refusal, Trigger
 from dagrun.model.reference import RESERVED, BadReference
 from dagrun.model.value import decode
 from dagrun.runtime.people.people import People
-from dagrun.runtime.planning.planner_calls import AnyEdit, Over, PlannerCalls, Refused
+from dagrun.runtime.planning.planner_calls import AnyEdit, Over, PlannerCalls, Refused, answered
 from dagrun.runtime.run_parts import RunParts
 
 _LOG: Final = logging.getLogger("dagrun.run")
@@ -309,7 +309,7 @@ class FirstPlan:
     def _refuse(self, request: PlannerRequest, problems: tuple[Problem, ...]) -> PlannerRequest:
         """Record that the plan is refused, so that nothing more starts, and ask for a better one, once."""
         patch = Patch(edits=tuple(Add(step=step) for step in self._arrivals.steps))
-        reason = shorten("; ".join(map(str, problems)), 500)
+        reason = shorten("; ".join(map(str, problems)), 500) + answered(self._graph)
         self._record.end_draft("refused", reason, calls=request.calls, problems=problems)
         request.refused.append(Refusal(patch, problems))
         request.tries -= 1

@@ -11,7 +11,7 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 
 from dagrun.decide.recovery import retry_delay
-from dagrun.errors import CannotPlan, ModelError, OverCeiling, PlanRefused, Problem, shorten
+from dagrun.errors import CannotPlan, ModelError, OverCeiling, PlanRefused, Problem, first_lines, shorten
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.patches.plan_to_patch import patch_of
 from dagrun.model.event import PlannerCalled
@@ -19,7 +19,7 @@ from dagrun.model.outcome import Status
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
 from dagrun.model.plan import Plan
 from dagrun.model.planner import Brief, Planner
-from dagrun.model.usage import METER
+from dagrun.model.usage import ANSWERS, METER, Answers
 from dagrun.runtime.host_calls import PluginFailed, call_plugin
 from dagrun.runtime.metering import RunMeter
 from dagrun.runtime.run_parts import RunParts
@@ -110,7 +110,9 @@ class PlannerCalls:
         meter = RunMeter(self._ledger, self._record, self._up)
         context = self._context.copy()
         context.run(METER.set, meter)
-        began, fault = self._now(), "it was told to stop"
+        answers = Answers()
+        context.run(ANSWERS.set, answers)
+        began, fault, failure = self._now(), "it was told to stop", None
         number = self._record.ask_planner()
         self._record.deliver()
         try:
@@ -128,13 +130,13 @@ class PlannerCalls:
             fault = ""
             return said
         except PluginFailed as error:
-            fault = str(error)
+            fault, failure = str(error), error.failure
             raise
         finally:
             gathered.close()  # later edits of a call that would not stop are ignored
             if self._record.ended_at is None:
                 seconds, record = self._now() - began, self._record
-                facts = (number, seconds, meter.tokens, meter.cost, fault)
+                facts = (number, seconds, meter.tokens, meter.cost, fault, tuple(answers.texts), failure)
                 record.emit(PlannerCalled(record.next_seq(), record.at(), *facts))
                 record.deliver()
 
@@ -168,7 +170,7 @@ class PlannerCalls:
         rule = self._policy.retry
         if isinstance(cause, ModelError) and cause.is_transient and attempt < rule.max_attempts:
             return retry_delay(rule, attempt, self._random.random(), cause.retry_after)
-        raise Over("failed", f"the planner gave no answer: {error}") from error
+        raise Over("failed", f"the planner gave no answer: {error}{answered(self._graph)}") from error
 
 
 class _Gathered:
@@ -253,6 +255,12 @@ def _leaves(error: BaseException | None) -> Iterator[BaseException | None]:
             yield from _leaves(one)
     else:
         yield error
+
+
+def answered(graph: LiveGraph) -> str:
+    """Return the first lines of the last answer of the planner's models, as the end of a sentence; empty without."""
+    shown = first_lines(graph.planner_answers[-1]) if graph.planner_answers else ""
+    return f"; its model answered: {shown}" if shown else ""
 
 
 def patch_from(said: object, brief: Brief, known: frozenset[str], graph: LiveGraph) -> Patch:

@@ -44,6 +44,7 @@ from dagrun.model.planner import Trigger
 from dagrun.model.question import Answer, Asked, Question
 from dagrun.model.redaction.events import CLEANERS
 from dagrun.model.value import Stored, encode, join_stored
+from dagrun.runtime.record.failure_log import WATCHED, FailureLog, drop
 from dagrun.runtime.record.observers import Observer
 from dagrun.runtime.record.portions import FinalTally, Skips
 from dagrun.runtime.upcalls import Upcalls
@@ -62,6 +63,7 @@ class EventLog:
         now: The clock of the loop.
         keep: Writes an event to the journal, before any observer is shown it; `None` if there is no journal.
         flush: Called at the end of each change: the events written since then become durable together.
+        run_id: The name of the run, for the log.
 
     Attributes:
         graph: The state.
@@ -75,6 +77,8 @@ class EventLog:
         now: Callable[[], float],
         keep: Callable[[Event], object] | None = None,
         flush: Callable[[], None] | None = None,
+        *,
+        run_id: str = "",
     ) -> None:
         self.graph = graph
         self.zero = now()
@@ -83,6 +87,7 @@ class EventLog:
         self._keep = keep
         self._flush = flush
         self._redactor = graph.plan.redactor
+        self._failures = FailureLog(graph, run_id)
         self._seq = 0
         self._first: RunStarted | RunResumed | None = None
         self._observers: list[Observer] = []
@@ -108,6 +113,11 @@ class EventLog:
         clean = CLEANERS.get(type(event))
         if clean is not None:  # before anything else: what follows from the event is clean, too
             clean(event, self._redactor)
+        if type(event) in WATCHED:
+            if self.ended_at is None:
+                self._failures.take(event)
+            else:
+                drop(event)
         self._take(event, node)
 
     def _take(self, event: Event, node: Node | None = None) -> None:
@@ -128,6 +138,8 @@ class EventLog:
         """Show the observers the new events: called at the end of a change, never in the middle of one."""
         if self._flush is not None:
             self._flush()
+        if self._failures.is_waiting:
+            self._failures.write()
         # An observer may change the run again, for instance cancel a step; the events of that are delivered in turn.
         while self._pending and not self._is_delivering:
             batch, self._pending = self._pending, []
@@ -206,8 +218,10 @@ class Record(EventLog):
         up: Upcalls,
         keep: Callable[[Event], object] | None = None,
         flush: Callable[[], None] | None = None,
+        *,
+        run_id: str = "",
     ) -> None:
-        super().__init__(graph, now, keep, flush)
+        super().__init__(graph, now, keep, flush, run_id=run_id)
         self.replan_on: Collection[TriggerKind] = ()
         self.skips = Skips(graph, up)
         self.last_look = FinalTally(up)

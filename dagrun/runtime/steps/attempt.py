@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from dagrun.decide.classify import classify
+from dagrun.decide.exception_text import with_error
 from dagrun.errors import JournalError, ToolError, ValueRefused, ValueTooLarge, shorten
 from dagrun.graph.node import Node
 from dagrun.model.condition import Condition, ConditionMismatch, holds
@@ -205,8 +206,8 @@ class Attempts:
                 is_asked_for = scope.is_told or slot.asked is not None or is_being_cancelled()
                 if is_asked_for and isinstance(error, anyio.get_cancelled_exc_class()):
                     raise
-                return self._foreign_cancellation(slot)
-            return self._failed(slot, State.FAILED, classify(error, slot.tool))
+                return self._foreign_cancellation(slot, error)
+            return self._failed(slot, State.FAILED, classify(error, slot.tool, self._graph.plan.redactor))
         finally:
             scope.is_inside = False
 
@@ -219,8 +220,8 @@ class Attempts:
             text = f"{slot.tool.name}: {error}"
             if isinstance(error, ValueTooLarge):
                 text = f"{text} (the ceiling is {self._limits.name_of(slot.tool)})"
-            failure: Failure | None = Failure(ErrorKind.BAD_OUTPUT, shorten(text, 500))
-            return Outcome(State.FAILED, None, failure, slot.tokens, slot.cost)
+            refused = Failure(ErrorKind.BAD_OUTPUT, shorten(text, 500))
+            return Outcome(State.FAILED, None, with_error(refused, error), slot.tokens, slot.cost)
         condition = slot.node.plan.success
         if condition is not None:
             failure = self.failed_condition(condition, (slot.node.plan.step.id, value))
@@ -270,10 +271,10 @@ class Attempts:
             state = State.UNKNOWN
         return Outcome(state, None, failure, slot.tokens, slot.cost)
 
-    def _foreign_cancellation(self, slot: Slot) -> Outcome:
+    def _foreign_cancellation(self, slot: Slot, error: BaseException) -> Outcome:
         if slot.is_fresh:
             text = "it was cancelled, and nobody had asked for that but itself"
-            return self._failed(slot, State.FAILED, Failure(ErrorKind.FOREIGN_CANCELLATION, text))
+            return self._failed(slot, State.FAILED, with_error(Failure(ErrorKind.FOREIGN_CANCELLATION, text), error))
         text = "a cancellation hit it that a step before it had left behind"
         return self._failed(slot, State.FAILED, Failure(ErrorKind.STRAY_CANCELLATION, text))
 

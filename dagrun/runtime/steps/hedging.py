@@ -12,6 +12,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from dagrun.decide.durations import RELATIVE_ERROR, Durations
+from dagrun.decide.exception_text import drop_frames
 from dagrun.decide.hedging import HedgeShare, Rest, is_waited_for, longest_rests
 from dagrun.graph.node import Node
 from dagrun.model.event import Hedged, HedgeEnded
@@ -204,6 +205,7 @@ class Hedges:
             second.has_won = outcome is not None and outcome.state is State.SUCCEEDED and not is_late
             failure = outcome.failure if outcome is not None else None
             self._close(slot, second, failure.message if failure is not None else "")
+            drop_frames(failure.exception if failure is not None else None)
             if second.has_won:
                 self._up.conclude(slot, _result(slot, second))
                 second.outcome = None  # an alarm keeps the call for a while, and need not keep what it gave

@@ -84,11 +84,13 @@ class Reviews:
             )
         except PluginFailed as error:
             # What nobody has judged must not flow on as if it had been passed.
-            return Verdict("fail", None, f"the critic failed: {error}", name, meter.tokens, meter.cost)
+            failure = error.failure
+            facts = (f"the critic failed: {error}", name, meter.tokens, meter.cost, failure.answer, failure)
+            return Verdict("fail", None, *facts)
         if not isinstance(said, Verdict):
             reason = f"the critic failed: it gave a {type(said).__name__}, not a Verdict"
             return Verdict("fail", None, reason, name, meter.tokens, meter.cost)
-        return replace(said, critic=name, tokens=meter.tokens, cost=meter.cost)
+        return replace(said, critic=name, tokens=meter.tokens, cost=meter.cost, failure=None)
 
 
 async def _review(critic: Critic, step: Step, outcome: Outcome) -> Verdict:
@@ -114,6 +116,10 @@ def judged(outcome: Outcome, verdicts: Sequence[Verdict]) -> Outcome:
     bad = next((verdict for verdict in verdicts if verdict.result == "fail"), None)
     if bad is not None:
         failure = Failure(ErrorKind.CRITIC, f"{bad.critic}: {bad.reason or 'not passed'}")
+        if (own := bad.failure) is not None:
+            failure = replace(
+                failure, error=own.error, where=own.where, exception=own.exception, render=own.render
+            )
         return replace(outcome, state=State.FAILED, failure=failure)
     odd = next((verdict for verdict in verdicts if verdict.result == "surprising"), None)
     if odd is not None:

@@ -1,0 +1,248 @@
+"""What an exception says to the author of the code that raised it: its type, its text, the place, and the traceback.
+
+The exceptions come from code of others: their methods may raise anything, and their texts may be huge. Every text is
+read within limits, and redacted before it is cut, because half a secret is not found.
+
+An exception that is kept has no frames (`drop_frames`). They would lead back to the run that keeps it, hold all values
+of the calls, and Python would free that only when its collector comes by. What the frames show is taken from them
+before (`describe`).
+"""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, TypeVar
+
+from dagrun.errors import DagrunError, ModelError, shorten, visible
+from dagrun.model.outcome import Failure
+from dagrun.model.tool_context import ToolContext
+
+MAX_LEAVES: Final = 3  # of an exception group that a message names
+MAX_TEXT: Final = 10_000  # characters of the text of one exception that are looked at
+MAX_ANSWER: Final = 1_000_000  # the same, of an answer of a model
+MAX_CHAIN: Final = 20  # exceptions that one exception leads to, which its traceback shows
+MAX_FRAMES: Final = 50  # of each of them, the innermost ones
+_MAX_NAME: Final = 100
+_MAX_LEAF: Final = 120
+
+T = TypeVar("T")
+Redact = Callable[[str], str]
+
+_OURS: Final = str(Path(__file__).parents[1]) + os.sep
+_PACKAGES: Final = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_STANDARD: Final = tuple(
+    path + os.sep for path in {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")} if path
+)
+
+
+def quietly(get: Callable[[], T]) -> T | None:
+    """Return the result of *get*, or `None` if it raises.
+
+    It reads a foreign object, whose ``__str__`` may raise anything, even SystemExit. Nothing is awaited here, so no
+    cancellation is lost.
+    """
+    try:
+        return get()
+    except BaseException:  # noqa: BLE001
+        return None
+
+
+def name_of(error: BaseException) -> str:
+    """Return the name of the class of *error*."""
+    return shorten(type(error).__name__, _MAX_NAME)
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of *error*, or the name of its class if the text is empty; cut, if it is huge."""
+    text = quietly(lambda: error.message if isinstance(error, BaseExceptionGroup) else str(error))
+    return text[:MAX_TEXT] if isinstance(text, str) and text.strip() else name_of(error)
+
+
+def in_words(error: BaseException, redact: Redact, limit: int) -> str:
+    """Return the type and the text of *error*, and of the first leaves of a group, in one line.
+
+    An error of dagrun's own is a sentence already, and needs no type.
+
+    Args:
+        error: The exception.
+        redact: Takes out of a text what must not be shown.
+        limit: The most characters of the text of *error*; the leaves come on top of it.
+    """
+    name, text = name_of(error), text_of(error)
+    alone = shorten(redact(text), limit)
+    if not isinstance(error, DagrunError) and text != name:
+        alone = f"{name}: {alone}"
+    if not isinstance(error, BaseExceptionGroup):
+        return alone
+    leaves = list(leaves_of(error))
+    shown = [in_words(leaf, redact, _MAX_LEAF) for leaf in leaves[:MAX_LEAVES]]
+    more = f"; and {len(leaves) - MAX_LEAVES} more" if len(leaves) > MAX_LEAVES else ""
+    return f"{alone}: {'; '.join(shown)}{more}"
+
+
+def leaves_of(error: BaseException) -> Iterator[BaseException]:
+    """Yield the exceptions in a group and in the groups in it; or *error* itself, if it is no group."""
+    open_: list[BaseException] = [error]
+    while open_:
+        each = open_.pop()
+        if isinstance(each, BaseExceptionGroup):
+            open_ += reversed(each.exceptions)
+        else:
+            yield each
+
+
+def describe(failure: Failure, error: BaseException) -> Failure:
+    """Return *failure* with what *error* adds to it: the place, the traceback, the exception itself, a model's answer.
+
+    The exception has its frames still; whoever keeps the failure must call `drop_frames`.
+    """
+    answer = next((each.answer for each in _chain(error) if isinstance(each, ModelError) and each.answer), "")
+    trace = traceback_of(error)
+    return replace(
+        failure,
+        where=where_of(error),
+        answer=answer[:MAX_ANSWER] if isinstance(answer, str) else "",
+        exception=_only(error),
+        render=partial(_render, trace),
+    )
+
+
+def _only(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+# The place ------------------------------------------------------------------------------------------------------------
+
+
+def where_of(error: BaseException) -> str:
+    """Return file and line of the innermost frame of *error* that is neither dagrun's nor a library's.
+
+    If its own frames have none, those of its cause and of the leaves of a group are looked at. If no frame at all is
+    the user's, it is the innermost one; empty for an error of dagrun's own, which is about no place, and without
+    frames.
+    """
+    for each in _chain(error):
+        place = ""
+        for frame, line in traceback.walk_tb(each.__traceback__):
+            if is_users(frame):
+                place = f"{frame.f_code.co_filename}:{line}"
+        if place:
+            return shorten(place, 500)
+    if isinstance(error, DagrunError):
+        return ""
+    innermost = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        innermost = f"{frame.f_code.co_filename}:{line}"
+    return shorten(innermost, 500)
+
+
+def place_in_words(where: str) -> str:
+    """Return the name of the file and the line, in brackets after a blank; empty for no place."""
+    return f" ({where.replace(os.sep, '/').rpartition('/')[2]})" if where else ""
+
+
+def is_users(frame: FrameType) -> bool:
+    """Whether a frame runs code that is neither dagrun's nor a library's."""
+    name, path = frame.f_globals.get("__name__"), frame.f_code.co_filename
+    if name == "__main__":
+        return not path.startswith("<frozen ")
+    if str(name).partition(".")[0] == "dagrun_tools" or path.startswith(("<frozen ", "<string>")):
+        return False
+    if not os.path.isabs(path):  # compiled code has names of its own for its files
+        path = str(frame.f_globals.get("__file__") or path)
+    if path.startswith(_OURS) or any(part in path for part in _PACKAGES):
+        return False
+    return not path.startswith(_STANDARD)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield *error*, and what led to it: its cause or context, and the leaves of a group; no exception twice."""
+    open_, seen = [error], set[int]()
+    while open_ and len(seen) < MAX_CHAIN:
+        each = open_.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        before = each.__cause__ if each.__suppress_context__ else each.__context__
+        open_ += [before] if before is not None else []
+        open_ += reversed(each.exceptions) if isinstance(each, BaseExceptionGroup) else ()
+
+
+def drop_frames(error: BaseException | None) -> None:
+    """Take the frames from an exception that is kept, and from all exceptions that it leads to."""
+    open_, seen = [error], set[int]()
+    while open_:
+        each = open_.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        BaseException.with_traceback(each, None)  # the class may refuse that its fields are set
+        if isinstance(each, AttributeError) and isinstance(each.obj, ToolContext):
+            each.obj = None  # the context leads to the run, too
+        open_ += [each.__cause__, each.__context__]
+        open_ += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+
+
+# The traceback --------------------------------------------------------------------------------------------------------
+
+Trace = list[tuple[str, traceback.StackSummary, str]]  # the outermost exception first: how it came, its frames, its text
+
+
+def traceback_of(error: BaseException) -> Trace:
+    """Return what the traceback of *error* shows. It holds no frame; the lines of the source are read when needed."""
+    trace: Trace = []
+    _collect(error, "", trace, set())
+    return trace
+
+
+def _collect(error: BaseException, how: str, trace: Trace, seen: set[int]) -> None:
+    if id(error) in seen or len(trace) >= MAX_CHAIN:
+        return
+    seen.add(id(error))
+    frames = list(traceback.walk_tb(error.__traceback__))
+    while len(frames) > 1 and frames[0][0].f_code.co_filename.startswith(_OURS):
+        del frames[0]  # how dagrun came to call the tool
+    summary = traceback.StackSummary.extract(iter(frames[-MAX_FRAMES:]), lookup_lines=False)
+    notes = quietly(lambda: [str(note)[:MAX_TEXT] for note in error.__notes__][:10]) or []
+    text, name = text_of(error), name_of(error)
+    trace.append((how, summary, "\n".join([name if text == name else f"{name}: {text}", *notes])))
+    if error.__cause__ is not None:
+        _collect(error.__cause__, "It was caused by this exception:", trace, seen)
+    elif error.__context__ is not None and not error.__suppress_context__:
+        _collect(error.__context__, "It was raised while this exception was handled:", trace, seen)
+    if isinstance(error, BaseExceptionGroup):
+        for number, leaf in enumerate(error.exceptions, 1):
+            _collect(leaf, f"Part {number} of {len(error.exceptions)} of the group {name}:", trace, seen)
+
+
+def _render(trace: Trace) -> str:
+    parts = []
+    for how, frames, text in trace:
+        lines = ["Traceback (most recent call last):\n", *(quietly(frames.format) or ())] if frames else []
+        parts.append("".join([f"{how}\n" if how else "", *lines, visible(text, keep="\n\t"), "\n"]))
+    return "\n".join(parts)
+
+
+def all_texts(error: BaseException) -> Iterator[str]:
+    """Yield every text that Python would print of *error*, whole."""
+    open_, seen = [error], set[int]()
+    while open_:
+        each = open_.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        notes: Any = getattr(each, "__notes__", ())
+        yield str(each)
+        yield from map(str, notes)
+        open_ += [before for before in (each.__cause__, each.__context__) if before is not None]
+        open_ += each.exceptions if isinstance(each, BaseExceptionGroup) else ()

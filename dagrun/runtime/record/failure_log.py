@@ -1,0 +1,136 @@
+"""The log of failures: each step that failed is logged with its traceback, and so is each fault of a planner.
+
+1. A step is logged when it has ended: as a warning, once. An attempt that is followed by another one is logged at level
+   DEBUG, and one about which a person is asked, or whose default stands in, at level INFO.
+2. The handlers of a host may do anything, so they are called at the end of a change, as observers are.
+3. After that nothing needs the frames of the exception any more, and they are dropped. They would keep the run alive.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from dagrun.decide.exception_text import drop_frames
+from dagrun.errors import ModelError
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.model.event import AttemptEnded, Event, PlannerCalled, Reviewed, StepSettled
+from dagrun.model.outcome import ErrorKind, Failure, State
+from dagrun.model.redaction.logs import RedactingLogger
+
+LOGGER: Final = "dagrun.run"
+
+# By the state that the failure has put the step into; a step in another state was stopped, and has not failed.
+_LEVELS: Final[Mapping[State, tuple[int, str]]] = {
+    State.FAILED: (logging.WARNING, "failed"),
+    State.TIMED_OUT: (logging.WARNING, "timed out"),
+    State.UNKNOWN: (logging.WARNING, "may or may not have taken effect"),
+    State.ABANDONED: (logging.WARNING, "would not stop"),
+    State.HELD: (logging.INFO, "is held, as a call failed"),
+    State.SUCCEEDED: (logging.INFO, "ended with its default, as a call failed"),
+    State.READY: (logging.DEBUG, "is tried again, as a call failed"),
+}
+
+WATCHED: Final = frozenset((AttemptEnded, Reviewed, StepSettled, PlannerCalled))
+
+
+class FailureLog:
+    """Logs the failures of one run.
+
+    Args:
+        graph: The state; it is only looked at.
+        run_id: The name of the run.
+    """
+
+    __slots__ = ("_graph", "_logger", "_run_id", "_waiting")
+
+    def __init__(self, graph: LiveGraph, run_id: str) -> None:
+        self._graph = graph
+        self._run_id = run_id
+        self._logger: RedactingLogger | None = None  # most runs need none
+        self._waiting: list[Event] = []
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there is anything to log."""
+        return bool(self._waiting)
+
+    def take(self, event: Event) -> None:
+        """Note an event of one of the types in `WATCHED`, which has been applied; it is logged by `write`."""
+        self._waiting.append(event)
+
+    def write(self) -> None:
+        """Log what was noted."""
+        waiting, self._waiting = self._waiting, []
+        for event in waiting:
+            try:
+                self._tell(event)
+            except Exception:  # noqa: BLE001  (a handler must not break the run)
+                logging.getLogger(LOGGER).debug("a handler raised", exc_info=True)
+            finally:
+                drop(event)
+
+    def _tell(self, event: Event) -> None:
+        match event:
+            case AttemptEnded() | Reviewed() if event.outcome.failure is not None:
+                self._tell_step(event.step, event.state, event.outcome.failure)
+            case StepSettled() if event.state is not State.SKIPPED and (event.reason or event.failure):
+                self._tell_step(event.step, event.state, event.failure or self._last_failure(event), event.reason)
+            case PlannerCalled():
+                self._tell_call(event)
+
+    def _tell_step(self, step: str, state: State, failure: Failure | None, reason: str = "") -> None:
+        is_stopped = failure is not None and failure.kind is ErrorKind.CANCELLED and state is not State.UNKNOWN
+        if is_stopped or state not in _LEVELS or (failure is None and state is State.SUCCEEDED):
+            return
+        level, words = _LEVELS[state]
+        text = reason or (failure.message if failure is not None else "")
+        self._log(level, f"step %s {words}: %s", (step, text), failure, {"step": step})
+
+    def _last_failure(self, event: StepSettled) -> Failure | None:
+        """The failure of the last attempt, if the step has ended without another one."""
+        latest = self._graph.nodes[event.step].latest
+        return latest.outcome.failure if latest is not None and latest.outcome is not None else None
+
+    def _tell_call(self, event: PlannerCalled) -> None:
+        if event.fault:
+            # A model that is busy is asked again, and what it says is on record; the rest is a fault of the planner.
+            is_expected = event.failure is None or isinstance(event.failure.exception, ModelError)
+            level = logging.INFO if is_expected else logging.WARNING
+            self._log(level, "call %d of the planner failed: %s", (event.number, event.fault), event.failure, {})
+        for answer in event.answers:
+            self._log(logging.INFO, "call %d of the planner: its model answered:\n%s", (event.number, answer), None, {})
+
+    def _log(
+        self, level: int, text: str, args: tuple[object, ...], failure: Failure | None, extra: Mapping[str, Any]
+    ) -> None:
+        if self._logger is None:
+            self._logger = RedactingLogger(logging.getLogger(LOGGER), self._graph.plan.redactor)
+        if not self._logger.isEnabledFor(level):
+            return
+        error = failure.exception if failure is not None else None
+        info = (type(error), error, error.__traceback__) if error is not None and error.__traceback__ else None
+        facts = {"run_id": self._run_id, "is_failure": True, **extra}
+        record = self._logger.makeRecord(LOGGER, level, __file__, 0, text, args, info, "write", facts)
+        if info is None and failure is not None:
+            record.exc_text = failure.traceback or None  # of another process, or logged before
+        self._logger.handle(record)
+
+
+def drop(event: Event) -> None:
+    """Drop the frames of all exceptions of an event."""
+    for failure in _failures(event):
+        if failure is not None:
+            drop_frames(failure.exception)
+
+
+def _failures(event: Event) -> Iterator[Failure | None]:
+    match event:
+        case AttemptEnded():
+            yield event.outcome.failure
+        case Reviewed():
+            yield event.outcome.failure
+            yield from (verdict.failure for verdict in event.verdicts)
+        case StepSettled() | PlannerCalled():
+            yield event.failure
