@@ -9,7 +9,16 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from dagrun.decide.exception_text import Redact, describe, in_words, name_of, place_in_words, quietly, text_of, where_of
+from dagrun.decide.exception_text import (
+    Redact,
+    in_words,
+    name_of,
+    place_in_words,
+    quietly,
+    text_of,
+    where_of,
+    with_error,
+)
 from dagrun.errors import DagrunError, ModelError, OverCeiling, StepCancelled, ToolError, ValueRefused, shorten
 from dagrun.model.executor import CallFailed, ResultRefused, StillRunning, WorkerDied
 from dagrun.model.outcome import ErrorKind, Failure
@@ -69,7 +78,7 @@ def classify(error: BaseException, tool: Tool[..., Any], redactor: Redactor | No
     if isinstance(error, CallFailed):
         return error.failure
     shown = (redactor or REDACTOR.get()).text
-    return describe(_Words(tool, error, shown).failure(), error)
+    return with_error(_Words(tool, error, shown).failure(), error)
 
 
 class _Words:

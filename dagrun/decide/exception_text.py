@@ -5,7 +5,7 @@ read within limits, and redacted before it is cut, because half a secret is not 
 
 An exception that is kept has no frames (`drop_frames`). They would lead back to the run that keeps it, hold all values
 of the calls, and Python would free that only when its collector comes by. What the frames show is taken from them
-before (`describe`).
+before (`with_error`).
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def leaves_of(error: BaseException) -> Iterator[BaseException]:
             yield each
 
 
-def describe(failure: Failure, error: BaseException) -> Failure:
+def with_error(failure: Failure, error: BaseException) -> Failure:
     """Return *failure* with what *error* adds to it: the place, the traceback, the exception itself, a model's answer.
 
     The exception has its frames still; whoever keeps the failure must call `drop_frames`.
