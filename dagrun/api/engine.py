@@ -23,7 +23,7 @@ from dagrun.api.retrying import TakenOver, failed_part
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.decide.durations import Durations
 from dagrun.decide.hedging import HedgeShare
-from dagrun.errors import ContractError, PlanRefused, RunFailed, ValueRefused, ValueTooLarge
+from dagrun.errors import ContractError, PlanRefused, ValueRefused, ValueTooLarge
 from dagrun.executors.executors import Executors
 from dagrun.graph.budget import Budget
 from dagrun.graph.caps import Cap
@@ -124,7 +124,7 @@ class Engine:
         if result.problems:
             raise PlanRefused(result.problems)
         if not result.has_plan:
-            raise RunFailed(str(result.status), result.reason)
+            raise result.as_error()
         drafted = result.plan.current
         return check(
             drafted,

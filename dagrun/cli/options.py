@@ -127,7 +127,12 @@ timeline: Final = click.option(
     is_flag=True,
     help="Draw when each step ran, and what ran on while the plan was changed.",
 )
-verbose: Final = click.option("-v", "--verbose", count=True, help="Show what tools log; -vv for everything.")
+verbose: Final = click.option(
+    "-v",
+    "--verbose",
+    count=True,
+    help="Show what tools log, what planners' models answer, and the traceback of each failure; -vv for everything.",
+)
 quiet: Final = click.option("-q", "--quiet", is_flag=True, help="No progress and no summary.")
 plan: Final = click.argument("plan", type=click.Path(allow_dash=True))
 goal: Final = click.argument("goal")

@@ -195,7 +195,9 @@ def drop_frames(error: BaseException | None) -> None:
 
 # The traceback --------------------------------------------------------------------------------------------------------
 
-Trace = list[tuple[str, traceback.StackSummary, str]]  # the outermost exception first: how it came, its frames, its text
+Trace = list[
+    tuple[str, traceback.StackSummary, str]
+]  # the outermost exception first: how it came, its frames, its text
 
 
 def traceback_of(error: BaseException) -> Trace:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
 from dagrun.errors import ContractError, shorten
 from dagrun.model.usage import ANSWERS
@@ -164,7 +164,10 @@ class Heard:
         elif piece.text:
             self._pieces = [piece.text]
 
-    def end(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         """Report what has come."""
         if self._answers is not None:
             self._answers.add("".join(self._pieces))
@@ -177,13 +180,13 @@ async def ask(model: LanguageModel, request: Request) -> Reply:
         ModelError: There is no answer, or it broke off.
         OverCeiling: The call does not fit under a ceiling of the run.
     """
-    stream, heard = model.stream(request), Heard()
+    stream = model.stream(request)
     try:
-        async for piece in stream:
-            heard.add(piece)
-            if isinstance(piece, Reply):
-                return piece
+        with Heard() as heard:
+            async for piece in stream:
+                heard.add(piece)
+                if isinstance(piece, Reply):
+                    return piece
     finally:
-        heard.end()
         await stream.aclose()
     raise AssertionError("a model's stream ends with a Reply or an error")

@@ -48,7 +48,12 @@ class Verdict:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the verdict as plain JSON."""
-        fields: dict[str, Any] = {"critic": self.critic, "result": self.result, "score": self.score, "reason": self.reason}
+        fields: dict[str, Any] = {
+            "critic": self.critic,
+            "result": self.result,
+            "score": self.score,
+            "reason": self.reason,
+        }
         if self.tokens:
             fields |= {"tokens": self.tokens, "cost": self.cost}
         return {**fields, "answer": self.answer} if self.answer else fields

@@ -12,10 +12,7 @@ from typing import Any
 
 from dagrun.errors import Problem
 from dagrun.model.critic import Verdict
-from dagrun.model.outcome import LATER as LATER
-from dagrun.model.outcome import Decision, Failure, Outcome, State, Status
-from dagrun.model.outcome import later as later
-from dagrun.model.outcome import later_mapping as later_mapping
+from dagrun.model.outcome import Decision, Failure, Outcome, State, Status, later, later_mapping
 from dagrun.model.patch import Add, Consequence, Drop, Replace, Rewire
 from dagrun.model.plan import Plan
 from dagrun.model.planner import Trigger

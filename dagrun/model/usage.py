@@ -1,4 +1,4 @@
-"""Metering: each call of a model is charged to its run before it is made, and what it answered is kept for the record."""
+"""Metering: a call of a model is charged to its run before it is made, and its answer is kept for the record."""
 
 from __future__ import annotations
 

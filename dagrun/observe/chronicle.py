@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from dagrun.api.replaying import Replayed
-from dagrun.errors import shorten
+from dagrun.errors import first_lines, shorten
 from dagrun.model import event as events
 from dagrun.model.event import AttemptEnded, Event, Hedged, HedgeEnded, ModelCharged, PlannerCalled, Reviewed
 from dagrun.model.outcome import Decision, Failure, Outcome, Recovery
@@ -164,6 +164,7 @@ class _Teller:
         verdicts = [
             f"{verdict.critic}: {verdict.result}{'' if verdict.score is None else f' ({verdict.score:g})'}"
             f"{': ' if verdict.reason else ''}{verdict.reason}"
+            f"{'; answered: ' if verdict.answer else ''}{first_lines(verdict.answer)}"
             for verdict in event.verdicts
         ]
         return event.step, f"reviewed: {event.outcome.state}", [*verdicts, *why(event)], (event.step,)
@@ -218,6 +219,7 @@ class _Teller:
 
     def planner_called(self, event: PlannerCalled) -> EntryParts:
         words = [f"fault: {event.fault}" if event.fault else "", spent(event.tokens, event.cost)]
+        words += [f"answered: {first_lines(answer)}" for answer in event.answers]
         return PLANNER, f"call {event.number} took {event.seconds:.2f} s", words, ()
 
     def model_charged(self, event: ModelCharged) -> EntryParts | None:
@@ -287,8 +289,58 @@ def why(event: AttemptEnded | Reviewed) -> list[str]:
 def _failure(failure: Failure | None) -> list[str]:
     if failure is None:
         return []
-    error = f" ({failure.error})" if failure.error else ""
-    return [f"{failure.kind}: {failure.message}{error}"]
+    error = f" ({failure.error})" if failure.error and not failure.message.startswith(failure.error) else ""
+    details = [f"{failure.kind}: {failure.message}{error}"]
+    if failure.where:
+        details.append(f"at {failure.where}")
+    return [*details, f"answered: {first_lines(failure.answer)}"] if failure.answer else details
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswer:
+    """What a model answered, as far as it is on record: whole, but at most 64 KiB, and redacted.
+
+    Attributes:
+        seq: The number of the record.
+        at: Seconds since the start of the run.
+        about: The step that the answer belongs to, or `PLANNER`.
+        text: The answer.
+    """
+
+    seq: int
+    at: float
+    about: str
+    text: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the answer as plain JSON."""
+        return {"seq": self.seq, "at": self.at, "about": self.about, "text": self.text}
+
+
+def answers(past: Replayed, step: str | None = None) -> Iterator[ModelAnswer]:
+    """Yield every answer of a model that is on record: all of planners, and those of tools and critics that failed.
+
+    Args:
+        past: The run, read from its record.
+        step: Yield only answers that belong to this step or its elements; `None` for all.
+    """
+    for event in past.events:
+        about, texts = _answers_in(event)
+        if step is None or _is_of(step, about):
+            yield from (ModelAnswer(event.seq, event.at, about, text) for text in texts if text)
+
+
+def _answers_in(event: Event) -> tuple[str, Sequence[str]]:
+    match event:
+        case PlannerCalled():
+            return PLANNER, event.answers
+        case AttemptEnded(step=step, outcome=Outcome(failure=Failure(answer=answer))):
+            return step, (answer,)
+        case Reviewed():
+            failure = event.outcome.failure
+            return event.step, (*(verdict.answer for verdict in event.verdicts), failure.answer if failure else "")
+        case _:
+            return "", ()
 
 
 def _surprise(outcome: Outcome) -> list[str]:

@@ -27,22 +27,21 @@ async def pieces_of(model: LanguageModel, request: Request) -> AsyncGenerator[st
         ModelError: There is no answer, or the answer broke off.
         OverCeiling: The call does not fit under a ceiling of the run.
     """
-    is_streamed, heard = False, Heard()
-    try:
-        async with aclosing(model.stream(request)) as stream:
+    is_streamed, reply = False, None
+    async with aclosing(model.stream(request)) as stream:
+        with Heard() as heard:
             async for piece in stream:
                 heard.add(piece)
-                if isinstance(piece, str):
-                    is_streamed = True
-                    yield piece
-                    continue
-                if not is_streamed and piece.text:
-                    yield piece.text
-                _must_be_whole(piece, request)
-                return
-    finally:
-        heard.end()
-    raise ModelError(f"{model.name}: the answer has no end; a model's stream ends with a Reply")
+                if not isinstance(piece, str):
+                    reply = piece
+                    break
+                is_streamed = True
+                yield piece
+    if reply is None:
+        raise ModelError(f"{model.name}: the answer has no end; a model's stream ends with a Reply")
+    if not is_streamed and reply.text:
+        yield reply.text
+    _must_be_whole(reply, request)
 
 
 async def text_of(model: LanguageModel, request: Request, limits: PlanLimits) -> str:

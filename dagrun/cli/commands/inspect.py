@@ -24,7 +24,7 @@ from dagrun.model.redaction.redactor import Redactor
 from dagrun.model.toolbox import hint
 from dagrun.model.usage import ModelUse
 from dagrun.model.value import Stored, Unavailable, decode
-from dagrun.observe.chronicle import Entry, chronicle
+from dagrun.observe.chronicle import Entry, ModelAnswer, answers, chronicle
 from dagrun.observe.line_breaks import wrap
 from dagrun.observe.run_standing import Stand, standing_of
 from dagrun.observe.summary import spending_words
@@ -36,6 +36,7 @@ Examples:
   dagrun inspect last
   dagrun inspect last load_prices
   dagrun inspect last --timeline
+  dagrun inspect last --answers
   dagrun inspect last --json | jq '.entries[]'
 
 Exit codes: 0, 1 if the record is damaged, 2 if there is no such run or step.
@@ -49,12 +50,14 @@ _INDENT: Final = " " * 11
 @click.command(epilog=EPILOG)
 @run_argument
 @click.argument("step", required=False)
+@click.option("--answers", "with_answers", is_flag=True, help="Show the answers of models on record, whole.")
 @options.combined(options.timeline, runs_option, options.as_json, options.directory)
-def inspect(*, run: str, step: str | None, timeline: bool, as_json: bool, **flags: Any) -> None:
+def inspect(*, run: str, step: str | None, timeline: bool, with_answers: bool, as_json: bool, **flags: Any) -> None:
     """Show what happened in RUN, in order, and the reason of each decision; or only what happened to STEP.
 
     Each failure is shown with the row of the recovery table that decided what to do; each change of the plan with its
-    edits; each question with the person who answered. Times are in seconds from the start of the run, without pauses.
+    edits; each question with the person who answered. Answers of models are shown by their
+    first lines. Times are in seconds from the start of the run, without pauses.
     A run that is not over is shown as far as it is recorded. Neither its tools nor its planner are needed.
     """
     configuration = configure(flags)
@@ -84,6 +87,8 @@ def inspect(*, run: str, step: str | None, timeline: bool, as_json: bool, **flag
             page.entry(entry)
         more = len(entries) - _MAX_ENTRIES
         page.text([f"… and {more} more (--json has them all)"] if more > 0 else [])
+        said = list(answers(past, step))
+        page.text(_answer_lines(said) if with_answers else _answers_hint(said))
         page.lines += _next(known, past, where_is(configuration))  # commands stay on one line, to be copied
         data.text("\n".join(page.lines))
 
@@ -112,6 +117,18 @@ class _Page:
         self.lines += wrap(f"{entry.about}: {entry.text}", self._width, head, _INDENT)
         for detail in entry.details:
             self.lines += wrap(detail, self._width, f"{_INDENT}  ", f"{_INDENT}    ")
+
+
+def _answer_lines(said: list[ModelAnswer]) -> list[str]:
+    lines = []
+    for answer in said:
+        lines += ["", f"{answer.at:.3f}  {answer.about} answered:", *answer.text.splitlines()]
+    return lines or ["", "no answer of a model is on record"]
+
+
+def _answers_hint(said: list[ModelAnswer]) -> list[str]:
+    count = len(said)
+    return ["", f"{count} answer{'s' * (count != 1)} of models on record: --answers shows all of it"] if said else []
 
 
 def _head(known: Known, past: Replayed) -> list[str]:
@@ -204,4 +221,5 @@ def _as_dict(known: Known, past: Replayed, entries: list[Entry], step: str | Non
         "questions": [question.as_dict() for question in past.pending],
         **({"step": {"id": step, **_step_facts(past, step)}} if step is not None else {}),
         "entries": [entry.as_dict() for entry in entries],
+        "answers": [answer.as_dict() for answer in answers(past, step)],
     }

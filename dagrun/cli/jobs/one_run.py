@@ -19,6 +19,7 @@ from dagrun.cli.terminal.event_lines import EventLines
 from dagrun.cli.terminal.stdout import Data
 from dagrun.cli.terminal.text import SCHEMA_VERSION, SECRETS, coloured, columns_of, is_ascii, printable, to_json
 from dagrun.cli.terminal.user_errors import problem_lines
+from dagrun.errors import first_lines
 from dagrun.model.event import Event
 from dagrun.model.outcome import State, Status
 from dagrun.model.value import decode_or_reason
@@ -141,6 +142,8 @@ class OneRun:
         self._say(coloured(summarise(result), colour, sys.stderr))
         for line in problem_lines(result.problems):
             self._say(f"  {line}")
+        if result.problems and result.planner_answers and (said := first_lines(result.planner_answers[-1])):
+            self._say(f"  its model answered: {said}")
         for line in self._next_steps.lines(result) if self._next_steps is not None else ():
             self._say(printable(line))
 

@@ -15,8 +15,12 @@ from dagrun.errors import shorten
 
 MAX_LINE: Final = 1_000
 PRINTED: Final = "| "  # before a printed line, so that it cannot look like a log record or like our own summary
+MAX_LINES: Final = 200  # of a message, and of a traceback
 BURST: Final = 1_000  # lines that are written at any rate
 RATE: Final = 100.0  # lines a second, beyond the burst
+
+
+_FORMATTER: Final = logging.Formatter()
 
 
 class Valve:
@@ -93,15 +97,25 @@ class _Lines(io.RawIOBase):
 
 
 class _LogHandler(logging.Handler):
-    """Writes log records as lines; a logged exception is named, without its traceback."""
+    """Writes log records as lines; a logged exception is named.
 
-    def __init__(self, valve: Valve) -> None:
+    With ``-v``, the records of dagrun, which a run has redacted, come with tracebacks. Without it, failures of steps
+    and planners are not shown, because the table and the summary say them.
+    """
+
+    def __init__(self, valve: Valve, *, is_verbose: bool) -> None:
         super().__init__()
         self._valve = valve
+        self._is_verbose = is_verbose
 
     def emit(self, record: logging.LogRecord) -> None:
         if not self._valve.is_open:
             self._valve.line("")  # only counted: formatting it would take time
+            return
+        if getattr(record, "is_failure", False) and not self._is_verbose:
+            return
+        if self._is_verbose and record.name.partition(".")[0] == "dagrun":
+            self._emit_all(record)
             return
         step = getattr(record, "step", None)
         error = record.exc_info[1] if record.exc_info else None
@@ -113,6 +127,13 @@ class _LogHandler(logging.Handler):
             f"({record.exc_text.splitlines()[-1]})" if record.exc_text and error is None else "",
         )
         self._valve.line(" ".join(part for part in parts if part))
+
+    def _emit_all(self, record: logging.LogRecord) -> None:
+        trace = record.exc_text or (_FORMATTER.formatException(record.exc_info) if record.exc_info else "")
+        step = getattr(record, "step", None)
+        head = f"{record.levelname.lower()} {f'{step}:' if step else f'{record.name}:'} {_message(record)}"
+        for line in [*head.splitlines()[:MAX_LINES], *trace.splitlines()[-MAX_LINES:]]:
+            self._valve.line(line)
 
 
 def _message(record: logging.LogRecord) -> str:
@@ -133,7 +154,7 @@ def guarded(write: Callable[[str], object], level: int = logging.WARNING) -> Ite
     valve = Valve(write)
     raw = _Lines(valve, _descriptor())
     stream = io.TextIOWrapper(raw, "utf-8", "backslashreplace", write_through=True)  # type: ignore[type-var]
-    handler = _LogHandler(valve)
+    handler = _LogHandler(valve, is_verbose=level <= logging.INFO)
     root = logging.getLogger()
     level_before = root.level
     root.addHandler(handler)

@@ -119,7 +119,7 @@ class Redactor:
     def failure(self, failure: Failure) -> Failure:
         """Return *failure* with redacted texts."""
         missing = failure.missing_input
-        facts = {
+        facts: dict[str, Any] = {
             "message": self.text(failure.message),
             "error": self.text(failure.error),
             "missing_input": missing and self.text(missing),

@@ -170,7 +170,7 @@ class PlannerCalls:
         rule = self._policy.retry
         if isinstance(cause, ModelError) and cause.is_transient and attempt < rule.max_attempts:
             return retry_delay(rule, attempt, self._random.random(), cause.retry_after)
-        raise Over("failed", f"the planner gave no answer: {error}{answered(self._graph)}") from error
+        raise Over("failed", f"the planner gave no answer: {error}{answered(self._record.graph)}") from error
 
 
 class _Gathered:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from dagrun.decide.exception_text import drop_frames
@@ -64,12 +65,9 @@ class FailureLog:
         """Log what was noted."""
         waiting, self._waiting = self._waiting, []
         for event in waiting:
-            try:
+            with suppress(Exception):  # a handler must not break the run
                 self._tell(event)
-            except Exception:  # noqa: BLE001  (a handler must not break the run)
-                logging.getLogger(LOGGER).debug("a handler raised", exc_info=True)
-            finally:
-                drop(event)
+            drop(event)
 
     def _tell(self, event: Event) -> None:
         match event:

@@ -117,9 +117,7 @@ def judged(outcome: Outcome, verdicts: Sequence[Verdict]) -> Outcome:
     if bad is not None:
         failure = Failure(ErrorKind.CRITIC, f"{bad.critic}: {bad.reason or 'not passed'}")
         if (own := bad.failure) is not None:
-            failure = replace(
-                failure, error=own.error, where=own.where, exception=own.exception, render=own.render
-            )
+            failure = replace(failure, error=own.error, where=own.where, exception=own.exception, render=own.render)
         return replace(outcome, state=State.FAILED, failure=failure)
     odd = next((verdict for verdict in verdicts if verdict.result == "surprising"), None)
     if odd is not None:

@@ -247,9 +247,9 @@ class CatchesExceptionOnly(Attempts):
 class BlamesTheVictim(Attempts):
     """Takes a cancellation that another step left behind for the fault of the step that it hits."""
 
-    def _foreign_cancellation(self, slot: Slot) -> Outcome:
+    def _foreign_cancellation(self, slot: Slot, error: BaseException) -> Outcome:
         slot.is_fresh = True
-        return super()._foreign_cancellation(slot)
+        return super()._foreign_cancellation(slot, error)
 
 
 # Workers and alarms ---------------------------------------------------------------------------------------------------
