@@ -108,7 +108,7 @@ def with_error(failure: Failure, error: BaseException) -> Failure:
     return replace(
         failure,
         where=where_of(error),
-        answer=answer[:MAX_ANSWER] if isinstance(answer, str) else "",
+        answer=str(answer)[:MAX_ANSWER],
         exception=_only(error),
         render=partial(_render, trace),
     )

@@ -146,14 +146,33 @@ def must_be_counts(user: str, **limits: object) -> None:
             raise ContractError(f"{user}: {name} must be at least 1, got {limit!r}")
 
 
-class Heard:
-    """Gathers an answer while it comes, and reports it to the call of the planner that it is part of, if it is."""
+class Asked:
+    """A question to a model: the stream of its answer, closed at the end of the ``async with``.
 
-    __slots__ = ("_answers", "_pieces")
+    The answer is reported to the call of the planner that it is part of, if it is, whole or as far as it came.
 
-    def __init__(self) -> None:
+    Args:
+        model: The model.
+        request: What it is asked.
+
+    Attributes:
+        stream: The answer; each piece of it must be passed to `add`.
+    """
+
+    __slots__ = ("_answers", "_pieces", "stream")
+
+    def __init__(self, model: LanguageModel, request: Request) -> None:
+        self.stream = model.stream(request)
         self._answers = ANSWERS.get()
         self._pieces: list[str] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if self._answers is not None:
+            self._answers.add("".join(self._pieces))
+        await self.stream.aclose()
 
     def add(self, piece: str | Reply) -> None:
         """Take a piece, or the end of the answer."""
@@ -164,14 +183,6 @@ class Heard:
         elif piece.text:
             self._pieces = [piece.text]
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        """Report what has come."""
-        if self._answers is not None:
-            self._answers.add("".join(self._pieces))
-
 
 async def ask(model: LanguageModel, request: Request) -> Reply:
     """Ask *model*, and return the whole answer.
@@ -180,13 +191,9 @@ async def ask(model: LanguageModel, request: Request) -> Reply:
         ModelError: There is no answer, or it broke off.
         OverCeiling: The call does not fit under a ceiling of the run.
     """
-    stream = model.stream(request)
-    try:
-        with Heard() as heard:
-            async for piece in stream:
-                heard.add(piece)
-                if isinstance(piece, Reply):
-                    return piece
-    finally:
-        await stream.aclose()
+    async with Asked(model, request) as asked:
+        async for piece in asked.stream:
+            asked.add(piece)
+            if isinstance(piece, Reply):
+                return piece
     raise AssertionError("a model's stream ends with a Reply or an error")
