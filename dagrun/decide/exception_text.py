@@ -30,7 +30,15 @@ MAX_ANSWER: Final = 1_000_000  # the same, of an answer of a model
 MAX_CHAIN: Final = 20  # exceptions that one exception leads to, which its traceback shows
 MAX_FRAMES: Final = 50  # of each of them, the innermost ones
 _MAX_NAME: Final = 100
+_MAX_SEARCHED: Final = 1_000_000  # characters of a text that is searched for secrets
 _MAX_LEAF: Final = 120
+
+# The fields themselves: a class may have properties of these names, which may raise anything.
+_cause: Final = BaseException.__dict__["__cause__"].__get__
+_context: Final = BaseException.__dict__["__context__"].__get__
+_suppresses: Final = BaseException.__dict__["__suppress_context__"].__get__
+_traceback: Final = BaseException.__dict__["__traceback__"].__get__
+_parts: Final = BaseExceptionGroup.__dict__["exceptions"].__get__
 
 T = TypeVar("T")
 Redact = Callable[[str], str]
@@ -93,7 +101,7 @@ def leaves_of(error: BaseException) -> Iterator[BaseException]:
     while open_:
         each = open_.pop()
         if isinstance(each, BaseExceptionGroup):
-            open_ += reversed(each.exceptions)
+            open_ += reversed(_parts(each))
         else:
             yield each
 
@@ -107,7 +115,7 @@ def with_error(failure: Failure, error: BaseException) -> Failure:
     trace = traceback_of(error)
     return replace(
         failure,
-        where=where_of(error),
+        where=where_of(_only(error)) or where_of(error),
         answer=str(answer)[:MAX_ANSWER],
         exception=_only(error),
         render=partial(_render, trace),
@@ -115,8 +123,8 @@ def with_error(failure: Failure, error: BaseException) -> Failure:
 
 
 def _only(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
+    while isinstance(error, BaseExceptionGroup) and len(_parts(error)) == 1:
+        error = _parts(error)[0]
     return error
 
 
@@ -132,7 +140,7 @@ def where_of(error: BaseException) -> str:
     """
     for each in _chain(error):
         place = ""
-        for frame, line in traceback.walk_tb(each.__traceback__):
+        for frame, line in traceback.walk_tb(_traceback(each)):
             if is_users(frame):
                 place = f"{frame.f_code.co_filename}:{line}"
         if place:
@@ -140,7 +148,7 @@ def where_of(error: BaseException) -> str:
     if isinstance(error, DagrunError):
         return ""
     innermost = ""
-    for frame, line in traceback.walk_tb(error.__traceback__):
+    for frame, line in traceback.walk_tb(_traceback(error)):
         innermost = f"{frame.f_code.co_filename}:{line}"
     return shorten(innermost, 500)
 
@@ -173,9 +181,17 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             continue
         seen.add(id(each))
         yield each
-        before = each.__cause__ if each.__suppress_context__ else each.__context__
+        before = _before(each)
         open_ += [before] if before is not None else []
-        open_ += reversed(each.exceptions) if isinstance(each, BaseExceptionGroup) else ()
+        open_ += reversed(_parts(each)) if isinstance(each, BaseExceptionGroup) else ()
+
+
+def _before(error: BaseException) -> BaseException | None:
+    """The exception that Python would print as what led to *error*."""
+    before: BaseException | None = _cause(error)
+    if before is None and not _suppresses(error):
+        before = _context(error)
+    return before
 
 
 def drop_frames(error: BaseException | None) -> None:
@@ -189,8 +205,8 @@ def drop_frames(error: BaseException | None) -> None:
         BaseException.with_traceback(each, None)  # the class may refuse that its fields are set
         if isinstance(each, AttributeError) and isinstance(each.obj, ToolContext):
             each.obj = None  # the context leads to the run, too
-        open_ += [each.__cause__, each.__context__]
-        open_ += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+        open_ += [_cause(each), _context(each)]
+        open_ += _parts(each) if isinstance(each, BaseExceptionGroup) else ()
 
 
 # The traceback --------------------------------------------------------------------------------------------------------
@@ -211,20 +227,20 @@ def _collect(error: BaseException, how: str, trace: Trace, seen: set[int]) -> No
     if id(error) in seen or len(trace) >= MAX_CHAIN:
         return
     seen.add(id(error))
-    frames = list(traceback.walk_tb(error.__traceback__))
+    frames = list(traceback.walk_tb(_traceback(error)))
     while len(frames) > 1 and frames[0][0].f_code.co_filename.startswith(_OURS):
         del frames[0]  # how dagrun came to call the tool
     summary = traceback.StackSummary.extract(iter(frames[-MAX_FRAMES:]), lookup_lines=False)
     notes = quietly(lambda: [str(note)[:MAX_TEXT] for note in error.__notes__][:10]) or []
     text, name = text_of(error), name_of(error)
     trace.append((how, summary, "\n".join([name if text == name else f"{name}: {text}", *notes])))
-    if error.__cause__ is not None:
-        _collect(error.__cause__, "It was caused by this exception:", trace, seen)
-    elif error.__context__ is not None and not error.__suppress_context__:
-        _collect(error.__context__, "It was raised while this exception was handled:", trace, seen)
+    if (before := _before(error)) is not None:
+        is_cause = before is _cause(error)
+        how = "It was caused by this exception:" if is_cause else "It was raised while this exception was handled:"
+        _collect(before, how, trace, seen)
     if isinstance(error, BaseExceptionGroup):
-        for number, leaf in enumerate(error.exceptions, 1):
-            _collect(leaf, f"Part {number} of {len(error.exceptions)} of the group {name}:", trace, seen)
+        for number, leaf in enumerate(_parts(error), 1):
+            _collect(leaf, f"Part {number} of {len(_parts(error))} of the group {name}:", trace, seen)
 
 
 def _render(trace: Trace) -> str:
@@ -235,8 +251,13 @@ def _render(trace: Trace) -> str:
     return "\n".join(parts)
 
 
-def all_texts(error: BaseException) -> Iterator[str]:
-    """Yield every text that Python would print of *error*, whole."""
+def is_showable(error: BaseException, redact: Redact) -> bool:
+    """Whether nothing has to be taken out of the texts that Python would print of *error*, and all can be read."""
+    texts = quietly(lambda: list(_all_texts(error)))
+    return texts is not None and all(len(text) <= _MAX_SEARCHED and redact(text) == text for text in texts)
+
+
+def _all_texts(error: BaseException) -> Iterator[str]:
     open_, seen = [error], set[int]()
     while open_:
         each = open_.pop()
@@ -246,5 +267,5 @@ def all_texts(error: BaseException) -> Iterator[str]:
         notes: Any = getattr(each, "__notes__", ())
         yield str(each)
         yield from map(str, notes)
-        open_ += [before for before in (each.__cause__, each.__context__) if before is not None]
-        open_ += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+        open_ += [before for before in (_cause(each), _context(each)) if before is not None]
+        open_ += _parts(each) if isinstance(each, BaseExceptionGroup) else ()

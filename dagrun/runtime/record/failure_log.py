@@ -13,12 +13,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from dagrun.decide.exception_text import drop_frames
+from dagrun.decide.exception_text import drop_frames, is_showable
 from dagrun.errors import ModelError
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.model.event import AttemptEnded, Event, PlannerCalled, Reviewed, StepSettled
 from dagrun.model.outcome import ErrorKind, Failure, State
-from dagrun.model.redaction.logs import RedactingLogger
 
 LOGGER: Final = "dagrun.run"
 
@@ -44,12 +43,11 @@ class FailureLog:
         run_id: The name of the run.
     """
 
-    __slots__ = ("_graph", "_logger", "_run_id", "_waiting")
+    __slots__ = ("_graph", "_run_id", "_waiting")
 
     def __init__(self, graph: LiveGraph, run_id: str) -> None:
         self._graph = graph
         self._run_id = run_id
-        self._logger: RedactingLogger | None = None  # most runs need none
         self._waiting: list[Event] = []
 
     @property
@@ -103,17 +101,20 @@ class FailureLog:
     def _log(
         self, level: int, text: str, args: tuple[object, ...], failure: Failure | None, extra: Mapping[str, Any]
     ) -> None:
-        if self._logger is None:
-            self._logger = RedactingLogger(logging.getLogger(LOGGER), self._graph.plan.redactor)
-        if not self._logger.isEnabledFor(level):
+        logger = logging.getLogger(LOGGER)
+        if not logger.isEnabledFor(level):
             return
+        redact = self._graph.plan.redactor.text
         error = failure.exception if failure is not None else None
-        info = (type(error), error, error.__traceback__) if error is not None and error.__traceback__ else None
+        info = None
+        if error is not None and is_showable(error, redact):
+            info = (type(error), error, error.__traceback__)
         facts = {"run_id": self._run_id, "is_failure": True, **extra}
-        record = self._logger.makeRecord(LOGGER, level, __file__, 0, text, args, info, "write", facts)
-        if info is None and failure is not None:
-            record.exc_text = failure.traceback or None  # of another process, or logged before
-        self._logger.handle(record)
+        path, _, line = (failure.where if failure is not None and failure.where else f"{__file__}:1").rpartition(":")
+        record = logger.makeRecord(LOGGER, level, path, int(line), redact(text % args), None, info, None, facts)
+        if failure is not None:
+            record.exc_text = failure.traceback.rstrip() or None  # which handlers show in place of the exception's own
+        logger.handle(record)
 
 
 def drop(event: Event) -> None:
