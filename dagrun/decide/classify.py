@@ -13,6 +13,7 @@ from dagrun.decide.exception_text import (
     Redact,
     in_words,
     name_of,
+    only_of,
     place_in_words,
     quietly,
     text_of,
@@ -95,7 +96,7 @@ class _Words:
         error = self.error
         if isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
             # A task group around one failing call. The tool does not vouch for the other tasks of the group, though.
-            inner = _Words(self.tool, error.exceptions[0], self.shown)
+            inner = _Words(self.tool, only_of(error), self.shown)
             return replace(inner.failure(), nothing_happened=False)
         match error:
             case CallFailed():

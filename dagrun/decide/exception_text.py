@@ -115,14 +115,15 @@ def with_error(failure: Failure, error: BaseException) -> Failure:
     trace = traceback_of(error)
     return replace(
         failure,
-        where=where_of(_only(error)) or where_of(error),
+        where=where_of(only_of(error)) or where_of(error),
         answer=str(answer)[:MAX_ANSWER],
-        exception=_only(error),
+        exception=only_of(error),
         render=partial(_render, trace),
     )
 
 
-def _only(error: BaseException) -> BaseException:
+def only_of(error: BaseException) -> BaseException:
+    """Return the one exception in groups of one, however deep; any other exception as it is."""
     while isinstance(error, BaseExceptionGroup) and len(_parts(error)) == 1:
         error = _parts(error)[0]
     return error
