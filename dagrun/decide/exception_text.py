@@ -266,6 +266,7 @@ def _all_texts(error: BaseException) -> Iterator[str]:
             continue
         seen.add(id(each))
         notes: Any = getattr(each, "__notes__", ())
+        yield type(each).__qualname__
         yield str(each)
         yield from map(str, notes)
         open_ += [before for before in (_cause(each), _context(each)) if before is not None]

@@ -189,7 +189,7 @@ class _Broken:
                 raise SystemExit(1)
 
             @property
-            def __notes__(self) -> Any:
+            def __notes__(self) -> Any:  # type: ignore[override]
                 raise KeyboardInterrupt
 
             def __setattr__(self, name: str, value: object) -> None:
@@ -199,7 +199,7 @@ class _Broken:
 
 
 async def test_an_exception_that_hurts_who_reads_it_hurts_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    failure = await failure_of(dagrun.tool(_Broken().call, name="broken", effect="pure"))
+    failure = await failure_of(dagrun.tool(name="broken", effect="pure")(_Broken().call))
 
     assert failure.message.startswith("Odd (test_failures_explained.py:")
     assert failure.exception is not None
@@ -210,7 +210,7 @@ async def test_a_context_in_an_exception_leads_to_no_circle() -> None:
     @dagrun.tool(effect="pure")
     async def looks(ctx: dagrun.ToolContext) -> None:
         """Look for what no context has."""
-        ctx.nothing  # type: ignore[attr-defined]
+        print(ctx.nothing)  # type: ignore[attr-defined]
 
     failure = await failure_of(looks)
 
@@ -417,7 +417,7 @@ async def test_an_approver_that_raises_says_where(caplog: pytest.LogCaptureFixtu
     async def approver(_: dagrun.Question) -> bool:
         return bool(helper({}))
 
-    paying = dagrun.tool(fine.function, name="pay", effect="effectful", needs_approval=True)
+    paying = dagrun.tool(name="pay", effect="effectful", needs_approval=True)(fine.function)
     await play(step("pay"), tools=[paying], approver=approver)
 
     assert f"the approver failed: it raised KeyError: 'price' ({HERE}:{PLACE})" in caplog.text

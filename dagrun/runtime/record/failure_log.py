@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from dagrun.decide.exception_text import drop_frames, is_showable
-from dagrun.errors import ModelError
+from dagrun.errors import DagrunError
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.model.event import AttemptEnded, Event, PlannerCalled, Reviewed, StepSettled
 from dagrun.model.outcome import ErrorKind, Failure, State
@@ -91,8 +91,8 @@ class FailureLog:
 
     def _tell_call(self, event: PlannerCalled) -> None:
         if event.fault:
-            # A model that is busy is asked again, and what it says is on record; the rest is a fault of the planner.
-            is_expected = event.failure is None or isinstance(event.failure.exception, ModelError)
+            # A busy model is asked again, and a refused answer is on record; any other exception is a bug.
+            is_expected = event.failure is None or isinstance(event.failure.exception, DagrunError)
             level = logging.INFO if is_expected else logging.WARNING
             self._log(level, "call %d of the planner failed: %s", (event.number, event.fault), event.failure, {})
         for answer in event.answers:
