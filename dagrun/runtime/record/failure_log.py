@@ -111,7 +111,7 @@ class FailureLog:
             info = (type(error), error, error.__traceback__)
         facts = {"run_id": self._run_id, "is_failure": True, **extra}
         path, _, line = (failure.where if failure is not None and failure.where else f"{__file__}:1").rpartition(":")
-        record = logger.makeRecord(LOGGER, level, path, int(line), redact(text % args), None, info, None, facts)
+        record = logger.makeRecord(LOGGER, level, path, int(line), redact(text % args), (), info, None, facts)
         if failure is not None:
             record.exc_text = failure.traceback.rstrip() or None  # which handlers show in place of the exception's own
         logger.handle(record)
