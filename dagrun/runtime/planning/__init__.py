@@ -1,1 +1,7 @@
-"""TODO."""
+"""The planner at work during a run: triggers in, spliced patches out.
+
+Open `coordinator.py` first: it deals with one request at a time, while steps run. `first_plan.py` adds the steps of the
+first plan as they come in, and `planner_calls.py` counts, charges and records each call of the planner.
+
+The planner never calls a tool, and nothing here changes the plan except through a checked patch.
+"""

@@ -277,7 +277,11 @@ class FirstPlan:
             self._take(Add(step=step))
 
     def _check_whole(self, plan: Plan) -> None:
-        """Check the plan as one from a file would be; what each step was checked for alone, it has passed."""
+        """Check the plan like a plan from a file; each step by itself has passed its checks already.
+
+        Raises:
+            Refused: The plan has problems.
+        """
         known, inputs = self._graph.plan, decode(self._graph.inputs) or {}
         found, _ = find_problems(
             plan, known.toolbox, self._policy, inputs=inputs, executors=known.executors, secrets=known.secrets

@@ -1,4 +1,4 @@
-"""The ceilings of a run: what its calls may use is reserved before them, and settled after."""
+"""The ceilings of a run: what a call may use is reserved before it, and settled after it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _READY: Final = State.READY
 
 
 class Accounts:
-    """Keeps the calls of one run under its ceilings, and saves when one is nearly spent.
+    """Keeps the calls of one run under its ceilings, and drops optional steps when a ceiling is nearly spent.
 
     Args:
         graph: The state; read here, changed by the record.
         record: Makes the changes.
-        policy: When to save.
-        ledger: What may be used.
+        policy: Says when a ceiling is nearly spent.
+        ledger: Counts what is used and reserved.
 
     Attributes:
         are_bound: Whether there is any ceiling on calls, tokens or cost.
-        is_closed: Whether the run is being stopped: nothing is saved any more.
+        is_closed: Whether the run is being stopped: optional steps are not dropped any more.
     """
 
     def __init__(self, graph: LiveGraph, record: Record, policy: Policy, ledger: Ledger) -> None:
@@ -42,7 +42,7 @@ class Accounts:
         self._starved: dict[str, list[Node]] = {}  # by tool: equal calls fit, or do not, together
 
     def reserve(self, slot: Slot) -> bool:
-        """Take what the call of *slot* may use at worst; if that does not fit now, its step waits."""
+        """Reserve what the call of *slot* may use at worst; if that does not fit now, its step waits."""
         reservation = self._ledger.reserve(slot.tool)
         if reservation is None:
             self._line(slot.tool.name).append(slot.node)
@@ -51,11 +51,11 @@ class Accounts:
         return True
 
     def reserve_more(self, slot: Slot) -> bool:
-        """Take what one more call beside a running one may use at worst; say whether it fits. Nobody waits for it.
+        """Reserve what a second call beside a running one may use at worst; return whether it fits.
 
-        It leaves room for such a call by every other step that has not settled, so as not to be what ends the run. A
-        for_each that has no elements yet counts as the most that it may get, and a tool that costs more than this one
-        as this one.
+        Nothing waits for such room. It leaves room for such a call by every other step that has not settled, so that a
+        second call does not end the run. A for_each that has no elements yet counts as the most that it may get, and a
+        tool that costs more than this one counts like this one.
         """
         if not self.are_bound:
             return True
@@ -76,7 +76,7 @@ class Accounts:
         return line
 
     def give_back(self, slot: Slot) -> None:
-        """Charge nothing but the attempt, because no call came of it after all."""
+        """Charge the attempt alone, because its call was not made."""
         rare = slot.make_rare()
         if rare.reservation is not None:
             self._ledger.settle(rare.reservation, 0, 0.0, is_reported=True)
@@ -84,14 +84,14 @@ class Accounts:
             self.feed()
 
     def withdraw(self, slot: Slot) -> None:
-        """Take a reservation back, because no call came of it at all."""
+        """Take a reservation back, because there was no attempt."""
         if slot.rare is not None and slot.rare.reservation is not None:
             self._ledger.withdraw(slot.rare.reservation)
             slot.rare.reservation = None
             self.feed()
 
     def settle(self, slot: Slot) -> None:
-        """Charge what a call has used; let those try again that wait for what it has given back."""
+        """Charge what a call has used; let the steps try again that wait for the room that it has freed."""
         rare = slot.rare
         if rare is None or rare.reservation is None:
             return
@@ -102,14 +102,14 @@ class Accounts:
         self.look()
 
     def look(self) -> None:
-        """Something was charged: save, if a ceiling is near; let those try again for which there is room now."""
+        """Follow a charge: drop optional steps, if a ceiling is near, and let the steps start that have room now."""
         near = self._ledger.near(self._policy.warn_at)
         if near is not None:
             self.save(*near)
         self.feed()
 
     def feed(self) -> bool:
-        """Let those try again for which there is room now; say whether others still wait."""
+        """Let the waiting steps start for which there is room now; return whether others still wait."""
         for line in self._starved.values():
             if line:
                 self._feed_line(line)
@@ -119,7 +119,7 @@ class Accounts:
         line[:] = [node for node in line if node.state is _READY]
         if not line:
             return
-        # Not all of them: a thousand steps that wait would all be looked at whenever a call ends.
+        # Not all of them: else a thousand waiting steps would be looked at whenever a call ends.
         room = self._ledger.room(line[0].tool, len(line))
         for node in line[:room]:
             self._graph.frontier.push(node)
@@ -127,14 +127,14 @@ class Accounts:
 
     @property
     def in_line(self) -> int:
-        """How many steps wait for room that no call that runs now could make."""
+        """How many steps wait for room that no running call can free."""
         if not any(self._starved.values()):
             return 0
         lines = ([node for node in line if node.state is _READY] for line in self._starved.values())
         return sum(len(line) for line in lines if line and not self._ledger.may_fit_later(line[0].tool))
 
     def why_stuck(self) -> str:
-        """The ceiling by which the run can go no further, if it cannot; to be asked when no call of it runs."""
+        """Return the ceiling that stops the run, or an empty text; to be asked when no call of the run is running."""
         graph = self._graph
         starved = [node for line in self._starved.values() for node in line if node.state is _READY]
         if not starved or graph.triggers or graph.is_drafting or not graph.frontier.is_empty:
@@ -148,7 +148,7 @@ class Accounts:
         return self._ledger.why_not(starved[0].tool, ready)
 
     def _may_go_on(self, node: Node) -> bool:
-        """Whether something could start, here or after here, once a person has answered, or a delay is over."""
+        """Whether this step, or one after it, could start once a person has answered, or a delay is over."""
         if PAUSE in self._graph.kept.get(node.id, ()):
             return any(self._ledger.may_fit_later(after.tool) for after in node.successors)
         if node.state is State.HELD and node.is_in_doubt:
@@ -156,15 +156,15 @@ class Accounts:
         return node.state in (_READY, State.HELD) and self._ledger.may_fit_later(node.tool)
 
     def save(self, ceiling: str, used: float, limit: float) -> None:
-        """Drop what is optional and has not started, because a ceiling is nearly spent; once."""
+        """Record that a ceiling is nearly spent, once, and drop the optional steps that have not started."""
         if self._graph.saving is not None or self.is_closed or self._graph.status is not None:
-            return  # a model that would not stop may be charged after the end
+            return  # also after the end: a model that would not stop may be charged then
         record = self._record
         record.emit(CeilingNear(record.next_seq(), record.at(), ceiling, used, limit))
         self.drop_optional()
 
     def drop_optional(self) -> None:
-        """Drop what is optional and has not started, because of the ceiling that is near."""
+        """Skip the optional steps that have not started, because of the ceiling that is near."""
         record, near = self._record, self._graph.saving
         assert near is not None
         record.skips.skip_rest()

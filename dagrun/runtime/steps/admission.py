@@ -1,4 +1,4 @@
-"""Whether a step whose turn has come is to be called now; if not, what becomes of it instead."""
+"""Admission: whether a ready step is to be called now, or is settled, expanded or held instead."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from dagrun.runtime.steps.attempt import Attempts
 
 
 class Starting:
-    """Asks everything that must be asked before a call: conditions, lists, people, deadlines.
+    """Checks everything that must be checked before a call: conditions, lists, people, deadlines.
 
     Args:
         parts: What the parts of the run share.
 
     Attributes:
-        attempts: Of the run.
+        attempts: Fills in arguments and evaluates conditions.
     """
 
     def __init__(self, parts: RunParts) -> None:
@@ -60,7 +60,7 @@ class Starting:
     # People -----------------------------------------------------------------------------------------------
 
     def ask_again(self, node: Node) -> None:
-        """There is room to ask about a step that was kept back: ask, or let it start if nobody needs to agree now."""
+        """Ask about a step that was kept back, now that there is room; or let it start, if it needs no approval now."""
         if node.state is State.READY and self.is_startable(node):
             self._graph.frontier.push(node)
 
@@ -82,13 +82,13 @@ class Starting:
         try:
             arguments = self.attempts.fill(node)
         except (LookupError, ValueRefused):
-            return False  # there is nothing to agree to: the attempt will say what is wrong
+            return False  # there is no call to approve: the attempt will fail with the reason
         return self._people.hold_for_call(node, asks, arguments)
 
     # Lists ------------------------------------------------------------------------------------------------
 
     def _expand(self, node: Node) -> None:
-        """Give a for_each its elements, if the ceilings allow so many."""
+        """Expand a for_each into its elements, if the ceilings allow so many."""
         items = self.attempts.elements(node)
         if not isinstance(items, Failure):
             refused = self._too_many(len(items))
@@ -123,7 +123,7 @@ class Starting:
         return True
 
     def seconds_left(self, node: Node) -> float | None:
-        """Seconds until the deadline of the whole step, which starts with its first attempt, or its expansion."""
+        """Return the seconds until the deadline of the whole step, which starts with its first attempt or expansion."""
         deadline = node.plan.step.deadline
         if deadline is None:
             return None
@@ -136,6 +136,6 @@ class Starting:
         return begun + held + self._record.zero + deadline - self._now()
 
     def seconds_for(self, node: Node) -> float | None:
-        """Seconds that the next attempt may take: the least limit of step, tool and policy, or `None`."""
+        """Return the seconds that the next attempt may take: the least limit of step, tool and policy; `None` for no limit."""
         fallback = node.tool.timeout if node.tool is not node.plan.tool else None
         return lowest_limit(node.plan.timeout, fallback, self.seconds_left(node))

@@ -1,4 +1,4 @@
-"""Asking a person in the middle of a call: the step is held, and everything that counts its time stands still."""
+"""Questions of a tool in the middle of a call: its step is held, and its deadline is lifted, until the answer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AskFromTool:
         self._up = parts.up
 
     async def ask(self, slot: Slot, text: str, schema: Mapping[str, Any] | None, about: Any) -> Answer | None:
-        """Ask for a running tool, and wait for the answer and for a place to go on; `None` if nobody answers.
+        """Ask for a running tool, and wait for the answer and for a place to continue; `None` if there is no answer.
 
         Raises:
             ValueRefused: *about* or *schema* is not JSON.
@@ -62,7 +62,7 @@ class AskFromTool:
 
     @staticmethod
     async def _wait_for_place(slot: Slot) -> None:
-        """Also if the tool itself has lost patience: it must not go on without a place."""
+        """Wait until it has a place again; also if the tool waits no longer: it must not continue without one."""
         rare = slot.make_rare()
         if slot.asked is None and not rare.has_place and rare.resume is not None:
             with anyio.CancelScope(shield=True):
@@ -76,7 +76,7 @@ class AskFromTool:
         self._up.nudge()
 
     def resume(self, slot: Slot) -> None:
-        """Let a step go on whose question was answered, now that it has a place again."""
+        """Continue a step whose question was answered, now that it has a place again."""
         rare = slot.make_rare()
         rare.has_place = True
         self._record.emit(StepResumed(self._record.next_seq(), self._record.at(), slot.node.id))

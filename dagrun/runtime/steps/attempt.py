@@ -1,4 +1,4 @@
-"""One attempt: the arguments filled in, the tool called, whatever it does caught, the output checked."""
+"""One attempt: arguments are filled in, the tool is called, all its errors are caught, its output is checked."""
 
 from __future__ import annotations
 
@@ -49,10 +49,11 @@ class Attempts:
 
     Args:
         parts: What the parts of the run share.
-        executors: By name.
-        artifacts: Where tools keep files.
-        root: The run that the idempotency keys are made of.
-        ask_person: Asks a person on behalf of a running attempt: its slot, the question, the schema, what it is about.
+        executors: The executors, by name.
+        artifacts: The store in which tools keep files.
+        root: The id of the run from which idempotency keys are made.
+        ask_person: Asks a person on behalf of a running attempt; takes its slot, the question, the JSON Schema of the
+            answer, and what is shown with the question.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Attempts:
         up.key_of = self.key_of
 
     def prepare(self, slot: Slot) -> Failure | None:
-        """Fill in and check the arguments; or say why that cannot be."""
+        """Fill in and check the arguments; return a failure if that cannot be done."""
         tool, plan = slot.tool, slot.node.plan
         data, arguments = b"{}", {}
         if plan.has_arguments or slot.node.on_fallback or slot.node.extra is not None:
@@ -106,7 +107,7 @@ class Attempts:
         return None
 
     def _reveal(self, tool: AnyTool, arguments: dict[str, Any]) -> None:
-        """Put secrets in place of their handles: here and nowhere else, so nothing that is kept has seen them.
+        """Put secrets in place of their handles: only here, so that nothing that is kept contains them.
 
         Raises:
             LookupError: There is no such secret, or the tool may not have it.
@@ -116,10 +117,10 @@ class Attempts:
                 arguments[name] = self._graph.plan.secrets.reveal(tool.name, arguments[name][KEY])
 
     def fill(self, node: Node) -> bytes:
-        """The arguments of the next call as JSON text.
+        """Return the arguments of the next call as JSON text.
 
         Raises:
-            LookupError: There is no such part in what another step gave.
+            LookupError: The output of another step has no such part.
             ValueRefused: They are too large, or one is an artifact because it was too large for the step before.
         """
         limit = self._limits.arguments
@@ -135,7 +136,7 @@ class Attempts:
             raise ValueTooLarge(_over("the arguments", limit)) from None
 
     def elements(self, node: Node) -> list[Stored] | Failure:
-        """Fill in the list of a for_each; or say why that cannot be."""
+        """Fill in the list of a for_each; return a failure if that cannot be done."""
         template = node.plan.items
         assert template is not None
         try:
@@ -156,7 +157,7 @@ class Attempts:
         return self._tape is not None and not tool.effect.is_free
 
     async def write_start(self, slot: Slot) -> Outcome | None:
-        """Wait until the start of a call is durable, and the run still ours; else the call is not made: its end."""
+        """Wait until the start of a call is durable, and the run still ours; else return the outcome: there is no call."""
         assert self._until_written is not None
         self._up.suspended()
         try:
@@ -170,13 +171,13 @@ class Attempts:
         return None
 
     def key_of(self, node: Node, tool: str) -> str:
-        """The idempotency key of the next call of *node*, of the tool of that name."""
+        """Return the idempotency key of the next call of *node*, of the tool of that name."""
         return idempotency_key(self._root, node.root, tool, node.generation)
 
     async def perform(self, slot: Slot) -> Outcome:
-        """Make the call. The one place that catches everything that a tool can raise.
+        """Make the call, and catch everything that the tool raises: this is the one place that does.
 
-        Raises only the cancellation that somebody asked for.
+        Raises only a cancellation that was asked for.
         """
         scope = slot.scope
         scope.is_inside = True
@@ -196,13 +197,13 @@ class Attempts:
                 slot.was_interrupted = rest.was_interrupted
             return self._conclude(slot, result)
         except StillRunning as error:
-            # If nobody has told it to stop, an executor has given it up by itself: what it does is anybody's guess.
+            # If it was not told to stop, an executor has given it up by itself, and its effect is not known.
             is_known = slot.asked is not None or slot.tool.effect.is_free
             state = State.ABANDONED if is_known else State.UNKNOWN
             return self._failed(slot, state, Failure(ErrorKind.TIMEOUT, str(error)))
         except BaseException as error:
             if is_cancellation(error):
-                # The other backend's would not be taken for a cancellation out there.
+                # The cancellation of the other backend is no cancellation for the loop.
                 is_asked_for = scope.is_told or slot.asked is not None or is_being_cancelled()
                 if is_asked_for and isinstance(error, anyio.get_cancelled_exc_class()):
                     raise
@@ -212,7 +213,7 @@ class Attempts:
             scope.is_inside = False
 
     def _conclude(self, slot: Slot, result: object) -> Outcome:
-        """Check what came back: the tool has returned, so whatever is wrong now, its effect is not in doubt."""
+        """Check the returned value. The tool has returned, so its effect is not in doubt, whatever is wrong now."""
         try:
             tool = slot.tool
             value = self._spilled(slot, result) if tool.output.spills else self._store(tool, result, tool.output_limit)
@@ -244,14 +245,14 @@ class Attempts:
             return tool.output.encode(result, limit)
         except ValueRefused:
             if inspect.iscoroutine(result):
-                result.close()  # nobody will await it, and it would complain about that much later
+                result.close()  # else Python would warn much later that it was never awaited
             raise
-        except BaseException as error:  # its own methods raise that; nothing is awaited here
+        except BaseException as error:  # a method of the value raised that; nothing is awaited here
             name = shorten(type(error).__name__, 100)
             raise ValueRefused(f"what it returned cannot be looked at: that raised {name}") from error
 
     def failed_condition(self, condition: Condition, own: tuple[str, Stored] | None = None) -> Failure | None:
-        """Evaluate *condition*: nothing if it holds, else the failure that it means."""
+        """Evaluate *condition*; return `None` if it holds, else the failure."""
 
         def look_at(reference: Reference) -> Any:
             return self._graph.look_at(reference, own)
@@ -266,7 +267,7 @@ class Attempts:
 
     @staticmethod
     def _failed(slot: Slot, state: State, failure: Failure) -> Outcome:
-        # Any exception but ToolError leaves it open whether an effect took place.
+        # After any exception but ToolError, it is not known whether an effect took place.
         if state is State.FAILED and not failure.nothing_happened and not slot.tool.effect.is_free:
             state = State.UNKNOWN
         return Outcome(state, None, failure, slot.tokens, slot.cost)
@@ -281,12 +282,12 @@ class Attempts:
     def _tool_context(self, slot: Slot) -> ToolContext:
         if slot.context is None:
             slot.context = self._make_context(slot)
-            if slot.asked is not None:  # whoever was left behind may look for the first time now
+            if slot.asked is not None:  # a tool that was left behind may ask for it only now
                 slot.context.stop.set()
         return slot.context
 
     def _make_context(self, slot: Slot) -> ToolContext:
-        node, found = slot.node, ref(slot)  # the slot keeps the context: both would wait for Python's collector
+        node, found = slot.node, ref(slot)  # held weakly, as the slot keeps the context: no circle of references
 
         def report(kind: str, facts: Mapping[str, Any]) -> None:
             slot = found()
@@ -325,7 +326,7 @@ class Attempts:
     async def _ask(self, found: ref[Slot], text: str, schema: Mapping[str, Any] | None, about: Any) -> Answer | None:
         slot = found()
         if slot is None or slot.is_done or slot.scope.is_told:
-            return None  # late, as above: nobody waits for what comes of it; nor for a question of its clean-up
+            return None  # late, as in *report*: nothing waits for the answer, nor for a question of its clean-up
         return await self._ask_person(slot, text, schema, about)
 
 
@@ -337,24 +338,24 @@ def _over(what: str, limit: int) -> str:
 
 
 def executor_of(slot: Slot) -> str:
-    """The name of the executor that makes the call of *slot*."""
+    """Return the name of the executor that makes the call of *slot*."""
     plan = slot.node.plan
     return plan.executor if slot.tool is plan.tool else slot.tool.executor
 
 
 async def _ask_nobody(text: str, schema: Mapping[str, Any] | None, about: Any) -> Answer | None:
-    # An answer that nobody gave would be taken for one; the first call can ask.
+    # Returning `None` would look like a question without an answer; the first call can ask.
     raise ToolError("a second call beside a slow one asks nobody")
 
 
 def idempotency_key(run_id: str, step: str, tool: str, generation: int = 0) -> str:
-    """The key that is the same at every attempt of a step: 32 hex digits.
+    """Return the key that is the same at every attempt of a step: 32 hex digits.
 
     Args:
-        run_id: The root run.
-        step: The root step.
+        run_id: The id of the root run.
+        step: The id of the root step.
         tool: The name of the tool.
-        generation: Moves on only when it is known that the call was not applied.
+        generation: Grows only when it is known that the call was not applied.
     """
     text = "\0".join((run_id, step, tool, str(generation)))
     return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""How attempts end: recovery decides, both are recorded, and what follows is done."""
+"""The ends of attempts: recovery decides about the outcome, both are recorded, and what follows is done."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Judge:
         self._starting = starting
 
     def decide(self, slot: Slot, outcome: Outcome) -> Decision:
-        """Say what to do about *outcome*, the end of the attempt of *slot*."""
+        """Return what to do about *outcome*, the end of the attempt of *slot*."""
         if was_cancelled(outcome):
             return _GONE if slot.node.is_gone else CANCELLED
         situation = self.situation(slot)
@@ -55,12 +55,12 @@ class Judge:
         decision = decide(outcome, situation)
         if decision.recovery in GOES_ON and self._record.graph.stopping is not None:
             return Decision(Recovery.GIVE_UP, "the run is being stopped")
-        if decision.recovery is not Recovery.PROCEED and slot.node.is_gone:  # nor does it end the run, say
+        if decision.recovery is not Recovery.PROCEED and slot.node.is_gone:  # nor may its failure end the run
             return _GONE
         return decision
 
     def situation(self, slot: Slot) -> Situation:
-        """What the recovery table looks at besides the outcome."""
+        """Return what the recovery table looks at besides the outcome."""
         node, step = slot.node, slot.node.plan.step
         fallback = node.plan.fallback
         forgiven = node.extra.forgiven if node.extra is not None else 0
@@ -75,7 +75,7 @@ class Judge:
             seconds_left=self._starting.seconds_left(node),
             draw=self._random.random(),
             replan_on=self._record.replan_on,
-            # Where nobody is there now, a planner is asked before it is left to people who may come later.
+            # If nobody can answer now, the planner is asked before people who may come later.
             can_ask=self._people.can_ask or (self._people.can_wait and not self._record.replan_on),
             last_resort="skip" if step.optional else self._policy.last_resort,
             in_doubt=node.is_in_doubt,
@@ -83,23 +83,23 @@ class Judge:
 
 
 def learns(policy: Policy, shared: Cap | None) -> bool:
-    """Whether a run has any use for how long calls take: its steps are put in order, or slow ones hedged.
+    """Whether a run has any use for how long calls take: its steps are put in order, or slow calls are hedged.
 
     Args:
-        policy: Of the run.
+        policy: The policy of the run.
         shared: A cap that counts the steps of several runs, or none.
     """
     return policy.hedge is not None or limits_steps(policy, shared)
 
 
 class Learning:
-    """Notes how long calls took: at once for whoever asks, and apart, for what a journal keeps.
+    """Notes how long calls took: for the estimates of all runs, and those of this run apart, for the journal.
 
     Args:
-        known: What is known of all runs of an engine.
+        known: The durations known from all runs of an engine.
 
     Attributes:
-        new: What this run alone has seen.
+        new: The durations of this run alone.
     """
 
     __slots__ = ("_known", "new")
@@ -109,16 +109,16 @@ class Learning:
         self.new = Durations()
 
     def note(self, slot: Slot) -> None:
-        """Take note of an attempt that has succeeded, and whose end is recorded."""
+        """Add the duration of an attempt that has succeeded, and whose end is recorded."""
         if slot.rare is not None and slot.rare.asking is not None:
-            return  # it has talked with a person meanwhile
+            return  # it has waited for a person
         attempt = slot.node.latest
         assert attempt is not None
         seconds = attempt.duration
         if attempt.hedge is not None and attempt.hedge.has_won:
-            # The first call was stopped: how long it would have taken nobody knows. What counts is when it was known to
-            # be slow, so that this stays the limit: a longer time would move it on until no call is slow any more, and
-            # the time of the second call would pull it down to what is usual.
+            # The first call was stopped, so its duration is not known. Add the time after which it counted as slow,
+            # so that this limit stays: a longer time would raise the limit until no call is slow any more, and the
+            # time of the second call would lower it to the usual duration.
             seconds = attempt.hedge.started - attempt.started
         self._known.add(slot.tool.name, seconds)
         self.new.add(slot.tool.name, seconds)
@@ -129,14 +129,14 @@ class Endings:
 
     Args:
         parts: What the parts of the run share.
-        judge: Says what is done about an outcome.
+        judge: Decides what is done about an outcome.
         finish: Knows whether the run is being ended or suspended.
-        running: The running attempts, by step; those that end leave it.
+        running: The running attempts, by step; attempts that end are removed from it.
 
     Attributes:
-        alarms: Of the run.
-        attempts: Of the run.
-        learning: Is told how long calls took; `None` if nobody needs to know.
+        alarms: The alarms of the run.
+        attempts: Fills in the arguments of a call once more.
+        learning: Is told how long calls took; `None` if the run has no use for that.
     """
 
     def __init__(self, parts: RunParts, judge: Judge, finish: Finish, running: dict[str, Slot]) -> None:
@@ -174,7 +174,7 @@ class Endings:
         self._end(slot, outcome)
 
     def _drop(self, slot: Slot) -> None:
-        """Forget an attempt without a record of its end: the run is suspended, and sees to it when it goes on."""
+        """Forget an attempt without recording its end: the run is suspended, and handles it when it is resumed."""
         slot.is_done, slot.call = True, None
         del self._running[slot.node.id]
         self._end_second(slot.rare, is_recorded=False)
@@ -186,7 +186,7 @@ class Endings:
         """Let recovery decide about *outcome*, record both, and do what follows."""
         node = slot.node
         slot.is_done = True
-        call, slot.call = slot.call, None  # it leads back to the slot: a circle at every step would need collecting
+        call, slot.call = slot.call, None  # it leads back to the slot, and a circle per step would need collecting
         del self._running[node.id]
         if outcome.state is _SUCCEEDED and not outcome.surprise:
             decision, state = PROCEED, _SUCCEEDED
@@ -200,7 +200,7 @@ class Endings:
             self._end_rare(slot, slot.rare, state, outcome, decision)
         if self.learning is not None and outcome.state is _SUCCEEDED:
             self.learning.note(slot)
-        # A call may have won while the one beside it asks a person: what it asks is nobody's business any more.
+        # The second call may have won while the first asks a person, whose answer is not needed any more.
         has_asked = slot.rare is not None and slot.rare.asking is not None
         if decision is not PROCEED or node.parent is not None or node.plan.pauses_after or has_asked:
             self._follow(node, outcome, decision, call.data if call is not None else b"")
@@ -210,7 +210,7 @@ class Endings:
             self._up.end_if_nothing_is_left()
 
     def _end_rare(self, slot: Slot, rare: RareAttemptState, state: State, outcome: Outcome, decision: Decision) -> None:
-        """Record the end of an attempt that was reviewed, was reserved for, or has asked a person."""
+        """Record the end of an attempt that was reviewed, has a reservation, or has asked a person."""
         record, node = self._record, slot.node
         self._end_second(rare, is_recorded=True)
         if rare.verdicts is None:
@@ -221,17 +221,17 @@ class Endings:
         if rare.has_place:
             self._frontier.release(node)
         else:
-            self._frontier.withdraw((node,))  # it may have stood in line for a place to go on
+            self._frontier.withdraw((node,))  # it may have stood in line for a place to continue
         self._accounts.settle(slot)
 
     @staticmethod
     def _end_second(rare: RareAttemptState | None, *, is_recorded: bool) -> None:
-        """Let the call beside an attempt that ends know, if there is one."""
+        """Tell the second call of an attempt that the attempt ends, if there is one."""
         if rare is not None and rare.second is not None and rare.second.on_first_end is not None:
             rare.second.on_first_end(is_recorded)
 
     def _follow(self, node: Node, outcome: Outcome, decision: Decision, call: bytes) -> None:
-        """Do what was decided about an attempt that has been recorded."""
+        """Do what was decided about an attempt whose end is recorded."""
         record, recovery = self._record, decision.recovery
         if node.state is _READY:
             self.try_again(node, decision.delay)
@@ -264,9 +264,9 @@ class Endings:
         """Record the end of an attempt that ended with the process that made it.
 
         Args:
-            slot: Made for it anew.
-            stopped: Why the run is being ended early, if it is; else what follows is left to the caller, as that may
-                end the run, and must not before all such ends are on record.
+            slot: The slot of the attempt, made anew.
+            stopped: Why the run is being ended early, if it is. Else the caller does what follows: that may end the
+                run, and all such ends must be on record before.
         """
         node = slot.node
         outcome = interrupted_outcome(slot, stopped)
@@ -282,7 +282,7 @@ class Endings:
             record.after_end(node)
 
     def request_replan(self, node: Node) -> None:
-        """Ask the planner about how a step has ended: that was decided, and is not on record."""
+        """Record a request to the planner that was decided when a step ended, and is not on record."""
         last = node.attempts[-1] if node.attempts and node.ended is None else None
         outcome = last.outcome if last is not None else None
         decision = last.decision if last is not None else None
@@ -295,7 +295,7 @@ class Endings:
         self._record.request_replan(node, decision, failure, self._call_of(node) if last is not None else b"")
 
     def _call_of(self, node: Node) -> bytes:
-        """The arguments of the last call of a step, which are those of the next."""
+        """Return the arguments of the last call of a step, which are those of the next."""
         try:
             return self.attempts.fill(node)
         except (LookupError, ValueRefused):

@@ -1,4 +1,4 @@
-"""The end of a run: when everything has settled, or earlier because somebody or something wants it to end."""
+"""The end of a run: when every step has settled; or earlier, because it is stopped or suspended."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from dagrun.runtime.run_parts import RunParts
 
 
 class EndEarly:
-    """Settles what has not started.
+    """Settles the steps that have not started, in a run that is ended early.
 
     Args:
         parts: What the parts of the run share.
-        running: The steps that run, and end by themselves.
+        running: The ids of the steps that run, and end by themselves.
         reason: Why the run is being ended.
 
     Attributes:
-        reason: As given.
+        reason: Why the run is being ended.
         portion: The most steps that are settled in one turn of the loop.
     """
 
@@ -40,11 +40,11 @@ class EndEarly:
         self.reason = reason
         self._left = self._each()
         self._behind: list[Node] = []
-        self._late: list[Node] = []  # attempts that have ended since it has begun: too late to take anything along
+        self._late: list[Node] = []  # steps that end between the portions: nothing is skipped because of them
 
     @classmethod
     def may_wait(cls, graph: LiveGraph) -> bool:
-        """Whether there is so much to settle that it should be done in portions, and may be."""
+        """Whether the steps are so many that they should be settled in portions, and may be."""
         return graph.unsettled > cls.portion and may_wait(graph)
 
     def settle_all(self) -> None:
@@ -53,7 +53,7 @@ class EndEarly:
             pass
 
     def begin(self) -> None:
-        """Let nothing be skipped from now on but by this: it is settled in portions."""
+        """Begin to settle in portions: from now on, only this object skips steps."""
         self._record.behind = self._late
 
     def settle_some(self) -> bool:
@@ -93,7 +93,7 @@ class Finish(Portions):
         parts: What the parts of the run share.
 
     Attributes:
-        may_wait: Whether the run may be suspended when nothing but people is missing: it has a journal.
+        may_wait: Whether the run may be suspended when only answers of people are missing: it has a journal.
         suspending: How and why the run is being suspended, if it is.
         is_closing: Whether nothing starts any more: it is being suspended, or ended early.
         has_ended: Whether the end of the run, or that it is suspended, is recorded.
@@ -124,7 +124,7 @@ class Finish(Portions):
         self.settle_rest(reason)
 
     def settle_rest(self, reason: str) -> None:
-        """Settle all that has not started, and let the rest stop: the run is being ended early."""
+        """Settle all steps that have not started, and tell the others to stop: the run is being ended early."""
         self.is_closing = True
         self._up.on_stop()
         ending = EndEarly(self._parts, self._up.stop_running(reason), reason)
@@ -143,13 +143,13 @@ class Finish(Portions):
         return self._ending is not None
 
     def at_once(self) -> None:
-        """Settle all that are left, and from now on everything at once."""
+        """Settle all steps that are left, and from now on settle, skip and count everything at once."""
         super().at_once()
         self._record.last_look.at_once()
         self._record.skips.at_once()
         while self._do_some():
             pass
-        if self._graph.stopping is not None:  # all may be settled, and nobody is left to find out how it ended
+        if self._graph.stopping is not None:  # all may be settled, and no task is left to count how they ended
             self.finish_if_settled()
 
     def _do_some(self) -> bool:
@@ -201,26 +201,26 @@ class Finish(Portions):
 
     @property
     def _waits_for_people(self) -> bool:
-        """Whether questions are all that keeps the run from going on, and nobody answers them now."""
+        """Whether the run waits for nothing but answers to questions, and no answer comes now."""
         graph = self._graph
         if not (self.may_wait and graph.questions) or graph.is_drafting or not self._people.is_alone:
             return False
         if graph.triggers:
             return False
-        # What is ready and stands in line to be asked about waits for people, too; what stands in line for room under a
-        # ceiling waits for what their answers set free.
+        # A ready step that stands in line to be asked about waits for people, too. A step that stands in line for room
+        # under a ceiling waits for the room that answers will free.
         ready = sum(1 for node in graph.nodes.values() if node.state is State.READY)
         is_judged = any(node.is_under_review for node in graph.nodes.values())
         return not is_judged and ready <= self._people.in_line + self._accounts.in_line
 
     def out_of_time(self) -> None:
         """End the run, because its time is over."""
-        if self._record.last_look.is_pending:  # every step has ended in time; how, has to be known now
+        if self._record.last_look.is_pending:  # every step has ended in time; the count is needed now
             self._record.last_look.at_once()
             self.finish_if_settled()
         graph, limit = self._graph, self._policy.max_seconds
         count, left = len(graph.plan.steps), graph.unsettled
-        if len(graph.nodes) != count:  # elements of a for_each do not count, nor does what a splice took out
+        if len(graph.nodes) != count:  # elements of a for_each do not count, nor do steps that a splice took out
             steps = list(graph.planned())
             count, left = len(steps), sum(1 for node in steps if not node.state.is_settled)
         self.stop(Status.OVER_BUDGET, f"ceiling of {limit:g} seconds is spent: {left} of {count} steps had not ended")
@@ -229,12 +229,12 @@ class Finish(Portions):
         """End the run, if every step has settled and nothing is left to be decided."""
         graph = self._graph
         if graph.unsettled or graph.triggers or graph.questions or self.has_ended or self.is_settling:
-            return  # it is asked again when all are settled
+            return  # this is called again when all are settled
         if graph.stopping is None and (graph.is_drafting or (graph.wants_more and self._goes_on())):
             return
         unsuccessful = self._record.unsuccessful()
         if unsuccessful is None:
-            return  # it is asked again when that is found out
+            return  # this is called again when all are counted
         status, reason = status_of(unsuccessful, graph.stopping)
         if graph.stopping is None:
             if status is Status.SUCCEEDED and self._policy.approve_output:
@@ -250,19 +250,19 @@ class Finish(Portions):
         self._up.on_end()
 
     def _goes_on(self) -> bool:
-        """Whether the planner is asked what comes next: now, or when a run that is being suspended goes on."""
+        """Whether the planner is asked for more steps: now, or when a run that is being suspended is resumed."""
         return self.suspending is not None or self._up.go_on()
 
     def _ask_for_output(self) -> None:
-        """Ask whether the answer may be handed out, unless that was asked of this very answer."""
+        """Ask whether the run may hand out its answer, unless that was asked about this very answer."""
         shown = _shown(self._graph)
-        # While a person looks at the answer, a splice may make it another one.
+        # While a person looks at the answer, a splice may change it.
         if store_text(shown) != self._graph.shown_output:
             self._people.ask_for_output(shown)
 
 
 def _shown(graph: LiveGraph) -> bytes:
-    """What a person sees of the answer of the run: all of it, or the shape of one that is too large to show."""
+    """Return what a person is shown of the answer of the run: all of it, or its shape if it is too large."""
     try:
         return to_json(encode(answer_of(graph)))
     except ValueRefused:

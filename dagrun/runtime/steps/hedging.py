@@ -1,4 +1,4 @@
-"""Hedging: a call that takes longer than most of its tool gets a second one beside it, where the run waits for it."""
+"""Hedging: a call that takes longer than most calls of its tool gets a second one, if the run waits for it."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from dagrun.runtime.slot import Second, Slot, leaked_outcome
 from dagrun.runtime.steps.attempt import Attempts, executor_of
 from dagrun.runtime.steps.finish import Finish
 
-LOOK: Final = 0.01  # seconds for which a look at all that runs holds: a thousand calls may be slow at once
-LEAST_PATIENCE: Final = 0.001  # seconds: what ends sooner is not made faster by another call
+LOOK: Final = 0.01  # seconds for which a look at all running steps is used: a thousand calls may be slow at once
+LEAST_PATIENCE: Final = 0.001  # seconds: a call that ends sooner is not made faster by a second call
 FASTER: Final = "a second call beside it was faster"
 SLOWER: Final = "the first call has ended"
 
@@ -39,15 +39,15 @@ SLOWER: Final = "the first call has ended"
 class Hedges:
     """Makes the second calls of one run.
 
-    Both calls are of one attempt. The result of the one that succeeds first is its outcome, and the other is stopped;
-    if one fails, the other decides. A second call takes a place under every limit on what runs at once, and a share of
-    every ceiling, or is not made. What critics look at gets none.
+    Both calls belong to one attempt. The call that succeeds first gives its outcome, and the other is stopped; if one
+    fails, the other decides. A second call takes a place under every limit on what runs at once, and a share of every
+    ceiling; without room it is not made. Steps whose output critics look at get no second call.
 
     Args:
         parts: What the parts of the run share.
         rule: Which calls get a second one, and when.
         durations: How long the calls of each tool took.
-        share: How many of them got a second one.
+        share: How many calls of each tool got a second one.
         running: The running attempts, by step.
         finish: Knows whether the run is being ended or suspended.
     """
@@ -90,9 +90,9 @@ class Hedges:
     # The first call ---------------------------------------------------------------------------------------
 
     async def perform(self, slot: Slot) -> Outcome:
-        """Make the call of an attempt; beside it another one, if it is slow and the run waits for it.
+        """Make the call of an attempt, and a second call, if it is slow and the run waits for it.
 
-        Raises only the cancellation that somebody asked for.
+        Raises only a cancellation that was asked for.
         """
         self._share.called(slot.tool.name)
         patience = self._patience(slot)
@@ -104,20 +104,20 @@ class Hedges:
         if second is None or second.is_closed or slot.asked is not None or outcome.state is State.SUCCEEDED:
             return outcome
         await _end_of(second)
-        return outcome  # if the other one has won, the end of the attempt is on record by now
+        return outcome  # if the second call has won, the end of the attempt is on record by now
 
     def left(self, slot: Slot) -> None:
-        """Note that the task of the first call has done with it."""
+        """Take note that the task of the first call has finished with the attempt."""
         if slot.rare is not None and slot.rare.second is not None:
             self._leave(slot.rare.second)
 
     def _patience(self, slot: Slot) -> float | None:
-        """Seconds after which a call is slow; `None` if it is never called twice, or nobody knows yet."""
+        """Return the seconds after which a call is slow; `None` if it gets no second call, or that is not known yet."""
         rule, name = self._rule, slot.tool.name
         if not slot.tool.effect.is_free or (rule.tools and name not in rule.tools):
             return None
         if executor_of(slot) == "thread":
-            return None  # the slower of both could not be stopped, and threads that would not stop are counted
+            return None  # the slower call could not be stopped, and threads that would not stop are counted
         if self._durations.count(name) < rule.min_calls:
             return None
         if self._reviews is not None and self._reviews.wanted(slot.node.plan.step):
@@ -125,18 +125,18 @@ class Hedges:
         most, median = self._durations.quantile(name, rule.quantile), self._durations.median(name)
         if most is None or median is None:
             return None
-        # What is remembered is rounded: a call must be slow beyond doubt.
+        # The known durations are rounded, and a call must be slow beyond doubt.
         return max(min(most, median * rule.most_medians) * (1 + RELATIVE_ERROR), LEAST_PATIENCE)
 
     # The decision -----------------------------------------------------------------------------------------
 
     def _consider(self, slot: Slot, started: float) -> None:
-        """A call is slow: make a second one, or look again when it has taken twice as long."""
+        """Make a second call beside a slow one, or look again when the slow call has taken twice as long."""
         if slot.is_done or slot.asked is not None or self._finish.is_closing:
             return
         rare = slot.rare
         if rare is not None and (rare.second is not None or rare.asking is not None):
-            return  # whoever talks with a person is not slow
+            return  # a call that waits for a person is not slow
         if not (self._is_worth_it(slot.node) and self._begin(slot, started)):
             now = self._now()
             self._alarms.at(now + (now - started), partial(self._consider, slot, started))
@@ -153,12 +153,12 @@ class Hedges:
         return is_waited_for(self._graph, node, self._rests)
 
     def _begin(self, slot: Slot, started: float) -> bool:
-        """Make the second call, if there is room for it under the ceilings; say whether there was."""
+        """Make the second call, if there is room for it under the ceilings; return whether there was."""
         node = slot.node
         self._frontier.occupy(node)
         other = Slot(node, slot.tool, self._new_scope(), True, self._now)
         other.deadline, other.limit = slot.deadline, slot.limit
-        other.make_rare().is_second = True  # before its context is made, which says whom it may ask
+        other.make_rare().is_second = True  # before its context is made, which lets a second call ask nobody
         if not self._accounts.reserve_more(other) or self._attempts.prepare(other) is not None:
             self._accounts.withdraw(other)
             self._frontier.release(node)
@@ -175,7 +175,7 @@ class Hedges:
     # The second call --------------------------------------------------------------------------------------
 
     async def _run(self, slot: Slot, second: Second) -> None:
-        """Make the second call; whatever its tool leaves behind ends with this task."""
+        """Make the second call; a scope or a cancellation that its tool leaves behind ends with this task."""
         other = second.slot
         try:
             try:
@@ -201,22 +201,22 @@ class Hedges:
         outcome, second.slot.call = second.outcome, None  # it leads back to the slot
         if not second.is_closed:
             is_late = slot.asked is not None or (slot.deadline is not None and self._now() > slot.deadline)
-            is_late = is_late or is_being_cancelled()  # the run is, and the call may have swallowed that
+            is_late = is_late or is_being_cancelled()  # with the code around the run: the call may have swallowed that
             second.has_won = outcome is not None and outcome.state is State.SUCCEEDED and not is_late
             failure = outcome.failure if outcome is not None else None
             self._close(slot, second, failure.message if failure is not None else "")
             drop_frames(failure.exception if failure is not None else None)
             if second.has_won:
                 self._up.conclude(slot, _result(slot, second))
-                second.outcome = None  # an alarm keeps the call for a while, and need not keep what it gave
+                second.outcome = None  # an alarm keeps the call for a while, and need not keep its output
                 slot.tell_to_stop(State.CANCELLED, FASTER, self._grace)
         second.ended.set()
         self._leave(second)
-        self._up.nudge()  # what has become ready, or has room now, does not wait for the other call to unwind
+        self._up.nudge()  # steps that are ready, or have room now, do not wait until the other call unwinds
 
     def _first_ended(self, slot: Slot, second: Second, is_recorded: bool) -> None:
-        """The attempt ends: so does its second call."""
-        # What will not stop has no place for longer than any other call that will not.
+        """End the second call, because the attempt ends."""
+        # A call that will not stop keeps its place no longer than other calls that will not stop.
         self._alarms.at(self._now() + self._grace, partial(self._release, second))
         if second.is_closed:
             return
@@ -228,7 +228,7 @@ class Hedges:
         second.slot.tell_to_stop(State.CANCELLED, SLOWER, self._grace)
 
     def _close(self, slot: Slot, second: Second, fault: str = "") -> None:
-        """Record the end of a second call; what it reports later is too late."""
+        """Record the end of a second call; later reports of its tool are ignored."""
         other, record, node = second.slot, self._record, slot.node
         second.is_closed = other.is_done = True
         facts = (node.id, len(node.attempts), second.has_won, other.tokens, other.cost, fault)
@@ -236,10 +236,10 @@ class Hedges:
         self._accounts.settle(other)
 
     def _leave(self, second: Second) -> None:
-        """Give the place of the extra call back, once neither task has anything to do with the attempt any more."""
+        """Release the place of the extra call, once both tasks have finished with the attempt."""
         second.leaving += 1
         if second.leaving == 2:
-            second.on_first_end = None  # it leads back to it
+            second.on_first_end = None  # it refers to *second*: a circle of references
             self._release(second)
 
     def _release(self, second: Second) -> None:
@@ -255,12 +255,12 @@ async def _end_of(second: Second) -> None:
         try:
             await second.ended.wait()
         except BaseException as error:
-            # What the first call has left behind for its task must not hit this wait.
+            # A cancellation that the first call has left behind for its task must not end this wait.
             if not is_cancellation(error) or is_being_cancelled():
                 raise
 
 
 def _result(slot: Slot, second: Second) -> Outcome:
-    """The outcome of an attempt that its second call has won: what each call has used is kept apart."""
+    """Return the outcome of an attempt that its second call has won; the usage of the two calls is kept apart."""
     assert second.outcome is not None
     return replace(second.outcome, tokens=slot.tokens, cost=slot.cost)

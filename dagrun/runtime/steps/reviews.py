@@ -1,4 +1,4 @@
-"""Reviews: critics look at what a step gave before anything that depends on it may start."""
+"""Reviews: critics look at the output of a step before the steps that depend on it may start."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Reviews:
     """Asks the critics of one run.
 
     Args:
-        critics: In the order in which their verdicts are kept.
-        policy: How long each of them may take.
-        context: The context variables that they start from.
+        critics: The critics, in the order in which their verdicts are kept.
+        policy: Says how long a critic may take.
+        context: The context variables that critics start from.
         now: The clock of the loop.
-        meter: Makes what charges the models of one review.
+        meter: Makes the meter for the model calls of one review.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class Reviews:
         self._tasks = tasks
 
     def wanted(self, step: Step) -> list[Critic]:
-        """The critics that want to see the output of *step*."""
+        """Return the critics that want to see the output of *step*."""
         return [critic for critic in self._critics if _applies(critic, step)]
 
     async def review(self, step: Step, outcome: Outcome, critics: Sequence[Critic]) -> tuple[Verdict, ...]:
-        """Ask *critics* at the same time, and give what they said in their order."""
+        """Ask *critics* at the same time, and return their verdicts in the order of the critics."""
         verdicts: list[Verdict | None] = [None] * len(critics)
 
         async def ask(place: int) -> None:
@@ -83,7 +83,7 @@ class Reviews:
                 now=self._now,
             )
         except PluginFailed as error:
-            # What nobody has judged must not flow on as if it had been passed.
+            # An output without a verdict must not be used as if it had passed.
             failure = error.failure
             facts = (f"the critic failed: {error}", name, meter.tokens, meter.cost, failure.answer, failure)
             return Verdict("fail", None, *facts)
@@ -100,19 +100,19 @@ async def _review(critic: Critic, step: Step, outcome: Outcome) -> Verdict:
 def _name(critic: Critic) -> str:
     try:
         return shorten(str(critic.name), MAX_NAME)
-    except BaseException:  # noqa: BLE001  (the host's code may raise anything; nothing is awaited here)
+    except BaseException:  # noqa: BLE001  (code of the host may raise anything; nothing is awaited here)
         return shorten(type(critic).__name__, MAX_NAME)
 
 
 def _applies(critic: Critic, step: Step) -> bool:
     try:
         return bool(critic.applies_to(step))
-    except BaseException:  # noqa: BLE001  (the same; a critic that cannot say is asked, and its review shows why)
+    except BaseException:  # noqa: BLE001  (as in `_name`; such a critic is asked, and its review shows the error)
         return True
 
 
 def judged(outcome: Outcome, verdicts: Sequence[Verdict]) -> Outcome:
-    """What an outcome counts as after its review: one critic that does not pass it is enough."""
+    """Return an outcome as it counts after its review: one critic that does not pass it makes it fail."""
     bad = next((verdict for verdict in verdicts if verdict.result == "fail"), None)
     if bad is not None:
         failure = Failure(ErrorKind.CRITIC, f"{bad.critic}: {bad.reason or 'not passed'}")

@@ -1,4 +1,15 @@
-"""The scheduler: it starts what is ready, ends what is late, and lets recovery decide about the rest."""
+"""The scheduler: it runs the steps that are ready, each to the end of its attempt.
+
+A worker hands a ready step to `Scheduler.run_step`, which does the following, and every part of it in its own file:
+
+1. Admission: everything is asked that must be asked before a call; the step may be settled, expanded or held instead.
+2. The attempt: arguments are filled in, its start is written to the journal if the call has an effect, the tool is
+   called, perhaps with a second call beside it (`Hedges`), and critics look at its output.
+3. The ending: recovery decides about the outcome, both are recorded, and what follows is done (`Endings`).
+
+`Stopping` tells attempts to stop, and `Finish` ends the run. A change that no attempt has made is followed by
+`settle_down`.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +33,7 @@ from dagrun.runtime.slot import RareAttemptState, Slot, leaked_outcome
 from dagrun.runtime.steps.admission import Starting
 from dagrun.runtime.steps.ask_from_tool import AskFromTool
 from dagrun.runtime.steps.attempt import Attempts
-from dagrun.runtime.steps.endings import Endings, Judge
+from dagrun.runtime.steps.endings import CANCELLED_AROUND, Endings, Judge
 from dagrun.runtime.steps.finish import Finish
 from dagrun.runtime.steps.hedging import Hedges
 from dagrun.runtime.steps.reviews import Reviews, judged
@@ -34,7 +45,6 @@ _READY: Final = State.READY
 _SUCCEEDED: Final = State.SUCCEEDED
 
 MAX_SHOWN: Final = 5  # ids of running steps
-CANCELLED_AROUND: Final = "the code around the run was cancelled"
 
 # After such an end the task itself cannot be trusted any more.
 _UNCLEAN: Final = frozenset(
@@ -51,7 +61,7 @@ class Scheduler:
     Attributes:
         finish: Ends the run.
         inside: Lets running tools ask people.
-        stopping: Tells what runs to stop.
+        stopping: Tells running attempts to stop.
         endings: Records how attempts end, and does what follows.
         running: The running attempts, by step.
         hedges: Makes second calls beside slow ones; `None` if the policy wants none.
@@ -89,7 +99,7 @@ class Scheduler:
         return f"<Scheduler: {self.standing()}>"
 
     def standing(self) -> str:
-        """Say in which states the steps are, and which of them run: for the user of a debugger."""
+        """Return how many steps are in each state, and which of them run, for the user of a debugger."""
         counts = Counter(node.state for node in self._graph.nodes.values())
         more = len(self._running) - MAX_SHOWN
         shown = ", ".join(islice(self._running, MAX_SHOWN)) + (f" and {more} more" if more > 0 else "")
@@ -111,7 +121,7 @@ class Scheduler:
         else:
             self.hedges.open(tasks, alarms, attempts)
             self._perform = self.hedges.perform
-        zero, limit = self._record.zero, self._policy.max_seconds  # what a run had before it goes on counts, too
+        zero, limit = self._record.zero, self._policy.max_seconds  # the seconds before a run is resumed count, too
         if limit is not None:
             alarms.at(zero + limit, self.finish.out_of_time)
             if self._policy.warn_at is not None:
@@ -127,7 +137,7 @@ class Scheduler:
     # One step ---------------------------------------------------------------------------------------------
 
     async def run_step(self, node: Node, own: WorkerScope, is_fresh: bool) -> bool:
-        """Run one step to the end of its attempt; say whether the task is as good as new afterwards.
+        """Run one step to the end of its attempt; return whether the task can run another step afterwards.
 
         Args:
             node: The step.
@@ -136,18 +146,18 @@ class Scheduler:
         """
         slot = self._begin(node, own.scope, is_fresh)
         if slot is None:
-            self._record.deliver()  # the next change may be an hour away
-            # What looks at its arguments is the host's, and may have told it to stop.
+            self._record.deliver()  # the next change may come in an hour
+            # Code of the host has looked at its arguments, and may have told it to stop.
             return not own.scope.is_told
-        outcome: Outcome | None = None  # stands when the attempt was cancelled, alone or with all around it
+        outcome: Outcome | None = None  # remains if the attempt is cancelled, alone or with the code around the run
         try:
             if self._is_written and self._attempts.must_be_written(slot.tool):
                 outcome = await self._attempts.write_start(slot)
             if outcome is None:
                 outcome = await self._perform(slot)
             if self._reviews is not None and outcome.state is _SUCCEEDED:
-                given, outcome = outcome, None  # if the review is cancelled, it has not passed
-                outcome = await self._review(slot, given, self._reviews)
+                unreviewed, outcome = outcome, None  # if the review is cancelled, it has not passed
+                outcome = await self._review(slot, unreviewed, self._reviews)
         finally:
             slot.has_left = True
             if not own.is_innermost():
@@ -164,9 +174,9 @@ class Scheduler:
         return outcome.failure is None or outcome.failure.kind not in _UNCLEAN
 
     def _notice_cancellation(self, slot: Slot) -> None:
-        """Stop the run, if this attempt was the first to be told that the code around the run is cancelled.
+        """Stop the run, if this attempt was the first to be cancelled with the code around the run.
 
-        Whatever it made of that, swallowed it or raised something else, is then neither a success nor a failure.
+        If the tool swallowed the cancellation, or raised another error, that is neither a success nor a failure.
         """
         if slot.asked is None and (slot.scope.is_told or is_being_cancelled()):
             self._on_cancelled_around()
@@ -175,7 +185,7 @@ class Scheduler:
         self.stopping.interrupt(CANCELLED_AROUND)
 
     def _begin(self, node: Node, scope: StopScope, is_fresh: bool) -> Slot | None:
-        """Start the attempt of a step that was taken; nothing if it turns out that there is nothing to call."""
+        """Start the attempt of a step; return `None` if no tool is to be called now."""
         if node.latest is not None and node.id in self._running:
             self.inside.resume(self._running[node.id])
             return None
@@ -199,7 +209,7 @@ class Scheduler:
         return slot
 
     def _put_back(self, node: Node) -> None:
-        """Give back the place of a step that is not called now."""
+        """Release the place of a step that is not called now."""
         self._frontier.release(node)
         self._end_if_nothing_is_left()
 
@@ -225,7 +235,7 @@ class Scheduler:
     # Critics ----------------------------------------------------------------------------------------------
 
     async def _review(self, slot: Slot, outcome: Outcome, reviews: Reviews) -> Outcome:
-        """Let the critics look at what an attempt gave; the attempt itself is over, and recorded, before that."""
+        """Let the critics look at the output of an attempt; the end of the attempt itself is recorded before that."""
         node, record = slot.node, self._record
         critics = reviews.wanted(node.plan.step)
         late = slot.deadline is not None and self._now() > slot.deadline
@@ -242,15 +252,15 @@ class Scheduler:
         return judged(outcome, rare.verdicts)
 
     def end_interrupted(self, node: Node, stopped: str = "") -> None:
-        """Record the end of an attempt that ended with its process; *stopped* says why, if the run is being ended."""
+        """Record the end of an attempt that ended with its process; *stopped* is why the run is ended, if it is."""
         slot = Slot(node, node.called(node.attempts[-1].tool), self._new_scope(), True, self._now)
         self.endings.end_interrupted(slot, stopped)
 
     def review_again(self, node: Node) -> Callable[[], Coroutine[Any, Any, None]]:
-        """Let the critics look once more at what an attempt gave: the process in which they did has ended.
+        """Begin a review again that ended with its process.
 
         Returns:
-            What does so; the step counts as running from now on.
+            A coroutine function that does the review; the step counts as running from now on.
         """
         attempt = node.attempts[-1]
         given = attempt.outcome
@@ -280,7 +290,7 @@ class Scheduler:
     # Changes from outside ---------------------------------------------------------------------------------
 
     def splice(self, checked: CheckedPatch, origin: Origin, reason: str, *, is_agreed: bool = False) -> None:
-        """Apply a patch, and stop what it takes out while it runs. Nothing else is touched.
+        """Apply a patch, and stop the running steps that it takes out. No other step is touched.
 
         Args:
             checked: The patch.
@@ -298,14 +308,14 @@ class Scheduler:
         self.settle_down()
 
     def settle_down(self) -> None:
-        """After a change that no attempt has made: end the run if nothing is left, wake workers if something is."""
+        """Follow a change that no attempt has made: end the run if nothing is left, else wake workers."""
         self._end_if_nothing_is_left()
         self._up.nudge()
         self._record.deliver()
 
     def _end_if_nothing_is_left(self) -> None:
         if self._record.skips.is_pending:
-            return  # it is asked again when all are skipped
+            return  # this is called again when all are skipped
         still_wait = self._accounts.are_bound and self._accounts.feed()
         if still_wait and not self._running and (stuck := self._accounts.why_stuck()):
             self.finish.stop(Status.OVER_BUDGET, stuck)

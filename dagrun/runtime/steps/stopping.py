@@ -1,4 +1,4 @@
-"""Stopping: attempts are told to stop: they are late, or not wanted any more, or the run ends, for now or for good."""
+"""Stopping attempts: because they are late, were cancelled or dropped, or because the run ends or is suspended."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Stopping:
     # One attempt ------------------------------------------------------------------------------------------
 
     def arm(self, slot: Slot) -> None:
-        """Let an alarm ring at the deadline of an attempt."""
+        """Set an alarm for the deadline of an attempt."""
         assert slot.deadline is not None
         self._alarms.at(slot.deadline, lambda: self._out_of_patience(slot))
 
@@ -61,14 +61,14 @@ class Stopping:
                 self.arm(slot)
 
     def tell(self, slot: Slot, asked: State, reason: str) -> None:
-        """Tell an attempt to stop; if it does not within the grace period, the run goes on without it."""
+        """Tell an attempt to stop; if it does not within the grace period, it is abandoned."""
         if slot.asked is None:
             slot.tell_to_stop(asked, reason, self._policy.grace)
             assert slot.cutoff is not None
             self._alarms.at(slot.cutoff, lambda: self._give_up((slot,)))
 
     def _out_of_patience(self, slot: Slot) -> None:
-        # Its time stands still while it waits for a person, and starts anew after that.
+        # The deadline is lifted while the tool waits for a person, and set anew after that.
         if not slot.is_done and slot.deadline is not None and self._now() >= slot.deadline:
             self.tell(slot, State.TIMED_OUT, f"it took longer than {slot.limit:g} s{self._suspicion()}")
 
@@ -97,7 +97,7 @@ class Stopping:
             self._up.nudge()
 
     def cancel_step(self, node: Node, reason: str) -> bool:
-        """Cancel one step, or the elements of a for_each; say whether there was anything left to cancel."""
+        """Cancel one step, or the elements of a for_each; return whether there was anything left to cancel."""
         slot = self._running.get(node.id)
         if slot is None and not self._finish.is_settling:
             self._record.skips.skip_rest()
@@ -109,7 +109,7 @@ class Stopping:
             for child in node.children:
                 self.cancel_step(child, reason)
         elif self._finish.is_settling:
-            return False  # it is being cancelled with the run, for the reason of that
+            return False  # it is being cancelled with the run, for the reason of the run
         else:
             self._record.settle(node, State.CANCELLED, reason)
         self._up.settle_down()
@@ -118,7 +118,7 @@ class Stopping:
     # The whole run ----------------------------------------------------------------------------------------
 
     def stop_running(self, reason: str) -> Collection[str]:
-        """Tell everything that runs to stop, for good; give the ids."""
+        """Tell all running attempts to stop, for good; return the ids of their steps."""
         slots = list(self._running.values())
         for slot in slots:
             slot.tell_to_stop(State.CANCELLED, reason, self._policy.grace)
@@ -127,10 +127,10 @@ class Stopping:
         return self._running
 
     def suspend(self, status: Status, reason: str) -> None:
-        """Let nothing start any more, and end as soon as nothing runs, so that the run can go on later.
+        """Let nothing start any more, and end as soon as nothing runs, so that the run can be resumed later.
 
-        What only looks is stopped at once; a call with an effect gets the grace period to end by itself. What has not
-        ended then is as after a crash.
+        A call without an effect is stopped at once; a call with an effect gets the grace period to end by itself. A
+        call that has not ended then is treated as after a crash.
         """
         if self._finish.is_closing or self._finish.has_ended:
             return
@@ -148,8 +148,8 @@ class Stopping:
             self.tell(slot, State.CANCELLED, reason)
 
     def interrupt(self, reason: str) -> None:
-        """The code around the run is cancelled: end it; with a journal, so that it can go on later."""
-        self._finish.at_once()  # no task of the run is left for the rest, or will be in a moment
+        """End the run, because the code around it is cancelled; with a journal, suspend it."""
+        self._finish.at_once()  # soon there will be no task that could settle the rest
         if self._finish.may_wait:
             self._finish.suspend(Status.CANCELLED, reason)
             for slot in list(self._running.values()):

@@ -1,8 +1,8 @@
-"""Workers: an elastic pool of tasks that go on from step to step.
+"""Workers: an elastic pool of tasks, each of which runs one step after another.
 
-A step that never suspends needs no task of its own. Only when a step suspends is another worker woken for what is
-ready, one at a time: each wakes the next when its own step suspends, so steps that suspend for one turn of the loop
-share a few workers, and steps that wait get one each.
+A step that never suspends needs no task of its own. Another worker is woken for the ready steps only when a step
+suspends, and only one at a time: each wakes the next when its own step suspends. So steps that suspend for one turn of
+the loop share a few workers, and steps that wait longer get one each.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from dagrun.runtime.stop_scope import StopScope
 class WorkerScope:
     """A scope around the steps of one worker, entered by ``with``.
 
-    A step that runs has it to itself. One that ends as it should leaves it as it found it, and the next step may run in
-    it; after any other the worker ends, and the scope with it. That spares most steps a scope of their own, which is a
-    quarter of what a step costs.
+    A running step has the scope to itself. A step that ends as it should leaves the scope unchanged, and the next step
+    may run in it; after any other end, the worker ends, and the scope with it. That spares most steps a scope of their
+    own, which would be a quarter of the cost of a step.
 
     Args:
-        scope: Not entered yet.
+        scope: The cancel scope; not entered yet.
 
     Attributes:
-        scope: The same.
+        scope: The cancel scope.
         has_leaked: Whether a step has left a scope or a task group of its own open in it; then it was left at once.
-        is_innermost: Whether no other one is open in it.
+        is_innermost: Returns whether no other scope is open in it.
     """
 
     __slots__ = ("has_leaked", "is_innermost", "scope")
@@ -66,7 +66,7 @@ class WorkerScope:
         return bool(self.scope.__exit__(kind, error, trace))
 
     def close_leaks(self) -> None:
-        """Close by force what the step that has just ended has left open."""
+        """Close by force the scopes and task groups that the step has left open."""
         self.has_leaked = True
         try:
             self.scope.__exit__(None, None, None)
@@ -75,8 +75,8 @@ class WorkerScope:
 
 
 KEEP_IDLE: Final = 16  # beyond that, waiting costs more than starting anew
-STREAK: Final = 50  # steps in a row before the loop gets to breathe
-BREATH: Final = 0.005  # and seconds
+STREAK: Final = 50  # steps in a row, after which other tasks get a turn
+BREATH: Final = 0.005  # seconds, after which other tasks get a turn
 
 
 class Workers:
@@ -84,9 +84,9 @@ class Workers:
 
     Args:
         tasks: The task group that owns every worker.
-        frontier: Where ready steps come from.
-        run_step: Runs one step to the end of its attempt; says whether the task is as good as new afterwards.
-        context: The context variables of the run, for every task that is started.
+        frontier: Holds the ready steps.
+        run_step: Runs one step to the end of its attempt; returns whether the task can run another step afterwards.
+        context: The context variables of the run, for every worker.
         now: The clock of the loop.
         new_scope: Makes the scope of each worker.
     """
@@ -107,7 +107,7 @@ class Workers:
         self._context = context
         self._now = now
         self._idle: list[anyio.Event] = []
-        self._on_the_way: list[Node] = []  # taken, and handed to a task that has not begun yet
+        self._on_the_way: list[Node] = []  # steps that were taken, and handed to a task that has not begun yet
         frontier.elsewhere.append(self._on_the_way)
         self._coming = 0  # workers that were woken or started and have not looked at the frontier yet
         self._suspensions = 0
@@ -116,12 +116,12 @@ class Workers:
         self._is_over = False
 
     def nudge(self) -> None:
-        """Wake a worker for what is ready: called whenever a step suspends, or something becomes ready by itself."""
+        """Wake a worker for the ready steps: called when a step suspends, or becomes ready by itself."""
         if self._coming < 1 and not self._is_over and self._frontier.room():
             self._wake()
 
     def suspended(self) -> None:
-        """A step has suspended: its worker cannot go on with what is ready, and the loop gets to breathe."""
+        """Take note that a step has suspended: its worker cannot run the next step, and other tasks get a turn."""
         self._suspensions += 1
         self.nudge()
 
@@ -155,7 +155,7 @@ class Workers:
             with WorkerScope(self._new_scope()) as own:
                 await self._go_on(node, own)
         except BaseException as error:
-            # A cancellation that a tool left behind and that hits an idle worker harms nobody, if it ends here.
+            # A cancellation that a tool left behind and that ends an idle worker does no harm, if it stops here.
             if not is_cancellation(error) or is_being_cancelled():
                 raise
 
@@ -177,20 +177,20 @@ class Workers:
                 continue
             before = self._suspensions
             if not is_fresh and (node.on_fallback or not node.plan.may_repeat):
-                # What an earlier step left behind on this task must not hit a call that cannot be repeated.
+                # A cancellation that an earlier step left behind must not hit a call that cannot be repeated.
                 self._on_the_way.append(node)
                 self._start(node)
             elif not await self._run_step(node, own, is_fresh):
                 return
             node, is_fresh, streak = None, False, streak + 1
-            if self._suspensions != before:  # it was this very step that suspended: no other worker ran otherwise
+            if self._suspensions != before:  # this very step has suspended: else no other worker could have run
                 streak, since = 0, self._now()
             elif streak >= STREAK or self._now() - since > BREATH:
                 await checkpoint()
                 streak, since = 0, self._now()
 
     async def _rest(self) -> bool:
-        """Wait for a step to become ready; say whether to go on."""
+        """Wait for a step to become ready; return whether to continue."""
         if self._is_over or len(self._idle) >= KEEP_IDLE:
             return False
         event = self._new_event()
@@ -201,7 +201,7 @@ class Workers:
             if event in self._idle:
                 self._idle.remove(event)
             else:
-                self._coming -= 1  # it was woken, and dies on the way: its end nudges another one
+                self._coming -= 1  # it was woken, and ends before it takes a step: its end wakes another worker
             raise
         if self._is_over:
             return False
