@@ -153,7 +153,7 @@ class Resumption:
     # What follows from how a step ended -------------------------------------------------------------------
 
     def _follow_up(self, node: Node) -> None:
-        """Do once more what follows from the state of a step."""
+        """Do again what follows from the state of a step."""
         if node.state is State.HELD:
             if not self._is_asked_about(node):
                 self._ask_again(node)

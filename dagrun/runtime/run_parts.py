@@ -1,8 +1,7 @@
 """What most parts of a run share: made once from its setup, and handed to each part.
 
-A part takes `RunParts` and what is its own, and keeps in its slots what it uses at every step. The shared parts are
-those at the bottom: none of them is handed this object, so it is part of no circle of references. What they have to
-call in parts that are made later goes through `Upcalls`.
+A part takes `RunParts` and its own parameters, and keeps in its own attributes what it uses at every step. None of the
+shared parts is handed this object, so it belongs to no circle of references; they call later parts through `Upcalls`.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class RunParts:
         tape: Where the run is recorded; `None` if it has no journal, and so cannot be suspended.
         now: The clock of the loop.
         new_scope: Makes the scope of an attempt, or of a worker that makes several, one after another.
-        up: As given.
+        up: Calls to the parts that are made later.
         graph: The state; read by all parts, changed by the record alone.
         frontier: The ready steps, and the places under the limits on what runs at once.
         record: Makes the changes.

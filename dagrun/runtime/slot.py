@@ -80,7 +80,7 @@ class Slot:
 
     Attributes:
         node: The step.
-        tool: What is called.
+        tool: The tool.
         scope: The scope around the attempt, through which it is told to stop. It exists from the instant when the step
             is running, and holds nothing else meanwhile.
         call: What the executor gets; set from when the arguments are filled in until the end is recorded.

@@ -35,19 +35,19 @@ async def reconcile(tool: AnyTool, key: str) -> Answer | None:
     """
     assert tool.reconcile is not None
     if inspect.iscoroutinefunction(tool.reconcile):
-        said: Any = await tool.reconcile(key)
+        reply: Any = await tool.reconcile(key)
     else:
-        said = await anyio.to_thread.run_sync(partial(tool.reconcile, key), abandon_on_cancel=True)
+        reply = await anyio.to_thread.run_sync(partial(tool.reconcile, key), abandon_on_cancel=True)
     by = f"reconcile of {tool.name}"
-    match said:
+    match reply:
         case None:
             return None
         case False:
             return Answer("deny", by=by)
         case Applied():
-            return Answer("approve", value=decode(tool.output.encode(said.value, tool.output_limit)), by=by)
+            return Answer("approve", value=decode(tool.output.encode(reply.value, tool.output_limit)), by=by)
         case _:
-            raise ContractError(f"{by} gives Applied(value), False, or None if it does not know; got {said!r:.100}")
+            raise ContractError(f"{by} gives Applied(value), False, or None if it does not know; got {reply!r:.100}")
 
 
 _LOG: Final = logging.getLogger("dagrun.run")
@@ -98,11 +98,11 @@ class Consultant:
         Raises:
             PluginFailed: The approver gave no answer.
         """
-        said: object = await self._reconcile(question)
-        if said is None and self._approver is not None:
+        reply: object = await self._reconcile(question)
+        if reply is None and self._approver is not None:
             approver = cast("Callable[[Question], Coroutine[Any, Any, object]]", self._approver)
-            said = await self._call(partial(approver, question))
-        return said
+            reply = await self._call(partial(approver, question))
+        return reply
 
     def _reconciling(self, question: Question) -> AnyTool | None:
         """Return the tool that can find out whether the call in question took effect, if there is one."""

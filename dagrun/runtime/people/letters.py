@@ -61,7 +61,7 @@ class AnswersFromJournal:
     def _is_expected(self) -> bool:
         """Whether a letter may answer an open question: one that is unread, or that was early."""
         open_ones = self._graph.questions
-        return not self.has_looked or any(said.question in open_ones for _, said in self._waiting.values())
+        return not self.has_looked or any(reply.question in open_ones for _, reply in self._waiting.values())
 
     def _look_again(self) -> None:
         if self._waiting:
@@ -94,25 +94,25 @@ class AnswersFromJournal:
         while True:
             await self._news.wait()
             self._news = anyio.Event()
-            for letter, said in list(self._waiting.values()):
-                await self._answer(letter, said)
+            for letter, reply in list(self._waiting.values()):
+                await self._answer(letter, reply)
 
     async def _take(self, letter: Letter) -> None:
         try:
-            said = AnswerLetter.model_validate_json(letter.text)
+            reply = AnswerLetter.model_validate_json(letter.text)
         except ValidationError as error:
             _LOG.warning("a letter to the run was thrown away: %s", explain(error))
             await self._tape.discard(letter.id)
             return
-        if not self._proves_sender(said):
+        if not self._proves_sender(reply):
             await self._tape.discard(letter.id)
             return
-        await self._answer(letter, said)
+        await self._answer(letter, reply)
 
-    def _proves_sender(self, said: AnswerLetter) -> bool:
+    def _proves_sender(self, reply: AnswerLetter) -> bool:
         """Return whether a letter carries the answer key of the run; the first one that does not is logged."""
         key = self._tape.answer_key
-        if key and compare_digest(said.key.encode(), key.encode()):
+        if key and compare_digest(reply.key.encode(), key.encode()):
             return True
         if not self._has_warned:  # once: who can write letters must not be able to fill the log
             self._has_warned = True
@@ -122,11 +122,11 @@ class AnswersFromJournal:
             )
         return False
 
-    async def _answer(self, letter: Letter, said: AnswerLetter) -> None:
+    async def _answer(self, letter: Letter, reply: AnswerLetter) -> None:
         try:
-            self._people.answer([said.question], said.answer)
+            self._people.answer([reply.question], reply.answer)
         except QuestionNotFound:
-            self._waiting[letter.id] = (letter, said)
+            self._waiting[letter.id] = (letter, reply)
             return
         except AnswerRefused as error:
             _LOG.warning("an answer from elsewhere was refused: %s", error)

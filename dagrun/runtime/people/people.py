@@ -133,10 +133,10 @@ class People:
 
     def hold_for_call(self, node: Node, asks: Iterable[Ask], arguments: bytes) -> bool:
         """Hold a step until a person agrees to this very call of it; return whether it has to wait."""
-        found = reasons_to_ask(asks, arguments)
-        if not found:
+        reasons = reasons_to_ask(asks, arguments)
+        if not reasons:
             return False
-        question = self._questions.for_call(node, found, arguments, self._record.at())
+        question = self._questions.for_call(node, reasons, arguments, self._record.at())
         if node.extra is not None and node.extra.approved == question.id:
             return False
         if self._is_full:
@@ -294,23 +294,23 @@ class People:
         """Ask the tool or the approver, and take the answer."""
         if not self._is_open(question):
             return
-        fault, said, failure = "", cast("object", None), None
+        fault, reply, failure = "", cast("object", None), None
         with anyio.CancelScope() as scope:
             self._scopes[question.id] = scope
             try:
-                said = await self._consultant.ask(question)
+                reply = await self._consultant.ask(question)
             except PluginFailed as error:
                 fault, failure = str(error), error.failure
         if self._scopes.get(question.id) is scope:
             del self._scopes[question.id]
             self._consulting.discard(question.id)
         if self._is_open(question):
-            self._hear(question, said, fault, failure)
+            self._hear(question, reply, fault, failure)
             self._up.settle_down()
 
-    def _hear(self, question: Question, said: object, fault: str, failure: Failure | None = None) -> None:
+    def _hear(self, question: Question, reply: object, fault: str, failure: Failure | None = None) -> None:
         """Take the reply of the approver; a reply that is no `Answer` counts as none."""
-        answer = (YES if said else NO) if isinstance(said, bool) else said
+        answer = (YES if reply else NO) if isinstance(reply, bool) else reply
         if isinstance(answer, Answer):
             fault = fault_of(question, answer)
             if not fault:
@@ -334,7 +334,7 @@ class People:
     # Answers ----------------------------------------------------------------------------------------------
 
     def answer(self, ids: Iterable[str], answer: Answer) -> None:
-        """Take an answer to one question, or to several of the same sort.
+        """Take an answer to one question, or to several of one kind.
 
         Raises:
             QuestionNotFound: One of them is not open.
@@ -422,7 +422,7 @@ class Replies:
             self._do_without(question, answer, node, reason)
 
     def _do_without(self, question: Question, answer: Answer | None, node: Node, reason: str) -> None:
-        """End a step that has not got what it asked for."""
+        """End a step whose question was not answered as it needs."""
         if question.kind in (Asked.APPROVAL, Asked.PAUSE):
             self._refuse(node, answer, reason)
         else:

@@ -234,16 +234,16 @@ class Coordinator:
         while True:
             is_agreed = False
             told = _Told()
-            said: object = None
+            answer: object = None
             refused: tuple[Problem, ...] = ()
             try:
-                said = await self._calls.ask(partial(self._tell, request, told))
+                answer = await self._calls.ask(partial(self._tell, request, told))
             except Refused as error:
                 refused = error.problems
             self._look_around(request)
             patch, checked, problems = None, None, refused
             if not refused:
-                patch, checked, problems = self._examine(request, said, told)
+                patch, checked, problems = self._examine(request, answer, told)
             if patch is not None and checked is not None and self._needs_person(request, patch, checked):
                 await self._ask_person(request, checked, patch)
                 is_agreed = True
@@ -293,14 +293,14 @@ class Coordinator:
     # Answers ----------------------------------------------------------------------------------------------
 
     def _examine(
-        self, request: PlannerRequest, said: object, told: _Told
+        self, request: PlannerRequest, answer: object, told: _Told
     ) -> tuple[Patch | None, CheckedPatch | None, tuple[Problem, ...]]:
         """Turn an answer into a patch, and check it; an answer of any kind cannot hurt the run."""
         try:
-            patch = patch_from(said, told.brief, told.known, self._graph)
+            patch = patch_from(answer, told.brief, told.known, self._graph)
             checked, problems = self._check(request, patch, told.known)
-            if isinstance(said, Plan):
-                problems = tuple(as_in_plan(problems, patch, said))
+            if isinstance(answer, Plan):
+                problems = tuple(as_in_plan(problems, patch, answer))
             return patch, checked, problems
         except Over:
             raise

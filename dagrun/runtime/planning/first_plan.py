@@ -187,9 +187,9 @@ class FirstPlan:
 
     async def _get(self, request: PlannerRequest, brief: Callable[[PlannerRequest], Brief]) -> bool:
         """Get the plan, and add the steps that were kept back; return whether the planner wants to be asked again."""
-        said = await self._calls.ask(partial(_tell, request, brief), self._take)
+        answer = await self._calls.ask(partial(_tell, request, brief), self._take)
         try:
-            plan, more = self._plan_of(said)
+            plan, more = self._plan_of(answer)
             self._check_whole(plan)
             self._rest_of(plan)  # people are not asked about a plan that cannot be carried out
             await self._ask_person(plan)
@@ -249,25 +249,25 @@ class FirstPlan:
 
     # The whole --------------------------------------------------------------------------------------------
 
-    def _plan_of(self, said: object) -> tuple[Plan, bool]:
+    def _plan_of(self, answer: object) -> tuple[Plan, bool]:
         """Make one plan of an answer, whole or streamed; return it, and whether the planner wants to be asked again."""
-        match said:
+        match answer:
             case Plan():
-                self._take_all(said.steps)
-                return said, False
+                self._take_all(answer.steps)
+                return answer, False
             case Patch():
-                self._take_all([edit.step for edit in said.edits if isinstance(edit, Add)])
+                self._take_all([edit.step for edit in answer.edits if isinstance(edit, Add)])
                 # Edits of other kinds have not been looked at, unless the planner has streamed them.
-                others = [edit for edit in said.edits if not isinstance(edit, Add)]
+                others = [edit for edit in answer.edits if not isinstance(edit, Add)]
                 if others and not self._strays:
                     self._take(others[0])
-                facts: dict[str, Any] = {"output": said.output} if said.changes_output else {}
+                facts: dict[str, Any] = {"output": answer.output} if answer.changes_output else {}
                 steps = tuple(self._arrivals.steps)
-                return Plan(steps=steps, goal=self._graph.goal, confidence=said.confidence, **facts), said.more
+                return Plan(steps=steps, goal=self._graph.goal, confidence=answer.confidence, **facts), answer.more
             case None:
                 raise Over("failed", "the planner has none")
             case _:
-                raise Over("failed", f"the planner's answer is no plan but a {type(said).__name__}")
+                raise Over("failed", f"the planner's answer is no plan but a {type(answer).__name__}")
 
     def _take_all(self, steps: Any) -> None:
         limit = self._policy.max_edits
@@ -283,12 +283,12 @@ class FirstPlan:
             Refused: The plan has problems.
         """
         known, inputs = self._graph.plan, decode(self._graph.inputs) or {}
-        found, _ = find_problems(
+        problems, _ = find_problems(
             plan, known.toolbox, self._policy, inputs=inputs, executors=known.executors, secrets=known.secrets
         )
-        problems = [problem for problem in found if not problem.is_advice] or self._faults
-        if problems or self._strays:
-            raise Refused(*problems, *self._strays)
+        faults = [problem for problem in problems if not problem.is_advice] or self._faults
+        if faults or self._strays:
+            raise Refused(*faults, *self._strays)
 
     async def _ask_person(self, plan: Plan) -> None:
         """Ask about a plan that the planner is not sure of, or that the policy shows to people first.

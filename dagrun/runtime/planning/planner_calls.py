@@ -116,7 +116,7 @@ class PlannerCalls:
         number = self._record.ask_planner()
         self._record.deliver()
         try:
-            said = await call_plugin(
+            answer = await call_plugin(
                 partial(_answer, self._planner, brief, gathered),
                 tasks=self._tasks,
                 name="dagrun planner",
@@ -128,7 +128,7 @@ class PlannerCalls:
                 on_stop=gathered.close,
             )
             fault = ""
-            return said
+            return answer
         except PluginFailed as error:
             fault, failure = str(error), error.failure
             raise
@@ -158,8 +158,8 @@ class PlannerCalls:
         cause = _meaning_of(error.__cause__)
         match cause:
             case PlanRefused():
-                found = [p for p in cause.problems if not p.is_advice]
-                raise Refused(*found or [Problem("DR420", "", {"reason": shorten(str(error))})]) from cause
+                problems = [p for p in cause.problems if not p.is_advice]
+                raise Refused(*problems or [Problem("DR420", "", {"reason": shorten(str(error))})]) from cause
             case CannotPlan():
                 reason = f"the planner cannot: {shorten(cause.reason, 500)}"
                 raise Over("failed", reason, _ENDS.get(cause.kind, Status.FAILED)) from cause
@@ -225,17 +225,17 @@ class _Gathered:
 
 
 async def _answer(planner: Planner, brief: Brief, gathered: _Gathered) -> object:
-    said: Any = planner.revise(brief)
-    if not hasattr(said, "__aiter__"):
-        return await said
+    answer: Any = planner.revise(brief)
+    if not hasattr(answer, "__aiter__"):
+        return await answer
     try:
-        async for item in said:
+        async for item in answer:
             if not gathered.add(item):
                 break
             await checkpoint()  # new steps start now, whatever the planner does next
     finally:
-        if hasattr(said, "aclose"):
-            await said.aclose()  # nothing else would close a generator that is not at its end
+        if hasattr(answer, "aclose"):
+            await answer.aclose()  # nothing else would close a generator that is not at its end
     return gathered.patch()
 
 
@@ -263,11 +263,11 @@ def answered(graph: LiveGraph) -> str:
     return f"; its model answered: {shown}" if shown else ""
 
 
-def patch_from(said: object, brief: Brief, known: frozenset[str], graph: LiveGraph) -> Patch:
+def patch_from(answer: object, brief: Brief, known: frozenset[str], graph: LiveGraph) -> Patch:
     """Make a patch of the answer of a planner.
 
     Args:
-        said: The answer.
+        answer: The answer.
         brief: The brief that it answers.
         known: The ids of the steps that had succeeded when the brief was made.
         graph: The plan as it stands now.
@@ -276,24 +276,24 @@ def patch_from(said: object, brief: Brief, known: frozenset[str], graph: LiveGra
         Over: Nothing is to be changed, or there is no plan.
         Refused: The answer cannot be a patch.
     """
-    match said:
+    match answer:
         case None if brief.is_first:
             raise Over("failed", "the planner has none")
         case None:
             raise Over("unchanged", "the planner leaves the plan as it is")
-        case Patch(edits=(), more=False) if brief.is_next and not said.changes_output:
-            raise Over("unchanged", said.reason or "the planner has nothing to add")
+        case Patch(edits=(), more=False) if brief.is_next and not answer.changes_output:
+            raise Over("unchanged", answer.reason or "the planner has nothing to add")
         case Plan():
-            count, limit = len(said.steps), graph.plan.policy.max_edits
+            count, limit = len(answer.steps), graph.plan.policy.max_edits
             if count > limit + len(graph.nodes):
                 raise Refused(Problem("DR409", "steps", {"count": str(count), "limit": str(limit)}))
-            if brief.is_first and not said.steps:  # that changes nothing, and there still is no plan
+            if brief.is_first and not answer.steps:  # that changes nothing, and there still is no plan
                 raise Refused(Problem("DR111", "steps"))
-            patch = patch_of(graph, said, brief.revision, known)
+            patch = patch_of(graph, answer, brief.revision, known)
             if not patch.edits and not patch.changes_output and not brief.is_first:
                 raise Over("unchanged", "the planner's plan is the one that is carried out already")
             return patch
         case Patch():
-            return said if said.base is not None else said.model_copy(update={"base": brief.revision})
+            return answer if answer.base is not None else answer.model_copy(update={"base": brief.revision})
         case _:
-            raise Over("failed", f"the planner's answer is no patch but a {type(said).__name__}")
+            raise Over("failed", f"the planner's answer is no patch but a {type(answer).__name__}")

@@ -75,7 +75,7 @@ class Portions:
                 self._after_portion()
                 await checkpoint()
         finally:
-            # No turn may come between the last look at what is left and this: what came in it would wait for nobody.
+            # No turn may come between the last look at what is left and this: new work would not be done by any task.
             self._is_at_work = False
         self._after_all()
 
@@ -87,12 +87,12 @@ class Portions:
         """Follow a portion after which there is more."""
 
     def _after_all(self) -> None:
-        """Follow the last portion, also if somebody else has done it: the run may have ended with it."""
+        """Follow the last portion, also if other code has done it: the run may have ended with it."""
         self._up.settle_down()
 
 
 class Skips(Portions):
-    """Skips what can no longer run.
+    """Skips the steps that can no longer run.
 
     Args:
         graph: The state; read here.
@@ -117,7 +117,7 @@ class Skips(Portions):
         return bool(self._left)
 
     def take(self, skipping: Iterator[None]) -> None:
-        """Skip all that cannot run because of how a step has ended: at once, or some of it, and the rest later.
+        """Skip the steps that cannot run because of how a step has ended: at once, or some now and the rest later.
 
         Args:
             skipping: Skips them, and yields after each.
@@ -199,7 +199,7 @@ class FinalTally(Portions):
 
         Args:
             counting: Counts all in the tally that it is given; yields after each, and stops if the run has changed.
-            now: The number of the last event: what was counted before it holds no longer.
+            now: The number of the last event; a count before that event is void.
         """
         if self._seen != now:
             self._seen, self._is_done = now, False
@@ -223,7 +223,7 @@ class FinalTally(Portions):
 
 
 def take_some(work: Iterator[None], most: int) -> bool:
-    """Go on with *work* until it has yielded *most* times; return whether there may be more of it."""
+    """Continue *work* until it has yielded *most* times; return whether there may be more of it."""
     return sum(1 for _ in islice(work, most)) == most
 
 

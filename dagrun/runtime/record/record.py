@@ -206,7 +206,7 @@ class Record(EventLog):
 
     Attributes:
         replan_on: The kinds of triggers that the planner may be asked about; empty if there is no planner.
-        skips: Skips what can no longer run.
+        skips: Skips the steps that can no longer run.
         last_look: Counts how the steps have ended, once all have.
         behind: Takes each step whose end blocks others, while `EndEarly` skips those; `None` while *skips* does.
     """
@@ -343,7 +343,7 @@ class Record(EventLog):
             self._up.stop(Status.ESCALATED, f"{node.id} {node.state}: {node.reason}")
 
     def after_end(self, node: Node) -> None:
-        """Skip what can no longer run, and settle the for_each that *node* was the last element of."""
+        """Skip the steps that can no longer run, and settle a for_each of which *node* was the last element."""
         if self.graph.questions:
             self.void(node)
         if node.id in self.graph.kept:

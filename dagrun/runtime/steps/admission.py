@@ -136,6 +136,6 @@ class Starting:
         return begun + held + self._record.zero + deadline - self._now()
 
     def seconds_for(self, node: Node) -> float | None:
-        """Return the seconds that the next attempt may take: the least limit of step, tool and policy; `None` for no limit."""
+        """Return the seconds that the next attempt may take: the least limit of step, tool and policy, or `None`."""
         fallback = node.tool.timeout if node.tool is not node.plan.tool else None
         return lowest_limit(node.plan.timeout, fallback, self.seconds_left(node))

@@ -157,7 +157,7 @@ class Attempts:
         return self._tape is not None and not tool.effect.is_free
 
     async def write_start(self, slot: Slot) -> Outcome | None:
-        """Wait until the start of a call is durable, and the run still ours; else return the outcome: there is no call."""
+        """Wait until the start of a call is durable, and the run still ours; else return the outcome without a call."""
         assert self._until_written is not None
         self._up.suspended()
         try:
@@ -287,10 +287,10 @@ class Attempts:
         return slot.context
 
     def _make_context(self, slot: Slot) -> ToolContext:
-        node, found = slot.node, ref(slot)  # held weakly, as the slot keeps the context: no circle of references
+        node, reference = slot.node, ref(slot)  # held weakly, as the slot keeps the context: no circle of references
 
         def report(kind: str, facts: Mapping[str, Any]) -> None:
-            slot = found()
+            slot = reference()
             if slot is None or slot.is_done:
                 return  # late: the attempt has been recorded already
             if kind == "usage":
@@ -323,8 +323,10 @@ class Attempts:
             return None
         return _ask_nobody if slot.rare is not None and slot.rare.is_second else partial(self._ask, ref(slot))
 
-    async def _ask(self, found: ref[Slot], text: str, schema: Mapping[str, Any] | None, about: Any) -> Answer | None:
-        slot = found()
+    async def _ask(
+        self, reference: ref[Slot], text: str, schema: Mapping[str, Any] | None, about: Any
+    ) -> Answer | None:
+        slot = reference()
         if slot is None or slot.is_done or slot.scope.is_told:
             return None  # late, as in *report*: nothing waits for the answer, nor for a question of its clean-up
         return await self._ask_person(slot, text, schema, about)

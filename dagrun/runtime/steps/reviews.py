@@ -73,7 +73,7 @@ class Reviews:
         context = self._context.copy()
         context.run(METER.set, meter)
         try:
-            said: object = await call_plugin(
+            verdict: object = await call_plugin(
                 partial(_review, critic, step, replace(outcome)),
                 tasks=self._tasks,
                 name="dagrun critic",
@@ -87,10 +87,10 @@ class Reviews:
             failure = error.failure
             facts = (f"the critic failed: {error}", name, meter.tokens, meter.cost, failure.answer, failure)
             return Verdict("fail", None, *facts)
-        if not isinstance(said, Verdict):
-            reason = f"the critic failed: it gave a {type(said).__name__}, not a Verdict"
+        if not isinstance(verdict, Verdict):
+            reason = f"the critic failed: it gave a {type(verdict).__name__}, not a Verdict"
             return Verdict("fail", None, reason, name, meter.tokens, meter.cost)
-        return replace(said, critic=name, tokens=meter.tokens, cost=meter.cost, failure=None)
+        return replace(verdict, critic=name, tokens=meter.tokens, cost=meter.cost, failure=None)
 
 
 async def _review(critic: Critic, step: Step, outcome: Outcome) -> Verdict:

@@ -263,24 +263,24 @@ class Scheduler:
             A coroutine function that does the review; the step counts as running from now on.
         """
         attempt = node.attempts[-1]
-        given = attempt.outcome
-        assert given is not None
+        unreviewed = attempt.outcome
+        assert unreviewed is not None
         slot = Slot(node, node.called(attempt.tool), self._new_scope(), True, self._now)
-        slot.tokens, slot.cost, slot.rare = given.tokens, given.cost, RareAttemptState(verdicts=())
+        slot.tokens, slot.cost, slot.rare = unreviewed.tokens, unreviewed.cost, RareAttemptState(verdicts=())
         self._running[node.id] = slot
         self._frontier.occupy(node)
-        return partial(self._review_again, slot, given)
+        return partial(self._review_again, slot, unreviewed)
 
-    async def _review_again(self, slot: Slot, given: Outcome) -> None:
+    async def _review_again(self, slot: Slot, unreviewed: Outcome) -> None:
         outcome: Outcome | None = None
         try:
             with slot.scope:
                 step = slot.node.plan.step
                 critics = self._reviews.wanted(step) if self._reviews is not None else []
                 if self._reviews is not None and critics:
-                    slot.make_rare().verdicts = verdicts = await self._reviews.review(step, given, critics)
-                    given = judged(given, verdicts)
-                outcome = given
+                    slot.make_rare().verdicts = verdicts = await self._reviews.review(step, unreviewed, critics)
+                    unreviewed = judged(unreviewed, verdicts)
+                outcome = unreviewed
         finally:
             if outcome is None:
                 self._notice_cancellation(slot)
