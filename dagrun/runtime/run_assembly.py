@@ -1,4 +1,4 @@
-"""The parts of a run put together: made, opened in the task group of the run, resumed from a record, and closed."""
+"""Putting the parts of a run together: making, opening, resuming and closing them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers without the host: from the tool that made a call, which may know its effect, or from the approver."""
+"""Answers without the host: from the approver, or from a tool that knows the effect of its call."""
 
 from __future__ import annotations
 

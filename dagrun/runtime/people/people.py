@@ -1,4 +1,4 @@
-"""`People`: questions to people, and what follows from their answers. Only the step that is asked about waits."""
+"""`People`: questions to people, and what follows from their answers."""
 
 from __future__ import annotations
 

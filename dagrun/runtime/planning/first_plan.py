@@ -1,4 +1,4 @@
-"""The first plan of a run: its steps are added while the planner writes, and start as soon as they may."""
+"""The first plan of a run: its steps are added, and may start, while the planner still writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long work done in portions, one in each turn of the loop: skipping steps, and counting how they have ended.
+"""Long work in portions, one in each turn of the loop: skipping steps, and counting their ends.
 
 To skip or to count 100,000 steps takes tenths of a second, in which no other task in the loop would get its turn.
 `Portions` is what the three works of that kind share. The third is in `dagrun.runtime.steps.finish`: it settles what is

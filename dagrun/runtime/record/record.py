@@ -1,4 +1,4 @@
-"""The record of a run: every change of its state is an event, made by a synchronous method of `Record`.
+"""The record of a run: every change of its state is an event, made by a method of `Record`.
 
 1. Only `Record` changes the state. None of its methods awaits, so a cancellation comes before a change or after it,
    never in the middle.

@@ -1,4 +1,4 @@
-"""Questions of a tool in the middle of a call: its step is held, and its deadline is lifted, until the answer."""
+"""Questions of a tool in the middle of a call: until the answer, its step is held, without a deadline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One attempt: arguments are filled in, the tool is called, all its errors are caught, its output is checked."""
+"""One attempt: arguments filled in, the tool called, its errors caught, its output checked."""
 
 from __future__ import annotations
 

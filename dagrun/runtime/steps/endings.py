@@ -1,4 +1,4 @@
-"""The ends of attempts: recovery decides about the outcome, both are recorded, and what follows is done."""
+"""The ends of attempts: recovery decides about the outcome, which is recorded and followed."""
 
 from __future__ import annotations
 

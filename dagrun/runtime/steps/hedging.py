@@ -1,4 +1,4 @@
-"""Hedging: a call that takes longer than most calls of its tool gets a second one, if the run waits for it."""
+"""Hedging: a second call beside one that is slower than most calls of its tool."""
 
 from __future__ import annotations
 

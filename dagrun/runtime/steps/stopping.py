@@ -1,4 +1,4 @@
-"""Stopping attempts: because they are late, were cancelled or dropped, or because the run ends or is suspended."""
+"""Stopping attempts that are late, cancelled or dropped, or whose run ends or is suspended."""
 
 from __future__ import annotations
 
