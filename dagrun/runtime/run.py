@@ -192,7 +192,7 @@ class Run:
         if self._scheduler.finish.is_closing:
             raise SpliceRefused((Problem("DR417", ""),))
         self._record.skips.skip_rest()
-        checked, problems = self._assembly.parts.splicer.check(patch)
+        checked, problems = self._record.splicer.check(patch)
         if checked is None:
             raise SpliceRefused(problem for problem in problems if not problem.is_advice)
         return checked

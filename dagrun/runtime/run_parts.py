@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import partial
 
 from dagrun.graph.ledger import Ledger
-from dagrun.graph.patches.check_patch import Splicer
 from dagrun.model.redaction.redactor import REDACTOR
 from dagrun.runtime.backend import clock
 from dagrun.runtime.metering import RunMeter
@@ -51,7 +50,6 @@ class RunParts:
     """
 
     __slots__ = (
-        "_splicer",
         "accounts",
         "context",
         "frontier",
@@ -86,7 +84,6 @@ class RunParts:
         recorder = Recorder(tape, graph, up, plan.secrets) if tape is not None else None
         keep, flush = (None, None) if recorder is None else (recorder.keep, recorder.flush)
         self.record = record = Record(graph, now, up, keep, flush, run_id=setup.run_id)
-        self._splicer: Splicer | None = None
         self.people = People(
             record,
             run_id=setup.run_id,
@@ -102,10 +99,3 @@ class RunParts:
         meter = partial(RunMeter, ledger, record, up)
         critics = setup.options["critics"]
         self.reviews = Reviews(critics, policy, context, now, meter) if critics else None
-
-    @property
-    def splicer(self) -> Splicer:
-        """Checks patches; most runs never get one."""
-        if self._splicer is None:
-            self._splicer = Splicer(self.graph)
-        return self._splicer

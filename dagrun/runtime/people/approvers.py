@@ -65,8 +65,6 @@ class Consultant:
         context: The context variables that each call starts from.
         now: The clock of the loop.
         up: Returns the idempotency key of a call.
-
-    Attributes:
         tasks: The task group of the run.
     """
 
@@ -79,14 +77,15 @@ class Consultant:
         context: Context,
         now: Callable[[], float],
         up: Upcalls,
+        tasks: TaskGroup,
     ) -> None:
-        self.tasks: TaskGroup
         self._graph = graph
         self._approver = approver
         self._grace = grace
         self._context = context
         self._now = now
         self._up = up
+        self._tasks = tasks
 
     def can_say(self, question: Question) -> bool:
         """Whether there is a tool or an approver to ask."""
@@ -128,7 +127,7 @@ class Consultant:
     async def _call(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return await call_plugin(
             call,
-            tasks=self.tasks,
+            tasks=self._tasks,
             name="dagrun approver",
             context=self._context,
             seconds=None,

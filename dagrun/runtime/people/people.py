@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import Context
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final, TypeVar, cast
 
 import anyio
@@ -86,14 +86,12 @@ class People:
         policy = graph.plan.policy
         self.can_ask = approver is not None or is_attended
         self.can_wait = can_wait
-        self._consultant = Consultant(
-            graph=graph, approver=approver, grace=policy.grace, context=context, now=now, up=up
-        )
         self._questions = Questions(run_id, policy, graph.plan.redactor)
         self._record = record
         self._replies = Replies(record)
         self._graph = graph
         self._policy = policy
+        self._approver = approver
         self._is_attended = is_attended
         self._context = context
         self._now = now
@@ -109,8 +107,21 @@ class People:
 
     def open(self, tasks: TaskGroup, alarms: Alarms) -> None:
         """Take what exists only inside the task group of the run."""
-        self._tasks = self._consultant.tasks = tasks
+        self._tasks = tasks
         self._alarms = alarms
+
+    @cached_property
+    def _consultant(self) -> Consultant:
+        """Asks tools and the approver; made when the first question comes."""
+        return Consultant(
+            graph=self._graph,
+            approver=self._approver,
+            grace=self._policy.grace,
+            context=self._context,
+            now=self._now,
+            up=self._up,
+            tasks=self._tasks,
+        )
 
     @property
     def is_alone(self) -> bool:

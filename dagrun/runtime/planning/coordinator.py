@@ -69,7 +69,7 @@ class Coordinator:
         self._policy = parts.policy
         self._ledger = parts.ledger
         self._people = parts.people
-        self._splicer = parts.splicer
+        self._splicer = parts.record.splicer
         self._calls = calls = PlannerCalls(parts, planner)
         self._splice = scheduler.splice
         self._stop = scheduler.finish.stop

@@ -138,7 +138,7 @@ class FirstPlan:
         self._graph = parts.graph
         self._policy = parts.policy
         self._people = parts.people
-        self._splicer = parts.splicer
+        self._splicer = parts.record.splicer
         self._calls = calls
         self._splice = splice
         self._stop = stop

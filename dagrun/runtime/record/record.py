@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any, Final
 
 from dagrun.decide.recovery import Situation, decide
@@ -21,7 +22,7 @@ from dagrun.graph.changes import GOAL, apply
 from dagrun.graph.live_graph import PAUSE, LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.patches.apply_patch import CheckedPatch
-from dagrun.graph.patches.check_patch import Origin
+from dagrun.graph.patches.check_patch import Origin, Splicer
 from dagrun.model import event as events
 from dagrun.model.event import (
     AttemptEnded,
@@ -369,6 +370,11 @@ class Record(EventLog):
                 yield
 
     # Changes of the plan ----------------------------------------------------------------------------------
+
+    @cached_property
+    def splicer(self) -> Splicer:
+        """Checks patches; made when the first patch comes."""
+        return Splicer(self.graph)
 
     def splice(self, checked: CheckedPatch, origin: Origin, reason: str, guards: Mapping[str, str]) -> None:
         """Apply a patch; the caller stops the running steps that it takes out."""
