@@ -155,8 +155,15 @@ def where_of(error: BaseException) -> str:
 
 
 def place_in_words(where: str) -> str:
-    """Return the name of the file and the line, in brackets after a blank; empty for no place."""
-    return f" ({where.replace(os.sep, '/').rpartition('/')[2]})" if where else ""
+    """Return the name of the file and the line, in brackets after a blank; empty for no place.
+
+    The path stays out: people and models read the message, and `Failure.where` has it. A name that many folders have,
+    such as ``__init__.py``, comes with its folder.
+    """
+    if not where:
+        return ""
+    *folders, name = where.replace(os.sep, "/").split("/")
+    return f" ({folders[-1]}/{name})" if name.startswith("__") and folders and folders[-1] else f" ({name})"
 
 
 def is_users(frame: FrameType) -> bool:

@@ -102,7 +102,9 @@ def test_every_problem_of_a_plan_is_listed(shell: Shell, monkeypatch: pytest.Mon
         ended = shell("do", GOAL, *TOOLS, "--json")
 
     assert ended.code == 3
-    assert [line.split()[0] for line in ended.err.splitlines()[1:]] == ["DR201", "DR203"]
+    *problems, said = ended.err.splitlines()[1:]
+    assert [line.split()[0] for line in problems] == ["DR201", "DR203"]
+    assert said.startswith('  its model answered: {"steps": [{"id": "x", "tool": "nope"')
     assert [problem["code"] for problem in ended.json["problems"]] == ["DR201", "DR203"]
     assert len(server.calls) == 2, "it was told once what is wrong"
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import copy_context
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,9 @@ async def test_context_reaches_the_process_and_its_reports_come_back(tmp_path: P
 async def test_failures_keep_what_the_recovery_table_needs() -> None:
     """Kind, class and fields are sent, and no pickle; the process can be used again."""
     async with processes() as executor:
-        assert await failure_of(executor, tools.fail_clearly) == Failure(
+        refused = await failure_of(executor, tools.fail_clearly)
+        assert Path(refused.where.rpartition(":")[0]) == Path(tools.__file__)
+        assert replace(refused, where="") == Failure(
             ErrorKind.MISSING_INPUT,
             "the door is shut",
             "ToolError",

@@ -231,7 +231,7 @@ async def test_a_call_inside_whose_effect_is_in_doubt_ends_the_agent() -> None:
     step = (await run(agent_tool(model, [pay.tool], allow_effects=True))).steps["work"]
 
     assert (step.state, len(pay.calls), len(model.requests)) == (State.UNKNOWN, 1, 1)
-    assert "its call of pay may have taken effect: lost" in step.reason
+    assert "its call of pay may have taken effect: ConnectionError: lost" in step.reason
 
 
 async def test_every_call_has_a_key_of_its_own() -> None:

@@ -23,6 +23,7 @@ from dagrun.model.event import Progress
 from dagrun.model.tool import make_tool
 from dagrun.model.toolbox import AnyTool, Toolbox
 from dagrun.model_tools.agent_turns import Turns
+from places import unplaced
 from scripted_model import Said, ScriptedModel
 from small_tools import near, scripted, toolset
 
@@ -175,7 +176,7 @@ async def test_a_good_turn_forgives_a_bad_one() -> None:
     ("act", "kind", "message"),
     [
         (ToolError("no such page"), "tool", "no such page"),
-        (KeyError("x"), "exception", "'x'"),
+        (KeyError("x"), "exception", "KeyError: 'x'"),
         (TimeoutError(), "timeout", "TimeoutError"),
         (float("nan"), "bad_output", "find: nan is not a JSON value; return None (null) in its place"),
     ],
@@ -188,7 +189,7 @@ async def test_a_failure_inside_is_told_to_the_model(act: Any, kind: str, messag
 
     assert result.output == "none"
     body = model.requests[1].messages[-1].text.split("\n")[1]
-    assert json.loads(body) == {"kind": kind, "message": message}
+    assert json.loads(unplaced(body)) == {"kind": kind, "message": message}
 
 
 async def test_the_same_call_right_after_it_failed_is_no_progress() -> None:

@@ -134,14 +134,14 @@ class Scene:
 
         said = [Said(text=self.text, piece=0)] * 3
         call = {"thought": "", "call": {"tool": "inner", "args": {}}, "answer": None, "cannot": None}
-        tool = dagrun.tool(work, effect="effectful", needs_approval=self._where == "approver")
+        tool = dagrun.tool(effect="effectful", needs_approval=self._where == "approver")(work)
         step, tools = Step(id="s", tool="work"), [tool]
         more: dict[str, Any] = {}
         match self._where:
             case "thread":
-                tools, step = [dagrun.tool(plain, effect="pure")], Step(id="s", tool="plain")
+                tools, step = [dagrun.tool(effect="pure")(plain)], Step(id="s", tool="plain")
             case "agent":
-                own = dagrun.tool(inner, effect="pure")
+                own = dagrun.tool(effect="pure")(inner)
                 tools = [dagrun.agent_tool(ScriptedModel(call, call), [own], name="agent")]
                 step = Step(id="s", tool="agent", args={"task": "work"})
             case "llm":

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_PLACE = re.compile(r" \([\w.<>-]+:\d+\)")
+_PLACE = re.compile(r" \([\w.<>/-]+:\d+\)")
 
 
 def unplaced(text: str) -> str:

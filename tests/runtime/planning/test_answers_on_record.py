@@ -178,8 +178,10 @@ async def test_a_rubric_critic_keeps_marks_that_cannot_be_used() -> None:
     journal = MemoryJournal()
     critic = RubricCritic(ScriptedModel(Said(text=PROSE), Said(text=PROSE)), "Good.")
     step = Step(id="a", tool="look")
-    options = {"tools": [look], "critics": [critic], "policy": Policy(retry=ONCE), "journal": journal, "run_id": "one"}
-    result = await dagrun.run(Plan(steps=[step]), **options)
+    policy = Policy(retry=ONCE)
+    result = await dagrun.run(
+        Plan(steps=[step]), tools=[look], critics=[critic], policy=policy, journal=journal, run_id="one"
+    )
     past = await dagrun.replay("one", journal=journal)
 
     assert result.steps["a"].verdicts[0].answer == PROSE
