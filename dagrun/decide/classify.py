@@ -17,7 +17,6 @@ from dagrun.decide.exception_text import (
     place_in_words,
     quietly,
     text_of,
-    where_of,
     with_error,
 )
 from dagrun.errors import DagrunError, ModelError, OverCeiling, StepCancelled, ToolError, ValueRefused, shorten
@@ -186,7 +185,7 @@ class _Words:
 
     def _place(self) -> str:
         """The place in the user's code. An error of dagrun's own is a sentence about something else."""
-        return "" if isinstance(self.error, DagrunError) else place_in_words(where_of(self.error))
+        return "" if isinstance(self.error, DagrunError) else place_in_words(self.error)
 
 
 def _status(error: BaseException) -> int | None:

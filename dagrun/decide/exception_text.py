@@ -135,17 +135,11 @@ def only_of(error: BaseException) -> BaseException:
 def where_of(error: BaseException) -> str:
     """Return file and line of the innermost frame of *error* that is neither dagrun's nor a library's.
 
-    If its own frames have none, those of its cause and of the leaves of a group are looked at. If no frame at all is
-    the user's, it is the innermost one; empty for an error of dagrun's own, which is about no place, and without
-    frames.
+    If no frame at all is the user's, it is the innermost one; empty for an error of dagrun's own, which is about no
+    place, and without frames.
     """
-    for each in _chain(error):
-        place = ""
-        for frame, line in traceback.walk_tb(_traceback(each)):
-            if is_users(frame):
-                place = f"{frame.f_code.co_filename}:{line}"
-        if place:
-            return shorten(place, 500)
+    if place := _users_place(error):
+        return place
     if isinstance(error, DagrunError):
         return ""
     innermost = ""
@@ -154,12 +148,25 @@ def where_of(error: BaseException) -> str:
     return shorten(innermost, 500)
 
 
-def place_in_words(where: str) -> str:
-    """Return the name of the file and the line, in brackets after a blank; empty for no place.
+def _users_place(error: BaseException) -> str:
+    """Look at the frames of *error*, and if none is the user's, at those of its causes and the leaves of a group."""
+    for each in _chain(error):
+        place = ""
+        for frame, line in traceback.walk_tb(_traceback(each)):
+            if is_users(frame):
+                place = f"{frame.f_code.co_filename}:{line}"
+        if place:
+            return shorten(place, 500)
+    return ""
 
-    The path stays out: people and models read the message, and `Failure.where` has it. A name that many folders have,
-    such as ``__init__.py``, comes with its folder.
+
+def place_in_words(error: BaseException) -> str:
+    """Return the name of the file and the line, in brackets after a blank, if that is the user's; else nothing.
+
+    The path stays out: people and models read the message, and `Failure.where` has it, also of a library. A name that
+    many folders have, such as ``__init__.py``, comes with its folder.
     """
+    where = _users_place(error)
     if not where:
         return ""
     *folders, name = where.replace(os.sep, "/").split("/")

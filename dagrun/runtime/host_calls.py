@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 import anyio
 from anyio.abc import TaskGroup
 
-from dagrun.decide.exception_text import Redact, in_words, name_of, place_in_words, text_of, where_of, with_error
+from dagrun.decide.exception_text import Redact, in_words, name_of, place_in_words, text_of, with_error
 from dagrun.errors import DagrunError, ModelError, PlanRefused, shorten
 from dagrun.model.executor import StillRunning
 from dagrun.model.outcome import ErrorKind, Failure
@@ -199,6 +199,6 @@ def _describe(error: BaseException, redact: Redact) -> str:
     if isinstance(error, PlanRefused) and (lines := text_of(error).splitlines()[1:]):
         return shorten(redact("; ".join(lines)), MAX_TEXT)  # the first line says how many there are
     if not isinstance(error, DagrunError):
-        return f"it raised {in_words(error, redact, MAX_TEXT)}{place_in_words(where_of(error))}"
+        return f"it raised {in_words(error, redact, MAX_TEXT)}{place_in_words(error)}"
     name, text = name_of(error), text_of(error)
     return shorten(f"it raised {name}: {redact(text)}" if text != name else f"it raised {name}", MAX_TEXT)

@@ -122,19 +122,20 @@ async def test_the_place_is_in_the_users_code_even_if_a_library_raised() -> None
 @pytest.mark.parametrize(
     ("path", "shown"),
     [
-        ("/srv/shop/prices.py", "prices.py:1"),
-        ("/srv/shop/__init__.py", "shop/__init__.py:1"),
-        ("__main__.py", "__main__.py:1"),
+        ("/srv/shop/prices.py", " (prices.py:1)"),
+        ("/srv/shop/__init__.py", " (shop/__init__.py:1)"),
+        ("__main__.py", " (__main__.py:1)"),
+        ("/srv/site-packages/shop/prices.py", ""),
     ],
 )
 async def test_the_message_has_the_name_of_the_file_and_no_path(path: str, shown: str) -> None:
-    """Models and other people read it; a name that many folders have comes with its folder."""
+    """Models and other people read it; a name that many folders have comes with its folder, and a library has none."""
     names: dict[str, Any] = {"__name__": "prices"}
     exec(compile("def look(): raise LookupError('no price')", path, "exec"), names)
 
     failure = await failure_of(dagrun.tool(effect="pure")(names["look"]))
 
-    assert failure.message == f"LookupError: no price ({shown})"
+    assert failure.message == f"LookupError: no price{shown}"
     assert failure.where == f"{path}:1"
 
 

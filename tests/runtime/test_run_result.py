@@ -58,7 +58,7 @@ async def test_a_failed_result_is_plain_json_and_raises_on_demand() -> None:
         "substitute": "",
         "attempts": [],
     }
-    with pytest.raises(RunFailed, match="the run ended as failed: bad failed: no") as caught:
+    with pytest.raises(RunFailed, match="the run ended as failed: bad failed: ValueError: no") as caught:
         result.raise_for_status()
     assert caught.value.status == "failed"
 

@@ -22,6 +22,7 @@ from dagrun_tools.web import network_rules
 from dagrun_tools.web.fetch import fetch_json, fetch_url
 from dagrun_tools.web.network_rules import NetworkRules
 from loopback import Request, Server, always, answer, serving, until_closed
+from places import unplaced
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 
@@ -165,7 +166,7 @@ async def test_the_status_of_an_error_decides_what_recovery_does(
     failure = classify(caught.value, fetch_url)
     assert (failure.kind, failure.is_transient) == (kind, is_transient)
     assert failure.retry_after == (7 if is_transient else None)
-    assert failure.message == f"127.0.0.1 answered {status}"
+    assert unplaced(failure.message) == f"HTTPStatusError: 127.0.0.1 answered {status}"
     assert len(server.requests) == 1
 
 
