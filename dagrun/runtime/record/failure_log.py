@@ -32,6 +32,7 @@ _LEVELS: Final[Mapping[State, tuple[int, str]]] = {
     State.READY: (logging.DEBUG, "is tried again, as a call failed"),
 }
 
+# Each of them has texts that are redacted, so that it passes `EventLog.emit`.
 WATCHED: Final = frozenset((AttemptEnded, Reviewed, StepSettled, PlannerCalled))
 
 
@@ -41,27 +42,21 @@ class FailureLog:
     Args:
         graph: The state; it is only looked at.
         run_id: The name of the run.
+
+    Attributes:
+        waiting: Events of the types in `WATCHED` that `write` will log. They are redacted and applied.
     """
 
-    __slots__ = ("_graph", "_run_id", "_waiting")
+    __slots__ = ("_graph", "_run_id", "waiting")
 
     def __init__(self, graph: LiveGraph, run_id: str) -> None:
         self._graph = graph
         self._run_id = run_id
-        self._waiting: list[Event] = []
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether there is anything to log."""
-        return bool(self._waiting)
-
-    def take(self, event: Event) -> None:
-        """Note an event of one of the types in `WATCHED`, which has been applied; it is logged by `write`."""
-        self._waiting.append(event)
+        self.waiting: list[Event] = []
 
     def write(self) -> None:
-        """Log what was noted."""
-        waiting, self._waiting = self._waiting, []
+        """Log the events that wait, and drop the frames of their exceptions."""
+        waiting, self.waiting = self.waiting, []
         for event in waiting:
             with suppress(Exception):  # a handler must not break the run
                 self._tell(event)

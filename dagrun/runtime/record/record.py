@@ -114,11 +114,11 @@ class EventLog:
         clean = CLEANERS.get(type(event))
         if clean is not None:  # before anything else: what follows from the event is clean, too
             clean(event, self._redactor)
-        if type(event) in WATCHED:
-            if self.ended_at is None:
-                self._failures.take(event)
-            else:
-                drop(event)
+            if type(event) in WATCHED:
+                if self.ended_at is None:
+                    self._failures.waiting.append(event)
+                else:
+                    drop(event)
         self._take(event, node)
 
     def _take(self, event: Event, node: Node | None = None) -> None:
@@ -139,7 +139,7 @@ class EventLog:
         """Show the observers the new events: called at the end of a change, never in the middle of one."""
         if self._flush is not None:
             self._flush()
-        if self._failures.is_waiting:
+        if self._failures.waiting:
             self._failures.write()
         # An observer may change the run again, for instance cancel a step; the events of that are delivered in turn.
         while self._pending and not self._is_delivering:
