@@ -78,13 +78,14 @@ class Echoing:
     ("tool", "critics"),
     [
         (scripted("load", ValueError(ORDER)), []),
+        (scripted("load", ExceptionGroup("two", [ValueError(ORDER), KeyError("x")])), []),
         (scripted("load", ToolError(ORDER, unreachable=True)), []),
         (scripted("load", ToolError(ORDER, retryable=True)), []),
         (make_tool(_surprises, name="load", effect="read"), []),
         (scripted("load", ORDER), [Echoing("fail")]),
         (scripted("load", ORDER), [Echoing("surprising")]),
     ],
-    ids=["error", "unreachable", "twice", "surprise", "not passed", "odd to a critic"],
+    ids=["error", "part of a group", "unreachable", "twice", "surprise", "not passed", "odd to a critic"],
 )
 async def test_instructions_in_what_a_tool_says_do_not_reach_the_planner(mode: Any, tool: Any, critics: Any) -> None:
     """Structural, which is the default: not a word of it. In full mode the host has asked for the text."""
