@@ -146,8 +146,8 @@ def must_be_counts(user: str, **limits: object) -> None:
             raise ContractError(f"{user}: {name} must be at least 1, got {limit!r}")
 
 
-class Asked:
-    """A question to a model: the stream of its answer, closed at the end of the ``async with``.
+class AnswerStream:
+    """The stream of the answer of a model, closed at the end of the ``async with``.
 
     The answer is reported to the call of the planner that it is part of, if it is, whole or as far as it came.
 
@@ -191,7 +191,7 @@ async def ask(model: LanguageModel, request: Request) -> Reply:
         ModelError: There is no answer, or it broke off.
         OverCeiling: The call does not fit under a ceiling of the run.
     """
-    async with Asked(model, request) as asked:
+    async with AnswerStream(model, request) as asked:
         async for piece in asked.stream:
             asked.add(piece)
             if isinstance(piece, Reply):

@@ -297,7 +297,7 @@ def _failure(failure: Failure | None) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelAnswer:
+class RecordedAnswer:
     """What a model answered, as far as it is on record: whole, but at most 64 KiB, and redacted.
 
     Attributes:
@@ -317,7 +317,7 @@ class ModelAnswer:
         return {"seq": self.seq, "at": self.at, "about": self.about, "text": self.text}
 
 
-def answers(past: Replayed, step: str | None = None) -> Iterator[ModelAnswer]:
+def answers(past: Replayed, step: str | None = None) -> Iterator[RecordedAnswer]:
     """Yield every answer of a model that is on record: all of planners, and those of tools and critics that failed.
 
     Args:
@@ -327,7 +327,7 @@ def answers(past: Replayed, step: str | None = None) -> Iterator[ModelAnswer]:
     for event in past.events:
         about, texts = _answers_in(event)
         if step is None or _is_of(step, about):
-            yield from (ModelAnswer(event.seq, event.at, about, text) for text in texts if text)
+            yield from (RecordedAnswer(event.seq, event.at, about, text) for text in texts if text)
 
 
 def _answers_in(event: Event) -> tuple[str, Sequence[str]]:

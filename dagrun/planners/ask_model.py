@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Final
 
 from dagrun.errors import CannotPlan, ContractError, ModelError, PlanRefused, Problem, shorten
-from dagrun.llm.language_model import Asked, LanguageModel, Reply, Request
+from dagrun.llm.language_model import AnswerStream, LanguageModel, Reply, Request
 from dagrun.model.planner import Brief
 from dagrun.model.policy import PlanLimits
 from dagrun.model.toolbox import Toolbox
@@ -28,7 +28,7 @@ async def pieces_of(model: LanguageModel, request: Request) -> AsyncGenerator[st
         OverCeiling: The call does not fit under a ceiling of the run.
     """
     is_streamed, reply = False, None
-    async with Asked(model, request) as asked:
+    async with AnswerStream(model, request) as asked:
         async for piece in asked.stream:
             asked.add(piece)
             if not isinstance(piece, str):

@@ -24,7 +24,7 @@ from dagrun.model.redaction.redactor import Redactor
 from dagrun.model.toolbox import hint
 from dagrun.model.usage import ModelUse
 from dagrun.model.value import Stored, Unavailable, decode
-from dagrun.observe.chronicle import Entry, ModelAnswer, answers, chronicle
+from dagrun.observe.chronicle import Entry, RecordedAnswer, answers, chronicle
 from dagrun.observe.line_breaks import wrap
 from dagrun.observe.run_standing import Stand, standing_of
 from dagrun.observe.summary import spending_words
@@ -118,14 +118,14 @@ class _Page:
             self.lines += wrap(detail, self._width, f"{_INDENT}  ", f"{_INDENT}    ")
 
 
-def _answer_lines(said: list[ModelAnswer]) -> list[str]:
+def _answer_lines(said: list[RecordedAnswer]) -> list[str]:
     lines = []
     for answer in said:
         lines += ["", f"{answer.at:.3f}  {answer.about} answered:", *answer.text.splitlines()]
     return lines or ["", "no answer of a model is on record"]
 
 
-def _answers_hint(said: list[ModelAnswer]) -> list[str]:
+def _answers_hint(said: list[RecordedAnswer]) -> list[str]:
     count = len(said)
     return ["", f"{count} answer{'s' * (count != 1)} of models on record: --answers shows all of it"] if said else []
 

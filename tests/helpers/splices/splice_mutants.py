@@ -227,7 +227,7 @@ class SplicesInPassing(Run):
     """A run that is being stopped takes new steps, which never start and never end."""
 
     def _checked(self, patch: Patch) -> CheckedPatch:
-        checked, problems = self._assembly.parts.splicer.check(patch)
+        checked, problems = self._record.splicer.check(patch)
         if checked is None:
             raise SpliceRefused(problem for problem in problems if not problem.is_advice)
         return checked
