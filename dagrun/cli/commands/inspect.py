@@ -57,7 +57,8 @@ def inspect(*, run: str, step: str | None, timeline: bool, with_answers: bool, a
 
     Each failure is shown with the row of the recovery table that decided what to do; each change of the plan with its
     edits; each question with the person who answered. Answers of models are shown by their first lines. Times are in
-    seconds from the start of the run, without pauses. A run that is not over is shown as far as it is recorded. Neither its tools nor its planner are needed.
+    seconds from the start of the run, without pauses. A run that is not over is shown as far as it is recorded. Neither
+    its tools nor its planner are needed.
     """
     configuration = configure(flags)
     records = Records(configuration)
