@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         ToolError,
         UnknownFormat,
         UnknownTool,
+        WrongRecordKey,
     )
     from dagrun.graph.budget import Budget
     from dagrun.graph.plan_history import PlanDiff, PlanHistory, Revision
@@ -135,7 +136,7 @@ _NAMES = {
         "AnswerRefused CannotPlan CannotResume ContractError DagrunError JournalDamaged JournalError "
         "JournalFailed MissingExtra ModelError NoRoute OverCeiling OwnerLost PlanRefused Problem "
         "QuestionNotFound RecordRefused RunExists RunFailed RunHeld RunNotFound SpliceRefused StepNotFound "
-        "ToolError UnknownFormat UnknownTool"
+        "ToolError UnknownFormat UnknownTool WrongRecordKey"
     ),
     "dagrun.model_tools.agent_tool": "agent_tool",
     "dagrun.model_tools.llm_tool": "llm_tool",
@@ -323,6 +324,7 @@ __all__ = [
     "UnknownTool",
     "Usage",
     "Verdict",
+    "WrongRecordKey",
     "__version__",
     "agent_tool",
     "check",

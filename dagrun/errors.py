@@ -339,6 +339,10 @@ class CannotResume(JournalError):
         return join_lines((self.message, *(f"  {line}" for line in self.differences)))
 
 
+class WrongRecordKey(JournalError):
+    """The key of the host does not open what is sealed in the record of a run."""
+
+
 class JournalDamaged(JournalError):
     """A record of a run was changed, is missing, or has no known format.
 

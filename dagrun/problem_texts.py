@@ -52,6 +52,8 @@ SENTENCES: Mapping[str, str] = {
     "DR213": "step {step} holds the secret {secret} itself, which would be recorded; a plan passes a handle of it",
     "DR214": "the policy names the {kind} {name}, which is not known here{hint}",
     "DR215": "a rule of the policy looks at {argument}, which {tool} does not take{hint}",
+    "DR216": "records are to be redacted, but the policy names no kind of personal data (redact), and the run has no "
+    "redact function; nothing of that kind would be taken out",
     "DR220": "{field} takes {size} bytes of JSON as it is written, the ceiling is {limit} (max_argument_bytes of the "
     "policy); raise it, or pass an Artifact",
     # References and conditions.

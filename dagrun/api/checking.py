@@ -10,12 +10,14 @@ from typing import Any, TypeAlias
 
 from dagrun.checks.check_plan import check_plan
 from dagrun.checks.checked_plan import CheckedPlan, empty_plan
-from dagrun.errors import ContractError
+from dagrun.checks.policy_names import REDACT_RECORDS, redacts_nothing
+from dagrun.errors import ContractError, PlanRefused, Problem
 from dagrun.model.executor import Executor
 from dagrun.model.plan import Plan
 from dagrun.model.planner import must_be_planner
 from dagrun.model.policy import Policy
 from dagrun.model.python_plans.planned_values import PlannedValue
+from dagrun.model.redaction.redactor import Hook
 from dagrun.model.secrets.secret import NO_SECRETS, Secrets, secrets_from
 from dagrun.model.toolbox import AnyTool, Toolbox, Tools
 from dagrun.plans.read_plan import read_plan
@@ -33,6 +35,7 @@ def check(
     strict: bool = False,
     executors: Collection[str] = (),
     secrets: AnySecrets | None = None,
+    redact: Hook | None = None,
 ) -> CheckedPlan:
     """Check a plan. The checked plan may be run any number of times.
 
@@ -45,6 +48,7 @@ def check(
         strict: Whether the plan is refused for advice, too.
         executors: The names of the executors of the host that steps may name, such as those passed to `start`.
         secrets: The secrets of the host, by name. A run of the checked plan has them.
+        redact: The function of the host that redacts texts, as for `start`. A run of the checked plan has it.
 
     Raises:
         PlanRefused: The plan has problems; all of them are in the error.
@@ -53,6 +57,7 @@ def check(
     if isinstance(plan, CheckedPlan):
         if tools is not None or policy is not None or strict or executors:
             raise ContractError("a checked plan has its tools, its policy and its executors; give them to check()")
+        plan = plan if redact is None else replace(plan, redact=redact)
         return plan if secrets is None else _with_secrets(plan, secrets_from(secrets))
     if isinstance(plan, PlannedValue):
         raise ContractError(f"plan got {plan!r}; make a plan of it: dagrun.plan(output=…)")
@@ -64,9 +69,17 @@ def check(
     toolbox = toolbox_of(tools, plan._source.tools if isinstance(plan, Plan) else ())
     written = plan if isinstance(plan, Plan) else read_plan(plan, toolbox=toolbox)
     known = secrets_from(secrets)
-    return check_plan(
-        written, toolbox, policy or Policy(), inputs=inputs, strict=strict, executors=executors, secrets=known
+    checked = check_plan(
+        written,
+        toolbox,
+        policy or Policy(),
+        inputs=inputs,
+        strict=strict,
+        executors=executors,
+        secrets=known,
+        is_hooked=redact is not None,
     )
+    return checked if redact is None else replace(checked, redact=redact)
 
 
 def _with_secrets(plan: CheckedPlan, secrets: Secrets) -> CheckedPlan:
@@ -93,7 +106,9 @@ def first_plan(
     checked = _first_plan(options, plan, policy, executors)
     if missing := checked.secrets.missing:
         raise ContractError(f"the plan was checked with the secrets {', '.join(missing)}: secrets={{…}}")
-    return checked if options["redact"] is None else replace(checked, redact=options["redact"])
+    if redacts_nothing(checked.policy, is_hooked=checked.redact is not None):  # there was no plan to check yet
+        raise PlanRefused((Problem("DR216", REDACT_RECORDS),))
+    return checked
 
 
 def _first_plan(
@@ -101,13 +116,13 @@ def _first_plan(
 ) -> CheckedPlan:
     if isinstance(plan, CheckedPlan):
         policy, executors = None, {}
-    goal, tools, planner = options["goal"], options["tools"], options["planner"]
+    goal, tools, planner, redact = options["goal"], options["tools"], options["planner"], options["redact"]
     secrets = secrets_from(options["secrets"]) if options["secrets"] else None  # a checked plan keeps its own
     limits, inputs = options["policy"] or policy, options["inputs"] or {}
     if goal is None:
         if plan is None:
             raise ContractError("give a plan, or a goal and a planner: goal=…, planner=…")
-        return check(plan, tools, policy=limits, inputs=inputs, executors=executors, secrets=secrets)
+        return check(plan, tools, policy=limits, inputs=inputs, executors=executors, secrets=secrets, redact=redact)
     if plan is not None:
         raise ContractError("a run begins with a plan or with a goal, not with both; the plan has a goal of its own")
     must_be("goal", goal, (str,), "a text")
@@ -117,9 +132,10 @@ def _first_plan(
     knows = getattr(planner, "plan", None)
     if callable(knows):  # it has the plan at hand, which is checked whole before anything runs
         known: Any = knows(goal, options["inputs"])
-        return check(known, tools, policy=limits, inputs=inputs, executors=executors, secrets=secrets)
+        return check(known, tools, policy=limits, inputs=inputs, executors=executors, secrets=secrets, redact=redact)
     must_be("policy", limits, (Policy, type(None)), "a dagrun.Policy")
-    return empty_plan(goal, toolbox_of(tools), limits or Policy(), executors, secrets or NO_SECRETS)
+    nothing_yet = empty_plan(goal, toolbox_of(tools), limits or Policy(), executors, secrets or NO_SECRETS)
+    return nothing_yet if redact is None else replace(nothing_yet, redact=redact)
 
 
 def toolbox_of(tools: Tools | None, own: Sequence[AnyTool] = ()) -> Toolbox:

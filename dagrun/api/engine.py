@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 from dagrun.api.checking import AnyPlan, check, first_plan
 from dagrun.api.learned_durations import Memory
 from dagrun.api.options import ResumeOptions, RetryOptions, lists_options, run_options
-from dagrun.api.record_opening import Descent, held_tape, new_tape, opening_of
+from dagrun.api.record_opening import Descent, held_tape, new_tape, opening_of, sealer_of
 from dagrun.api.resuming import taken_up
 from dagrun.api.retrying import TakenOver, failed_part
 from dagrun.checks.checked_plan import CheckedPlan
@@ -133,6 +133,7 @@ class Engine:
             inputs=chosen["inputs"] or {},
             executors=known.executors,
             secrets=known.secrets,
+            redact=known.redact,
         )
 
     @lists_options(ResumeOptions)
@@ -265,13 +266,16 @@ def _recorded(
         return _NOTHING
     # Before there is a tape: what is refused here must not leave a run without records, whose name is taken.
     descent = Descent(parent="", root=run_id) if taken_over is None else taken_over.descent
-    return _open_record(run_id, options["journal"], opening_of(checked, inputs, descent, options))
+    opening, sealer = opening_of(checked, inputs, descent, options), sealer_of(options, run_id)
+    return _open_record(run_id, options["journal"], opening, None if sealer is None else sealer.seal)
 
 
 @asynccontextmanager
-async def _open_record(run_id: str, journal: Journal, opening: Opening) -> AsyncIterator[OpenRecord]:
+async def _open_record(
+    run_id: str, journal: Journal, opening: Opening, seal: Callable[[bytes], str] | None
+) -> AsyncIterator[OpenRecord]:
     async with held_tape(partial(new_tape, journal, run_id)) as tape:
-        yield OpenRecord(tape, opening)
+        yield OpenRecord(tape, opening, seal)
 
 
 @asynccontextmanager

@@ -104,6 +104,8 @@ def must_make_sense(options: RunOptions) -> None:
     expires, on_event = options["expires_after"], options["on_event"]
     if options["journal"] is None and (options["labels"] is not None or expires is not None):
         raise ContractError("labels and expires_after are kept by a journal: journal=…")
+    if options["journal"] is None and options["record_key"] is not None:
+        raise ContractError("record_key seals what a journal keeps: journal=…")
     if expires is not None and not 0 < expires < float("inf"):
         raise ContractError(f"expires_after must be a positive, finite number of seconds; got {expires}")
     if on_event is not None and not _is_plain_function(on_event):

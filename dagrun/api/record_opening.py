@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import anyio
 
@@ -15,11 +15,13 @@ from dagrun.api.checking import must_be, toolbox_of
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.checks.tool_contracts import contract_of, opening_differences, policy_in_full
 from dagrun.errors import CannotResume, JournalDamaged, RunExists, RunHeld, RunNotFound
+from dagrun.model.codec.event_codec import events_of, marks_of
 from dagrun.model.event import Event, Opening, RunResumed, RunStarted
-from dagrun.model.journal import Journal, Tape
+from dagrun.model.journal import Journal, Line, Tape
 from dagrun.model.policy import Policy
 from dagrun.model.toolbox import Toolbox
 from dagrun.model.value import Stored, decode, encode
+from dagrun.runtime.record.sealing import Sealer
 from dagrun.runtime.run_options import RunOptions
 
 
@@ -76,6 +78,50 @@ def opening_of(checked: CheckedPlan, inputs: Stored, descent: Descent, options: 
         guarded_tools=descent.guarded_tools,
         agreed=descent.agreed,
     )
+
+
+def sealer_of(options: Mapping[str, Any], run_id: str) -> Sealer | None:
+    """Return what seals and opens the records of a run; `None` if the host has given no key.
+
+    Raises:
+        ContractError: The key is malformed.
+        MissingExtra: The library for it is not installed.
+    """
+    key = options.get("record_key")
+    return None if key is None else Sealer(key, run_id)
+
+
+def whole_events(run_id: str, lines: Sequence[Line], sealer: Sealer | None, verb: str) -> list[Event]:
+    """Return the events of a run that is resumed or retried, with everything that it computes with.
+
+    Values of steps may be missing in them: they are `Unavailable`.
+
+    Args:
+        run_id: The run.
+        lines: Its records.
+        sealer: Opens what is sealed in them; `None` without a key.
+        verb: What is done with the run, for the error: ``resumed`` or ``retried``.
+
+    Raises:
+        CannotResume: The plan, a patch or the inputs were redacted, and the originals cannot be had.
+        WrongRecordKey: The key is another one than that of the run.
+        JournalDamaged: As for `events_of`.
+    """
+    recorded = events_of(run_id, lines, None if sealer is None else sealer.open)
+    marks = [marks for line in lines if (marks := marks_of(line.text)) is not None and marks.lost]
+    gone = [mark for mark in marks if sealer is None or not mark.sealed]
+    if not gone:
+        return recorded
+    lost = dict.fromkeys(_PARTS[part] for mark in gone for part in mark.lost if part in _PARTS)
+    what = f"{' and '.join(lost) or 'a part of it'}, with personal data in it, {'is' if len(lost) < 2 else 'are'}"
+    if all(mark.sealed for mark in gone):
+        how = "sealed in its record: pass the record_key that it was recorded with (DAGRUN_RECORD_KEY)"
+    else:
+        how = "not in its record, and no record_key was there to seal it: run the plan anew, or begin with a record_key"
+    raise CannotResume(f"run {run_id} cannot be {verb}: {what} {how}")
+
+
+_PARTS: Final = {"plan": "its plan", "inputs": "its inputs", "patch": "a patch of its plan"}
 
 
 def last_opening(events: Sequence[Event]) -> Opening:

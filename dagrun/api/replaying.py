@@ -17,6 +17,7 @@ from dagrun.model.event import Event, Opening, RunEnded, RunStarted
 from dagrun.model.journal import Journal
 from dagrun.model.outcome import State, Status
 from dagrun.model.question import Question
+from dagrun.runtime.record.sealing import Sealer
 from dagrun.runtime.result import StepResults
 
 
@@ -77,18 +78,22 @@ class Replayed:
         return state_hash(self.graph)
 
 
-async def replay(run_id: str, *, journal: Journal) -> Replayed:
+async def replay(run_id: str, *, journal: Journal, record_key: str | bytes | None = None) -> Replayed:
     """Return the state of a run from its record, without calling anything: no tools and no planner are needed.
 
     Args:
         run_id: The run.
         journal: The journal that has the record.
+        record_key: The key that opens what is sealed in the record, see `dagrun.api.RunOptions`; `None` for the state
+            without it, as the record shows it.
 
     Raises:
         RunNotFound: The journal has no such run.
+        WrongRecordKey: The key is another one than that of the run.
         JournalDamaged: The record is not what was written.
     """
-    return replayed(run_id, events_of(run_id, await journal.read(run_id)))
+    unseal = None if record_key is None else Sealer(record_key, run_id).open
+    return replayed(run_id, events_of(run_id, await journal.read(run_id), unseal))
 
 
 def replayed(run_id: str, events: Sequence[Event]) -> Replayed:

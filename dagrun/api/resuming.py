@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from dagrun.api.options import ResumeOptions, must_fit
-from dagrun.api.record_opening import Present, held_tape, last_opening, present_of
+from dagrun.api.record_opening import Present, held_tape, last_opening, present_of, sealer_of, whole_events
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.checks.tool_contracts import check_recorded_plan
 from dagrun.errors import CannotResume, JournalDamaged
-from dagrun.model.codec.event_codec import events_of
 from dagrun.model.event import Event, Opening, RunEnded, RunResumed, RunStarted
 from dagrun.model.executor import Executor
 from dagrun.model.outcome import Status
@@ -88,7 +87,8 @@ async def taken_up(
     """
     must_fit(options, ResumeOptions, "resume")
     async with held_tape(partial(options["journal"].open, run_id, steal=options.get("steal", False))) as tape:
-        events = events_of(run_id, tape.lines)
+        sealer = sealer_of(options, run_id)
+        events = whole_events(run_id, tape.lines, sealer, "resumed")
         _must_be_open(events)
         recorded = last_opening(events)
         now = present_of(recorded, options, executors, policy, f"run {run_id} cannot go on as it is")
@@ -97,7 +97,8 @@ async def taken_up(
         first, opening = _first_opening(events), now.opening(recorded)
         plan = _plan_of(first, opening, now, options)
         chosen = with_defaults({**options, "seed": recorded.seed})
-        yield Past(events, plan, first.inputs, OpenRecord(tape, opening), chosen, now.differences)
+        seal = None if sealer is None else sealer.seal
+        yield Past(events, plan, first.inputs, OpenRecord(tape, opening, seal), chosen, now.differences)
 
 
 def _must_be_open(events: Sequence[Event]) -> None:

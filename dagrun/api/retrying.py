@@ -12,7 +12,7 @@ import anyio
 from pydantic import ValidationError
 
 from dagrun.api.options import RetryOptions, must_fit, must_make_sense
-from dagrun.api.record_opening import Descent, last_opening, present_of
+from dagrun.api.record_opening import Descent, last_opening, present_of, sealer_of, whole_events
 from dagrun.api.replaying import Replayed, replayed
 from dagrun.checks.check_plan import check_plan
 from dagrun.checks.checked_plan import CheckedPlan
@@ -20,7 +20,6 @@ from dagrun.checks.waves import in_waves
 from dagrun.errors import CannotResume, JournalFailed
 from dagrun.graph.node import Node
 from dagrun.graph.patches.guards import guards_to_keep
-from dagrun.model.codec.event_codec import events_of
 from dagrun.model.executor import Executor
 from dagrun.model.outcome import State, Status
 from dagrun.model.policy import Policy
@@ -135,8 +134,8 @@ async def failed_part(
             repeat an effect.
     """
     must_fit(options, RetryOptions, "retry")
-    events = events_of(run_id, await options["journal"].read(run_id))
-    past = replayed(run_id, events)
+    lines = await options["journal"].read(run_id)
+    past = replayed(run_id, whole_events(run_id, lines, sealer_of(options, run_id), "retried"))
     graph = past.graph
     if graph.status is None or not past.has_ended:
         raise CannotResume(f"run {run_id} has not ended; resume it")
@@ -163,7 +162,13 @@ def _taken_over(
     inputs = decode(recorded.inputs) or {}
     secrets = secrets_from(options.get("secrets"))
     checked = check_plan(
-        past.history.current, now.toolbox, now.policy, inputs=inputs, executors=tuple(executors), secrets=secrets
+        past.history.current,
+        now.toolbox,
+        now.policy,
+        inputs=inputs,
+        executors=tuple(executors),
+        secrets=secrets,
+        is_hooked=options.get("redact") is not None,
     )
     chosen = with_defaults({**options, **_OF_THE_PLAN, "inputs": inputs, "run_id": options.get("new_id")})
     must_make_sense(chosen)

@@ -14,7 +14,7 @@ from dagrun.checks.check_references import check_output
 from dagrun.checks.check_step import check_step
 from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
 from dagrun.checks.findings import WHOLE_PLAN, Findings
-from dagrun.checks.policy_names import check_policy_names
+from dagrun.checks.policy_names import REDACT_RECORDS, check_policy_names, redacts_nothing
 from dagrun.errors import PlanRefused, Problem
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import Policy
@@ -42,6 +42,7 @@ def check_plan(
     strict: bool = False,
     executors: Collection[str] = (),
     secrets: Secrets = NO_SECRETS,
+    is_hooked: bool = False,
 ) -> CheckedPlan:
     """Check *plan*, and work out everything that can be known before it runs.
 
@@ -53,6 +54,7 @@ def check_plan(
         strict: Whether advice is refused like an error.
         executors: The names of the host's executors, which steps may name in addition to the built-in ones.
         secrets: The secrets of the host.
+        is_hooked: Whether the host has a function that redacts texts.
 
     Returns:
         The plan as the runtime needs it; it can be run any number of times.
@@ -61,7 +63,14 @@ def check_plan(
         PlanRefused: The plan has problems; the error holds all of them, in plan order.
     """
     problems, checked = find_problems(
-        plan, toolbox, policy, inputs=inputs, strict=strict, executors=executors, secrets=secrets
+        plan,
+        toolbox,
+        policy,
+        inputs=inputs,
+        strict=strict,
+        executors=executors,
+        secrets=secrets,
+        is_hooked=is_hooked,
     )
     if checked is None:
         raise PlanRefused(p for p in problems if strict or not p.is_advice)
@@ -77,6 +86,7 @@ def find_problems(
     strict: bool = False,
     executors: Collection[str] = (),
     secrets: Secrets = NO_SECRETS,
+    is_hooked: bool = False,
 ) -> tuple[tuple[Problem, ...], CheckedPlan | None]:
     """Check *plan* like `check_plan`, but return the problems instead of raising them.
 
@@ -99,6 +109,8 @@ def find_problems(
     steps, after, is_ordered = _check_steps(context, plan)
     output = check_output(context, plan.output) if plan.output is not None else None
     check_policy_names(steps, context)
+    if redacts_nothing(policy, is_hooked=is_hooked):
+        findings.add("DR216", WHOLE_PLAN, REDACT_RECORDS)
     advise(steps, context)
     problems = findings.problems()
     if findings.has_errors or (strict and problems):

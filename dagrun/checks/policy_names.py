@@ -8,12 +8,20 @@ share the policy.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from dagrun.checks.check_context import CheckContext
 from dagrun.checks.checked_plan import EVERY_TOOL, CheckedStep
 from dagrun.checks.findings import WHOLE_PLAN
 from dagrun.model.policy import ApprovalRule, Policy
 from dagrun.model.reference import BadReference
+
+REDACT_RECORDS: Final = "policy.redact_records"
+
+
+def redacts_nothing(policy: Policy, *, is_hooked: bool) -> bool:
+    """Whether *policy* asks for redacted records, and neither it nor a function of the host says what to take out."""
+    return policy.redact_records and not policy.redact and not is_hooked
 
 
 def check_policy_names(steps: Sequence[CheckedStep], context: CheckContext) -> None:

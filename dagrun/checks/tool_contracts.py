@@ -326,11 +326,14 @@ def check_recorded_plan(
     """
     plan = opening.plan
     known = Secrets.unknown() if secrets is None else secrets
+    is_hooked = redact is not None or secrets is None  # without secrets, nothing is run or recorded
     if not plan.steps:
         return replace(empty_plan(plan.goal, toolbox, policy, opening.executors, known), redact=redact)
     try:
         inputs = _inputs(opening.inputs)
-        checked = check_plan(plan, toolbox, policy, inputs=inputs, executors=opening.executors, secrets=known)
+        checked = check_plan(
+            plan, toolbox, policy, inputs=inputs, executors=opening.executors, secrets=known, is_hooked=is_hooked
+        )
     except PlanRefused as error:
         raise CannotResume("the plan of the run does not pass any more", map(str, error.problems)) from error
     checked = replace(checked, redact=redact)

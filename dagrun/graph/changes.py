@@ -97,9 +97,11 @@ from dagrun.model.event import (
 )
 from dagrun.model.outcome import SETTLED, Attempt, Hedge, Recovery, State, Status, TriggerKind
 from dagrun.model.question import Answer, Asked, Question
-from dagrun.model.value import encode
+from dagrun.model.value import Stored, Unavailable, encode
 
 GOAL = ""  # stands for the goal among the ids of steps
+
+_KEPT_OUT: Final = Unavailable("the policy keeps it out of the record")
 
 _RUNNING: Final = State.RUNNING
 _SUCCEEDED: Final = State.SUCCEEDED
@@ -299,7 +301,9 @@ def step_expanded(graph: LiveGraph, event: StepExpanded) -> None:
     parent.missing = len(event.items)
     limit = parent.plan.step.max_parallel
     caps = parent.caps if limit is None else (*parent.caps, Cap(limit))
-    for index, item in enumerate(event.items):
+    hidden = frozenset(event.hidden)
+    for index, shown in enumerate(event.items):
+        item: Stored = _KEPT_OUT if index in hidden else shown
         child = Node(f"{parent.id}[{index}]", parent.plan, parent.order)
         child.parent, child.index, child.item, child.caps = parent, index, item, caps
         children.append(child)
@@ -435,7 +439,7 @@ def question_answered(graph: LiveGraph, event: QuestionAnswered) -> None:
     if not node.is_in_flight:  # else it still waits for a slot, until `StepResumed`
         _end_wait(node, event.at)
     if event.answer is not None:
-        _keep_answer(node, question, event.answer)
+        _keep_answer(node, question, event.answer, is_hidden=event.hides_value)
     if question.kind is Asked.PERMISSION and event.state is State.READY and not _is_yes(event.answer):
         node.on_fallback = True
     if question.kind is Asked.PAUSE and node.state.is_settled:
@@ -474,7 +478,7 @@ def _is_yes(answer: Answer | None) -> bool:
     return answer is not None and answer.choice == "approve"
 
 
-def _keep_answer(node: Node, question: Question, answer: Answer) -> None:
+def _keep_answer(node: Node, question: Question, answer: Answer, *, is_hidden: bool) -> None:
     """Keep what the answer of a person changes about the next attempt of *node*."""
     extra = node.make_extra()
     match question.kind, answer.choice:
@@ -483,7 +487,7 @@ def _keep_answer(node: Node, question: Question, answer: Answer) -> None:
         case Asked.PAUSE, "approve":
             extra.is_passed = True
         case Asked.INPUT, "approve" if question.name:
-            extra.given[question.name] = encode(answer.value)
+            extra.given[question.name] = _KEPT_OUT if is_hidden else encode(answer.value)
             extra.generation += 1  # the last call had no effect, and the arguments differ: the next is another call
             extra.forgiven = len(node.attempts)
         case Asked.PERMISSION, "approve":

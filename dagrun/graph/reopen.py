@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from dagrun.graph.ledger import Ledger, ModelCall
 from dagrun.graph.live_graph import LiveGraph
@@ -44,25 +44,52 @@ def lost(graph: LiveGraph) -> tuple[list[str], list[tuple[str, str]]]:
     again: dict[str, Node] = {}
     hopeless: list[tuple[str, str]] = []
     wanting = [node for node in graph.nodes.values() if _needs_values(node)]
+
+    def repeat(nodes: Iterable[Node]) -> None:
+        new = [node for node in nodes if node.id not in again]
+        again.update((node.id, node) for node in new)
+        wanting.extend(new)  # their own arguments may need lost outputs, too
+
     for node in _answering(graph):
-        if isinstance(node.value, Unavailable) and _may_be_called_again(node):
-            again[node.id] = node
-            wanting.append(node)
+        if isinstance(node.value, Unavailable):
+            repeat(_calls_again(node))
+    for node in graph.nodes.values():
+        if node.children is not None and not node.state.is_settled and not node.is_gone:
+            repeat(_elements_again(node))  # else the end of the last one could not join their outputs
     while wanting:
         node = wanting.pop()
         for source in _lost_sources(graph, node):
             if source.id in again:
                 continue
-            if _may_be_called_again(source):
-                again[source.id] = source
-                wanting.append(source)  # its own arguments may need lost outputs, too
-            else:
+            calls = _calls_again(source)
+            repeat(calls)
+            if not calls:
                 hopeless.append((node.id, source.id))
     return [node.id for node in graph.nodes.values() if node.id in again], hopeless
 
 
+def _calls_again(node: Node) -> list[Node]:
+    """Return the steps to open again to have the lost output of *node*; none if it cannot be had again.
+
+    The output of a for_each is that of its elements: those whose output is lost are called again, and joined anew.
+    """
+    if node.children is None:
+        return [node] if _may_be_called_again(node) else []
+    elements = _elements_again(node)
+    return [node, *elements] if len(elements) == len(_lost_elements(node)) else []
+
+
+def _elements_again(node: Node) -> list[Node]:
+    """Return the elements of a for_each whose output is lost and that may be called again."""
+    return [child for child in _lost_elements(node) if _may_be_called_again(child)]
+
+
+def _lost_elements(node: Node) -> list[Node]:
+    return [child for child in node.children or () if isinstance(child.value, Unavailable) and not child.is_gone]
+
+
 def _may_be_called_again(node: Node) -> bool:
-    return node.plan.tool.effect.is_free and node.children is None
+    return node.plan.tool.effect.is_free and type(node.item) is not Unavailable
 
 
 def _answering(graph: LiveGraph) -> Iterator[Node]:

@@ -206,10 +206,16 @@ class StepSettled(Event):
 
 @dataclass(slots=True)
 class StepExpanded(Event):
-    """The list of a step with for_each is known, and the step gets a child for each element."""
+    """The list of a step with for_each is known, and the step gets a child for each element.
+
+    Attributes:
+        items: The elements.
+        hidden: The indices of the elements that the policy keeps out of the record; null stands in their place.
+    """
 
     step: str
     items: tuple[Stored, ...]
+    hidden: tuple[int, ...] = later(())
 
 
 @dataclass(slots=True)
@@ -370,6 +376,7 @@ class QuestionAnswered(Event):
         answer: The answer that counts; `None` if the question has become void.
         state: The state of the step from now on; `None` if there is no step, or its state does not change.
         reason: The reason in a sentence, if no person has answered.
+        hides_value: Whether the policy keeps the value of the answer out of the record; null stands in its place.
     """
 
     question: str
@@ -377,6 +384,7 @@ class QuestionAnswered(Event):
     answer: Answer | None
     state: State | None
     reason: str = ""
+    hides_value: bool = later(False)
 
 
 @dataclass(slots=True)

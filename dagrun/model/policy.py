@@ -152,6 +152,11 @@ class Policy(BaseModel):
         max_process_memory: Bytes of address space of a worker process.
         redact: The kinds of personal data that are kept out of logs, reports, briefs and messages: ``email``,
             ``phone``, ``iban``, ``card``. Values that are passed to steps stay as they are.
+        redact_records: Whether the same is taken out of events before they are written to the journal: these kinds of
+            personal data, what the *redact* function of the run takes out, what looks like a token, and fields with
+            names of secrets. The run itself works with the true values. A resumed run has them from sealed originals if
+            the host has a ``record_key``. Otherwise steps that only look are called again, and steps that need a value
+            of another one are skipped; a run whose plan, patches or inputs were redacted cannot be resumed.
         unrecorded: Tools whose outputs are not written to the journal. When the run is resumed, those of them that only
             look are called again; steps that need the output of another one are skipped.
         release_outputs: Whether outputs that are texts, lists or objects are dropped from memory as soon as no step of
@@ -199,6 +204,7 @@ class Policy(BaseModel):
     max_processes: Count | None = None
     max_process_memory: Count | None = None
     redact: Redacted = ()
+    redact_records: bool = False
     unrecorded: Names = ()
     release_outputs: bool = False
 

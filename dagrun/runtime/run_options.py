@@ -35,6 +35,7 @@ class HostOptions(TypedDict, total=False):
     executors: Mapping[str, Executor] | None
     secrets: AnySecrets | None
     redact: Hook | None
+    record_key: str | bytes | None
 
 
 class NewRunOptions(HostOptions, total=False):
@@ -80,6 +81,10 @@ class RunOptions(DraftOptions, total=False):
             Plans refer to secrets by name; the values are kept out of records, reports, logs and briefs.
         redact: Is called with each text that is shown or logged, or sent to a planner, and returns the text without
             the parts that must be hidden. If it raises, the whole text is hidden.
+        record_key: The key that seals what the policy's *redact_records* takes out of the record, so that the run can
+            be resumed as if nothing had been taken out: 32 bytes in URL-safe base64, as
+            ``cryptography.fernet.Fernet.generate_key()`` makes them. `None` for no such originals. It needs a *journal*
+            and the extra ``encrypt``.
         journal: The journal that records the run, so that `resume` can resume it; `None` for no record. The caller
             closes it after the run.
         labels: Notes for people that the journal keeps with the run: plain JSON by name. It needs a *journal*.

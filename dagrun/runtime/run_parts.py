@@ -68,20 +68,20 @@ class RunParts:
     )
 
     def __init__(self, setup: RunSetup, up: Upcalls, on_room: Callable[[], object] | None) -> None:
-        plan, tape, context = setup.plan, setup.tape, setup.calls.context
+        plan, kept, context = setup.plan, setup.record, setup.calls.context
         built = setup.built or state_of(setup, partial(setup.shared.durations.medians_of, plan.toolbox))
         self.run_id = setup.run_id
         self.policy = policy = plan.policy
         self.context = context
         self.random = random_of(setup.options["seed"])
-        self.tape = tape
+        self.tape = setup.tape
         self.now = now = clock()
         self.up = up
         self.new_scope = stop_scopes(policy.grace, now, up.on_cancelled_around)
         self.graph = graph = built.graph
         self.frontier = built.frontier
         context.run(REDACTOR.set, plan.redactor)
-        recorder = Recorder(tape, graph, up, plan.secrets) if tape is not None else None
+        recorder = None if kept is None else Recorder(kept.tape, graph, up, plan.secrets, kept.seal)
         keep, flush = (None, None) if recorder is None else (recorder.keep, recorder.flush)
         self.record = record = Record(graph, now, up, keep, flush, run_id=setup.run_id)
         self.people = People(
@@ -92,7 +92,7 @@ class RunParts:
             context=context,
             now=now,
             up=up,
-            can_wait=tape is not None,
+            can_wait=kept is not None,
         )
         self.ledger = ledger = Ledger(policy, setup.shared.budget, on_room)
         self.accounts = Accounts(graph, record, policy, ledger)

@@ -64,10 +64,12 @@ class OpenRecord:
     Attributes:
         tape: Where the journal takes the events.
         opening: What the run was opened with, as the journal keeps it.
+        seal: Encrypts the records of events that are redacted; `None` if the host has given no key.
     """
 
     tape: Tape
     opening: Opening
+    seal: Callable[[bytes], str] | None = None
 
 
 @dataclass(slots=True, kw_only=True)  # not frozen: each run has one, and a frozen one takes four times as long to make

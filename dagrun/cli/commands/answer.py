@@ -125,7 +125,7 @@ class _Reply:
         self._flags = flags
         self._records = Records(configure(flags))
         self._run_id = self._records.find(run_id)
-        self._past: Replayed = self._records.replay(self._run_id)
+        self._past: Replayed = self._records.whole(self._run_id)
         self._where = ["--runs", str(self._records.folder)] if flags["runs"] else []
 
     def find(self, about: str | None, *, is_value: bool) -> Question:

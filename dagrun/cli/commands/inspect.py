@@ -65,7 +65,7 @@ def inspect(*, run: str, step: str | None, timeline: bool, with_answers: bool, a
     width = min(120, max(40, columns_of(sys.stdout)))
     with data_output() as data:
         name = records.find(run)
-        past = records.replay(name)
+        past = records.shown(name)
         if step is not None and step not in past.states:
             near = hint(step, past.states)
             raise BadInput(f"run {name} has no step {shorten(step, 100)}{near}")
@@ -78,7 +78,7 @@ def inspect(*, run: str, step: str | None, timeline: bool, with_answers: bool, a
             return
         entries = list(chronicle(past, step))
         if as_json:
-            data.json(_as_dict(known, past, entries, step))
+            data.json({**_as_dict(known, past, entries, step), "hash": records.replay(name).hash})
             return
         lines = [*_head(known, past), *(_step_lines(past, step) if step is not None else ())]
         page = _Page(width)
@@ -215,7 +215,7 @@ def _as_dict(known: Known, past: Replayed, entries: list[Entry], step: str | Non
         "parent": past.opening.parent or None,
         "version": past.opening.version,
         "revision": past.history.revision,
-        "hash": past.hash,
+        "hash": "",
         "tokens": used.tokens,
         "cost": used.cost,
         "questions": [question.as_dict() for question in past.pending],

@@ -14,6 +14,8 @@ from dagrun.cli.terminal.stdout import data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import JournalDamaged
+from dagrun.model.codec.event_codec import events_of
+from dagrun.model.redaction.records import shown_lines
 
 VERIFY: Final = """
 \b
@@ -22,6 +24,14 @@ Examples:
   dagrun journal verify --all
 
 Exit codes: 0 all records are good, 1 a record is damaged, 2 wrong usage.
+"""
+
+
+EXPORT: Final = """
+\b
+Examples:
+  dagrun journal export last > run.jsonl
+  dagrun journal export last --full > copy.jsonl
 """
 
 
@@ -66,15 +76,23 @@ def _as_dict(known: Known) -> dict[str, Any]:
     }
 
 
-@journal.command(epilog="\b\nExample:\n  dagrun journal export last > run.jsonl")
+@journal.command(epilog=EXPORT)
 @run_argument
+@click.option("--full", "is_full", is_flag=True, help="Print the records as they were written, personal data included.")
 @options.combined(runs_option, options.directory)
-def export(*, run: str, **flags: Any) -> None:
-    """Print the records of RUN as they were written, a line of JSON each; the first says how the run was opened."""
+def export(*, run: str, is_full: bool, **flags: Any) -> None:
+    """Print the records of RUN, a line of JSON each; the first says how the run was opened.
+
+    The kinds of personal data that the recorded policy names (redact) are taken out, and what is sealed is left out. A
+    line that was changed by this ends with the field "redacted". Such an export is for reading: no run can be resumed
+    from it. Only a copy made with --full holds all that the record holds.
+    """
     records = Records(configure(flags))
     with data_output() as data:
         name = records.find(run)
-        for line in wait(lambda: records.journal.read(name)):
-            data.text(line.text.decode("utf-8", "backslashreplace"))
+        lines = wait(lambda: records.journal.read(name))
+        texts = [line.text for line in lines]
+        for text in texts if is_full or not lines else shown_lines(events_of(name, lines), texts):
+            data.text(text.decode("utf-8", "backslashreplace"))
             if data.is_closed:  # the reader has closed its end
                 return

@@ -81,7 +81,8 @@ def resume(*, run: str, **flags: Any) -> int:
 
     RUN is the name of a run, the beginning of a name, or "last". Steps that succeeded are not called again. A call that
     was cut off is repeated if it has no effect, or is idempotent; otherwise a person or the planner is asked whether it
-    took effect. Without --policy, the recorded limits hold. The inputs are the recorded ones.
+    took effect. Without --policy, the recorded limits hold. The inputs are the recorded ones. What the policy has taken
+    out of the record (redact_records) is opened with the key in DAGRUN_RECORD_KEY.
     """
     return _ResumeCommand("resume", run, flags).carry_out()
 
@@ -114,7 +115,7 @@ class _ResumeCommand:
         self._configuration = configure(flags)
         records = Records(self._configuration)
         self._run_id = records.find(run_id)
-        self._past = records.replay(self._run_id)
+        self._past = records.whole(self._run_id)
 
     def carry_out(self) -> int:
         """Resume or retry the run, and return the exit code."""

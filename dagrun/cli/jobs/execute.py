@@ -16,6 +16,7 @@ from dagrun.api import resume, retry, start
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.cli.jobs.job import Goal, Job, OnEvent, Reporting, ResumeOrRetry
 from dagrun.cli.jobs.recording import unusable
+from dagrun.cli.setup.secrets import record_key
 from dagrun.cli.terminal import signals as interrupts
 from dagrun.cli.terminal.ask_person import make_approver
 from dagrun.cli.terminal.display import Display, make_display
@@ -135,7 +136,7 @@ def _run_of(job: Job, folder: Path | None, display: Display, on_event: OnEvent) 
     if not isinstance(plan, CheckedPlan):
         options |= {"tools": plan.toolbox, "policy": plan.policy, "secrets": plan.secrets}
     if recording is not None:
-        options["journal"] = recording.journal
+        options |= {"journal": recording.journal, "record_key": record_key()}
     if isinstance(plan, ResumeOrRetry) and plan.verb == "resume":
         return resume(plan.run_id, **options, allow_differences=plan.allow_differences, steal=plan.steal)
     if recording is not None:

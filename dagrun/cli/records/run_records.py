@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from dagrun.cli.setup.secrets import record_key
 from dagrun.cli.setup.trust import state_folder
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import shorten
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from dagrun.api.replaying import Replayed
     from dagrun.cli.setup.settings import Configuration
     from dagrun.journal.sqlite.journal import SQLiteJournal
+    from dagrun.model.event import Event
     from dagrun.model.journal import Held
 
 LAST: Final = "last"  # names the run that was written to last
@@ -123,7 +125,7 @@ class Records:
         raise BadInput(f"{len(fitting)} runs begin with {shorten(text, 100)}: {shown}{more}")
 
     def replay(self, run_id: str) -> Replayed:
-        """Return the state of a run from its record.
+        """Return the state of a run as its record has it; what is sealed stays so.
 
         Raises:
             BadInput: The run was ended before its first record.
@@ -131,13 +133,44 @@ class Records:
             JournalDamaged: The record is not what was written.
             JournalFailed: The record cannot be read.
         """
+        return self._replay(run_id)
+
+    def whole(self, run_id: str) -> Replayed:
+        """Return the state of a run with all that was sealed in its record, if there is a key for it.
+
+        Raises:
+            BadInput: As for `replay`, like the errors that are not named here.
+            ContractError: The key is malformed.
+            WrongRecordKey: It is not the key of the run.
+        """
+        from dagrun.runtime.record.sealing import Sealer
+
+        key = record_key()
+        return self._replay(run_id, unseal=None if key is None else Sealer(key, run_id).open)
+
+    def shown(self, run_id: str) -> Replayed:
+        """Return the state of a run as it may be shown: without the personal data that the recorded policy names.
+
+        Raises:
+            BadInput: As for `replay`, like the errors that are not named here.
+        """
+        from dagrun.model.redaction.records import shown_events
+
+        return self._replay(run_id, shown_events)
+
+    def _replay(
+        self,
+        run_id: str,
+        change: Callable[[list[Event]], list[Event]] = list,
+        unseal: Callable[[str], bytes] | None = None,
+    ) -> Replayed:
         from dagrun.api.replaying import replayed
         from dagrun.model.codec.event_codec import events_of
 
         lines = wait(lambda: self.journal.read(run_id))
         if not lines:
             raise BadInput(f"run {run_id} was ended before its first record, so nothing is known of it: start it anew")
-        return replayed(run_id, events_of(run_id, lines))
+        return replayed(run_id, change(events_of(run_id, lines, unseal)))
 
     def held(self) -> dict[str, Held]:
         """Return which process holds each run, by the name of the run."""

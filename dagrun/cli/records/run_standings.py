@@ -10,6 +10,7 @@ from dagrun.cli.records.run_records import Records, wait
 from dagrun.errors import JournalDamaged, JournalError, JournalFailed, RunNotFound, shorten
 from dagrun.model.codec.event_codec import events_of
 from dagrun.model.journal import Held
+from dagrun.model.redaction.records import shown_events
 from dagrun.observe.run_standing import Stand, Standing, standing_of
 
 
@@ -54,7 +55,7 @@ async def _read(records: Records, held: Held) -> Known | None:
         lines = await records.journal.read(run_id)
         if not lines:  # it is just beginning, or was killed while it began
             return Known(Standing(run_id=run_id, stand=Stand.RUNNING if owner else Stand.EMPTY, owner=owner))
-        past = replayed(run_id, events_of(run_id, lines))
+        past = replayed(run_id, shown_events(events_of(run_id, lines)))
     except RunNotFound:  # it was deleted a moment ago
         return None
     except (JournalDamaged, JournalFailed) as error:

@@ -8,12 +8,15 @@ import sys
 import traceback
 from pathlib import Path
 from types import TracebackType
+from typing import Final
 
 from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.terminal.text import SECRETS
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, shorten
 from dagrun.model.secrets.secret import MAX_LENGTH, AnySecret, Secrets, env
+
+RECORD_KEY: Final = "DAGRUN_RECORD_KEY"
 
 
 def secrets_of(configuration: Configuration) -> Secrets:
@@ -43,6 +46,11 @@ def secrets_of(configuration: Configuration) -> Secrets:
     if secrets:
         sys.excepthook = _print_clean
     return secrets
+
+
+def record_key() -> str | None:
+    """Return the key that seals what is taken out of records, from the environment; `None` if there is none."""
+    return os.environ.get(RECORD_KEY) or None
 
 
 def names_of_secrets(configuration: Configuration) -> Secrets:

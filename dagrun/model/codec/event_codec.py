@@ -2,13 +2,16 @@
 
 A record looks like this: ``{"v":1,"event":"StepExpanded","seq":7,"at":0.5,"step":"load","items":[1,2]}``, in UTF-8. It
 contains the format, the name of the event, and all fields of the event in their order. Every event except `Progress`
-and `Gap` is recorded. The text of a record is not trusted: the name of the event is looked up in the closed list of
-events, and no other name in the text is looked up anywhere.
+and `Gap` is recorded. The record of an event that was redacted ends with its `Marks`, for example
+``,"redacted":["plan"],"sealed":"gAAA…"}``. The text of a record is not trusted: the name of the event is looked up in
+the closed list of events, and no other name in the text is looked up anywhere.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from json.encoder import encode_basestring as quote
 from typing import Any, Final
@@ -31,6 +34,11 @@ RECORDED: Final = {
     if isinstance(kind, type) and issubclass(kind, Event) and kind not in _NOT_RECORDED
 }
 
+# No event has a field of the first name, and only a key can stand between a comma and a colon: so these are the last
+# fields of the record itself, never a part of a value.
+_MARK: Final = ',"redacted":['
+_MARKS: Final = re.compile(r',"redacted":\[((?:"[a-z]+"(?:,"[a-z]+")*)?)\](?:,"sealed":"([A-Za-z0-9_=-]+)")?\}')
+
 _START: Final = f'{{"v":{FORMAT},"event":"'
 _SUCCEEDED: Final = State.SUCCEEDED
 # The rest of the record after the value, for an attempt that has simply succeeded, as nearly all attempts do.
@@ -44,6 +52,42 @@ _SUCCESS_TAIL: Final = (
 def _fields(name: str) -> Fields:
     kind = RECORDED[name]
     return Fields(kind, ("checked",) if kind is events.Spliced else ())  # `checked` follows from the other fields
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What a record says about an event that was redacted before it was written.
+
+    Attributes:
+        lost: The parts with which the run computes and that are redacted: ``plan``, ``inputs``, ``patch``.
+        sealed: The original record, encrypted with the key of the host, as a token; empty if there was no key.
+    """
+
+    lost: tuple[str, ...] = ()
+    sealed: str = ""
+
+
+def with_marks(text: bytes, marks: Marks) -> bytes:
+    """Return the record *text* of a redacted event with its marks."""
+    lost = ",".join(f'"{part}"' for part in marks.lost)
+    sealed = f',"sealed":"{marks.sealed}"' if marks.sealed else ""
+    return b"%b%b%b]%b}" % (text[:-1], _MARK.encode(), lost.encode(), sealed.encode())
+
+
+def marks_of(text: bytes) -> Marks | None:
+    """Return the marks of a record; `None` if its event was not redacted."""
+    return _without_marks(text.decode("utf-8", "replace"))[1]
+
+
+def _without_marks(line: str) -> tuple[str, Marks | None]:
+    if not line.endswith(("]}", '"}')):
+        return line, None
+    at = line.rfind(_MARK)
+    found = _MARKS.fullmatch(line, at) if at >= 0 else None
+    if found is None:
+        return line, None
+    lost, sealed = found.groups()
+    return f"{line[:at]}}}", Marks(tuple(lost.replace('"', "").split(",")) if lost else (), sealed or "")
 
 
 def encode(event: Event) -> bytes:
@@ -77,6 +121,7 @@ def decode(text: bytes) -> Event:
         raise RecordRefused(f"not UTF-8: {error.reason} at byte {error.start}") from None
     if "\n" in line:
         raise RecordRefused("a record is one line")
+    line, _ = _without_marks(line)
     name = line[len(_START) : line.find('"', len(_START))]
     if name not in RECORDED or not line.startswith(_START):
         raise _refusal(line)
@@ -154,8 +199,13 @@ _FAST_ENCODERS: Final[dict[type[Event], Callable[[Any], bytes]]] = {
 }
 
 
-def events_of(run_id: str, lines: Sequence[Line]) -> list[Event]:
+def events_of(run_id: str, lines: Sequence[Line], unseal: Callable[[str], bytes] | None = None) -> list[Event]:
     """Return the events of the records of a run.
+
+    Args:
+        run_id: The run.
+        lines: Its records.
+        unseal: Opens the sealed originals of redacted events; `None` for the redacted events.
 
     Raises:
         RunNotFound: There are no records, because the run was killed before it wrote the first.
@@ -164,7 +214,7 @@ def events_of(run_id: str, lines: Sequence[Line]) -> list[Event]:
     decoded: list[Event] = []
     for line in lines:
         try:
-            event = decode(line.text)
+            event = decode(line.text if unseal is None else _original(line.text, unseal))
         except ValueError as error:
             raise JournalDamaged(run_id, line.seq, str(error)) from error
         if event.seq != line.seq:
@@ -175,3 +225,9 @@ def events_of(run_id: str, lines: Sequence[Line]) -> list[Event]:
     if not isinstance(decoded[0], RunStarted) or decoded[0].opening is None:
         raise JournalDamaged(run_id, 1, "the first record does not say what the run was opened with")
     return decoded
+
+
+def _original(text: bytes, unseal: Callable[[str], bytes]) -> bytes:
+    """Return the record as it was before its event was redacted; *text* itself if it was not, or was not sealed."""
+    marks = marks_of(text)
+    return text if marks is None or not marks.sealed else unseal(marks.sealed)

@@ -70,7 +70,15 @@ class Redactor:
             return text
         if self._hook is None:
             return text if text in self._clean else self._replace_and_remember(text)
-        shown = self._replaced(text)
+        return self._hooked(self._replaced(text))
+
+    def words(self, text: str) -> str:
+        """Return *text* without registered secrets and personal data; what only looks like a token stays."""
+        shown = without_personal(self.secrets.replaced_in(text), self._personal)
+        return shown if self._hook is None else self._hooked(shown)
+
+    def _hooked(self, shown: str) -> str:
+        assert self._hook is not None
         try:
             result: object = self._hook(shown)
         except Exception:  # noqa: BLE001  (whatever went wrong, the text must not be shown)

@@ -284,7 +284,13 @@ class FirstPlan:
         """
         known, inputs = self._graph.plan, decode(self._graph.inputs) or {}
         problems, _ = find_problems(
-            plan, known.toolbox, self._policy, inputs=inputs, executors=known.executors, secrets=known.secrets
+            plan,
+            known.toolbox,
+            self._policy,
+            inputs=inputs,
+            executors=known.executors,
+            secrets=known.secrets,
+            is_hooked=known.redact is not None,
         )
         faults = [problem for problem in problems if not problem.is_advice] or self._faults
         if faults or self._strays:

@@ -12,11 +12,12 @@ from anyio.abc import TaskGroup
 from dagrun.errors import JournalError, JournalFailed, ValueRefused
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
-from dagrun.model.codec.event_codec import encode
+from dagrun.model.codec.event_codec import Marks, encode, with_marks
 from dagrun.model.event import AttemptEnded, Event, QuestionAnswered, QuestionAsked, Reviewed, StepSettled
 from dagrun.model.journal import Tape
 from dagrun.model.outcome import Status
-from dagrun.model.redaction.redactor import redacted_record
+from dagrun.model.redaction.records import as_recorded
+from dagrun.model.redaction.redactor import Redactor, redacted_record
 from dagrun.model.secrets.secret import NO_SECRETS, Secrets
 from dagrun.model.value import Stored, Unavailable
 from dagrun.runtime.record.record import Record
@@ -41,7 +42,7 @@ def for_record(event: Event, graph: LiveGraph, tools: Collection[str]) -> Event:
         case QuestionAsked(question=question) if _shows(graph, question.step, tools):
             return replace(event, question=replace(question, arguments=_hidden(question.arguments)))
         case QuestionAnswered(answer=answer) if answer and event.step and _gives(graph.nodes[event.step], tools):
-            return replace(event, answer=replace(answer, value=None))
+            return replace(event, answer=replace(answer, value=None), hides_value=answer.value is not None)
         case _:
             return event
 
@@ -63,6 +64,23 @@ def _shows(graph: LiveGraph, step: str, tools: Collection[str]) -> bool:
     return _gives(node, tools) or any(_gives(graph.nodes[id_], tools) for id_ in node.plan.value_sources)
 
 
+def redacted_line(
+    event: Event, write: Callable[[Event], bytes], redactor: Redactor, seal: Callable[[bytes], str] | None
+) -> bytes:
+    """Return the record of *event* without personal data, with the original sealed in it if there is a key.
+
+    Args:
+        event: The event.
+        write: Returns the record of an event as it is.
+        redactor: Redacts the texts.
+        seal: Encrypts a record; `None` if there is no key.
+    """
+    redacted, lost = as_recorded(event, redactor)
+    if redacted is event:
+        return write(event)
+    return with_marks(write(redacted), Marks(lost, "" if seal is None else seal(write(event))))
+
+
 class Recorder:
     """Writes the events of one run to its tape.
 
@@ -71,12 +89,20 @@ class Recorder:
         graph: The state that the events have changed.
         up: Is told when an event cannot be written, because it is not JSON, or because the event before it is missing.
         secrets: The secrets of the host, none of which is written.
+        seal: Encrypts the record of an event that is redacted; `None` if the host has given no key.
 
     Attributes:
         tape: The tape of the run.
     """
 
-    def __init__(self, tape: Tape, graph: LiveGraph, up: Upcalls, secrets: Secrets = NO_SECRETS) -> None:
+    def __init__(
+        self,
+        tape: Tape,
+        graph: LiveGraph,
+        up: Upcalls,
+        secrets: Secrets = NO_SECRETS,
+        seal: Callable[[bytes], str] | None = None,
+    ) -> None:
         self._graph = graph
         self._unrecorded = frozenset(graph.plan.policy.unrecorded)
         self._is_over = False
@@ -85,7 +111,10 @@ class Recorder:
         self._up = up
         self.flush: Callable[[], None] = tape.flush
         self._append = tape.append
-        self._text_of = partial(redacted_record, secrets=secrets) if secrets.are_hidden else encode
+        write: Callable[[Event], bytes] = partial(redacted_record, secrets=secrets) if secrets.are_hidden else encode
+        if graph.plan.policy.redact_records:
+            write = partial(redacted_line, write=write, redactor=graph.plan.redactor, seal=seal)
+        self._text_of = write
 
     def keep(self, event: Event) -> None:
         """Write *event* to the tape; its number is the number of its record."""
