@@ -39,7 +39,8 @@ def lost(graph: LiveGraph) -> tuple[list[str], list[tuple[str, str]]]:
 
     Returns:
         The steps that may be called once more, because their tools change nothing; and pairs of a step that cannot run
-        and the step whose output it needs, which cannot be had again.
+        and the step whose output it needs, which cannot be had again. For an element of a for_each that is itself not
+        in the record, that is the for_each.
     """
     again: dict[str, Node] = {}
     hopeless: list[tuple[str, str]] = []
@@ -58,6 +59,9 @@ def lost(graph: LiveGraph) -> tuple[list[str], list[tuple[str, str]]]:
             repeat(_elements_again(node))  # else the end of the last one could not join their outputs
     while wanting:
         node = wanting.pop()
+        if type(node.item) is Unavailable and node.parent is not None:
+            hopeless.append((node.id, node.parent.id))
+            continue
         for source in _lost_sources(graph, node):
             if source.id in again:
                 continue
@@ -105,7 +109,10 @@ def _needs_values(node: Node) -> bool:
 
 
 def _lost_sources(graph: LiveGraph, node: Node) -> Iterator[Node]:
-    for id_ in sorted(node.plan.value_sources):
+    needed = node.plan.value_sources
+    if node.is_defined_by_parent and node.plan.items is not None:  # it has its element
+        needed -= frozenset(node.plan.items.sources) - frozenset(node.plan.args.sources)
+    for id_ in sorted(needed):
         source = graph.nodes.get(id_)
         if source is not None and isinstance(source.value, Unavailable):
             yield source

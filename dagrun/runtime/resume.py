@@ -148,7 +148,11 @@ class Resumption:
         for id_, source in hopeless:
             node = self._graph.nodes[id_]
             if not node.state.is_settled:
-                self._record.settle(node, State.SKIPPED, f"what {source} gave is not in the record", cause=source)
+                is_element = node.parent is not None and node.parent.id == source
+                reason = (
+                    "its element is not in the record" if is_element else f"what {source} gave is not in the record"
+                )
+                self._record.settle(node, State.SKIPPED, reason, cause=source)
 
     # What follows from how a step ended -------------------------------------------------------------------
 

@@ -265,7 +265,7 @@ async def test_with_the_key_a_run_goes_on_as_if_nothing_had_been_taken_out(plan:
 
     assert result.status is Status.SUCCEEDED
     assert world.calls == other.calls  # nothing is called twice
-    assert result.outputs == whole.outputs
+    assert result.output == whole.output
     assert found_in(await written(journal)) == []
 
 
@@ -394,8 +394,8 @@ async def test_an_answer_that_was_taken_out_is_not_computed_with() -> None:
     facts: dict[str, Any] = {"tools": world.tools, "policy": POLICY, "journal": journal, "run_id": "one"}
     result = await dagrun.run(plan, approver=region, **facts)
     assert result.status is Status.SUCCEEDED
-    whole = journal._runs["one"].lines
-    answered = next(at for at, line in enumerate(whole) if b'"event":"QuestionAnswered"' in line.text)
+    whole = journal._runs["one"].texts
+    answered = next(at for at, line in enumerate(whole) if b'"event":"QuestionAnswered"' in line)
     del whole[answered + 1 :]
 
     async with dagrun.resume("one", journal=journal, tools=world.tools, approver=region) as run:
