@@ -59,13 +59,8 @@ def lost(graph: LiveGraph) -> tuple[list[str], list[tuple[str, str]]]:
             repeat(_elements_again(node))  # else the end of the last one could not join their outputs
     while wanting:
         node = wanting.pop()
-        if type(node.item) is Unavailable and node.parent is not None:
-            hopeless.append((node.id, node.parent.id))
-            continue
         for source in _lost_sources(graph, node):
-            if source.id in again:
-                continue
-            calls = _calls_again(source)
+            calls = _calls_again(source) if source.id not in again else [source]
             repeat(calls)
             if not calls:
                 hopeless.append((node.id, source.id))
@@ -79,6 +74,8 @@ def _calls_again(node: Node) -> list[Node]:
     """
     if node.children is None:
         return [node] if _may_be_called_again(node) else []
+    if not isinstance(node.value, Unavailable):
+        return []  # not its output is lost, but one of its elements
     elements = _elements_again(node)
     return [node, *elements] if len(elements) == len(_lost_elements(node)) else []
 
@@ -109,6 +106,10 @@ def _needs_values(node: Node) -> bool:
 
 
 def _lost_sources(graph: LiveGraph, node: Node) -> Iterator[Node]:
+    """Yield the steps whose lost output a step needs; for an element that is lost itself, its for_each."""
+    if type(node.item) is Unavailable and node.parent is not None:
+        yield node.parent
+        return
     needed = node.plan.value_sources
     if node.is_defined_by_parent and node.plan.items is not None:  # it has its element
         needed -= frozenset(node.plan.items.sources) - frozenset(node.plan.args.sources)

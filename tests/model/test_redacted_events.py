@@ -14,9 +14,10 @@ import pytest
 
 from dagrun.model import event as events
 from dagrun.model.codec.event_codec import RECORDED, Marks, decode, encode, marks_of, with_marks
+from dagrun.model.condition import Condition
 from dagrun.model.event import AttemptEnded, Event, Opening, StepExpanded
-from dagrun.model.outcome import PROCEED, Outcome, State
-from dagrun.model.patch import Add, Replace, Rewire
+from dagrun.model.outcome import PROCEED, Outcome, State, Status
+from dagrun.model.patch import Add, Consequence, Replace, Rewire
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import Policy
 from dagrun.model.redaction.records import _NAMES, KEPT_OUT, as_recorded, as_shown
@@ -72,7 +73,12 @@ def a_step(id_: str = "one") -> Step:
         expected_output=TEXT,
         default={"to": PHONE},
         on_failure="default",
-        when={"all": [{"ref": "load.iban", "op": "==", "value": IBAN}, {"ref": "load.n", "op": ">", "value": 3}]},
+        when=Condition(
+            all=[
+                Condition(ref="load.iban", op="==", value=IBAN),
+                Condition(ref="load.card", op="<", value=4111111111111111),
+            ]
+        ),
         for_each=[{"to": MAIL}, "${load.more}"],
     )
 
@@ -148,7 +154,7 @@ def test_lost_parts_are_told_apart() -> None:
     edits = (Replace(id="one", step=Step(id="two", tool="send", args={"to": MAIL})), Rewire(id="x", args={"n": CARD}))
 
     assert as_recorded(events.RunStarted(1, 0.0, "r", 1, "", 0.0, opening), REDACTOR)[1] == ("inputs",)
-    assert as_recorded(events.Spliced(2, 0.1, 1, "host", "", edits, events.Consequence()), REDACTOR)[1] == ("patch",)
+    assert as_recorded(events.Spliced(2, 0.1, 1, "host", "", edits, Consequence()), REDACTOR)[1] == ("patch",)
 
 
 def test_a_value_is_recorded_whole_or_not_at_all() -> None:
@@ -204,7 +210,7 @@ def test_marks_are_read_back_and_change_no_event(event: Event, marks: Marks) -> 
 
 
 def test_a_text_that_looks_like_marks_is_none() -> None:
-    event = events.RunEnded(9, 1.0, next(iter(events.Status)), ',"redacted":["plan"],"sealed":"x"}')
+    event = events.RunEnded(9, 1.0, Status.FAILED, ',"redacted":["plan"],"sealed":"x"}')
 
     assert marks_of(encode(event)) is None
     assert decode(encode(event)) == event
@@ -226,7 +232,7 @@ def test_a_recorder_that_knows_no_questions_is_found_by_the_first_test(monkeypat
     """A mutant: the event of a question is taken for one that holds names alone."""
     from dagrun.model.redaction import records
 
-    monkeypatch.setitem(records._SPECIAL, (events.QuestionAsked, "question"), records._same)  # type: ignore[index]
+    monkeypatch.setitem(records._SPECIAL, (events.QuestionAsked, "question"), records._same)
     records._walker_of.cache_clear()
     try:
         with pytest.raises(AssertionError):

@@ -35,7 +35,10 @@ from dagrun import (
     WrongRecordKey,
 )
 from dagrun.model.codec.event_codec import marks_of
+from dagrun.model.redaction.records import as_recorded
+from dagrun.model.secrets.patterns import Personal
 from dagrun.model.value import Unavailable
+from dagrun.runtime.record import recorder
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +47,7 @@ ALL = f"{MAIL} {CARD} {IBAN} {PHONE}"
 CANARIES = (b"canary", b"4111", b"DE8937", b"1234567")
 KEY = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 OTHER = "HxAREhMUFRYXGBkaGxwdHh8AAQIDBAUGBwgJCgsMDQ4="
-KINDS = ("email", "phone", "iban", "card")
+KINDS: tuple[Personal, ...] = ("email", "phone", "iban", "card")
 POLICY = Policy(redact=KINDS, redact_records=True)
 
 sealing = pytest.mark.skipif("not __import__('importlib.util').util.find_spec('cryptography')")
@@ -78,7 +81,7 @@ class World:
 
         @dagrun.tool(effect="read")
         async def fail(at: str, context: ToolContext) -> str:
-            await context.progress(0.5, f"about {ALL}")
+            context.progress(0.5, f"about {ALL}")
             raise ToolError(f"no answer from {at}, {ALL}")
 
         @dagrun.tool(effect="effectful")
@@ -168,7 +171,7 @@ async def test_no_personal_data_is_in_any_event_of_the_record() -> None:
     result = await everything(journal)
 
     data = await written(journal)
-    kinds = {marks and line.text.split(b'"')[5] for line in await journal.read("one") if (marks := marks_of(line.text))}
+    kinds = {line.text.split(b'"')[5] for line in await journal.read("one") if marks_of(line.text) is not None}
     assert result.status is Status.SUCCEEDED, result.reason
     assert found_in(data) == []
     assert b"hunter2" not in data
@@ -505,9 +508,7 @@ def _forgets(name: str) -> Callable[[pytest.MonkeyPatch], None]:
     """The recorder forgets the events of one kind."""
 
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-        from dagrun.runtime.record import recorder
-
-        real = recorder.as_recorded
+        real = as_recorded
         monkeypatch.setattr(
             recorder, "as_recorded", lambda event, by: (event, ()) if type(event).__name__ == name else real(event, by)
         )
@@ -530,9 +531,7 @@ async def test_a_recorder_that_forgets_a_kind_of_event_is_found(name: str, monke
 
 async def test_a_recorder_that_says_nothing_of_lost_parts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would let the run compute with a redacted argument."""
-    from dagrun.runtime.record import recorder
-
-    real = recorder.as_recorded
+    real = as_recorded
     monkeypatch.setattr(recorder, "as_recorded", lambda event, by: (real(event, by)[0], ()))
     world = World()
     journal = await suspended(world, mailing(to=MAIL))
