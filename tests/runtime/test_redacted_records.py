@@ -44,7 +44,7 @@ pytestmark = pytest.mark.anyio
 
 MAIL, CARD, IBAN, PHONE = "ann.canary@example.com", "4111 1111 1111 1111", "DE89370400440532013000", "+49 170 1234567"
 ALL = f"{MAIL} {CARD} {IBAN} {PHONE}"
-CANARIES = (b"canary", b"4111", b"DE8937", b"1234567")
+CANARIES = (b"canary", b"4111 1111", b"41111111", b"DE8937", b"170 1234567")
 KEY = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 OTHER = "HxAREhMUFRYXGBkaGxwdHh8AAQIDBAUGBwgJCgsMDQ4="
 KINDS: tuple[Personal, ...] = ("email", "phone", "iban", "card")
@@ -219,6 +219,22 @@ async def test_no_byte_of_the_files_of_a_run_holds_it(tmp_path: Path) -> None:
 
     assert "journal.db" in found
     assert {name: canaries for name, canaries in found.items() if canaries} == {}
+
+
+async def test_a_large_output_with_personal_data_becomes_no_file(tmp_path: Path) -> None:
+    """A file beside the record would hold what the record must not."""
+
+    @dagrun.tool(effect="read", output_limit=1_000)
+    async def large(text: str) -> list[str] | dagrun.Artifact:
+        return [text] * 500
+
+    steps = [Step(id=name, tool="large", args={"text": text}) for name, text in (("a", "x"), ("b", MAIL))]
+    facts: dict[str, Any] = {"tools": [large], "artifacts": tmp_path}
+    result = await dagrun.run(Plan(steps=steps), journal=MemoryJournal(), policy=POLICY, **facts)
+
+    assert result.steps["a"].output["size"] > 1_000
+    assert "holds personal data" in result.steps["b"].reason
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 # Resuming -------------------------------------------------------------------------------------------------------------

@@ -73,6 +73,11 @@ def as_shown(event: Event, redactor: Redactor) -> Event:
     return _Walk(redactor, is_kept=False).event(event)
 
 
+def is_kept_out(stored: Stored, redactor: Redactor) -> bool:
+    """Whether a value of a step would be left out of a redacted record."""
+    return _Walk(redactor, is_kept=True).value(stored) is KEPT_OUT
+
+
 class _Walk:
     """Redacts one event.
 

@@ -35,7 +35,7 @@ from dagrun.runtime.backend import is_being_cancelled, is_cancellation
 from dagrun.runtime.coroutine_driver import Suspended
 from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.slot import Slot
-from dagrun.runtime.steps.spilled_outputs import refuse_spilled, why_list_spilled
+from dagrun.runtime.steps.spilled_outputs import refuse_kept_out, refuse_spilled, why_list_spilled
 
 AskInside = Callable[[Slot, str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
 AskPerson = Callable[[str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
@@ -235,7 +235,10 @@ class Attempts:
         """Store a result that becomes an artifact if it is too large."""
         tool = slot.tool
         value = self._store(tool, result, self._limits.most_of(tool))
-        return spill(value, tool, self._artifacts, slot.node.id, self._graph.plan.secrets)
+        plan = self._graph.plan
+        if plan.policy.redact_records and self._tape is not None and len(to_json(value)) > tool.output_limit:
+            refuse_kept_out(value, plan.redactor)
+        return spill(value, tool, self._artifacts, slot.node.id, plan.secrets)
 
     @staticmethod
     def _store(tool: AnyTool, result: object, limit: int) -> Stored:

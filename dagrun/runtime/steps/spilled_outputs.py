@@ -12,9 +12,11 @@ from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.contracts.schema_types import takes_artifact
 from dagrun.model.contracts.spilling import why_spilled
+from dagrun.model.redaction.records import is_kept_out
+from dagrun.model.redaction.redactor import Redactor
 from dagrun.model.reference import Hole, Reference, Template, path_text
 from dagrun.model.toolbox import AnyTool
-from dagrun.model.value import Path
+from dagrun.model.value import Path, Stored
 
 
 def refuse_spilled(graph: LiveGraph, node: Node) -> None:
@@ -32,6 +34,19 @@ def refuse_spilled(graph: LiveGraph, node: Node) -> None:
                     f"{hole.reference}: {why}, and {node.tool.name} takes no Artifact {where}; let the parameter take "
                     f"an Artifact too, or raise output_limit of {producer.name}"
                 )
+
+
+def refuse_kept_out(value: Stored, redactor: Redactor) -> None:
+    """Refuse an output that is about to become a file, and that a redacted record would leave out.
+
+    Raises:
+        ValueRefused: It is one.
+    """
+    if is_kept_out(value, redactor):
+        raise ValueRefused(
+            "the output is over its output_limit, and holds personal data, which the policy keeps out of the record, so "
+            "it is in no file"
+        )
 
 
 def why_list_spilled(graph: LiveGraph, items: Template) -> str:
