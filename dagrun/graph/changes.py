@@ -177,6 +177,8 @@ def run_reopened(graph: LiveGraph, event: RunReopened) -> None:
         node.state = State.BLOCKED
     for node in nodes:
         _open(graph, node)
+        # A for_each that has its elements counts those, and would be one short when its source ends once more.
+        node.successors = [after for after in node.successors if after.children is None]
     dependents = {after.id: after for node in nodes for after in node.successors}
     for after in dependents.values():
         if _may_wait_again(after):

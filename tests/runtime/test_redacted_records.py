@@ -401,6 +401,32 @@ async def test_elements_that_were_taken_out_are_not_computed_with() -> None:
     assert "not in the record" in result.steps["each[0]"].reason
 
 
+async def test_a_for_each_that_has_its_elements_ends_although_its_list_is_got_again() -> None:
+    """Another step needs the list. The for_each counts its elements, and the end of the list is none of them."""
+    world = World()
+
+    @dagrun.tool(effect="read")
+    async def both() -> list[str]:
+        world.calls.append("both")
+        return ["x", MAIL]
+
+    world.tools = Toolbox(world.tools, both)
+    steps = [
+        Step(id="all", tool="both"),
+        Step(id="each", tool="send", args={"to": "${item}"}, for_each="${all}", on_failure="skip"),
+        Step(id="first", tool="send", args={"to": "${all[1]}"}),
+    ]
+    journal = await suspended(world, Plan(steps=steps))
+
+    result = await resumed(world, journal)
+
+    assert result.steps["each[0]"].output == "sent"
+    assert result.steps["each[1]"].reason == "its element is not in the record"
+    assert result.steps["each"].state.is_settled
+    assert sorted(world.calls) == ["both", "both", f"send {MAIL}", "send x"]
+    assert (await dagrun.replay("one", journal=journal)).states == {k: v.state for k, v in result.steps.items()}
+
+
 async def test_an_answer_that_was_taken_out_is_not_computed_with() -> None:
     """A person has given the region, and the process ended before the step could use it."""
     world = World()

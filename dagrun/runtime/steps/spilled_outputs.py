@@ -44,8 +44,8 @@ def refuse_kept_out(value: Stored, redactor: Redactor) -> None:
     """
     if is_kept_out(value, redactor):
         raise ValueRefused(
-            "the output is over its output_limit, and holds personal data, which the policy keeps out of the record, so "
-            "it is in no file"
+            "the output is over its output_limit, and holds personal data, which the policy keeps out of the record, "
+            "so it is in no file"
         )
 
 
