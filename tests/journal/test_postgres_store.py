@@ -44,6 +44,30 @@ def schema(postgres: str) -> Iterator[str]:
         yield schema
 
 
+# Personal data -------------------------------------------------------------------------------------------------------
+
+
+async def test_redacted_records_leave_no_personal_data_in_the_database(postgres: str, schema: str) -> None:
+    mail = "ann.canary@example.com"
+
+    @dagrun.tool(effect="read")
+    async def person(name: str) -> dict[str, str]:
+        return {"name": name, "mail": mail}
+
+    plan = dagrun.Plan(goal=f"write to {mail}", steps=[dagrun.Step(id="who", tool="person", args={"name": mail})])
+    policy = dagrun.Policy(redact=["email"], redact_records=True)
+    async with PostgresJournal(postgres, schema=schema) as journal:
+        result = await dagrun.run(plan, tools=[person], policy=policy, journal=journal, run_id=RUN, inputs={"to": mail})
+        past = await dagrun.replay(RUN, journal=journal)
+
+    tables = say(postgres, f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{schema}'")
+    rows = [str(say(postgres, f'SELECT t::text FROM "{schema}"."{name}" t')) for (name,) in tables]
+    assert result.steps["who"].output["mail"] == mail
+    assert past.status is Status.SUCCEEDED
+    assert "[email]" in "".join(rows)
+    assert "canary" not in "".join(rows)
+
+
 # Runs -----------------------------------------------------------------------------------------------------------------
 
 
