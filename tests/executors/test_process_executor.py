@@ -374,6 +374,7 @@ async def test_a_process_that_never_begins_is_given_up(monkeypatch: pytest.Monke
 
     async def never(_: int | None) -> WorkerHandle:
         await anyio.sleep_forever()
+        raise AssertionError
 
     monkeypatch.setattr(WorkerHandle, "start", never)
     async with processes() as executor:

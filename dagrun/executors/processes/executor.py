@@ -113,7 +113,7 @@ class ProcessExecutor:
         return worker
 
     async def _ask(
-        self, worker: WorkerHandle, call: ToolCall, request: bytes, on_begin: Callable[[], object] | None = None
+        self, worker: WorkerHandle, call: ToolCall, request: bytes, on_begin: Callable[[], object] = lambda: None
     ) -> Encoded:
         try:
             answer = Encoded(await worker.ask(call, request, on_begin))

@@ -35,6 +35,10 @@ _FAILURES: Final = codec_of(Failure)
 _CLOSED: Final = (anyio.IncompleteRead, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
+def _nothing() -> None:
+    pass
+
+
 class NeverBegan(Exception):
     """The process ended before it entered the function: nothing has happened."""
 
@@ -87,7 +91,7 @@ class WorkerHandle:
         """The id of the process, and of its process group."""
         return self._process.pid
 
-    async def ask(self, call: ToolCall, request: bytes, on_begin: Callable[[], object] | None = None) -> bytes:
+    async def ask(self, call: ToolCall, request: bytes, on_begin: Callable[[], object] = _nothing) -> bytes:
         """Send *call* to the process, and return the value of the tool as JSON text.
 
         Args:
@@ -109,8 +113,7 @@ class WorkerHandle:
                 match kind:
                     case frames.BEGUN:
                         has_begun = True
-                        if on_begin is not None:
-                            on_begin()
+                        on_begin()
                     case frames.REPORT:
                         _pass_on(data, call.context())
                     case frames.VALUE:
