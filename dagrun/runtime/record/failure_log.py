@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -37,27 +37,22 @@ WATCHED: Final = frozenset((AttemptEnded, Reviewed, StepSettled, PlannerCalled))
 
 
 class FailureLog:
-    """Logs the failures of one run.
+    """Logs failures of one run; made when there are some.
 
     Args:
         graph: The state; it is only looked at.
         run_id: The name of the run.
-
-    Attributes:
-        waiting: Events of the types in `WATCHED` that `write` will log. They are redacted and applied.
     """
 
-    __slots__ = ("_graph", "_run_id", "waiting")
+    __slots__ = ("_graph", "_run_id")
 
     def __init__(self, graph: LiveGraph, run_id: str) -> None:
         self._graph = graph
         self._run_id = run_id
-        self.waiting: list[Event] = []
 
-    def write(self) -> None:
-        """Log the events that wait, and drop the frames of their exceptions."""
-        waiting, self.waiting = self.waiting, []
-        for event in waiting:
+    def write(self, events: Iterable[Event]) -> None:
+        """Log events of the types in `WATCHED`, redacted and applied, and drop the frames of their exceptions."""
+        for event in events:
             with suppress(Exception):  # a handler must not break the run
                 self._tell(event)
             drop(event)

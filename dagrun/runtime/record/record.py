@@ -88,7 +88,8 @@ class EventLog:
         self._keep = keep
         self._flush = flush
         self._redactor = graph.plan.redactor
-        self._failures = FailureLog(graph, run_id)
+        self._run_id = run_id
+        self._failures: list[Event] = []  # to be logged at the end of the change
         self._seq = 0
         self._first: RunStarted | RunResumed | None = None
         self._observers: list[Observer] = []
@@ -116,7 +117,7 @@ class EventLog:
             clean(event, self._redactor)
             if type(event) in WATCHED:
                 if self.ended_at is None:
-                    self._failures.waiting.append(event)
+                    self._failures.append(event)
                 else:
                     drop(event)
         self._take(event, node)
@@ -139,8 +140,9 @@ class EventLog:
         """Show the observers the new events: called at the end of a change, never in the middle of one."""
         if self._flush is not None:
             self._flush()
-        if self._failures.waiting:
-            self._failures.write()
+        if self._failures:
+            failures, self._failures = self._failures, []
+            FailureLog(self.graph, self._run_id).write(failures)
         # An observer may change the run again, for instance cancel a step; the events of that are delivered in turn.
         while self._pending and not self._is_delivering:
             batch, self._pending = self._pending, []
