@@ -93,7 +93,7 @@ def test_lazy_command_shows_its_own_help(lazy_group: LazyGroup) -> None:
     assert "NAME" in result.stdout
 
 
-@pytest.mark.parametrize("args", [["--no-such-option"], ["no-such-command"], []])
+@pytest.mark.parametrize("args", [["--no-such-option"], ["no-such-command"], ["tools", "no-such-command"]])
 def test_wrong_usage_ends_with_2(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(args) == 2
     assert "Usage: dagrun" in capsys.readouterr().err
