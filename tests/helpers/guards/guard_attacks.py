@@ -134,7 +134,7 @@ def replace(sketch: Sketch, aim: Aim) -> bool:
 
 def be_sure(sketch: Sketch, aim: Aim) -> bool:
     """The same step, whose author is quite sure now, and sees no need to wait."""
-    return sketch.replace(aim.act, **_without(sketch.steps[aim.act], "pause"), confidence=1.0)
+    return sketch.replace(aim.act, **_without(sketch.steps[aim.act], "pause", "confidence"), confidence=1.0)
 
 
 def rewire_away(sketch: Sketch, aim: Aim) -> bool:
@@ -185,7 +185,8 @@ def skip_gate(sketch: Sketch, aim: Aim) -> bool:
         {"on_failure": "default", "default": {"text": "go"}},
         {"optional": True, "on_failure": "skip"},
     )
-    return sketch.replace(gate, **_without(sketch.steps[gate], "when"), **ways[aim.number % len(ways)])
+    plain = _without(sketch.steps[gate], "when", "on_failure", "default", "optional")
+    return sketch.replace(gate, **plain, **ways[aim.number % len(ways)])
 
 
 def reorder(sketch: Sketch, aim: Aim) -> bool:

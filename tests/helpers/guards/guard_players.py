@@ -81,7 +81,7 @@ class Script:
     def __init__(self, case: GuardCase, world: World) -> None:
         self.case = case
         self.drafts = 0
-        self._world = world
+        self.world = world
         self._left = list(case.messages)
         self._names = 0
         self._now: dict[int, str] = {}  # what the call of a target is called now, if the planner has replaced it
@@ -89,9 +89,9 @@ class Script:
     def next_draft(self) -> tuple[Document, float | None]:
         """Begin to write the first plan, or to repair it; and say how sure the planner is of it."""
         sure = self.case.sureness[min(self.drafts, len(self.case.sureness) - 1)]
-        document = Document(self._world.tick(), "repair" if self.drafts else "first", confidence=sure)
+        document = Document(self.world.tick(), "repair" if self.drafts else "first", confidence=sure)
         self.drafts += 1
-        self._world.documents.append(document)
+        self.world.documents.append(document)
         return document, sure
 
     def next_message(self, brief: Brief) -> tuple[Message, Sketch, Document] | None:
@@ -104,8 +104,8 @@ class Script:
                 (name, number) for name, number in message.attacks if self._try(sketch, message, name, number)
             )
             if tried:
-                document = Document(self._world.tick(), message.form, confidence=message.confidence, attacks=tried)
-                self._world.documents.append(document)
+                document = Document(self.world.tick(), message.form, confidence=message.confidence, attacks=tried)
+                self.world.documents.append(document)
                 return message, sketch, document
         return None
 
@@ -154,7 +154,11 @@ class Hostile:
         if brief.is_first:
             is_first = not self._script.drafts
             return self._stream_plan() if is_first else self._repair(brief)
-        found = self._script.next_message(brief)
+        try:
+            found = self._script.next_message(brief)
+        except Exception as error:  # a run takes it for a planner that has failed
+            self._script.world.fault = repr(error)
+            raise
         if found is None:
             return _nothing()
         message, sketch, document = found

@@ -55,6 +55,7 @@ def run_guards(case: GuardCase, parts: Mapping[Any, Any] | None = None) -> Guard
     try:
         with replaced(parts or {}):
             ended = _virtually(lambda: play(case, report.world), case.seed)
+        report.error = report.world.fault
         oracle = Oracle(case, report.world)
         report.violations = list(oracle.violations())
         report.counts = Counter(_counted(report))

@@ -116,6 +116,7 @@ class World:
         refused: The codes for which documents were refused.
         succeeded: When each step succeeded.
         calls: How often tools that change nothing were called.
+        fault: A fault of the planner itself, which the rig must not have; empty for none.
     """
 
     effects: list[Effect] = field(default_factory=list)
@@ -125,6 +126,7 @@ class World:
     refused: list[str] = field(default_factory=list)
     succeeded: dict[str, int] = field(default_factory=dict)
     calls: int = 0
+    fault: str = ""
     _now: int = 0
 
     def tick(self) -> int:
