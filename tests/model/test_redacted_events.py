@@ -16,7 +16,7 @@ from dagrun.model import event as events
 from dagrun.model.codec.event_codec import RECORDED, Marks, decode, encode, marks_of, with_marks
 from dagrun.model.condition import Condition
 from dagrun.model.event import AttemptEnded, Event, Opening, StepExpanded
-from dagrun.model.outcome import PROCEED, Outcome, State, Status
+from dagrun.model.outcome import PROCEED, UNRECORDED, Outcome, State, Status
 from dagrun.model.patch import Add, Consequence, Replace, Rewire
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import Policy
@@ -61,7 +61,8 @@ def of_type(hint: Any, name: str = "") -> Any:  # noqa: C901  (a case for each k
 
 def filled(kind: Any) -> Any:
     hints = typing.get_type_hints(kind)
-    return kind(**{field.name: of_type(hints[field.name], field.name) for field in fields(kind) if field.init})
+    recorded = [field.name for field in fields(kind) if field.init and not field.metadata.get(UNRECORDED)]
+    return kind(**{name: of_type(hints[name], name) for name in recorded})
 
 
 def a_step(id_: str = "one") -> Step:

@@ -45,7 +45,7 @@ def plan(*steps: Any, output: Any = None, goal: str = "", confidence: float | No
         >>> plan(output=add.step(three, 4)).steps[1].args
         {'a': '${add}', 'b': 4}
     """
-    writer = _Writer()
+    writer = _PlanWriter()
     for step in _flat(steps):
         if not isinstance(step, PlannedStep):
             raise ContractError(f"plan() takes steps, made with tool.step(…), {_what(step)}")
@@ -73,7 +73,7 @@ def _flat(steps: Iterable[Any]) -> Iterator[Any]:
             yield step
 
 
-class _Writer:
+class _PlanWriter:
     """Writes planned steps as steps of a plan.
 
     Attributes:

@@ -51,7 +51,7 @@ class StepOptions(TypedDict, total=False):
 _KNOWN: Final = frozenset(StepOptions.__annotations__)
 
 
-class ToolFacts(Protocol):
+class ToolOfPlan(Protocol):
     """What a step needs of its tool."""
 
     @property
@@ -79,7 +79,7 @@ class StepMaker(Generic[P, R_co]):
         options: The options of the step.
     """
 
-    def __init__(self, tool: ToolFacts, options: Mapping[str, Any]) -> None:
+    def __init__(self, tool: ToolOfPlan, options: Mapping[str, Any]) -> None:
         for name in options.keys() - _KNOWN:
             close = difflib.get_close_matches(name, _KNOWN, 1)
             hint = f"; did you mean {close[0]}?" if close else f"; they are {', '.join(sorted(_KNOWN))}"
@@ -119,7 +119,7 @@ class ElementsMaker(Generic[P, R_co]):
         items: The list, or the planned value that will be one.
     """
 
-    def __init__(self, tool: ToolFacts, options: Mapping[str, Any], items: Any) -> None:
+    def __init__(self, tool: ToolOfPlan, options: Mapping[str, Any], items: Any) -> None:
         self._tool = tool
         self._options = options
         self._items = items
@@ -137,7 +137,7 @@ class ElementsMaker(Generic[P, R_co]):
         return PlannedStep(self._tool, _bound(self._tool, args, kwargs), self._options, items)
 
 
-def _bound(tool: ToolFacts, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _bound(tool: ToolOfPlan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments by name, without those that the run fills in.
 
     Raises:

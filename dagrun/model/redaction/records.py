@@ -25,6 +25,7 @@ from pydantic import BaseModel, TypeAdapter
 from dagrun.model import event as events
 from dagrun.model.codec.event_codec import Marks, encode, marks_of, with_marks
 from dagrun.model.event import Event, Opening, Spliced
+from dagrun.model.outcome import UNRECORDED
 from dagrun.model.patch import Add, Drop, Edit, Replace, Rewire, edit_as_dict
 from dagrun.model.plan import Plan
 from dagrun.model.policy import Policy
@@ -450,7 +451,8 @@ def _mapping_of(hint: Any) -> Walker:
 
 def _fields_of(kind: type[Any]) -> Walker:
     hints = typing.get_type_hints(kind)
-    walkers = [(field.name, _walker_of_field(kind, field.name, hints[field.name])) for field in fields(kind)]
+    recorded = [field.name for field in fields(kind) if not field.metadata.get(UNRECORDED)]
+    walkers = [(name, _walker_of_field(kind, name, hints[name])) for name in recorded]
     used = [(name, walker) for name, walker in walkers if walker is not _same]
     whole = _WHOLE.get(kind, _same)
 
