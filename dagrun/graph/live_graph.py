@@ -225,9 +225,8 @@ class LiveGraph:
         self.unsettled -= 1
         if node.parent is not None:
             node.parent.missing -= 1
-        is_kept = bool(self.kept) and node.id in self.kept
-        keeps_back = node.state is not _SUCCEEDED or is_kept
-        if keeps_back and (is_kept or not node.is_tolerated):
+        keeps_back = node.state is not _SUCCEEDED or (bool(self.kept) and node.id in self.kept)
+        if keeps_back and (node.id in self.kept or not node.is_tolerated):
             self._block_successors(node)
             return
         is_held, push = self.is_frozen or self.is_drafting, self.frontier.push

@@ -75,7 +75,8 @@ class Attempts:
         self._on_progress = parts.record.progress
         self._now = parts.now
         self._tape = tape = parts.tape
-        self._until_written = tape.held if isinstance(tape, HeldTape) else None if tape is None else tape.durable
+        # The test for a protocol takes longer than a step, and most runs have no tape.
+        self._until_written = None if tape is None else tape.held if isinstance(tape, HeldTape) else tape.durable
         self._up = up = parts.up
         self._executors = executors
         self._artifacts = artifacts
@@ -101,9 +102,7 @@ class Attempts:
                 arguments[tool.arguments.context] = self._tool_context(slot)
         context = partial(self._tool_context, slot)
         most = self._limits.most_of(tool) if tool.output.spills else tool.output_limit
-        slot.call = call = ToolCall(tool, data, arguments, context, self._grace, most)
-        if executor_of(slot) != "coroutine":
-            call.clock_stopped = partial(self._up.clock_stopped, slot)
+        slot.call = ToolCall(tool, data, arguments, context, self._grace, most)
         return None
 
     def _reveal(self, tool: AnyTool, arguments: dict[str, Any]) -> None:
@@ -182,9 +181,11 @@ class Attempts:
         scope = slot.scope
         scope.is_inside = True
         try:
-            executor = self._executors[executor_of(slot)]
-            assert slot.call is not None
-            coroutine = executor.call(slot.call)
+            name, call = executor_of(slot), slot.call
+            assert call is not None
+            if name != "coroutine":
+                call.clock_stopped = partial(self._up.clock_stopped, slot)
+            coroutine = self._executors[name].call(call)
             context = self._context.copy()
             try:
                 got = context.run(coroutine.send, None)

@@ -169,7 +169,8 @@ class Scheduler:
             if self.hedges is not None:
                 self.hedges.left(slot)
             self._record.deliver()
-        if slot.asked is not None or own.scope.is_told or own.has_leaked:
+        # `is_told` without its call, as this runs at every step.
+        if slot.asked is not None or own.scope.cutoff is not None or own.has_leaked:
             return False
         return outcome.failure is None or outcome.failure.kind not in _UNCLEAN
 
