@@ -204,9 +204,7 @@ class Attempts:
             return self._failed(slot, state, Failure(ErrorKind.TIMEOUT, str(error)))
         except BaseException as error:
             if is_cancellation(error):
-                # The cancellation of the other backend is no cancellation for the loop.
-                is_asked_for = scope.is_told or slot.asked is not None or is_being_cancelled()
-                if is_asked_for and isinstance(error, anyio.get_cancelled_exc_class()):
+                if _is_asked_for(slot, error):
                     raise
                 return self._foreign_cancellation(slot, error)
             return self._failed(slot, State.FAILED, classify(error, slot.tool, self._graph.plan.redactor))
@@ -341,6 +339,12 @@ def _over(what: str, limit: int) -> str:
         f"{what} would take over {limit} bytes of JSON, the ceiling (max_argument_bytes of the policy); raise it, pass "
         "less of it, or an Artifact"
     )
+
+
+def _is_asked_for(slot: Slot, cancellation: BaseException) -> bool:
+    """Whether the attempt was to be cancelled; the cancellation of the other backend is none for the loop."""
+    is_told = slot.scope.is_told or slot.asked is not None or is_being_cancelled()
+    return is_told and isinstance(cancellation, anyio.get_cancelled_exc_class())
 
 
 def executor_of(slot: Slot) -> str:
