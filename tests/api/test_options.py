@@ -48,7 +48,7 @@ def test_a_signature_names_every_option_with_its_default(function: Callable[...,
 
 
 def test_every_option_of_a_run_is_explained_once() -> None:
-    explained = re.findall(r"^ {8}(\w+): ", RunOptions.__doc__ or "", re.MULTILINE)
+    explained = re.findall(r"^ {4}(\w+): ", inspect.getdoc(RunOptions) or "", re.MULTILINE)
 
     assert sorted(explained) == sorted(RunOptions.__annotations__)
 

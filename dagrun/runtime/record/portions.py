@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
@@ -28,6 +28,9 @@ from anyio.lowlevel import checkpoint
 from dagrun.decide.run_status import Tally
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.runtime.upcalls import Upcalls
+
+MANY: Final = 5_000  # steps that wait for one step
+STEPS_A_TURN: Final = 100  # that are skipped or settled in each later turn of the loop: about 1.5 ms
 
 
 def may_wait(graph: LiveGraph) -> bool:
@@ -99,7 +102,7 @@ class Skips(Portions):
         up: Is told after each portion.
 
     Attributes:
-        portion: The most steps that are skipped in one turn of the loop.
+        portion: The most steps that are skipped at once; more are skipped later, some in each turn of the loop.
     """
 
     task_name = "dagrun skip"
@@ -116,25 +119,30 @@ class Skips(Portions):
         """Whether steps are left to be skipped in a later turn."""
         return bool(self._left)
 
-    def take(self, skipping: Iterator[None]) -> None:
+    def take(self, skipping: Iterator[None], waiting: int) -> None:
         """Skip the steps that cannot run because of how a step has ended: at once, or some now and the rest later.
 
         Args:
             skipping: Skips them, and yields after each.
+            waiting: How many steps wait for that step itself. If they are many, this turn of the loop has enough to do
+                with blocking them, and all are skipped later.
         """
         if self._tasks is None or self._is_amid:  # what follows from a skip comes before the next skip
             _exhaust(skipping)
         elif self._left:
             self._left.append(skipping)
+        elif waiting > MANY and may_wait(self._graph):
+            self._left.append(skipping)
+            self._start()
         else:
-            self._skip_some(skipping)
+            self._skip_some(skipping, self.portion)
             if self._left:
                 self._start()
 
-    def _skip_some(self, skipping: Iterator[None]) -> None:
+    def _skip_some(self, skipping: Iterator[None], most: int) -> None:
         was, self._is_amid = self._is_amid, True
         try:
-            has_more = take_some(skipping, self.portion)
+            has_more = take_some(skipping, most)
         finally:
             self._is_amid = was
         if has_more:
@@ -162,7 +170,7 @@ class Skips(Portions):
 
     def _do_some(self) -> bool:
         if self._left:
-            self._skip_some(self._left.popleft())
+            self._skip_some(self._left.popleft(), min(self.portion, STEPS_A_TURN))
         return bool(self._left)
 
     def _after_portion(self) -> None:

@@ -354,7 +354,7 @@ class Record(EventLog):
         if node.state is not _SUCCEEDED and self.behind is not None:
             self.behind.append(node)
         elif node.state is not _SUCCEEDED:
-            self.skips.take(self.skipping(node))
+            self.skips.take(self.skipping(node), len(node.successors))
         self._join(node.parent)
 
     def skipping(self, cause: Node) -> Iterator[None]:

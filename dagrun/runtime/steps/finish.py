@@ -12,7 +12,7 @@ from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.outcome import State, Status
 from dagrun.model.value import encode, store_text, to_json
-from dagrun.runtime.record.portions import Portions, may_wait, take_some
+from dagrun.runtime.record.portions import STEPS_A_TURN, Portions, may_wait, take_some
 from dagrun.runtime.result import answer_of
 from dagrun.runtime.run_parts import RunParts
 
@@ -27,7 +27,7 @@ class EndEarly:
 
     Attributes:
         reason: Why the run is being ended.
-        portion: The most steps that are settled in one turn of the loop.
+        portion: The most steps that are settled at once; more are settled some in each turn of the loop.
     """
 
     portion: ClassVar[int] = 500
@@ -59,7 +59,7 @@ class EndEarly:
     def settle_some(self) -> bool:
         """Settle the next portion; return whether there may be more."""
         self._record.behind = self._behind
-        has_more = take_some(self._left, self.portion)
+        has_more = take_some(self._left, min(self.portion, STEPS_A_TURN))
         self._record.behind = self._late
         return has_more
 

@@ -98,6 +98,29 @@ def _ends(result: RunResult) -> dict[str, tuple[str, str]]:
 # Turns ----------------------------------------------------------------------------------------------------------------
 
 
+async def test_a_step_that_many_wait_for_leaves_them_all_to_later_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To block so many takes long enough: none is skipped in the same turn, though a portion would hold them all."""
+    monkeypatch.setattr("dagrun.runtime.record.portions.MANY", STEPS // 2)
+    monkeypatch.setattr("dagrun.runtime.record.portions.STEPS_A_TURN", PORTION)
+    assert Skips.portion > STEPS
+    bad = Step(id="bad", tool="breaks", retry=ONCE, args={"turns": 10})
+    fan = [_nap(f"s{number}", 1.0, "bad") for number in range(STEPS)]
+    seen = set[int]()
+
+    async with dagrun.start(Plan(steps=[bad, *fan]), tools=TOOLS) as running:
+        await anyio.sleep(1.0)
+        while not running.states["bad"].is_settled:
+            await checkpoint()
+        while left := _open(running):
+            seen.add(left)
+            await checkpoint()
+        result = await running.result()
+
+    assert max(seen) >= STEPS - 2 * PORTION
+    assert len(seen) >= STEPS // (2 * PORTION) - 1
+    assert {state for id_, (state, _) in _ends(result).items() if id_ != "bad"} == {"skipped"}
+
+
 async def test_others_get_their_turn_between_the_portions(small_portions: None) -> None:
     turns = 0
     async with dagrun.start(_broken(_nap("beside", 5.0)), tools=TOOLS) as running:
@@ -380,7 +403,7 @@ class Forgets(Skips):
 
     async def _work(self) -> None:
         while self._left:
-            self._skip_some(self._left.popleft())
+            self._skip_some(self._left.popleft(), self.portion)
             await checkpoint()
 
 
