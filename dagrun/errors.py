@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from dagrun.problem_texts import SENTENCES
@@ -57,6 +58,15 @@ def first_lines(text: str, count: int = 3, limit: int = 200) -> str:
     """Return the first lines of *text* that are not empty, as one line of at most *limit* characters."""
     lines = [line.strip() for line in text[: 50 * limit].splitlines()]
     return shorten("\n".join([line for line in lines if line][:count]), limit)
+
+
+def listing(title: str, lines: Iterable[str], most: int = 15) -> str:
+    """Return *title* with one indented line of at most 110 characters below it for each of the first *most* lines."""
+    found = iter(lines)
+    shown = [shorten(line, 110) for line in islice(found, most)]
+    rest = sum(1 for _ in found)
+    more = [f"… and {rest} more"] if rest else []
+    return "\n  ".join([title, *shown, *more])
 
 
 def visible(text: str, keep: str = "") -> str:

@@ -121,6 +121,11 @@ class CheckedPlan:
     redact: Hook | None = field(default=None, repr=False, compare=False)
     redactor: Redactor = field(init=False, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        advice = len(self.advice)
+        remarks = f"\n  {advice} remark{'s' * (advice != 1)}: see .advice" if advice else ""
+        return f"<Checked{repr(self.plan)[1:-1]}{remarks}>"
+
     def __post_init__(self) -> None:
         redactor = Redactor(self.secrets, self.policy.redact, self.redact)
         object.__setattr__(self, "redactor", redactor)

@@ -133,7 +133,7 @@ verbose: Final = click.option(
     count=True,
     help="Show what tools log, what planners' models answer, and the traceback of each failure; -vv for everything.",
 )
-quiet: Final = click.option("-q", "--quiet", is_flag=True, help="No progress and no summary.")
+quiet: Final = click.option("-q", "--quiet", is_flag=True, help="No progress, and no summary of a success.")
 plan: Final = click.argument("plan", type=click.Path(allow_dash=True))
 goal: Final = click.argument("goal")
 

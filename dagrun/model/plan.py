@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
+from dagrun.errors import listing, shorten
 from dagrun.model.condition import Condition
 from dagrun.model.python_plans.plan_text import plan_as_json, plan_as_python, plan_as_yaml
 from dagrun.model.reference import ID_PATTERN
@@ -22,7 +23,18 @@ else:
 OnFailure = Literal["replan", "skip", "default", "stop"]
 
 
-class RetryRule(BaseModel):
+class Readable(BaseModel):
+    """A model whose `repr` leaves out the fields that have their defaults."""
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Yield the fields that say something, for pydantic."""
+        for name, value in super().__repr_args__():
+            field = type(self).model_fields.get(name or "")
+            if field is None or value != field.get_default(call_default_factory=True):
+                yield name, value
+
+
+class RetryRule(Readable):
     """When to try a step again. Times are in seconds; ``None`` means no limit."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -33,7 +45,7 @@ class RetryRule(BaseModel):
     max_delay: float | None = Field(default=30.0, ge=0, allow_inf_nan=False)
 
 
-class Step(BaseModel):
+class Step(Readable):
     """One call of one tool, with arguments.
 
     A step can make the policy stricter, never looser.
@@ -119,6 +131,13 @@ class Plan(BaseModel):
     )
     confidence: float | None = Field(default=None, ge=0, le=1, description="How sure the planner is of the whole.")
     _source: PlanSource = PrivateAttr(default_factory=PlanSource)
+
+    def __repr__(self) -> str:
+        title = f"Plan of {len(self.steps)} step{'s' * (len(self.steps) != 1)}"
+        answer = "" if self.output is None else f"; output {shorten(str(self.output), 60)}"
+        return f"<{listing(title + answer, map(repr, self.steps))}>"
+
+    __str__ = __repr__
 
     def to_json(self, indent: int | None = 2) -> str:
         """Return the plan as JSON, without the fields that say nothing; `dagrun.read_plan` reads it."""

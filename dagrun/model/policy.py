@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
 from dagrun.errors import shorten
 from dagrun.model.condition import Condition
 from dagrun.model.outcome import TriggerKind
-from dagrun.model.plan import Names, RetryRule, Seconds
+from dagrun.model.plan import Names, Readable, RetryRule, Seconds
 from dagrun.model.reference import BadReference
 from dagrun.model.secrets.patterns import Personal
 from dagrun.model.value import MAX_ARGUMENT_BYTES, MAX_SPILL_BYTES
@@ -22,7 +22,7 @@ DefaultAnswer = Literal["approve", "deny"]
 ARGUMENTS: Final = "args"
 
 
-class ApprovalRule(BaseModel):
+class ApprovalRule(Readable):
     """A rule that names calls that a person must agree to, by tool and by exact arguments.
 
     Attributes:
@@ -70,7 +70,7 @@ else:
     Redacted = Annotated[tuple[Personal, ...], Field(strict=False)]
 
 
-class HedgeRule(BaseModel):
+class HedgeRule(Readable):
     """When a slow call is hedged: a second call starts beside it, the first success counts, the other call is stopped.
 
     A call is hedged only if all of this holds:
@@ -100,7 +100,7 @@ class HedgeRule(BaseModel):
     max_share: float = Field(default=0.1, gt=0, le=1)
 
 
-class Policy(BaseModel):
+class Policy(Readable):
     """What a run may do. Times are in seconds; `None` means no limit.
 
     Attributes:
@@ -209,7 +209,7 @@ class Policy(BaseModel):
     release_outputs: bool = False
 
 
-class PlanLimits(BaseModel):
+class PlanLimits(Readable):
     """Limits of size for plans that come from files and planners; they do not bind a plan that the host builds.
 
     To raise a limit, read the plan with other limits: ``read_plan(path, limits=PlanLimits(max_steps=10_000))``.

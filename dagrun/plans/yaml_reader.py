@@ -18,6 +18,8 @@ from dagrun.plans.json_reader import depth_refusal, make_float, make_int, make_o
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _WORDS: Final = {"true": True, "false": False, "null": None, "": None}
 _INT: Final = re.compile(r"-?(?:0|[1-9][0-9]*)", re.ASCII)
+# libyaml looks ahead, and from 0.2.6 on its scanner refuses 1,000 levels before the composer has met its own ceiling.
+_TOO_DEEP: Final = "maximum nesting depth"
 _FLOAT: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
 
 
@@ -36,6 +38,8 @@ def parse_yaml(text: str, max_depth: int) -> tuple[Any, list[Problem]]:
         for event in yaml.parse(text, Loader=_LOADER):
             composer.read_event(event)
     except yaml.MarkedYAMLError as error:
+        if _TOO_DEEP in str(error.problem):
+            raise depth_refusal(max_depth) from None
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
         raise PlanRefused(

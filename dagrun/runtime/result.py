@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar, cast
 from pydantic import ValidationError
 
 from dagrun.decide.exception_text import is_showable
-from dagrun.errors import ContractError, FailureCause, Problem, RunFailed, ValueRefused
+from dagrun.errors import ContractError, FailureCause, Problem, RunFailed, ValueRefused, listing, shorten
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.longest_paths import remaining_paths, topological_order
 from dagrun.graph.node import Node
@@ -150,6 +150,16 @@ class StepResults(Mapping[str, StepResult]):
     def __len__(self) -> int:
         return len(self._nodes)
 
+    def __repr__(self) -> str:
+        return f"<{listing(f'StepResults of {len(self)}', self.table())}>"
+
+    def table(self) -> Iterator[str]:
+        """Yield a line for each step, those that did not succeed first: its id, state, seconds, and the reason."""
+        width = min(40, max(map(len, self._nodes), default=0))
+        for node in sorted(self._nodes.values(), key=lambda node: node.state is State.SUCCEEDED):
+            work = sum(attempt.duration for attempt in node.attempts)
+            yield f"{node.id:{width}}  {node.state:9}  {work:8.3f} s  {node.reason}".rstrip()
+
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
@@ -171,6 +181,10 @@ class RunResult:
     artifacts: ArtifactStore = field(repr=False)
     makespan: float
     _graph: LiveGraph = field(repr=False)
+
+    def __repr__(self) -> str:
+        title = f"RunResult {self.run_id}: {self.status} in {self.makespan:.3f} s: {shorten(self.reason)}"
+        return f"<{listing(title, self.steps.table())}>"
 
     @property
     def output(self) -> Any:

@@ -176,7 +176,7 @@ def test_every_command_has_help_with_an_example(shell: Shell, args: list[str]) -
 
 
 def test_bench_compares_the_modes(shell: Shell) -> None:
-    figures = shell("bench", shell.plan(*PLAN), *TOOLS, "-n", "2", "--json").json
+    figures = shell("bench", shell.plan(*PLAN), *TOOLS, "--repeat", "2", "--json").json
 
     modes = figures["modes"]
     assert figures["repeats"] == 2
@@ -203,7 +203,7 @@ def fonts() -> None:
 
 @pytest.mark.usefixtures("fonts")
 def test_bench_draws_a_table_and_a_picture(shell: Shell) -> None:
-    ended = shell("bench", shell.plan(*PLAN), *TOOLS, "-n", "1", "--plot", "modes.svg")
+    ended = shell("bench", shell.plan(*PLAN), *TOOLS, "--repeat", "1", "--plot", "modes.svg")
 
     assert [line.split()[0] for line in ended.out.splitlines()[1:4]] == ["sequential", "waves", "parallel"]
     assert ET.parse(shell.folder / "modes.svg").getroot().tag.endswith("svg")
@@ -215,7 +215,7 @@ def test_bench_repeats_no_effect_unasked(shell: Shell) -> None:
         "import dagrun\n\n\n@dagrun.tool\nasync def send() -> int:\n"
         "    with open('sent', 'a') as file:\n        return file.write('x')\n",
     )
-    args = ["bench", shell.plan({"id": "a", "tool": "send"}), "-t", "effects", "-n", "1"]
+    args = ["bench", shell.plan({"id": "a", "tool": "send"}), "-t", "effects", "--repeat", "1"]
 
     refused = shell(*args)
     assert refused.code == 2

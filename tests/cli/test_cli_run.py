@@ -32,8 +32,18 @@ def test_text_is_printed_as_text_and_the_rest_as_json(shell: Shell) -> None:
     assert shell("run", both, *TOOLS).json == {"sum": 2, "b": [1]}
 
 
-def test_quiet_says_nothing(shell: Shell) -> None:
+def test_quiet_says_nothing_of_a_success(shell: Shell) -> None:
     assert shell("run", shell.plan(ADD), *TOOLS, "-q").err == ""
+
+
+def test_quiet_hides_no_failure(shell: Shell) -> None:
+    """A script that runs quietly has nothing else to tell its user."""
+    plan = shell.plan(ADD, {"id": "no", "tool": "fail"})
+    quiet = shell("run", plan, *TOOLS, "-q")
+
+    assert quiet.code == 1
+    assert "no failed: there is nothing" in quiet.err
+    assert "dagrun retry" in quiet.err
 
 
 def test_json_is_one_object_with_every_step(shell: Shell) -> None:

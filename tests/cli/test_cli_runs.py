@@ -70,7 +70,7 @@ def test_no_journal_leaves_nothing(shell: Shell) -> None:
     assert not shell.runs.exists()
 
 
-@pytest.mark.parametrize("args", [["check"], ["run", "-n"], ["bench", "-n", "1"]])
+@pytest.mark.parametrize("args", [["check"], ["run", "-n"], ["bench", "--repeat", "1"]])
 def test_what_runs_nothing_for_its_own_sake_writes_nothing_down(shell: Shell, args: list[str]) -> None:
     assert shell(args[0], shell.plan(ADD), *TOOLS, *args[1:]).code == 0
 

@@ -310,6 +310,8 @@ def test_a_field_that_does_not_exist_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no field city_; it has rows, city"):
         SOURCE.city_  # type: ignore[attr-defined]  # noqa: B018
     assert not hasattr(SOURCE, "_private")
+    with pytest.raises(AttributeError, match=r"a tool has options, before its step: tool\.options\(…\)\.step\(…\)"):
+        SOURCE.options  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_a_step_that_is_gone_is_named() -> None:

@@ -43,7 +43,7 @@ assert set(MODES) == set(get_args(Mode))
 @options.combined(
     options.plan, options.tools, options.inputs, options.policy, options.max_running, options.output, options.directory
 )
-@click.option("-n", "--repeat", type=click.IntRange(1, 1000), default=3, show_default=True, help="Runs in each mode.")
+@click.option("--repeat", type=click.IntRange(1, 1000), default=3, show_default=True, help="Runs in each mode.")
 @click.option("--plot", metavar="FILE", type=click.Path(dir_okay=False), help="Draw the figures: .png, .svg or .pdf.")
 @click.option("--repeat-effects", is_flag=True, help="Call tools with effects, too, once in each run.")
 @options.as_json

@@ -161,7 +161,7 @@ def usage_of(drafting: PlanDraft) -> dict[str, Any]:
 
 
 def _tell(text: str, drafting: PlanDraft, flags: Mapping[str, Any]) -> None:
-    if flags["quiet"]:
+    if flags["quiet"] and drafting.plan is not None:
         return
     calls = [f"{drafting.calls} call{'s' * (drafting.calls != 1)} of the planner"] if drafting.calls else []
     facts = ", ".join([f"{drafting.seconds:.2f} s", *calls, *spending_words(drafting.spent)])

@@ -107,7 +107,7 @@ class OneRun:
             width = min(120, columns_of(sys.stderr))
             for line in timeline_page(read_timeline(self._seen), width, is_ascii=is_ascii(sys.stderr)):
                 self._say(line)
-        if not self._is_quiet:
+        if not self._is_quiet or result.status is not Status.SUCCEEDED:
             self._summarise(result)
 
     def _save(self, record: dict[str, Any], folder: RunFolder) -> None:

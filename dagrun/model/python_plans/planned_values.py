@@ -18,6 +18,7 @@ from dagrun.model.value import Path
 T = TypeVar("T")
 Naming: TypeAlias = Callable[["PlannedValue"], Reference]
 
+_BEFORE: Final = frozenset(("options", "each", "step"))
 _ADVICE: Final = "it has no value before the run: pass it to the step of a tool, as an argument"
 
 _serials: Final = itertools.count(1)
@@ -56,6 +57,8 @@ class PlannedValue:
         found = look_up([(self._schema, self._schema)], (*self._path, name))
         if found.missing is not None:
             known = f"; it has {', '.join(found.known)}" if found.known else ""
+            if name in _BEFORE:
+                known += f"; a tool has {name}, before its step: tool.{name}(…).step(…)"
             raise AttributeError(f"{self!r} has no field {name}{known}")
         return self._part(name)
 
