@@ -9,8 +9,8 @@ READY := $(VENV)/.ready
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help env test rigs night check lint format types floors bench bench-runs bench-check bench-full bench-peers structure demo \
-  demo-model clean
+.PHONY: help env test rigs night check lint format types floors bench bench-runs bench-check bench-full bench-peers structure docs \
+  demo demo-model clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ bench-full: $(READY) ## measure plans of up to 100,000 steps (5 minutes, 1 GB)
 structure: $(READY) ## count files, import circles, and the files that a run passes through; compare with the targets
 	$(BIN)/python benchmarks/structure.py --check
 
+docs: $(READY) ## build the site of the documentation in build/site, strictly (a few seconds)
+	$(BIN)/python docs/make/build_site.py
+
 demo: $(READY) ## watch a real plan run on real data; its report is then in dagrun-demo/
 	$(BIN)/dagrun demo
 
@@ -88,5 +91,5 @@ $(READY): pyproject.toml
 	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { \
 	  $(PYTHON) -m venv --clear --without-pip $(VENV) && \
 	  $(PYTHON) -m pip --python $(BIN)/python install -qq pip; }
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile --editable '.[dev,tools]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile --editable '.[dev,docs,tools]'
 	@touch $@

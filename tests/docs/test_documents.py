@@ -13,7 +13,7 @@ import dagrun
 from folders import ROOT
 
 DOCUMENTS: Final = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", *sorted(
-    path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/*.md")
+    path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")
 ))  # fmt: skip
 ROOMS: Final = {path.name for path in (ROOT / "dagrun").iterdir() if path.is_dir()}
 TREES: Final = {"benchmarks", "dagrun", "docs", "tests", "tools"}

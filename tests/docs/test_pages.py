@@ -1,0 +1,37 @@
+"""Pages of the documentation stay readable: none is longer than a few screens, and each has a title of its own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from folders import ROOT
+
+PAGES: Final = sorted((ROOT / "docs").rglob("*.md"))
+NAMES: Final = [path.relative_to(ROOT).as_posix() for path in PAGES]
+MOST_LINES: Final = 250
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_a_page_is_at_most_250_lines_long(page: Path) -> None:
+    """A page that grows over the limit has two topics. Of decisions, the oldest go to a page in docs/decisions/."""
+    assert len(page.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+
+
+def test_every_page_has_one_title_and_no_two_pages_have_the_same() -> None:
+    """The title is the page's name in the navigation."""
+    titles = {}
+    for name, page in zip(NAMES, PAGES, strict=True):
+        text = re.sub(r"^(```+).*?^\1", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+        (titles[name],) = re.findall(r"^# (.+)$", text, re.MULTILINE)
+
+    assert len(set(titles.values())) == len(titles)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_a_page_has_no_diagram_that_is_drawn_by_a_program_from_elsewhere(page: Path) -> None:
+    """A Mermaid block would make the site load a library from another host."""
+    assert "```mermaid" not in page.read_text(encoding="utf-8")
