@@ -159,7 +159,7 @@ class Engine:
             await build_large(setup)
             running = Run(setup)
             await aside(len(past.events), partial(past.fold, running))
-            begin = partial(running.take_up, last=past.last, resumed=past.resumed)
+            begin = partial(running.resume, last=past.last, resumed=past.resumed)
             async with (
                 self._memory.kept(journal, running),
                 _carried_out(running, begin, past.options["on_event"]),
@@ -252,7 +252,7 @@ def _stored(inputs: Inputs, limit: int) -> Stored:
 
 @asynccontextmanager
 async def _unhurried(opened: AbstractAsyncContextManager[Run], steps: int) -> AsyncIterator[Run]:
-    """Open a run of so many steps, and put off full garbage collections for as long as it is open."""
+    """Open a run of *steps* steps, and put off full garbage collections until it is closed."""
     with full_collections_put_off(steps):
         async with opened as running:
             yield running

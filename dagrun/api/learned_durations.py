@@ -16,12 +16,12 @@ from dagrun.runtime.run import Run
 
 _LOG: Final = logging.getLogger("dagrun.run")
 
-# Durations are only good to know, so neither the start nor the end of a run waits longer for a journal.
+# A run works without durations, so neither its start nor its end waits longer for a journal.
 _PATIENCE: Final = 5.0  # seconds
 
 
 class Memory:
-    """The durations of one engine. A fault of a journal only shows in the log: durations are only good to know.
+    """The durations of one engine. A fault of a journal is only logged: a run works without durations.
 
     Args:
         durations: Known durations, to which those of the runs are added; `None` for none yet.

@@ -92,7 +92,7 @@ def sealer_of(options: Mapping[str, Any], run_id: str) -> Sealer | None:
 
 
 def whole_events(run_id: str, lines: Sequence[Line], sealer: Sealer | None, verb: str) -> list[Event]:
-    """Return the events of a run that is resumed or retried, with everything that it computes with.
+    """Return the events of a run that is resumed or retried, with every value that it computes with.
 
     Values of steps may be missing in them: they are `Unavailable`.
 

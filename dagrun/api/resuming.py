@@ -54,7 +54,7 @@ class Past:
 
         Raises:
             JournalDamaged: The records do not follow from each other.
-            CannotResume: They do not, with what is different now.
+            CannotResume: They do not, because of a difference that was allowed.
         """
         try:
             running.fold(self.events)

@@ -87,7 +87,7 @@ class _Shaper:
         self._left = MAX_PARTS
 
     def shape(self, value: Any, depth: int) -> Any:
-        """Describe a part of the value, which stands so deep in it."""
+        """Describe a part of the value, *depth* levels deep in it."""
         match value:
             case list() | dict() if depth >= MAX_VIEW_DEPTH:
                 return "list" if isinstance(value, list) else "object"

@@ -184,7 +184,7 @@ class _Words:
         return Failure(kind, message, name_of(self.error), is_transient=is_transient, retry_after=retry_after)
 
     def _place(self) -> str:
-        """The place in the user's code. An error of dagrun's own is a sentence about something else."""
+        """Return the place in the user's code; empty for an error of dagrun's own, which is about another place."""
         return "" if isinstance(self.error, DagrunError) else place_in_words(self.error)
 
 

@@ -3,9 +3,9 @@
 The exceptions come from code of others: their methods may raise anything, and their texts may be huge. Every text is
 read within limits, and redacted before it is cut, because half a secret is not found.
 
-An exception that is kept has no frames (`drop_frames`). They would lead back to the run that keeps it, hold all values
-of the calls, and Python would free that only when its collector comes by. What the frames show is taken from them
-before (`with_error`).
+An exception that is kept has no frames (`drop_frames`). Frames hold all values of their calls, and lead back to the run
+that keeps the exception: memory in a circle, which only the garbage collector frees. What the frames show is taken from
+them before (`with_error`).
 """
 
 from __future__ import annotations
@@ -163,8 +163,8 @@ def _users_place(error: BaseException) -> str:
 def place_in_words(error: BaseException) -> str:
     """Return the name of the file and the line, in brackets after a blank, if that is the user's; else nothing.
 
-    The path stays out: people and models read the message, and `Failure.where` has it, also of a library. A name that
-    many folders have, such as ``__init__.py``, comes with its folder.
+    The path is left out, because people and models read the message; `Failure.where` has it, for a library, too. A name
+    that many folders have, such as ``__init__.py``, comes with its folder.
     """
     where = _users_place(error)
     if not where:
@@ -267,7 +267,7 @@ def _render(trace: Trace) -> str:
 
 
 def is_showable(error: BaseException, redact: Redact) -> bool:
-    """Whether nothing has to be taken out of the texts that Python would print of *error*, and all can be read."""
+    """Whether Python may print *error* as it is: all its texts can be read, and nothing in them must be hidden."""
     texts = quietly(lambda: list(_all_texts(error)))
     return texts is not None and all(len(text) <= _MAX_SEARCHED and redact(text) == text for text in texts)
 

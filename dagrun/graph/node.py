@@ -30,11 +30,11 @@ class RareStepState:
         generation: The other part of the key; it grows when a call is known to have had no effect.
         approved: The hash of the call that a person has agreed to, or empty.
         is_passed: Whether a person has let it through its pause.
-        is_closed: Whether people were asked at the pause after it, and did not let anything go on: nothing that waits
-            for it runs in this run, also what is planned later.
+        is_closed: Whether people were asked at the pause after it, and did not let the run continue: no step that waits
+            for it runs in this run, not even one that is planned later.
         is_agreed: Whether a person has agreed to the plan, or to the patch, that it came with.
-        guards: What people would have looked at before it is called, and a patch of the planner has taken away; empty
-            if there is nothing of that.
+        guards: What people would have looked at before it is called, but a patch of the planner has taken away; empty
+            if nothing was taken away.
         given: Arguments that a person has given, stored, by name.
         verdicts: The verdicts of critics on its last attempt.
         asked: The number of questions about it so far.

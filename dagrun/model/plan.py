@@ -23,7 +23,7 @@ else:
 OnFailure = Literal["replan", "skip", "default", "stop"]
 
 
-class Readable(BaseModel):
+class TerseModel(BaseModel):
     """A model whose `repr` leaves out the fields that have their defaults."""
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
@@ -34,7 +34,7 @@ class Readable(BaseModel):
                 yield name, value
 
 
-class RetryRule(Readable):
+class RetryRule(TerseModel):
     """When to try a step again. Times are in seconds; ``None`` means no limit."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -45,7 +45,7 @@ class RetryRule(Readable):
     max_delay: float | None = Field(default=30.0, ge=0, allow_inf_nan=False)
 
 
-class Step(Readable):
+class Step(TerseModel):
     """One call of one tool, with arguments.
 
     A step can make the policy stricter, never looser.

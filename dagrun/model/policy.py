@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, field_validator
 from dagrun.errors import shorten
 from dagrun.model.condition import Condition
 from dagrun.model.outcome import TriggerKind
-from dagrun.model.plan import Names, Readable, RetryRule, Seconds
+from dagrun.model.plan import Names, RetryRule, Seconds, TerseModel
 from dagrun.model.reference import BadReference
 from dagrun.model.secrets.patterns import Personal
 from dagrun.model.value import MAX_ARGUMENT_BYTES, MAX_SPILL_BYTES
@@ -22,7 +22,7 @@ DefaultAnswer = Literal["approve", "deny"]
 ARGUMENTS: Final = "args"
 
 
-class ApprovalRule(Readable):
+class ApprovalRule(TerseModel):
     """A rule that names calls that a person must agree to, by tool and by exact arguments.
 
     Attributes:
@@ -70,7 +70,7 @@ else:
     Redacted = Annotated[tuple[Personal, ...], Field(strict=False)]
 
 
-class HedgeRule(Readable):
+class HedgeRule(TerseModel):
     """When a slow call is hedged: a second call starts beside it, the first success counts, the other call is stopped.
 
     A call is hedged only if all of this holds:
@@ -100,7 +100,7 @@ class HedgeRule(Readable):
     max_share: float = Field(default=0.1, gt=0, le=1)
 
 
-class Policy(Readable):
+class Policy(TerseModel):
     """What a run may do. Times are in seconds; `None` means no limit.
 
     Attributes:
@@ -209,7 +209,7 @@ class Policy(Readable):
     release_outputs: bool = False
 
 
-class PlanLimits(Readable):
+class PlanLimits(TerseModel):
     """Limits of size for plans that come from files and planners; they do not bind a plan that the host builds.
 
     To raise a limit, read the plan with other limits: ``read_plan(path, limits=PlanLimits(max_steps=10_000))``.

@@ -179,7 +179,7 @@ class _Teller:
         return event.step, f"for each of {counted(len(event.items), 'element')}", (), (event.step,)
 
     def step_resumed(self, event: events.StepResumed) -> EntryParts:
-        return event.step, "goes on with its call", (), (event.step,)
+        return event.step, "continues its call", (), (event.step,)
 
     # The plan ---------------------------------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ class Resumption:
         self._tasks = tasks
         self._was_over = was_over
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Do all that is missing, then release the outputs that are not needed any more."""
         self._make_up()
         drop_values(self._graph)
@@ -89,7 +89,7 @@ class Resumption:
             self._accounts.drop_optional()
         for question in asked:  # questions that were opened just now are being asked already
             if question.id in self._graph.questions:
-                self._people.take_up(question)
+                self._people.seek_answer(question)
         self._go_on_planning()
 
     def _line_up(self, ready: list[Node]) -> None:

@@ -282,9 +282,9 @@ class Run:
         """
         fold(self._graph, recorded, self.id)
 
-    async def take_up(self, tasks: TaskGroup, last: Event, resumed: Callable[[int, float], RunResumed]) -> None:
-        """Resume the run; see `RunAssembly.take_up`."""
-        self._assembly.take_up(tasks, last, resumed)
+    async def resume(self, tasks: TaskGroup, last: Event, resumed: Callable[[int, float], RunResumed]) -> None:
+        """Resume the run; see `RunAssembly.resume`."""
+        self._assembly.resume(tasks, last, resumed)
 
     @property
     def learned(self) -> Durations | None:

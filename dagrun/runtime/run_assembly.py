@@ -116,7 +116,7 @@ class RunAssembly:
             self._letters.open(tasks)
         self.scheduler.settle_down()
 
-    def take_up(self, tasks: TaskGroup, last: Event, resumed: Callable[[int, float], RunResumed]) -> None:
+    def resume(self, tasks: TaskGroup, last: Event, resumed: Callable[[int, float], RunResumed]) -> None:
         """Resume a run whose state has been folded from its record.
 
         Args:
@@ -128,10 +128,10 @@ class RunAssembly:
         record.zero = self.parts.now() - last.at
         self._open_parts(tasks)
         doubtful = in_doubt(self.parts.graph)
-        record.take_up(last.seq, last.at, resumed)
+        record.resume_run(last.seq, last.at, resumed)
         if doubtful:
             record.reopen(doubtful, "an effect is in doubt, and may be settled now")
-        Resumption(self.parts, self.scheduler, self.coordinator, tasks, was_over=bool(doubtful)).go_on()
+        Resumption(self.parts, self.scheduler, self.coordinator, tasks, was_over=bool(doubtful)).resume()
         self._begin(tasks)
 
     def _open_parts(self, tasks: TaskGroup) -> None:
@@ -173,7 +173,7 @@ class RunAssembly:
         self._workers.suspended()
 
     def _on_room(self) -> None:
-        """Another run has given back what this run waits for, or what this run will never get."""
+        """Another run has returned room that this run waits for, or there will never be room for this run."""
         if self.parts.accounts.feed():
             # Not at once: either run may be in the middle of a change.
             self._alarms.at(self.parts.now(), self.scheduler.settle_down)

@@ -66,7 +66,7 @@ class Upcalls:
         charged: Called when a model was charged: a ceiling may be near, or there may be room again.
         on_stop: Called once, if the run is ended early.
         on_end: Called once, when every step has settled, or the run is suspended.
-        go_on: Asks the planner for more steps when all have ended; returns whether it is asked.
+        ask_for_more: Asks the planner for more steps when all have ended; returns whether it is asked.
         wake_planner: Called when there is a new reason to ask the planner.
         forget: Takes the id of a question that needs no answer any more.
         hold_at_pause: Holds a step that has ended without an attempt until people have looked at it.
@@ -90,7 +90,7 @@ class Upcalls:
     charged: Callable[[], object] = _nothing
     on_stop: Callable[[], object] = _nothing
     on_end: Callable[[], object] = _nothing
-    go_on: Callable[[], bool] = _no
+    ask_for_more: Callable[[], bool] = _no
     wake_planner: Callable[[], object] = _nothing
     forget: Callable[[str], object] = _nothing
     hold_at_pause: Callable[[Node], object] = _nothing

@@ -120,7 +120,7 @@ def test_waiting_run_prints_the_commands_and_they_work(shell: Shell) -> None:
 
     answered = shell(*command_in(ended.err, "approve"), "--yes", "--by", "ann")
     assert answered.code == 0
-    assert "nobody is at the run now" in answered.out
+    assert "no process holds the run now" in answered.out
     assert "May step pay call needs_a_person?" in answered.err, "nothing is agreed to that was not shown"
 
     again = shell(*command_in(answered.out))

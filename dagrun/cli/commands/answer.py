@@ -215,9 +215,9 @@ class _Reply:
                 )
             elif is_held:
                 assert held is not None
-                data.text(f"answered; {held.owner} is at the run, and goes on with it")
+                data.text(f"answered; {held.owner} holds the run, and continues it")
             else:
-                data.text(f"answered; nobody is at the run now, so go on with it:\n  {printable(quoted(words))}")
+                data.text(f"answered; no process holds the run now, so resume it:\n  {printable(quoted(words))}")
         return 0
 
 

@@ -82,7 +82,7 @@ def trust(*, file: Path | None) -> None:
 @_file
 @options.directory
 def distrust(*, file: Path | None) -> None:
-    """Trust FILE no more; by default, the settings of the project here, and the policy that they name."""
+    """Stop trusting FILE; by default, the settings of the project here, and the policy that they name."""
     for found in settings_files(file):
         was_trusted = found.distrust()
         click.echo(

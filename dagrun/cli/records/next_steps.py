@@ -70,14 +70,14 @@ class NextSteps:
             return []
         command = quoted(command_again(verb, self._run_id, self._again))
         if verb == "retry":
-            return ["do again what has not succeeded:", f"  {command}"]
-        lines = [f"{step} may have taken effect; that is settled when the run goes on" for step in self.cut_off(result)]
+            return ["run again what has not succeeded:", f"  {command}"]
+        lines = [f"{step} may have taken effect; resuming settles that" for step in self.cut_off(result)]
         asked = list(self._open.values())
         for question in asked[:_MAX_QUESTIONS]:
             lines += [f"open: {shorten(question.text)}", f"  {answer_command(self._run_id, question, self._where)}"]
         if len(asked) > _MAX_QUESTIONS:
             lines.append(f"… and {len(asked) - _MAX_QUESTIONS} more open questions")
-        return [*lines, "go on with the run:", f"  {command}"]
+        return [*lines, "resume the run:", f"  {command}"]
 
     def cut_off(self, result: RunResult) -> list[str]:
         """Return the steps that were cut off during a call with an effect that must not be repeated."""

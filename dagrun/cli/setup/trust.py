@@ -92,7 +92,7 @@ class SettingsFile:
             return False
 
     def trust(self) -> None:
-        """Trust this file with this content, and with no other any more.
+        """Trust this file with its present content alone.
 
         Raises:
             BadInput: The answer cannot be stored.
@@ -108,7 +108,7 @@ class SettingsFile:
             raise BadInput(f"cannot write in {folder}: {error.strerror}") from error
 
     def distrust(self) -> bool:
-        """Trust this file no more, with no content; return whether it was trusted.
+        """Stop trusting this file, whatever its content; return whether it was trusted.
 
         Raises:
             BadInput: The answer cannot be stored.

@@ -10,7 +10,7 @@ the splice, and whoever starts that call asks a person first (`dagrun.runtime.st
    Then the other steps before it are its checks, and so is its condition.
 3. A step that stays is compared with itself, as it was. A new step is compared with every step that calls the same
    tool, through an agent too: else a payment could be dropped, and added under another name.
-4. A check that has succeeded has done its work. So has a pause that a person has ended, for the steps of then.
+4. A check that has succeeded has done its work. So has a pause that a person has ended, for the plan of that time.
 5. A retry begins with the plan as the planner has left it. So it takes over what was noted, and how people looked at
    calls that are no longer in that plan.
 """
@@ -98,7 +98,7 @@ def guards_lost(after: PlanAfter) -> dict[str, str]:
 
 
 def guards_forgotten(after: PlanAfter) -> dict[str, str]:
-    """Find how people look at calls that a patch takes out or changes, so that it is known of calls that come later.
+    """Find how people look at calls that a patch takes out or changes: later calls of these tools are guarded alike.
 
     The call itself may need nobody any more, if a person has ended the pause; another call of the same tool does.
 
@@ -130,8 +130,8 @@ def guards_to_keep(graph: LiveGraph) -> dict[str, str]:
     """Find what a retry of a run has to ask people, as it begins with the plan that its planner has left.
 
     Returns:
-        By step, what was noted with its call; or, if people have not agreed to the first plan, or nobody knows whether
-        they had to, that.
+        By step, the sentence that was noted with its call; or, where the run ended before it had an agreed plan, the
+        reason of that.
     """
     found = {}
     for node in graph.planned():
@@ -221,7 +221,7 @@ def _lost(after: PlanAfter, id_: str, checked: CheckedStep, old: Node) -> Iterat
     later = after.before(id_)
     for gate in gates:
         # A substitute may pause as well, and yet never: its condition may not hold.
-        is_answered = id_ not in graph.nodes and gate.state.is_settled  # for the calls of then, and perhaps with a no
+        is_answered = id_ not in graph.nodes and gate.state.is_settled  # for the calls of that time, perhaps with a no
         is_bypassed = (gate.id not in later or _is_other(after, gate.id)) and not _has_passed(graph, gate)
         if is_answered or is_bypassed:
             yield _WAITED.format(old.id, gate.id)

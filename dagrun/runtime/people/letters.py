@@ -114,7 +114,7 @@ class AnswersFromJournal:
         key = self._tape.answer_key
         if key and compare_digest(reply.key.encode(), key.encode()):
             return True
-        if not self._has_warned:  # once: who can write letters must not be able to fill the log
+        if not self._has_warned:  # once: a process that can write letters must not be able to fill the log
             self._has_warned = True
             _LOG.warning(
                 "an answer to the run was ignored: it does not carry the answer key of the run, so a tool or another"

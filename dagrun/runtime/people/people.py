@@ -239,9 +239,9 @@ class People:
     def _put(self, question: Question) -> None:
         self._record.ask(question)
         self._up.asked()
-        self.take_up(question)
+        self.seek_answer(question)
 
-    def take_up(self, question: Question) -> None:
+    def seek_answer(self, question: Question) -> None:
         """Have an open question answered: now, at its deadline, or not at all."""
         if question.deadline is not None:
             self._alarms.at(self._record.zero + question.deadline, partial(self._end_of_time, question))

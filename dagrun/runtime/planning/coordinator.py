@@ -83,7 +83,7 @@ class Coordinator:
         self._scope: anyio.CancelScope | None = None
         self._tasks: TaskGroup
         self.is_over = False
-        parts.up.wake_planner, parts.up.go_on = self.wake, self.go_on
+        parts.up.wake_planner, parts.up.ask_for_more = self.wake, self.ask_for_more
 
     def open(self, tasks: TaskGroup) -> None:
         """Take what exists only inside the task group of the run."""
@@ -96,7 +96,7 @@ class Coordinator:
             self._draft.begin()
             self.wake()
 
-    def go_on(self) -> bool:
+    def ask_for_more(self) -> bool:
         """Ask the planner for more, as it wanted when everything has ended; return whether it is asked."""
         if self.is_over:
             return False

@@ -168,7 +168,7 @@ class EventLog:
         self._first = event
         self.emit(event)
 
-    def take_up(self, seq: int, at: float, event: Callable[[int, float], RunResumed]) -> None:
+    def resume_run(self, seq: int, at: float, event: Callable[[int, float], RunResumed]) -> None:
         """Resume after record *seq*, made *at* seconds after the start; the time since then does not count."""
         self._seq = seq
         self.zero = self._now() - at
@@ -498,8 +498,8 @@ class Record(EventLog):
     def void(self, node: Node) -> None:
         """Close the questions about a step that has ended, or that a patch has changed.
 
-        Not the question whether those that wait for the step may run: that is not about the step any more, and what a
-        planner says of it meanwhile is no answer.
+        The question whether the dependents of the step may run stays open: it is not about the step itself, and a patch
+        of a planner does not answer it.
         """
         pauses = PAUSE in self.graph.kept.get(node.id, ())
         about = [q for q in self.graph.questions.values() if q.step == node.id]

@@ -251,7 +251,7 @@ class Finish(Portions):
 
     def _goes_on(self) -> bool:
         """Whether the planner is asked for more steps: now, or when a run that is being suspended is resumed."""
-        return self.suspending is not None or self._up.go_on()
+        return self.suspending is not None or self._up.ask_for_more()
 
     def _ask_for_output(self) -> None:
         """Ask whether the run may hand out its answer, unless that was asked about this very answer."""

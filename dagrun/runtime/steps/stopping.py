@@ -73,7 +73,7 @@ class Stopping:
             self.tell(slot, State.TIMED_OUT, f"it took longer than {slot.limit:g} s{self._suspicion()}")
 
     def _suspicion(self) -> str:
-        """Return what may have kept a call waiting for ever: nothing shows for what a tool of the host waits."""
+        """Return what may have kept a call waiting for ever, in words: dagrun cannot see what a tool waits for."""
         runs = self._frontier.others_waiting
         if not runs:
             return ""

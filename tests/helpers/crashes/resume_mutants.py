@@ -72,11 +72,11 @@ def forgets_reservations(ledger: Ledger, graph: LiveGraph) -> None:
 class CallsAgain(Resumption):
     """What the critics were looking at is called once more."""
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         for node in self._graph.nodes.values():
             if node.is_under_review:
                 node.attempts[-1].outcome = node.attempts[-1].decision = None
-        super().go_on()
+        super().resume()
 
 
 class RemembersReady(Resumption):
@@ -96,9 +96,9 @@ class ForgetsQuestions(People):
         super()._put(question)
         self._is_new = False
 
-    def take_up(self, question: Question) -> None:
+    def seek_answer(self, question: Question) -> None:
         if self._is_new:
-            super().take_up(question)
+            super().seek_answer(question)
 
 
 class ForgetsStops(Resumption):
@@ -106,7 +106,7 @@ class ForgetsStops(Resumption):
 
     def _end_run(self, status: Status, reason: str) -> None:
         self._graph.stopping = None
-        self.go_on()
+        self.resume()
 
 
 class ForgetsBlocked(Resumption):
@@ -119,13 +119,13 @@ class ForgetsBlocked(Resumption):
 class LeavesAttemptsOpen(Resumption):
     """Calls that were in flight have no end."""
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         nodes = [node for node in self._graph.nodes.values() if node.is_in_flight and node.tool.effect.is_free]
         for node in nodes:
             node.state = State.READY
             before = node.earlier
             node.earlier, node.latest = before[:-1], before[-1] if before else None
-        super().go_on()
+        super().resume()
 
 
 class AcknowledgesEarly(Run):
