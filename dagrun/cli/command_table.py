@@ -107,6 +107,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "runs": ("dagrun.cli.commands.runs:runs", "List the recorded runs, and the state of each."),
     "approve": ("dagrun.cli.commands.answer:approve", "Answer a question of a run with yes or no, from elsewhere."),
     "answer": ("dagrun.cli.commands.answer:answer", "Give a run a value that it asks for, from elsewhere."),
+    "cancel": ("dagrun.cli.commands.cancel:cancel", "Cancel a run that another process carries out, or one step."),
+    "suspend": ("dagrun.cli.commands.cancel:suspend", "Suspend a run that another process carries out."),
     "inspect": ("dagrun.cli.commands.inspect:inspect", "Show what happened in a run, and why."),
     "replay": ("dagrun.cli.commands.replay:replay", "Rebuild the state of a run from its record, and call nothing."),
     "journal": ("dagrun.cli.commands.journal:journal", "Verify the records of runs, or export them."),

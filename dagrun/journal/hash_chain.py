@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from dagrun.model.journal import Line
+from dagrun.model.journal import Line, StoredRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,9 @@ class Chain:
         return other
 
 
-def chained(run_id: str, texts: Iterable[bytes]) -> list[Line]:
-    """Return the lines of a run, made of all its texts from the first on."""
-    chain = Chain(run_id)
+def chained(run_id: str, texts: Iterable[bytes], chain: Chain | None = None) -> list[Line]:
+    """Return the lines of a run, made of all its texts from the first on, or of those that come after *chain*."""
+    chain = Chain(run_id) if chain is None else chain
     return [_line(chain, text) for text in texts]
 
 
@@ -81,7 +81,7 @@ def _line(chain: Chain, text: bytes) -> Line:
     return Line(chain.seq, text, chain.digest)
 
 
-def verify(run_id: str, rows: Iterable[tuple[object, object, object]]) -> tuple[list[Line], ChainFault | None]:
+def verify(run_id: str, rows: Iterable[StoredRow], chain: Chain | None = None) -> tuple[list[Line], ChainFault | None]:
     """Check the records of a run, as a store returns them.
 
     Args:
@@ -89,12 +89,13 @@ def verify(run_id: str, rows: Iterable[tuple[object, object, object]]) -> tuple[
         rows: One row for one record or several: the number of the first record, the texts with `END` between them, and
             the digest of the last record, in hex. In the order of their numbers. The values may have any type, as
             anybody may have changed the file.
+        chain: The chain up to the record before them, which goes on with the good ones; `None` for the first record.
 
     Returns:
-        The good records, from the first on; and the fault of the next record, or `None`.
+        The good records, in order; and the fault of the next record, or `None`.
     """
     lines: list[Line] = []
-    chain = Chain(run_id)
+    chain = Chain(run_id) if chain is None else chain
     for seq, text, stored in rows:
         expected = chain.seq + 1
         fault = _fault_of(expected, seq, text, stored)

@@ -12,8 +12,8 @@ from anyio.lowlevel import EventLoopToken, current_token
 from dagrun.decide.durations import Durations
 from dagrun.errors import JournalError, JournalFailed, OwnerLost, RunExists, RunHeld
 from dagrun.journal.base import Readable, check_letter, check_run_id, new_answer_key, no_such_run
-from dagrun.journal.hash_chain import chained
-from dagrun.model.journal import Durability, Held, Letter, Line
+from dagrun.journal.hash_chain import Chain, chained
+from dagrun.model.journal import Durability, Held, Letter, Line, StoredRow
 from dagrun.runtime.backend import call_soon
 
 
@@ -62,7 +62,27 @@ class MemoryJournal(Readable):
         Raises:
             RunNotFound: There is no run of this name.
         """
-        return self._find(run_id).lines()
+        return list(self._find(run_id).lines())
+
+    async def rows_after(self, run_id: str, seq: int) -> list[StoredRow]:
+        """Return the records after record *seq*; see `FollowsRecords`.
+
+        Raises:
+            RunNotFound: There is no run of this name.
+        """
+        return [(line.seq, line.text, line.digest) for line in self._find(run_id).lines()[seq:]]
+
+    async def marks(self) -> dict[str, str]:
+        """Return how many records each run has."""
+        return {name: str(len(kept.texts)) for name, kept in sorted(self._runs.items())}
+
+    async def held(self, run_id: str) -> Held:
+        """Return whether a tape of this process holds a run.
+
+        Raises:
+            RunNotFound: There is no run of this name.
+        """
+        return self._find(run_id).held()
 
     def artifacts(self, run_id: str) -> Path | None:
         """Return `None`: this journal has no folders."""
@@ -70,10 +90,7 @@ class MemoryJournal(Readable):
 
     async def runs(self) -> list[Held]:
         """Return all runs, in the order of their names."""
-        return [
-            Held(name, "a tape of this process" if kept.owner else "", kept.owner is not None)
-            for name, kept in sorted(self._runs.items())
-        ]
+        return [kept.held() for _, kept in sorted(self._runs.items())]
 
     async def answer_key(self, run_id: str) -> str:
         """Return the secret that each answer for the run must carry.
@@ -140,10 +157,17 @@ class _KeptRun:
         self.letters: dict[int, bytes] = {}  # by number, in the order of posting
         self.posted = 0
         self.answer_key = new_answer_key()
+        self._chain = Chain(run_id)
+        self._lines: list[Line] = []
 
     def lines(self) -> list[Line]:
-        # The chain is computed only on request: most runs in memory are never read.
-        return chained(self.run_id, self.texts)
+        # The chain is computed only on request, and once: most runs in memory are never read, others again and again.
+        self._lines += chained(self.run_id, self.texts[len(self._lines) :], self._chain)
+        return self._lines
+
+    def held(self) -> Held:
+        """Return whether a tape holds the run."""
+        return Held(self.run_id, "a tape of this process" if self.owner else "", self.owner is not None)
 
     def taken(self, tape_type: type[MemoryTape]) -> MemoryTape:
         """Return a new tape, the owner from now on, and report the loss to the former owner."""
@@ -161,7 +185,7 @@ class MemoryTape:
 
     def __init__(self, kept: _KeptRun) -> None:
         self.run_id = kept.run_id
-        self.lines: Sequence[Line] = kept.lines()
+        self.lines: Sequence[Line] = list(kept.lines())
         self.answer_key = kept.answer_key
         self.on_failure: Callable[[JournalError], None] = _ignore
         self._kept = kept

@@ -93,6 +93,17 @@ class RunPaths:
         files = [os.lstat(path) for path in (self.database, self.wal)]
         return [(file.st_dev, file.st_ino) for file in files]
 
+    def state(self) -> tuple[int, ...]:
+        """Return inode, size and time of the last write of the database files; they change with each write.
+
+        Raises:
+            OSError: There is no database.
+        """
+        files = [os.lstat(self.database)]
+        with suppress(FileNotFoundError):  # SQLite deletes the log when the last process closes the database
+            files.append(os.lstat(self.wal))
+        return tuple(number for file in files for number in (file.st_ino, file.st_size, file.st_mtime_ns))
+
     def make(self) -> None:
         """Make the folders and an empty database, with access for this user only."""
         for folder in (self.folder, self.artifacts, self.inbox):

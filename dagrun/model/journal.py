@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from dagrun.errors import JournalError
 
@@ -240,4 +240,47 @@ class RemembersDurations(Protocol):
 
     async def keep_durations(self, new: dict[str, Any]) -> None:
         """Add the durations of a run, from `Durations.as_dict`, to the stored ones; see `Durations.merge`."""
+        ...
+
+
+# Records as a store keeps them: the number of the first one, one or several texts, and the digest of the last one. The
+# values are as they were found, whatever their types; `dagrun.journal.hash_chain.verify` checks them.
+StoredRow: TypeAlias = tuple[object, object, object]
+
+
+@runtime_checkable
+class FollowsRecords(Protocol):
+    """A journal from which another process can read what was added to a run, and no more.
+
+    This is optional: `dagrun.journal.following` reads the whole record again from a journal without it.
+    """
+
+    async def rows_after(self, run_id: str, seq: int) -> list[StoredRow]:
+        """Return the records after record *seq*, unchecked, in order; cheap if there are none.
+
+        Args:
+            run_id: The run.
+            seq: The number of a record that an earlier call of this method, or of `Journal.read`, has returned last.
+
+        Raises:
+            RunNotFound: There is no run with this id.
+            JournalDamaged: The store is not what was written.
+        """
+        ...
+
+
+@runtime_checkable
+class MarksRecords(Protocol):
+    """A journal that can say cheaply which records have changed, for lists of many runs. This is optional."""
+
+    async def marks(self) -> dict[str, str]:
+        """Return a short text for each run, by its id, that changes with its record. It does not open the record."""
+        ...
+
+    async def held(self, run_id: str) -> Held:
+        """Return which process holds a run.
+
+        Raises:
+            RunNotFound: There is no run with this id.
+        """
         ...

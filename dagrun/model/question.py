@@ -1,4 +1,4 @@
-"""Questions that a run asks people, their answers, and answers as JSON letters."""
+"""Questions that a run asks people, their answers, and letters to a run as JSON: answers, and orders to stop."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import from_json
 
 from dagrun.errors import ContractError
 from dagrun.model.plan import Names
@@ -166,3 +167,46 @@ class AnswerLetter(BaseModel):
         """Return the letter that contains *answer* to the question with the id *question*, for the run with *key*."""
         facts = {name: getattr(answer, name) for name in ("choice", "value", "by", "note", "ticked")}
         return cls(key=key, question=question, **facts)
+
+
+class ControlLetter(BaseModel):
+    """An order to stop a run, or one step of it, as JSON that another process can leave for the process at the run.
+
+    Attributes:
+        key: The answer key of the run, as in `AnswerLetter`.
+        control: The order.
+        after: The number of the last record that the sender has seen. The order is only for the process that has
+            written this record: a later one that resumes the run throws the letter away.
+        step: The step to cancel; empty for the whole run.
+        reason: The reason in a sentence, for the record.
+        by: The person who gives the order, for the record.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    key: str = Field(default="", max_length=200, repr=False)
+    control: Literal["cancel", "suspend"]
+    after: int = Field(ge=1)
+    step: str = Field(default="", max_length=_MAX_NOTE)
+    reason: str = Field(default="", max_length=_MAX_NOTE)
+    by: str = Field(default="", max_length=200)
+
+    @property
+    def text(self) -> str:
+        """The order in a sentence: the reason of what the run does then."""
+        done = "suspended" if self.control == "suspend" else "cancelled"
+        return f"{done} by {self.by or 'somebody'}{f': {self.reason}' if self.reason else ''}"
+
+
+def read_letter(text: bytes) -> AnswerLetter | ControlLetter:
+    """Return the letter that *text* contains.
+
+    Raises:
+        ValidationError: It is none.
+    """
+    try:
+        facts = from_json(text)
+    except ValueError:
+        facts = None  # the error of the model says more
+    is_order = isinstance(facts, dict) and "control" in facts
+    return (ControlLetter if is_order else AnswerLetter).model_validate_json(text)

@@ -103,15 +103,7 @@ class Run:
         _must_be_text(reason)
         if step is not None and step not in self._graph.nodes:
             raise StepNotFound(f"the run has no step {step!r}{hint(step, self._graph.nodes)}")
-        if self._graph.status is not None:
-            return False  # also if it is suspended, and steps are open: its record is over
-        if step is None:
-            was_running = True
-            self._scheduler.finish.stop(Status.CANCELLED, reason)
-        else:
-            was_running = self._scheduler.stopping.cancel_step(self._graph.nodes[step], reason)
-        self._record.deliver()
-        return was_running
+        return self._assembly.cancel(None if step is None else self._graph.nodes[step], reason)
 
     def suspend(self, reason: str = "suspended by the host") -> bool:
         """Let nothing start any more, and end as soon as nothing runs, so that the run can be resumed later.

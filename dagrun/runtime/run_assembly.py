@@ -8,11 +8,14 @@ from collections.abc import Callable
 from anyio.abc import TaskGroup
 
 from dagrun.errors import JournalError
+from dagrun.graph.node import Node
 from dagrun.graph.reopen import in_doubt
 from dagrun.model.event import Event, RunResumed, RunStarted
+from dagrun.model.outcome import Status
+from dagrun.model.question import ControlLetter
 from dagrun.runtime.backend import event_class
 from dagrun.runtime.deadlines import Alarms
-from dagrun.runtime.people.letters import AnswersFromJournal
+from dagrun.runtime.people.letters import LettersFromJournal
 from dagrun.runtime.planning.coordinator import Coordinator
 from dagrun.runtime.record.record import Record
 from dagrun.runtime.record.recorder import JournalWatch
@@ -49,6 +52,7 @@ class RunAssembly:
             charged=self._on_charge,
             on_stop=self._on_stop,
             on_end=self._on_end,
+            ordered=self._on_order,
         )
         # A budget that several runs share outlives this run.
         self.parts = parts = RunParts(setup, up, weakly(self._on_room) if setup.shared.budget is not None else None)
@@ -59,7 +63,7 @@ class RunAssembly:
         self.scheduler.endings.learning = self.learning
         self.coordinator = self._make_coordinator()
         tape = parts.tape
-        self._letters = AnswersFromJournal(tape, parts.graph, parts.people, up) if tape is not None else None
+        self._letters = LettersFromJournal(tape, parts.graph, parts.people, up) if tape is not None else None
         self._watch = JournalWatch(parts.record, up) if tape is not None else None
         self._alarms: Alarms
         self._workers: Workers
@@ -107,13 +111,13 @@ class RunAssembly:
         """Start the steps that wait for nothing."""
         if self.coordinator is not None:
             self.coordinator.begin()
-        self._begin(tasks)
+        self._begin(tasks, 1)
 
-    def _begin(self, tasks: TaskGroup) -> None:
+    def _begin(self, tasks: TaskGroup, first: int) -> None:
         self._record.skips.open(tasks)
         self._record.last_look.open(tasks)
         if self._letters is not None:
-            self._letters.open(tasks)
+            self._letters.open(tasks, first)
         self.scheduler.settle_down()
 
     def resume(self, tasks: TaskGroup, last: Event, resumed: Callable[[int, float], RunResumed]) -> None:
@@ -132,7 +136,7 @@ class RunAssembly:
         if doubtful:
             record.reopen(doubtful, "an effect is in doubt, and may be settled now")
         Resumption(self.parts, self.scheduler, self.coordinator, tasks, was_over=bool(doubtful)).resume()
-        self._begin(tasks)
+        self._begin(tasks, last.seq + 1)
 
     def _open_parts(self, tasks: TaskGroup) -> None:
         """Hand the parts what exists only inside the task group of the run."""
@@ -178,6 +182,27 @@ class RunAssembly:
             # Not at once: either run may be in the middle of a change.
             self._alarms.at(self.parts.now(), self.scheduler.settle_down)
         self._workers.nudge()
+
+    def _on_order(self, order: ControlLetter) -> None:
+        """Carry out an order to stop. One about a step that is not there, or has ended, changes nothing."""
+        if order.control == "suspend":
+            self.scheduler.stopping.suspend(Status.CANCELLED, order.text)
+        elif not order.step:
+            self.cancel(None, order.text)
+        elif (node := self.parts.graph.nodes.get(order.step)) is not None:
+            self.cancel(node, order.text)
+
+    def cancel(self, step: Node | None, reason: str) -> bool:
+        """Cancel a step, or the run; return whether there was anything left to cancel."""
+        if self.parts.graph.status is not None:
+            return False  # also if it is suspended, and steps are open: its record is over
+        was_running = True
+        if step is None:
+            self.scheduler.finish.stop(Status.CANCELLED, reason)
+        else:
+            was_running = self.scheduler.stopping.cancel_step(step, reason)
+        self._record.deliver()
+        return was_running
 
     def _on_charge(self) -> None:
         self.parts.accounts.look()

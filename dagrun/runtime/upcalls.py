@@ -19,6 +19,7 @@ from weakref import WeakMethod
 from dagrun.errors import JournalError
 from dagrun.graph.node import Node
 from dagrun.model.outcome import Outcome, Status
+from dagrun.model.question import ControlLetter
 
 if TYPE_CHECKING:
     from dagrun.runtime.slot import Slot
@@ -73,6 +74,7 @@ class Upcalls:
         ask_again: Takes a step that was kept back, once there is room to ask about it.
         expects_answers: Returns whether there may be answers that have not been read yet.
         asked: Called after each question.
+        ordered: Takes a letter that orders the run, or a step of it, to stop.
         key_of: Returns the idempotency key of the calls of a step, by the name of the tool.
         clock_stopped: Returns a context in which the time limit of an attempt does not run.
     """
@@ -97,6 +99,7 @@ class Upcalls:
     ask_again: Callable[[Node], object] = _nothing
     expects_answers: Callable[[], bool] = _no
     asked: Callable[[], object] = _nothing
+    ordered: Callable[[ControlLetter], object] = _nothing
     key_of: Callable[[Node, str], str] = _no_key
     clock_stopped: Callable[[Slot], AbstractContextManager[object]] = _no_context
 

@@ -38,7 +38,7 @@ from dagrun.journal.postgres.tape import PostgresTape
 from dagrun.journal.postgres.writer import PostgresWriter, TapeClaim
 from dagrun.journal.private_folders import keep_private
 from dagrun.journal.write_queue import Callback
-from dagrun.model.journal import Durability, Held, Line
+from dagrun.model.journal import Durability, Held, Line, StoredRow
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -153,6 +153,36 @@ class PostgresJournal(Readable):
             JournalFailed: The records cannot be read.
         """
         return await self._ask(partial(self._read, run_id))
+
+    async def rows_after(self, run_id: str, seq: int) -> list[StoredRow]:
+        """Return the records after record *seq*; see `FollowsRecords`.
+
+        Raises:
+            RunNotFound: There is no run of this name.
+            JournalFailed: The records cannot be read.
+        """
+        return await self._ask(partial(self._rows_after, run_id, seq))
+
+    async def marks(self) -> dict[str, str]:
+        """Return the number and digest of the last record of each run; see `MarksRecords`.
+
+        Raises:
+            JournalFailed: The runs cannot be read.
+        """
+        rows = await self._ask(lambda connection: connection.fetch(self._sql.list))
+        return {row["run_id"]: f"{row['seq']}-{row['digest']}" for row in rows}
+
+    async def held(self, run_id: str) -> Held:
+        """Return which process holds a run.
+
+        Raises:
+            RunNotFound: There is no run of this name.
+            JournalFailed: The run cannot be read.
+        """
+        row = await self._ask(lambda connection: connection.fetchrow(self._sql.find, run_id))
+        if row is None:
+            raise no_such_run(run_id)
+        return Held(run_id, owner_text(row), is_held(row))
 
     def artifacts(self, run_id: str) -> Path | None:
         """Return the folder for the files of a run; `None` if the journal keeps none."""
@@ -331,6 +361,15 @@ class PostgresJournal(Readable):
             if row is None:
                 raise no_such_run(run_id)
             return await self._verified(connection, row, mark)
+
+    async def _rows_after(self, run_id: str, seq: int, connection: Connection) -> list[StoredRow]:
+        row = await connection.fetchrow(self._sql.find, run_id) if is_run_id(run_id) else None
+        if row is None:
+            raise no_such_run(run_id)
+        if row["seq"] <= seq:
+            return []
+        rows = await connection.fetch(self._sql.records_after, row["number"], seq)
+        return [(number, as_bytes(text), digest) for number, text, digest in rows]
 
     async def _delete(self, run_id: str, deleted: list[int], connection: Connection) -> None:
         """Delete the rows of a run, and note its number in *deleted*, which a second try looks at."""

@@ -69,6 +69,8 @@ class Sql:
         self.lock = f"{self.find} FOR UPDATE"
         self.list = f"SELECT {holding} FROM {runs} ORDER BY run_id"
         self.records = f"SELECT seq, text, digest FROM {records} WHERE run = $1 ORDER BY seq"
+        self.records_after = f"""SELECT records.seq, text, records.digest FROM {records} AS records
+            WHERE run = $1 AND records.seq > $2 ORDER BY records.seq"""
         self.take = f"""UPDATE {runs} SET token = $2, owner = $3, claim = $4, expires = {lease.format("$5")}
             WHERE number = $1"""
         # One statement is one transaction and one round trip: fence, mark and records together.

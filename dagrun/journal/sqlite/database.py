@@ -12,7 +12,7 @@ from urllib.parse import quote
 from dagrun.errors import JournalDamaged, JournalFailed
 from dagrun.journal import lease
 from dagrun.journal.hash_chain import ChainFault, verify
-from dagrun.model.journal import Durability, Line
+from dagrun.model.journal import Durability, Line, StoredRow
 
 FORMAT: Final = 1  # of the tables
 APPLICATION: Final = 0x64616772  # "dagr": shown by the command `file`
@@ -103,6 +103,16 @@ def _connect(path: Path, mode: str, busy_seconds: float) -> sqlite3.Connection:
     return database
 
 
+def rows_after(database: sqlite3.Connection, seq: int) -> list[StoredRow]:
+    """Read the records after record *seq*, and check nothing.
+
+    Raises:
+        sqlite3.Error: The database cannot be read.
+    """
+    rows = database.execute("SELECT seq, text, digest FROM records WHERE seq > ? ORDER BY seq", (seq,))
+    return [(number, text, _digest(stored)) for number, text, stored in rows]
+
+
 def records(run_id: str, database: sqlite3.Connection) -> tuple[list[Line], ChainFault | None]:
     """Read and check the records of a run, in a transaction that is open already.
 
@@ -115,7 +125,7 @@ def records(run_id: str, database: sqlite3.Connection) -> tuple[list[Line], Chai
     fault = _fault_of_schema(database)
     if fault is not None:
         return [], fault
-    rows = database.execute("SELECT seq, text, digest FROM records ORDER BY seq")
+    rows = database.execute("SELECT seq, text, digest FROM records ORDER BY seq")  # also numbers below 1
     return verify(run_id, ((seq, text, _digest(stored)) for seq, text, stored in rows))
 
 

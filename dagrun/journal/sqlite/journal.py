@@ -20,10 +20,10 @@ from dagrun.journal.hash_chain import Chain
 from dagrun.journal.lease import Lease, held_text, holding
 from dagrun.journal.private_folders import keep_private
 from dagrun.journal.run_folder import RunPaths
-from dagrun.journal.sqlite import database, inbox
+from dagrun.journal.sqlite import database, inbox, news
 from dagrun.journal.sqlite.tape import SQLiteTape, SQLiteWriter
 from dagrun.journal.write_queue import Callback
-from dagrun.model.journal import Durability, Held, Line
+from dagrun.model.journal import Durability, Held, Line, StoredRow
 
 # A run that was taken over: its records, its answer key, and what starts its writer.
 _TakenRun: TypeAlias = tuple[list[Line], str, Callable[[Callback], SQLiteWriter]]
@@ -63,6 +63,7 @@ class SQLiteJournal(Readable):
         keep_private(self, self._folder)
         self._lease_seconds = lease_seconds
         self._busy_seconds = busy_seconds
+        self._news = news.NewRecords(busy_seconds)
 
     async def create(self, run_id: str) -> SQLiteTape:
         """Start the record of a new run.
@@ -96,6 +97,32 @@ class SQLiteJournal(Readable):
             JournalFailed: The records cannot be read.
         """
         return await anyio.to_thread.run_sync(self._read, run_id)
+
+    async def rows_after(self, run_id: str, seq: int) -> list[StoredRow]:
+        """Return the records after record *seq*; see `FollowsRecords`. Without news this costs two looks at files.
+
+        Raises:
+            RunNotFound: There is no run of this name.
+            JournalDamaged: The database is not what was written.
+            JournalFailed: The records cannot be read.
+        """
+        return await self._news.rows_after(self._find(run_id), seq)
+
+    async def marks(self) -> dict[str, str]:
+        """Return inode, size and last change of the files of each run; see `MarksRecords`.
+
+        Raises:
+            JournalFailed: The folder cannot be read.
+        """
+        return await anyio.to_thread.run_sync(news.marks, self._folder)
+
+    async def held(self, run_id: str) -> Held:
+        """Return which process holds a run; a damaged run is held by none.
+
+        Raises:
+            RunNotFound: There is no run of this name.
+        """
+        return await anyio.to_thread.run_sync(self._held, run_id)
 
     def artifacts(self, run_id: str) -> Path | None:
         """Return the folder for the files of a run, even if there is no such run; `None` for an invalid run id."""

@@ -1,4 +1,4 @@
-"""Answers that people give from elsewhere, as letters in the journal of the run."""
+"""Answers and orders to stop that people give from elsewhere, as letters in the journal of the run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from dagrun.errors import AnswerRefused, JournalError, QuestionNotFound
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.model.journal import Letter, Tape
-from dagrun.model.question import AnswerLetter
+from dagrun.model.question import AnswerLetter, ControlLetter, read_letter
 from dagrun.model.signature import explain
 from dagrun.runtime.people.people import People
 from dagrun.runtime.upcalls import Upcalls
@@ -21,17 +21,19 @@ from dagrun.runtime.upcalls import Upcalls
 _LOG: Final = logging.getLogger("dagrun.run")
 
 
-class AnswersFromJournal:
-    """Takes the letters of one run, and answers its questions with them.
+class LettersFromJournal:
+    """Takes the letters of one run: answers its questions with them, and passes on orders to stop.
 
     A letter must carry the answer key of the run. Tools cannot read the key, so no plan can answer its own questions.
     A letter to a question that is not open may be early: it is kept until the question is asked, or the run ends.
+    An order is for the process that had the run when it was written: one that is older than that is thrown away, so
+    that a run which is resumed does not stop at once.
 
     Args:
         tape: The tape of the run, where the letters arrive.
         graph: Holds the open questions.
         people: Takes the answers.
-        up: Is told when an answer may have changed the run.
+        up: Carries out orders, and is told when an answer may have changed the run.
 
     Attributes:
         has_looked: Whether the letters that were there when the run was opened have been read.
@@ -46,12 +48,19 @@ class AnswersFromJournal:
         self._has_warned = False
         self._scope = anyio.CancelScope()
         self._news = anyio.Event()
+        self._first = 1
         self._up = up
         up.expects_answers = self._is_expected
         up.asked = self._look_again
 
-    def open(self, tasks: TaskGroup) -> None:
-        """Begin to read: first the letters that are there already."""
+    def open(self, tasks: TaskGroup, first: int) -> None:
+        """Begin to read: first the letters that are there already.
+
+        Args:
+            tasks: The task group of the run.
+            first: The number of the first record that this process has written.
+        """
+        self._first = first
         tasks.start_soon(self._work, name="dagrun letters")
 
     def close(self) -> None:
@@ -99,25 +108,27 @@ class AnswersFromJournal:
 
     async def _take(self, letter: Letter) -> None:
         try:
-            reply = AnswerLetter.model_validate_json(letter.text)
+            content = read_letter(letter.text)
         except ValidationError as error:
             _LOG.warning("a letter to the run was thrown away: %s", explain(error))
             await self._tape.discard(letter.id)
             return
-        if not self._proves_sender(reply):
+        if not self._proves_sender(content.key):
             await self._tape.discard(letter.id)
-            return
-        await self._answer(letter, reply)
+        elif isinstance(content, ControlLetter):
+            await self._obey(letter, content)
+        else:
+            await self._answer(letter, content)
 
-    def _proves_sender(self, reply: AnswerLetter) -> bool:
+    def _proves_sender(self, sent: str) -> bool:
         """Return whether a letter carries the answer key of the run; the first one that does not is logged."""
         key = self._tape.answer_key
-        if key and compare_digest(reply.key.encode(), key.encode()):
+        if key and compare_digest(sent.encode(), key.encode()):
             return True
         if not self._has_warned:  # once: a process that can write letters must not be able to fill the log
             self._has_warned = True
             _LOG.warning(
-                "an answer to the run was ignored: it does not carry the answer key of the run, so a tool or another"
+                "a letter to the run was ignored: it does not carry the answer key of the run, so a tool or another"
                 " program may have written it; answer with dagrun approve or dagrun answer"
             )
         return False
@@ -132,6 +143,16 @@ class AnswersFromJournal:
             _LOG.warning("an answer from elsewhere was refused: %s", error)
         if self._waiting.pop(letter.id, None) is not None:
             self._up.settle_down()  # the run has waited for it, and it may have been refused
+        await self._has_used(letter)
+
+    async def _obey(self, letter: Letter, order: ControlLetter) -> None:
+        if order.after < self._first:
+            _LOG.warning("an order to stop was thrown away: it is older than the last start of the run")
+        else:
+            self._up.ordered(order)
+        await self._has_used(letter)
+
+    async def _has_used(self, letter: Letter) -> None:
         # Also if that was the end of the run: a letter that has been used must not answer the next question, too.
         with anyio.CancelScope(shield=True):
             await self._tape.durable()

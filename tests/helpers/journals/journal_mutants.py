@@ -11,7 +11,7 @@ from dagrun.errors import JournalError, RunExists, RunHeld
 from dagrun.journal.base import new_answer_key
 from dagrun.journal.hash_chain import chained
 from dagrun.journal.memory import MemoryJournal, MemoryTape
-from dagrun.model.journal import Durability, Held, Letter, Line
+from dagrun.model.journal import Durability, Held, Letter, Line, StoredRow
 
 
 def mutant(tape: type[MemoryTape]) -> type[MemoryJournal]:
@@ -406,6 +406,42 @@ class ShortKeys(MemoryJournal):
         tape = await super().create(run_id)
         self._find(run_id).answer_key = tape.answer_key = run_id
         return tape
+
+
+class SkipsOne(MemoryJournal):
+    """Leaves out the first of the records that a follower has not seen."""
+
+    async def rows_after(self, run_id: str, seq: int) -> list[StoredRow]:
+        return await super().rows_after(run_id, seq + 1)
+
+
+class RepeatsOne(MemoryJournal):
+    """Shows a follower once more what it has seen last."""
+
+    async def rows_after(self, run_id: str, seq: int) -> list[StoredRow]:
+        return await super().rows_after(run_id, max(0, seq - 1))
+
+
+class OneMark(MemoryJournal):
+    """Has one mark for all runs."""
+
+    async def marks(self) -> dict[str, str]:
+        marks = await super().marks()
+        return dict.fromkeys(marks, "-".join(marks.values()))
+
+
+class StaleMarks(MemoryJournal):
+    """Has marks that do not change."""
+
+    async def marks(self) -> dict[str, str]:
+        return dict.fromkeys(await super().marks(), "1")
+
+
+class HeldByNobody(MemoryJournal):
+    """Says of each single run that it is free."""
+
+    async def held(self, run_id: str) -> Held:
+        return Held((await super().held(run_id)).run_id)
 
 
 class WrongLevel(MemoryJournal):

@@ -1,0 +1,66 @@
+"""Following the record of a run that another process writes: what was added since the last look, checked.
+
+A follower keeps the running hash of the chain. So each look reads and checks the new records alone, and a record that
+does not go on from the one before it is noticed, as it is when a whole record is read.
+"""
+
+from __future__ import annotations
+
+from dagrun.errors import JournalDamaged
+from dagrun.journal.hash_chain import Chain, verify
+from dagrun.model.journal import FollowsRecords, Journal, Line
+
+
+class RecordFollower:
+    """Reads one run again and again, each record once.
+
+    It never waits for records: whoever uses it decides when it looks. Only one look at a time.
+
+    Args:
+        journal: The journal with the record.
+        run_id: The run.
+
+    Attributes:
+        is_cheap: Whether a look without news costs next to nothing; otherwise each one reads the whole record.
+    """
+
+    def __init__(self, journal: Journal, run_id: str) -> None:
+        self.is_cheap = isinstance(journal, FollowsRecords)
+        self._journal = journal
+        self._run_id = run_id
+        self._chain: Chain | None = None
+
+    @property
+    def seq(self) -> int:
+        """The number of the last record that was read; 0 before the first."""
+        return self._chain.seq if self._chain is not None else 0
+
+    async def news(self) -> list[Line]:
+        """Return the records that were added since the last call; the first call returns all.
+
+        Raises:
+            RunNotFound: There is no run with this id, or not any more.
+            JournalDamaged: The records do not go on from those that were returned before. Call it no more after that.
+            JournalFailed: The records cannot be read now.
+        """
+        chain = self._chain
+        if chain is None:
+            lines = await self._journal.read(self._run_id)
+            self._chain = Chain(self._run_id, (line.text for line in lines))
+            return lines
+        if not isinstance(self._journal, FollowsRecords):
+            return await self._read_again(chain)
+        rows = await self._journal.rows_after(self._run_id, chain.seq)
+        lines, fault = verify(self._run_id, rows, chain)
+        if fault is not None:
+            raise JournalDamaged(self._run_id, fault.seq, fault.reason)
+        return lines
+
+    async def _read_again(self, chain: Chain) -> list[Line]:
+        lines = await self._journal.read(self._run_id)
+        known = chain.seq
+        if len(lines) < known or (known and lines[known - 1].digest != chain.digest):
+            raise JournalDamaged(self._run_id, known, "the records that were read before are not there any more")
+        for line in lines[known:]:
+            chain.add(line.text)
+        return lines[known:]

@@ -1,0 +1,75 @@
+"""What is new in the records of runs that other processes write, found without opening their databases."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from dagrun.journal import run_folder
+from dagrun.journal.run_folder import RunPaths
+from dagrun.journal.sqlite import database
+from dagrun.model.journal import StoredRow
+
+# Nanoseconds. The clock of a file system moves in steps of some milliseconds, so a file that was changed a moment ago
+# may be changed once more without a trace.
+_UNSURE: Final = 100_000_000
+_MOST: Final = 1_000  # runs that are remembered
+
+
+def marks(folder: Path) -> dict[str, str]:
+    """Return the state of the files of each run in *folder*, as text.
+
+    Raises:
+        JournalFailed: The folder cannot be read.
+    """
+    found: dict[str, str] = {}
+    for name in run_folder.run_names(folder):
+        try:
+            found[name] = "-".join(map(str, RunPaths(folder / name).state()))
+        except OSError:
+            continue  # it was deleted a moment ago
+    return found
+
+
+class NewRecords:
+    """Reads what was added to records.
+
+    Args:
+        busy_seconds: How long to wait for a database that another process has locked.
+    """
+
+    def __init__(self, busy_seconds: float) -> None:
+        self._busy_seconds = busy_seconds
+        # By run: the state of the files, and the number of the last record, when there was nothing new after it.
+        self._silent: dict[Path, tuple[tuple[int, ...], int]] = {}
+
+    async def rows_after(self, paths: RunPaths, seq: int) -> list[StoredRow]:
+        """Return the records of a run after record *seq*.
+
+        Raises:
+            JournalDamaged: The database is not what was written.
+            JournalFailed: The records cannot be read.
+        """
+        # Before the records are read: what is written meanwhile is found by the next call.
+        with run_folder.as_failure(f"cannot look at {paths.database}"):
+            state = paths.state()
+        if self._silent.get(paths.folder) == (state, seq):
+            return []
+        rows = await anyio.to_thread.run_sync(self._read, paths, seq)
+        if not rows and time.time_ns() - max(state[2::3]) > _UNSURE:
+            if len(self._silent) >= _MOST:
+                self._silent.clear()
+            self._silent[paths.folder] = (state, seq)
+        return rows
+
+    def _read(self, paths: RunPaths, seq: int) -> list[StoredRow]:
+        paths.check()
+        with database.reading(paths.folder.name, paths.database):
+            connection = database.open_for_reading(paths.database, self._busy_seconds)
+            try:
+                return database.rows_after(connection, seq)
+            finally:
+                connection.close()

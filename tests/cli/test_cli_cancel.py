@@ -1,0 +1,129 @@
+"""``dagrun cancel`` and ``dagrun suspend`` tell the process at a run to stop."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from command_line import SECONDS, TOOLS, Ended, Shell, finished, shell, started
+from dagrun.cli.commands import cancel
+from dagrun.model.question import ControlLetter
+
+__all__ = ["shell"]
+pytestmark = [
+    pytest.mark.real_time,
+    pytest.mark.skipif(sys.platform == "win32", reason="pipes as POSIX has them"),
+]
+
+NAP = {"id": "nap", "tool": "nap", "args": {"seconds": 60}}
+AFTER = {"id": "after", "tool": "echo", "args": {"value": 1}, "depends_on": ["nap"]}
+OTHER = {"id": "other", "tool": "nap", "args": {"seconds": 1}}
+
+
+@contextmanager
+def at_work(shell: Shell, *args: str) -> Iterator[subprocess.Popen[str]]:
+    """A run in a process of its own, whose steps run and are on record."""
+    plan = shell.plan(NAP, AFTER, OTHER)
+    with started(shell, "run", plan, *TOOLS, "--run-id", "one", *args) as process:
+        _wait_for(shell, "AttemptStarted")
+        yield process
+
+
+def _wait_for(shell: Shell, event: str) -> None:
+    until = time.monotonic() + SECONDS
+    while f'"{event}"' not in shell("journal", "export", "one").out:
+        assert time.monotonic() < until, f"{event} is not on record"
+        time.sleep(0.05)
+
+
+def _end(process: subprocess.Popen[str]) -> Ended:
+    out, err = process.communicate(timeout=SECONDS)
+    return Ended(process.returncode, out, err)
+
+
+def test_a_run_of_another_process_is_cancelled(shell: Shell) -> None:
+    """The command tells what the record then says."""
+    with at_work(shell) as process:
+        told = shell("cancel", "one", "--by", "ann", "--reason", "too dear")
+        ended = _end(process)
+
+    assert (told.code, told.out) == (0, "run cancelled: cancelled by ann: too dear\n")
+    assert ended.code == 130
+    assert shell("runs", "--json").json["runs"][0]["reason"] == "cancelled by ann: too dear"
+    again = shell("cancel", "one")
+    assert (again.code, "run one has ended: cancelled" in again.err) == (2, True)
+
+
+def test_a_step_of_another_process_is_cancelled(shell: Shell) -> None:
+    with at_work(shell) as process:
+        told = shell("cancel", "one", "nap", "--json")
+        ended = _end(process)
+
+    assert (told.code, told.json["result"], told.json["text"]) == (0, "done", "step nap cancelled")
+    assert (ended.code, "other" in ended.out) == (1, True)
+
+
+def test_a_suspended_run_can_be_resumed(shell: Shell) -> None:
+    with at_work(shell) as process:
+        told = shell("suspend", "one", "--by", "ann")
+        ended = _end(process)
+
+    assert (told.code, told.out) == (0, "run cancelled: suspended by ann\n")
+    assert (ended.code, "dagrun resume one" in ended.err) == (130, True)
+    nobody = shell("cancel", "one")
+    assert (nobody.code, "no process is at run one" in nobody.err) == (5, True)
+    assert "dagrun resume one" in nobody.err
+    with started(shell, "resume", "one", *TOOLS) as again:
+        until = time.monotonic() + SECONDS
+        while shell("cancel", "one").code != 0:
+            assert time.monotonic() < until
+        assert _end(again).code == 130
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("cancel", "one", "nop"), "no step nop; did you mean nap?"),
+        (("cancel", "two"), "there is no run two"),
+        (("suspend", "one", "nap"), "unexpected extra argument"),
+    ],
+)
+def test_what_is_not_there_is_refused(shell: Shell, args: tuple[str, ...], said: str) -> None:
+    with at_work(shell) as process:
+        refused = shell(*args)
+        process.kill()
+
+    assert (refused.code, said in refused.err) == (2, True), refused.err
+
+
+def test_a_step_that_has_ended_is_refused(shell: Shell) -> None:
+    with at_work(shell) as process:
+        _wait_for(shell, "AttemptEnded")
+        refused = shell("cancel", "one", "other")
+        process.kill()
+
+    assert (refused.code, refused.err) == (2, "Error: step other of run one has ended: succeeded\n")
+
+
+def test_an_order_that_nobody_takes_is_reported(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a process of an older dagrun, which throws such letters away."""
+    monkeypatch.setattr(cancel, "PATIENCE", 0.2)
+    with at_work(shell) as process:
+        monkeypatch.setattr(ControlLetter, "model_dump_json", lambda _: '{"order":"cancel"}')
+        told = shell("cancel", "one")
+        process.kill()
+
+    assert (told.code, "has not reacted" in told.err) == (1, True), told.err
+
+
+def test_a_process_that_was_killed_takes_no_order(shell: Shell) -> None:
+    with at_work(shell) as process:
+        process.kill()
+        process.wait()
+    told = finished(shell, "suspend", "one")
+    assert told.code == 5, told.err
