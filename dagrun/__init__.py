@@ -96,6 +96,7 @@ if TYPE_CHECKING:
         StepExpanded,
         StepResumed,
         StepSettled,
+        event_types,
     )
     from dagrun.model.executor import Executor, StillRunning, ToolCall
     from dagrun.model.journal import Durability, Journal, RemembersDurations, Tape
@@ -160,7 +161,7 @@ _NAMES = {
         "AttemptEnded AttemptStarted CeilingNear DraftEnded DraftStarted Event Gap GoalChanged "
         "PatchRefused Progress QuestionAnswered QuestionAsked "
         "ReplanEnded ReplanRequested ReplanStarted Reviewed RunEnded RunReopened RunResumed RunStarted "
-        "RunStopping RunSuspended Spliced StepExpanded StepResumed StepSettled"
+        "RunStopping RunSuspended Spliced StepExpanded StepResumed StepSettled event_types"
     ),
     "dagrun.model.journal": "Durability Journal RemembersDurations Tape",
     "dagrun.model.outcome": "State Status TriggerKind",
@@ -330,6 +331,7 @@ __all__ = [
     "check",
     "draft",
     "env",
+    "event_types",
     "input",
     "is_private_folder",
     "item",

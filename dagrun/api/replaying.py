@@ -112,4 +112,7 @@ def replayed(run_id: str, events: Sequence[Event]) -> Replayed:
         raise JournalDamaged(run_id, 1, f"what the run was opened with cannot be run: {error}") from error
     graph = build(plan, opening.inputs, None, Expected(plan)).graph
     fold(graph, events, run_id)
+    if opening.policy.redact:
+        for event in events:
+            event._redactor = plan.redactor
     return Replayed(run_id, events, opening, graph)

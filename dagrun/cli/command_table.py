@@ -117,7 +117,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "show": ("dagrun.cli.commands.show:show", "Draw a plan as a tree, Mermaid, DOT or JSON."),
     "tools": ("dagrun.cli.commands.tools:tools", "List the tools, with their arguments and outputs."),
     "prompt": ("dagrun.cli.commands.prompt:prompt", "Print the prompt that a planner sends to its model."),
-    "schema": ("dagrun.cli.commands.tools:schema", "Print the JSON Schema of plans."),
+    "schema": ("dagrun.cli.commands.tools:schema", "Print the JSON Schema of plans or of events."),
     "bench": ("dagrun.cli.commands.bench:bench", "Measure how much time a plan saves by running in parallel."),
     "config": ("dagrun.cli.commands.config:config", "Show the settings; say which files of settings are trusted."),
     "completion": ("dagrun.cli.commands.completion:completion", "Print a completion script for the shell."),

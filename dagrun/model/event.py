@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from dagrun.errors import Problem
 from dagrun.model.critic import Verdict
-from dagrun.model.outcome import Decision, Failure, Outcome, State, Status, later, later_mapping
+from dagrun.model.outcome import UNRECORDED, Decision, Failure, Outcome, State, Status, later, later_mapping
 from dagrun.model.patch import Add, Consequence, Drop, Replace, Rewire
 from dagrun.model.plan import Plan
 from dagrun.model.planner import Trigger
@@ -82,6 +83,24 @@ class Event:
 
     seq: int
     at: float
+    # The redactor of the run, set when the event is shown to observers; not set in an event that comes from elsewhere.
+    _redactor: Any = field(init=False, repr=False, compare=False, metadata={UNRECORDED: True})
+
+    def to_dict(self, redact: bool = True) -> dict[str, Any]:
+        """Return the event as plain JSON, for other programs: its name as ``event``, then its fields by their names.
+
+        `dagrun schema events` prints the schema. Events and fields are added in later releases, and never changed. What
+        a run was opened with is left out, as the record has it.
+
+        Args:
+            redact: Whether registered secrets, texts that look like tokens, fields whose name says that they are
+                secret, and the kinds of personal data that the policy names are replaced, in outputs too. The other
+                texts of events are redacted in any case.
+        """
+        from dagrun.model.codec.event_json import event_as_json  # most runs show no event as JSON
+        from dagrun.model.redaction.redactor import DEFAULT_REDACTOR
+
+        return event_as_json(self, getattr(self, "_redactor", DEFAULT_REDACTOR) if redact else None)
 
 
 @dataclass(slots=True)
@@ -528,3 +547,8 @@ class PlannerCalled(Event):
     fault: str = ""
     answers: tuple[str, ...] = later(())
     failure: Failure | None = later(None)
+
+
+_FOUND: Final = [kind for kind in tuple(globals().values()) if isinstance(kind, type) and issubclass(kind, Event)]
+event_types: Final[Mapping[str, type[Event]]] = MappingProxyType({kind.__name__: kind for kind in _FOUND[1:]})
+"""Every class of events, by its name."""

@@ -1,73 +1,140 @@
-"""dagrun inside an async web service: one engine for the life of the service, one run per request.
+"""dagrun inside a FastAPI service: a run for each request, its events as a stream, and approvals over HTTP.
 
-Run it with ``uvicorn service:app`` and ask ``/compare?left=Austin&right=Dallas``. All requests together never run
-more than 20 steps at once; a client that goes away cancels its run.
+    uvicorn service:app
+
+`POST /refunds` starts a run, and answers with its events; a client that leaves cancels the run. `GET /questions` lists
+what the runs ask people, and `POST /runs/{run}/questions/{question}` answers. One engine serves all requests. The
+log-in is the service's own, here HTTP Basic; dagrun records who has answered.
 """
 
 from __future__ import annotations
 
+import json
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Annotated, Any, Literal
 
 import anyio
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from anyio.abc import TaskStatus
+from fastapi import Depends, FastAPI, HTTPException
+from fastapi.responses import StreamingResponse
+from fastapi.security import HTTPBasic, HTTPBasicCredentials
+from pydantic import BaseModel
+from starlette.types import Receive, Scope, Send
 
 import dagrun
 
-CLIENT_CLOSED_REQUEST = 499  # the usual code; the client is gone and does not read it
+USERS = {"ann": ("ann's word", True), "shop": ("shop's word", False)}  # password, and whether the user answers
+ORDERS = {"A1": 40.0, "B2": 900.0}
 
 
-@dagrun.tool(effect="read", timeout=5)
-async def population(city: str) -> int:
-    """Look up how many people live in a city."""
+@dagrun.tool(effect="read")
+async def look_up(order: str) -> float:
+    """Return what was paid for an order."""
     await anyio.sleep(0.05)  # stands for a slow database
-    return {"Austin": 979_882, "Dallas": 1_302_868}.get(city, 0)
+    if order not in ORDERS:
+        raise dagrun.ToolError(f"there is no order {order}")
+    return ORDERS[order]
 
 
-@dagrun.tool(effect="pure")
-async def larger(left: int, right: int) -> str:
-    """Say which of two numbers is larger."""
-    return "left" if left > right else "right"
+@dagrun.tool(effect="effectful", needs_approval=True)
+async def pay_back(order: str, amount: float) -> str:
+    """Pay an amount back."""
+    return f"paid {amount:.2f} back for {order}"
 
 
-PLAN = dagrun.Plan(
-    steps=[
-        dagrun.Step(id="left", tool="population", args={"city": "${input.left}"}),
-        dagrun.Step(id="right", tool="population", args={"city": "${input.right}"}),
-        dagrun.Step(id="larger", tool="larger", args={"left": "${left}", "right": "${right}"}),
-    ]
-)
+ORDER = dagrun.input("order", str)
+PLAN = dagrun.plan(output=pay_back.step(ORDER, look_up.step(ORDER)), goal="refund an order")
 
 
 @asynccontextmanager
-async def lifespan(app: Starlette) -> AsyncIterator[dict[str, object]]:
-    """Open the engine before the first request, and close it after the last; check the plan once."""
-    checked = dagrun.check(PLAN, [population, larger])
-    async with dagrun.Engine(max_running=20) as engine:
-        yield {"engine": engine, "plan": checked}
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Open the engine before the first request; cancel what still runs after the last."""
+    async with dagrun.Engine(max_running=20) as app.state.engine, anyio.create_task_group() as app.state.tasks:
+        app.state.runs = {}
+        yield
+        app.state.tasks.cancel_scope.cancel()
 
 
-async def compare(request: Request) -> Response:
-    """Run the plan for one request."""
-    inputs = {"left": request.query_params.get("left", ""), "right": request.query_params.get("right", "")}
-    result = None
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_cancel_on_disconnect, request, tasks.cancel_scope)
-        result = await request.state.engine.run(request.state.plan, inputs=inputs)
-        tasks.cancel_scope.cancel()
-    if result is None:
-        return Response(status_code=CLIENT_CLOSED_REQUEST)
-    return JSONResponse(result.as_dict(), status_code=200 if result.status == "succeeded" else 502)
+app = FastAPI(title="Refunds", lifespan=lifespan)
 
 
-async def _cancel_on_disconnect(request: Request, scope: anyio.CancelScope) -> None:
-    # A server does not cancel a handler when its client leaves, so wait for the message that says so.
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    scope.cancel()
+class EventStream(StreamingResponse):
+    """The events of a run and its result, as server-sent events; the run ends with its response."""
+
+    def __init__(self, run: dagrun.Run) -> None:
+        lines = _lines(run, run.events())  # subscribed from here on, so that the first event is not missed
+        super().__init__(lines, media_type="text/event-stream", headers={"X-Run": run.id})
+        self.run = run
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events; cancel the run if its client leaves first."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.run.cancel(reason="its client has left")  # changes nothing if the run has ended
 
 
-app = Starlette(routes=[Route("/compare", compare)], lifespan=lifespan)
+async def _lines(run: dagrun.Run, events: AsyncIterator[dagrun.Event]) -> AsyncIterator[str]:
+    async for event in events:  # to_dict() tells no secret, and no field whose name says that it is one
+        yield f"id: {event.seq}\nevent: {type(event).__name__}\ndata: {json.dumps(event.to_dict())}\n\n"
+    yield f"event: result\ndata: {json.dumps((await run.result()).as_dict())}\n\n"
+
+
+async def carry_out(inputs: dict[str, Any], *, task_status: TaskStatus[EventStream]) -> None:
+    """Carry out a run in a task of the service, not of a request: people answer in requests of their own."""
+    async with app.state.engine.start(PLAN, inputs=inputs, attended=True) as run:
+        app.state.runs[run.id] = run
+        try:
+            task_status.started(EventStream(run))
+            await run.result()
+        finally:
+            del app.state.runs[run.id]
+
+
+def user(login: Annotated[HTTPBasicCredentials, Depends(HTTPBasic())]) -> str:
+    """Return who asks; 401 for strangers."""
+    password, _ = USERS.get(login.username, (secrets.token_hex(), False))
+    if not secrets.compare_digest(login.password.encode(), password.encode()):
+        raise HTTPException(401, "unknown user or password", {"WWW-Authenticate": "Basic"})
+    return login.username
+
+
+def reviewer(name: Annotated[str, Depends(user)]) -> str:
+    """Return who answers; 403 for users who may not."""
+    if not USERS[name][1]:
+        raise HTTPException(403, f"{name} may not answer questions")
+    return name
+
+
+class Reply(BaseModel):
+    """What a reviewer says, and why."""
+
+    choice: Literal["approve", "deny"]
+    note: str = ""
+
+
+@app.post("/refunds", dependencies=[Depends(user)])
+async def refund(order: str) -> EventStream:
+    """Refund an order; the answer is the stream of events."""
+    stream: EventStream = await app.state.tasks.start(carry_out, {"order": order})
+    return stream
+
+
+@app.get("/questions", dependencies=[Depends(reviewer)])
+async def questions() -> list[dict[str, Any]]:
+    """List the open questions of all runs, each with every argument of the call that it is about."""
+    runs: dict[str, dagrun.Run] = app.state.runs
+    return [{"run": run.id, **question.as_dict()} for run in runs.values() for question in run.pending]
+
+
+@app.post("/runs/{run_id}/questions/{question}", status_code=204)
+async def answer(run_id: str, question: str, reply: Reply, by: Annotated[str, Depends(reviewer)]) -> None:
+    """Answer a question of a run."""
+    if run_id not in app.state.runs:
+        raise HTTPException(404, f"no run {run_id} is under way")
+    try:
+        await app.state.runs[run_id].answer(question, dagrun.Answer(reply.choice, by=by, note=reply.note))
+    except (dagrun.QuestionNotFound, dagrun.AnswerRefused) as error:
+        raise HTTPException(409, str(error)) from error

@@ -14,13 +14,14 @@ import pytest
 
 from dagrun.model import event as events
 from dagrun.model.codec.event_codec import RECORDED, Marks, decode, encode, marks_of, with_marks
+from dagrun.model.codec.event_json import NAMES
 from dagrun.model.condition import Condition
 from dagrun.model.event import AttemptEnded, Event, Opening, StepExpanded
 from dagrun.model.outcome import PROCEED, UNRECORDED, Outcome, State, Status
 from dagrun.model.patch import Add, Consequence, Replace, Rewire
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import Policy
-from dagrun.model.redaction.records import _NAMES, KEPT_OUT, as_recorded, as_shown
+from dagrun.model.redaction.records import KEPT_OUT, as_recorded, as_shown
 from dagrun.model.redaction.redactor import HIDDEN, Redactor
 from dagrun.model.value import Stored, Unavailable
 from records import EXAMPLES
@@ -37,7 +38,7 @@ def of_type(hint: Any, name: str = "") -> Any:  # noqa: C901  (a case for each k
     if hint == Stored:
         return json.dumps({"of": [TEXT, 4111111111111111]}).encode()
     if hint is str:
-        return "DR105" if name == "code" else "one" if name in _NAMES else TEXT
+        return "DR105" if name == "code" else "one" if name in NAMES else TEXT
     if hint is Any:
         return {"in": [TEXT, {TEXT: 1, "password": "hunter2 3"}], "number": 4111111111111111}
     if hint is Plan:
@@ -53,7 +54,7 @@ def of_type(hint: Any, name: str = "") -> Any:  # noqa: C901  (a case for each k
     if origin is tuple:
         return tuple(of_type(kind, name) for kind in inside if kind is not Ellipsis)
     if origin is not None and issubclass(origin, Mapping):
-        return {"key": of_type(inside[1], name)} if name not in _NAMES else {}
+        return {"key": of_type(inside[1], name)} if name not in NAMES else {}
     if is_dataclass(hint):
         return filled(hint)
     return next(iter(hint)) if issubclass(hint, StrEnum) else hint(1)

@@ -23,7 +23,8 @@ from dagrun.model.codec.event_codec import decode, encode
 from dagrun.model.event import AttemptEnded, Event, Progress
 from dagrun.model.outcome import State
 from dagrun.model.redaction.logs import RedactingLogger
-from dagrun.model.redaction.redactor import UNSHOWN, Redactor, redacted_record, without_secret_values
+from dagrun.model.redaction.records import redacted_record, without_secret_values
+from dagrun.model.redaction.redactor import UNSHOWN, Redactor
 from dagrun.model.secrets.secret import Secrets
 from dagrun.model.value import Unavailable
 from dagrun.model_tools.llm_tool import llm_tool

@@ -110,7 +110,7 @@ def _kind(schema: Mapping[str, Any]) -> str:
 
 @click.group(cls=options.DefaultGroup, default=["plan"])
 def schema() -> None:
-    """Print a JSON Schema, for editors and planners; without a command, that of plans."""
+    """Print a JSON Schema, for editors, planners and readers of events; without a command, that of plans."""
 
 
 @schema.command("plan", epilog="\b\nExample:\n  dagrun schema plan > plan.schema.json")
@@ -130,3 +130,16 @@ def schema_of_toolset(**flags: Any) -> None:
 
     with data_output() as data:
         data.json(toolset_schema(_toolbox(flags)))
+
+
+@schema.command("events", epilog="\b\nExample:\n  dagrun schema events > events.schema.json")
+def schema_of_events() -> None:
+    """Print the schema of events as JSON, as `Event.to_dict` makes them.
+
+    Events and fields are added in later releases; none is changed or taken away.
+    """
+    from dagrun.model.codec.event_json import events_schema
+    from dagrun.model.event import event_types
+
+    with data_output() as data:
+        data.json(events_schema(event_types))

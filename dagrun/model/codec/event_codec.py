@@ -22,17 +22,13 @@ from dagrun.errors import ContractError, JournalDamaged, RecordRefused, RunNotFo
 from dagrun.model import event as events
 from dagrun.model.codec.json_text import scan_whole, write_number
 from dagrun.model.codec.type_codecs import Fields
-from dagrun.model.event import AttemptEnded, AttemptStarted, Event, RunStarted
+from dagrun.model.event import AttemptEnded, AttemptStarted, Event, RunStarted, event_types
 from dagrun.model.journal import FORMAT, Line
 from dagrun.model.outcome import PROCEED, State
 from dagrun.model.value import Stored, Unavailable
 
-_NOT_RECORDED: Final = frozenset((Event, events.Progress, events.Gap))
-RECORDED: Final = {
-    kind.__name__: kind
-    for kind in vars(events).values()
-    if isinstance(kind, type) and issubclass(kind, Event) and kind not in _NOT_RECORDED
-}
+_NOT_RECORDED: Final = frozenset((events.Progress, events.Gap))
+RECORDED: Final = {name: kind for name, kind in event_types.items() if kind not in _NOT_RECORDED}
 
 # No event has a field of the first name, and only a key can stand between a comma and a colon: so these are the last
 # fields of the record itself, never a part of a value.

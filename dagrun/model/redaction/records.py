@@ -1,7 +1,7 @@
 """Redact whole events: as a record may keep them, and as a recorded run may be shown.
 
 1. What a field means decides, not what its text looks like. Every text is redacted, unless its field holds a name that
-   the run works with (an id, a hash, a tool): `_NAMES` lists these fields. So a field that is added later is redacted
+   the run works with (an id, a hash, a tool): `NAMES` lists these fields. So a field that is added later is redacted
    until it is listed there.
 2. References to steps and handles of secrets stay, wherever they stand in a plan or a patch: without them a record
    could not be folded. Numbers become 0 there, because a text in their place would not pass the checks again.
@@ -21,33 +21,25 @@ from functools import cache, partial
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, TypeAdapter
+from pydantic_core import from_json
 
 from dagrun.model import event as events
 from dagrun.model.codec.event_codec import Marks, encode, marks_of, with_marks
-from dagrun.model.event import Event, Opening, Spliced
+from dagrun.model.codec.event_json import NAMES, may_hold_names
+from dagrun.model.event import AttemptEnded, Event, Opening, Reviewed, Spliced, StepSettled
 from dagrun.model.outcome import UNRECORDED
 from dagrun.model.patch import Add, Drop, Edit, Replace, Rewire, edit_as_dict
 from dagrun.model.plan import Plan
 from dagrun.model.policy import Policy
 from dagrun.model.question import Question
-from dagrun.model.redaction.redactor import HIDDEN, Redactor
+from dagrun.model.redaction.redactor import HIDDEN, Redactor, without_secrets
 from dagrun.model.reference import HOLE
 from dagrun.model.secrets.patterns import is_secret_name
-from dagrun.model.secrets.secret import KEY
-from dagrun.model.value import Stored, Unavailable, decode, encode_plain
+from dagrun.model.secrets.secret import KEY, Secrets
+from dagrun.model.value import Stored, Unavailable, decode, encode_plain, to_json
 
 KEPT_OUT: Final = Unavailable("it holds personal data, which the policy keeps out of the record")
 
-# Fields that hold names, in events and in everything inside them. Contracts of tools and the policy are the host's own.
-_NAMES: Final = frozenset(
-    (
-        *("id", "run_id", "parent", "root", "roots", "version", "code", "path", "name"),
-        *("step", "steps", "tool", "tools", "effect", "cause", "origin", "result", "ceiling", "who", "executors"),
-        *("critic", "critics", "question", "checklist", "ticked", "missing_input", "agreed"),
-        *("fingerprint", "fingerprints", "signature"),
-        *("added", "dropped", "replaced", "rewired", "cancelled", "superseded", "unblocked", "reused", "fallen"),
-    )
-)
 # The fields of a step that people read, and those that hold names. In all others there may be values.
 _STEP_TEXTS: Final = frozenset(("description", "expected_output"))
 _STEP_NAMES: Final = frozenset(
@@ -473,16 +465,7 @@ def _walker_of_field(kind: type[Any], name: str, hint: Any) -> Walker:
     special = _SPECIAL.get((kind, name))
     if special is not None:
         return special
-    return _same if name in _NAMES and _may_hold_names(hint) else _walker_of(hint)
-
-
-def _may_hold_names(hint: Any) -> bool:
-    """Whether a field of this type holds texts or contracts, and not an object with fields of its own."""
-    origin, inside = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (types.UnionType, typing.Union):
-        return all(kind in (str, type(None)) for kind in inside)
-    is_mapping = isinstance(origin, type) and issubclass(origin, Mapping)
-    return hint is str or is_mapping or (origin is tuple and inside[0] is str)
+    return _same if name in NAMES and may_hold_names(hint) else _walker_of(hint)
 
 
 # The redactor of a record ---------------------------------------------------------------------------------------------
@@ -523,3 +506,43 @@ def redactor_of(recorded: Sequence[Event]) -> Redactor | None:
     openings = [event.opening for event in recorded if isinstance(event, events.RunStarted | events.RunResumed)]
     kinds = dict.fromkeys(kind for opening in openings if opening is not None for kind in opening.policy.redact)
     return Redactor(personal=kinds) if kinds else None
+
+
+# Registered secrets ---------------------------------------------------------------------------------------------------
+
+
+def redacted_record(event: Event, secrets: Secrets) -> bytes:
+    """Return the text of the record of *event*, without registered secrets.
+
+    A value of a step that holds a secret is left out of the record as a whole: `Unavailable` stands in its place.
+
+    Raises:
+        ContractError: See `dagrun.model.codec.event_codec.encode`.
+        ValueRefused: See there, too.
+    """
+    data = encode(event)
+    if not secrets.found_in(data.decode()):
+        return data
+    redacted = without_secrets(secrets, from_json(encode(without_secret_values(event, secrets))))
+    return encode_plain(redacted).encode("utf-8", "backslashreplace")
+
+
+def without_secret_values(event: Event, secrets: Secrets) -> Event:
+    """Return *event* with `Unavailable` in place of a value that contains a registered secret."""
+    match event:
+        case AttemptEnded() | Reviewed() if name := _name_in(event.outcome.value, secrets):
+            return replace(event, outcome=replace(event.outcome, value=Unavailable(_reason(name))))
+        case StepSettled() if name := _name_in(event.value, secrets):
+            return replace(event, value=Unavailable(_reason(name)))
+        case _:
+            return event
+
+
+def _name_in(value: Stored, secrets: Secrets) -> str:
+    if value is None or isinstance(value, Unavailable):
+        return ""
+    return secrets.found_in(to_json(value).decode())
+
+
+def _reason(name: str) -> str:
+    return f"it holds the secret {name}"

@@ -19,15 +19,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from pydantic_core import from_json
-
 from dagrun.errors import Problem
-from dagrun.model.codec.event_codec import encode
-from dagrun.model.event import AttemptEnded, Event, Reviewed, StepSettled
 from dagrun.model.outcome import Failure
 from dagrun.model.secrets.patterns import Personal, is_secret_name, without_personal, without_tokens
 from dagrun.model.secrets.secret import MIN_LENGTH, NO_SECRETS, Secrets
-from dagrun.model.value import Stored, Unavailable, decode, encode_plain, to_json
+from dagrun.model.value import Stored, decode, to_json
 from dagrun.model.value import encode as store
 
 Hook: TypeAlias = Callable[[str], str]
@@ -180,40 +176,3 @@ def without_secrets(secrets: Secrets, value: Any) -> Any:
             return secrets.replaced_in(str(value))
         case _:
             return value
-
-
-def redacted_record(event: Event, secrets: Secrets) -> bytes:
-    """Return the text of the record of *event*, without registered secrets.
-
-    A value of a step that holds a secret is left out of the record as a whole: `Unavailable` stands in its place.
-
-    Raises:
-        ContractError: See `dagrun.model.codec.event_codec.encode`.
-        ValueRefused: See there, too.
-    """
-    data = encode(event)
-    if not secrets.found_in(data.decode()):
-        return data
-    redacted = without_secrets(secrets, from_json(encode(without_secret_values(event, secrets))))
-    return encode_plain(redacted).encode("utf-8", "backslashreplace")
-
-
-def without_secret_values(event: Event, secrets: Secrets) -> Event:
-    """Return *event* with `Unavailable` in place of a value that contains a registered secret."""
-    match event:
-        case AttemptEnded() | Reviewed() if name := _name_in(event.outcome.value, secrets):
-            return replace(event, outcome=replace(event.outcome, value=Unavailable(_reason(name))))
-        case StepSettled() if name := _name_in(event.value, secrets):
-            return replace(event, value=Unavailable(_reason(name)))
-        case _:
-            return event
-
-
-def _name_in(value: Stored, secrets: Secrets) -> str:
-    if value is None or isinstance(value, Unavailable):
-        return ""
-    return secrets.found_in(to_json(value).decode())
-
-
-def _reason(name: str) -> str:
-    return f"it holds the secret {name}"

@@ -146,6 +146,8 @@ class EventLog:
         # An observer may change the run again, for instance cancel a step; the events of that are delivered in turn.
         while self._pending and not self._is_delivering:
             batch, self._pending = self._pending, []
+            for event in batch:
+                event._redactor = self._redactor
             self._is_delivering = True
             try:
                 for observer in self._observers:
@@ -156,6 +158,7 @@ class EventLog:
     def watch(self, observer: Observer) -> None:
         """Show every event from now on to *observer*, and the first event, if nothing else has happened yet."""
         if self._first is not None and self._seq == self._first.seq:
+            self._first._redactor = self._redactor
             observer.take((self._first,))
         if self.ended_at is None:
             self.deliver()

@@ -16,8 +16,8 @@ from dagrun.model.codec.event_codec import Marks, encode, with_marks
 from dagrun.model.event import AttemptEnded, Event, QuestionAnswered, QuestionAsked, Reviewed, StepSettled
 from dagrun.model.journal import Tape
 from dagrun.model.outcome import Status
-from dagrun.model.redaction.records import as_recorded
-from dagrun.model.redaction.redactor import Redactor, redacted_record
+from dagrun.model.redaction.records import as_recorded, redacted_record
+from dagrun.model.redaction.redactor import Redactor
 from dagrun.model.secrets.secret import NO_SECRETS, Secrets
 from dagrun.model.value import Stored, Unavailable
 from dagrun.runtime.record.record import Record
