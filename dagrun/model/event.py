@@ -97,8 +97,7 @@ class Event:
                 secret, and the kinds of personal data that the policy names are replaced, in outputs too. The other
                 texts of events are redacted in any case.
         """
-        from dagrun.model.codec.event_json import event_as_json  # most runs show no event as JSON
-        from dagrun.model.redaction.redactor import DEFAULT_REDACTOR
+        from dagrun.model.redaction.event_json import DEFAULT_REDACTOR, event_as_json  # most runs never need it
 
         return event_as_json(self, getattr(self, "_redactor", DEFAULT_REDACTOR) if redact else None)
 

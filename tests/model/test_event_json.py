@@ -13,8 +13,8 @@ import dagrun
 from command_line import Shell, shell
 from dagrun import Plan, Policy, Secrets, Step
 from dagrun.journal.memory import MemoryJournal
-from dagrun.model.codec.event_json import events_schema
 from dagrun.model.event import Event
+from dagrun.model.redaction.event_json import events_schema
 from records import EXAMPLES
 
 __all__ = ["shell"]  # a fixture

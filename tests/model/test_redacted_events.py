@@ -14,13 +14,13 @@ import pytest
 
 from dagrun.model import event as events
 from dagrun.model.codec.event_codec import RECORDED, Marks, decode, encode, marks_of, with_marks
-from dagrun.model.codec.event_json import NAMES
 from dagrun.model.condition import Condition
 from dagrun.model.event import AttemptEnded, Event, Opening, StepExpanded
 from dagrun.model.outcome import PROCEED, UNRECORDED, Outcome, State, Status
 from dagrun.model.patch import Add, Consequence, Replace, Rewire
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import Policy
+from dagrun.model.redaction.event_json import NAMES
 from dagrun.model.redaction.records import KEPT_OUT, as_recorded, as_shown
 from dagrun.model.redaction.redactor import HIDDEN, Redactor
 from dagrun.model.value import Stored, Unavailable

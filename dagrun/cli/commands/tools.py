@@ -138,8 +138,8 @@ def schema_of_events() -> None:
 
     Events and fields are added in later releases; none is changed or taken away.
     """
-    from dagrun.model.codec.event_json import events_schema
     from dagrun.model.event import event_types
+    from dagrun.model.redaction.event_json import events_schema
 
     with data_output() as data:
         data.json(events_schema(event_types))

@@ -25,13 +25,13 @@ from pydantic_core import from_json
 
 from dagrun.model import event as events
 from dagrun.model.codec.event_codec import Marks, encode, marks_of, with_marks
-from dagrun.model.codec.event_json import NAMES, may_hold_names
 from dagrun.model.event import AttemptEnded, Event, Opening, Reviewed, Spliced, StepSettled
 from dagrun.model.outcome import UNRECORDED
 from dagrun.model.patch import Add, Drop, Edit, Replace, Rewire, edit_as_dict
 from dagrun.model.plan import Plan
 from dagrun.model.policy import Policy
 from dagrun.model.question import Question
+from dagrun.model.redaction.event_json import NAMES, may_hold_names
 from dagrun.model.redaction.redactor import HIDDEN, Redactor, without_secrets
 from dagrun.model.reference import HOLE
 from dagrun.model.secrets.patterns import is_secret_name

@@ -24,8 +24,10 @@ from pydantic import BaseModel
 
 from dagrun.model.outcome import UNRECORDED
 from dagrun.model.patch import Add, Drop, Replace, Rewire, edit_as_dict
-from dagrun.model.redaction.redactor import Redactor, without_secrets
+from dagrun.model.redaction.redactor import DEFAULT_REDACTOR, Redactor, without_secrets
 from dagrun.model.value import Stored, Unavailable, decode
+
+__all__ = ["DEFAULT_REDACTOR", "NAMES", "event_as_json", "events_schema", "may_hold_names"]
 
 # Fields that hold names, in events and in everything inside them. Contracts of tools and the policy are the host's own.
 NAMES: Final = frozenset(
