@@ -103,7 +103,7 @@ if TYPE_CHECKING:
     from dagrun.model.outcome import State, Status, TriggerKind
     from dagrun.model.patch import Add, Consequence, Drop, Patch, Replace, Rewire
     from dagrun.model.plan import Plan, RetryRule, Step
-    from dagrun.model.planner import Brief, Planner, Refusal, StepView, Trigger
+    from dagrun.model.planner import Brief, PastRequest, Planner, Refusal, StepView, Trigger
     from dagrun.model.policy import ApprovalRule, HedgeRule, PlanLimits, Policy
     from dagrun.model.python_plans.collect import plan
     from dagrun.model.python_plans.planned_values import input, item, where
@@ -152,7 +152,7 @@ _NAMES = {
     "dagrun.llm.anthropic_model": "AnthropicModel",
     "dagrun.llm.openai_model": "OpenAIModel",
     "dagrun.llm.language_model": "Form LanguageModel Message Reply Request Usage",
-    "dagrun.model.planner": "Brief Planner Refusal StepView Trigger",
+    "dagrun.model.planner": "Brief PastRequest Planner Refusal StepView Trigger",
     "dagrun.model.condition": "Condition",
     "dagrun.model.tool_context": "PROVIDED ToolContext",
     "dagrun.model.effect": "Applied Effect",
@@ -246,6 +246,7 @@ __all__ = [
     "OpenAIPlanner",
     "OverCeiling",
     "OwnerLost",
+    "PastRequest",
     "Patch",
     "PatchRefused",
     "Plan",

@@ -83,7 +83,7 @@ SENTENCES: Mapping[str, str] = {
     "DR411": "step {step} asks a person less often than {old} did ({why})",
     "DR412": "step {step}: {reason}; a patch cannot raise a ceiling",
     "DR413": "the run would have {count} steps, the ceiling is {limit}",
-    "DR414": "the patch changes nothing",
+    "DR414": "the patch changes nothing; give at least one edit, or another output",
     "DR415": "the patch was made from revision {base}, and the plan is at revision {revision}",
     "DR416": "the plan's output refers to {step}, which the patch drops; give the patch an output of its own",
     "DR417": "the run has ended, or is being stopped",

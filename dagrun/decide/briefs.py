@@ -7,10 +7,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from dagrun.errors import shorten
 from dagrun.graph.changes import GOAL
 from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.model.critic import Verdict
 from dagrun.model.outcome import ErrorKind, State
-from dagrun.model.planner import Brief, Refusal, StepView, Trigger
+from dagrun.model.planner import Brief, PastRequest, Refusal, StepView, Trigger
 from dagrun.model.redaction.redactor import DEFAULT_REDACTOR, Redactor, without_secrets
 from dagrun.model.reference import Reference
 from dagrun.model.value import Stored, Unavailable, decode, decode_or_reason, to_json
@@ -19,6 +22,7 @@ from dagrun.plans.plan_schemas import with_secret_names
 MAX_KEYS: Final = 50
 MAX_PARTS: Final = 200  # of one view; 50 keys at each of six levels would be too many to read
 MAX_VIEW_DEPTH: Final = 6
+MAX_REASON: Final = 500  # characters of one reason: enough to act on, and too few to drown the rest
 
 # A key may be data, too. A key that could be a sentence is counted, not shown.
 _NAME: Final = re.compile(r"[\w.-]{1,40}")
@@ -159,10 +163,7 @@ def make_brief(
         goal=redactor.text(graph.goal),
         revision=graph.revision,
         triggers=tuple(_shown(trigger, graph) for trigger in triggers),
-        steps={
-            node.id: StepView(node.plan.step, node.state, len(node.attempts), node.state is State.BLOCKED)
-            for node in nodes
-        },
+        steps={node.id: _step_view(node, graph) for node in nodes},
         results={node.id: _view(node.value, graph, known) for node in nodes if node.state is State.SUCCEEDED},
         inputs=_view(graph.inputs, graph),
         output=graph.written_output,
@@ -170,7 +171,7 @@ def make_brief(
         left=dict(left),
         refused=tuple(refused),
         number=graph.replans,
-        past=tuple(past.result for past in graph.replanned),
+        past=tuple(PastRequest(past.result, _text(past.reason, graph)) for past in graph.replanned),
         toolbox=toolbox,
     )
 
@@ -180,10 +181,35 @@ def _is_odd(state: State) -> bool:
     return state.is_settled and state is not State.SUCCEEDED
 
 
+def _step_view(node: Node, graph: LiveGraph) -> StepView:
+    """Return a step with its state, and with the failure of its last attempt."""
+    is_frozen = node.state is State.BLOCKED
+    view = StepView(node.plan.step, node.state, len(node.attempts), is_frozen)
+    outcome = node.latest.outcome if node.latest is not None else None
+    failure = outcome.failure if outcome is not None else None
+    verdicts = node.extra.verdicts if node.extra is not None else ()
+    odd = tuple(_shown_verdict(verdict, graph) for verdict in verdicts if verdict.result != "pass")
+    reason = "" if node.state is State.SUCCEEDED else _text(node.reason, graph)
+    if failure is not None and node.state is not State.SUCCEEDED:
+        view = replace(view, error=failure.error, error_kind=failure.kind)
+    return replace(view, reason=reason, verdicts=odd) if reason or odd else view
+
+
+def _shown_verdict(verdict: Verdict, graph: LiveGraph) -> Verdict:
+    return Verdict(verdict.result, verdict.score, _text(verdict.reason, graph), verdict.critic)
+
+
+def _text(text: str, graph: LiveGraph) -> str:
+    """Return a text of a tool, a critic or a model as far as the policy lets a planner see it."""
+    if graph.plan.policy.brief == "structural":
+        return ""
+    return shorten(graph.plan.redactor.text(text), MAX_REASON)
+
+
 def _shown(trigger: Trigger, graph: LiveGraph) -> Trigger:
-    if graph.plan.policy.brief == "full":
-        return trigger
-    return replace(trigger, reason=_own_words(trigger, graph))
+    if graph.plan.policy.brief == "structural":
+        return replace(trigger, reason=_own_words(trigger, graph))
+    return trigger
 
 
 def _own_words(trigger: Trigger, graph: LiveGraph) -> str:

@@ -354,7 +354,7 @@ def replan_started(graph: LiveGraph, event: ReplanStarted) -> None:
 def replan_ended(graph: LiveGraph, event: ReplanEnded) -> None:
     """A request to the planner has ended, or could not be made; release the steps that waited for it alone."""
     graph.asking = 0
-    graph.replanned.append(PastReplan(event.result, event.fingerprints, event.signature))
+    graph.replanned.append(PastReplan(event.result, event.fingerprints, event.signature, event.reason))
     changed = event.result in ("applied", "repaired")
     for step in event.steps:
         trigger = graph.triggers.pop(step, None)

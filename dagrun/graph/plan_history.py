@@ -83,11 +83,13 @@ class PastReplan:
         result: The result, as in `ReplanEnded`.
         fingerprints: The fingerprints of the failures that it was about.
         signature: The signature of the patch that the planner proposed; empty if there was none.
+        reason: Why it ended so, in a sentence.
     """
 
     result: str
     fingerprints: tuple[str, ...]
     signature: str
+    reason: str = ""
 
 
 class PlanHistory:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from dagrun.errors import ContractError, Problem, shorten
+from dagrun.model.critic import Verdict
 from dagrun.model.outcome import ErrorKind, State, TriggerKind
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
 from dagrun.model.plan import Plan, Step
@@ -54,12 +55,49 @@ class StepView:
         state: The state of the step.
         attempts: How often its tool was called.
         is_frozen: Whether the step waits for the planner's answer.
+        error: The class of the exception of its last attempt, if there was one.
+        error_kind: The kind of failure of its last attempt, if it failed.
+        reason: Why the step did not succeed, in a sentence; empty unless the policy allows text.
+        verdicts: The judgements of critics that did not pass the output; without reasons unless the policy allows text.
     """
 
     step: Step
     state: State
     attempts: int = 0
     is_frozen: bool = False
+    error: str = ""
+    error_kind: ErrorKind | None = None
+    reason: str = ""
+    verdicts: tuple[Verdict, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the step as plain JSON; facts about a failure only where there is one."""
+        facts: dict[str, Any] = {
+            **self.step.model_dump(mode="json", by_alias=True, exclude_unset=True),
+            "state": str(self.state),
+            "attempts": self.attempts,
+            "is_frozen": self.is_frozen,
+        }
+        failure = {
+            "error": self.error,
+            "error_kind": "" if self.error_kind is None else str(self.error_kind),
+            "reason": self.reason,
+            "verdicts": [{"critic": v.critic, "result": v.result, "reason": v.reason} for v in self.verdicts],
+        }
+        return facts | {name: fact for name, fact in failure.items() if fact}
+
+
+@dataclass(frozen=True, slots=True)
+class PastRequest:
+    """How an earlier request to the planner ended.
+
+    Attributes:
+        result: ``applied``, ``unchanged``, ``refused``, and so on (see `ReplanEnded`).
+        reason: The reason in a sentence; empty unless the policy allows text.
+    """
+
+    result: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +125,7 @@ class Brief:
         left: The rest of every ceiling that is set, by name.
         refused: The patches that were refused before, newest last.
         number: The number of the request in the run, from 1.
-        past: How each earlier request ended: ``applied``, ``refused``, and so on (see `ReplanEnded`).
+        past: How each earlier request ended, oldest first.
         toolbox: The tools themselves, for planners that check their plans; only its allowed tools may be used.
     """
 
@@ -103,7 +141,7 @@ class Brief:
     left: Mapping[str, float] = field(default_factory=dict)
     refused: tuple[Refusal, ...] = ()
     number: int = 1
-    past: tuple[str, ...] = ()
+    past: tuple[PastRequest, ...] = ()
     toolbox: Toolbox | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -122,16 +160,13 @@ class Brief:
             "goal": self.goal,
             "revision": self.revision,
             "triggers": [trigger.as_dict() for trigger in self.triggers],
-            "steps": [
-                view.step.model_dump(mode="json", by_alias=True, exclude_unset=True)
-                | {"state": str(view.state), "attempts": view.attempts, "is_frozen": view.is_frozen}
-                for view in self.steps.values()
-            ],
+            "steps": [view.as_dict() for view in self.steps.values()],
             "results": dict(self.results),
             "inputs": self.inputs,
             "output": self.output,
             "tools": [dict(tool) for tool in self.tools],
             "left": dict(self.left),
+            "past": [{"result": past.result, "reason": past.reason} for past in self.past],
             "refused": [
                 {
                     "patch": None if refusal.patch is None else refusal.patch.as_dict(),

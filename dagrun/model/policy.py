@@ -132,8 +132,10 @@ class Policy(TerseModel):
         replan_on: The reasons for which the planner is asked at all.
         planner_timeout: The duration of one call of the planner.
         critic_timeout: The duration of one review of a critic.
-        brief: Whether a planner sees only the shape of results (``structural``: types, sizes, and the keys that the
-            output schema of a tool or a reference of the plan names), or their content (``full``).
+        brief: What a planner sees. ``structural``: types, sizes, and the keys that the output schema of a tool or a
+            reference of the plan names; no text of tools or critics. ``errors``, the default: also why steps failed
+            or were surprising, what critics said, and how earlier requests ended. ``full``: also the content of
+            results.
         max_brief_bytes: Bytes of one result in a full brief.
         approve: Calls that a person must agree to, in addition to those of tools with ``needs_approval``.
         min_confidence: A step with an effect and with less confidence than this needs a person; so does a plan or a
@@ -188,7 +190,7 @@ class Policy(TerseModel):
     replan_on: Triggers = tuple(TriggerKind)
     planner_timeout: Seconds = 60.0
     critic_timeout: Seconds = 60.0
-    brief: Literal["structural", "full"] = "structural"
+    brief: Literal["structural", "errors", "full"] = "errors"
     max_brief_bytes: Count = 2_000
     approve: Rules = ()
     min_confidence: float = Field(default=0.6, ge=0, le=1)

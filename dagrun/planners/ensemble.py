@@ -86,4 +86,4 @@ class EnsemblePlanner:
 
 def needs_strong(brief: Brief) -> bool:
     """Whether the fast planner was asked already, and its answer was refused or failed."""
-    return bool(brief.refused) or (bool(brief.past) and brief.past[-1] in _FAILED)
+    return bool(brief.refused) or (bool(brief.past) and brief.past[-1].result in _FAILED)

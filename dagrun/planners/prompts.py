@@ -23,7 +23,7 @@ from dagrun.planners.prompt_examples import (
     signature_of,
 )
 
-PROMPT_VERSION: Final = "1"
+PROMPT_VERSION: Final = "2"
 
 # What is asked for: the first plan; a new first plan, because the last one was refused; a change of the running plan;
 # the next step of a loop.
@@ -68,7 +68,8 @@ how to get there.
 - "tools": what can be called. "inputs": what the run was given. "left": what is left of its ceilings.
 - "steps": the plan as it stands, each step with its state; "is_frozen" ones wait for your answer. "results": what has \
 come out of them, or only its types and sizes, as the host of the run allows. "output": what the run answers.
-- "happened": why you are asked. "problems": what was wrong with an answer of yours."""
+- "happened": why you are asked. "past": how your earlier answers ended. "problems": what was wrong with an answer of \
+yours."""
 
 _TOOLS: Final = """\
 # Tools
@@ -185,6 +186,7 @@ The rules of changes:
 - A call that may have taken effect is not to be repeated.
 - Change what must change, and nothing else. The same call again fails again.
 - For a goal that has changed, drop what it does not need any more.
+- If the plan still fits after a surprise or a changed goal, change nothing: {"edits": [], "reason": "why it fits"}.
 """
 
 _PATCH_REFUSAL: Final = """\
@@ -320,6 +322,7 @@ def _blocks(brief: Brief, max_steps: int | None) -> list[str]:
         "results": results,
         "output": [] if brief.output is None else [brief.output],
         "happened": happened,
+        "past": [{key: text for key, text in past.items() if text} for past in shown["past"]],
         "left": [left] if left else [],
     }
     tools = _lines("tools", shown["tools"])

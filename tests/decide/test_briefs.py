@@ -20,7 +20,7 @@ from dagrun import (
     ToolError,
     Verdict,
 )
-from dagrun.decide.briefs import MAX_KEYS, MAX_PARTS, excerpt_of, shape_of
+from dagrun.decide.briefs import MAX_KEYS, MAX_PARTS, MAX_REASON, excerpt_of, shape_of
 from dagrun.model.redaction.redactor import HIDDEN
 from dagrun.model.tool import make_tool
 from dagrun.model.value import encode
@@ -73,7 +73,7 @@ class Echoing:
         return Verdict(self._result, reason=outcome.output)
 
 
-@pytest.mark.parametrize("mode", ["structural", "full"])
+@pytest.mark.parametrize("mode", ["structural", "errors", "full"])
 @pytest.mark.parametrize(
     ("tool", "critics"),
     [
@@ -88,11 +88,11 @@ class Echoing:
     ids=["error", "part of a group", "unreachable", "twice", "surprise", "not passed", "odd to a critic"],
 )
 async def test_instructions_in_what_a_tool_says_do_not_reach_the_planner(mode: Any, tool: Any, critics: Any) -> None:
-    """Structural, which is the default: not a word of it. In full mode the host has asked for the text."""
-    options = {"brief": "full"} if mode == "full" else {}
-    brief = await _brief(Step(id="load", tool="load", retry=AT_ONCE), tools=(tool,), critics=critics, **options)
+    """Structural: not a word of it. In the other modes, the reason is told, because it says what to change."""
+    step = Step(id="load", tool="load", retry=AT_ONCE)
+    brief = await _brief(step, tools=(tool,), critics=critics, brief=mode)
 
-    assert (ORDER in _said(brief)) is (mode == "full")
+    assert (ORDER in _said(brief)) is (mode != "structural")
     assert brief.triggers[0].step == "load"
 
 
@@ -105,7 +105,8 @@ async def test_instructions_in_outputs_and_inputs_do_not_reach_the_planner() -> 
     fits = Condition(all=[Condition(ref="load.rows", op="exists"), Condition(ref="load.n", op="exists")])
     uses = Step(id="uses", tool="pick", when=fits, depends_on=["each"])
 
-    brief = await _brief(Step(id="load", tool="load"), each, uses, tools=(load, pick), inputs={"note": ORDER})
+    tools, inputs = (load, pick), {"note": ORDER}
+    brief = await _brief(Step(id="load", tool="load"), each, uses, tools=tools, inputs=inputs, brief="structural")
 
     assert brief.results["load"] == {
         "rows": {"list of": 2, "first": f"text of {len(ORDER)} characters"},
@@ -120,15 +121,16 @@ async def test_the_words_of_the_plan_and_the_host_are_told() -> None:
     """A condition that was not met is the plan's own; of a critic, its name is the host's."""
     condition = Condition(ref="load", op=">", value=5)
 
-    brief = await _brief(_echo("load", 3, success=condition))
-    by_critic = await _brief(_echo("load", [1]), critics=[CountCritic("rows", at_least=5, steps=["load"])])
+    critic = CountCritic("rows", at_least=5, steps=["load"])
+    brief = await _brief(_echo("load", 3, success=condition), brief="structural")
+    by_critic = await _brief(_echo("load", [1]), critics=[critic], brief="structural")
 
     assert brief.triggers[0].reason == 'the condition does not hold: {"ref":"load","op":">","value":5}'
     assert by_critic.triggers[0].reason == "not passed by rows"
 
 
 async def test_the_class_of_an_error_is_told() -> None:
-    [trigger] = (await _brief(fails("bad"))).triggers
+    [trigger] = (await _brief(fails("bad"), brief="structural")).triggers
 
     assert trigger.as_dict() == {
         "kind": "failed",
@@ -280,10 +282,56 @@ async def test_a_brief_is_plain_json() -> None:
     assert refused["patch"]["edits"][0] == {"op": "drop", "id": "nowhere"}
     assert refused["patch"]["edits"][1]["op"] == "replace"
     assert refused["problems"][0]["message"].startswith("'nowhere' is not in the plan")
+    assert unplaced(shown["steps"][0].pop("reason")) == "ValueError: no"
     assert shown["steps"][0] == {
-        "id": "bad", "tool": "fail", "depends_on": [], "state": "failed", "attempts": 1, "is_frozen": False
+        "id": "bad", "tool": "fail", "depends_on": [], "state": "failed", "attempts": 1, "is_frozen": False,
+        "error": "ValueError", "error_kind": "exception",
     }  # fmt: skip
 
 
-def test_structural_is_the_default() -> None:
-    assert Policy().brief == "structural"
+# Reasons ----------------------------------------------------------------------------------------------------
+
+
+def test_errors_is_the_default() -> None:
+    """A planner that is not told why a step failed can only guess."""
+    assert Policy().brief == "errors"
+
+
+async def test_reasons_are_told_and_values_are_not() -> None:
+    """That is enough to change the call, and no output of a tool is sent anywhere."""
+    load, cut = scripted("load", {"Umsatz": 4_711}), scripted("cut", ToolError("there is no column revenue"))
+    brief = await _brief(
+        Step(id="load", tool="load"), Step(id="cut", tool="cut", depends_on=["load"]), tools=(load, cut)
+    )
+
+    shown = brief.as_dict()
+    assert shown["triggers"][0]["reason"].startswith("there is no column revenue")
+    assert shown["steps"][1]["reason"].startswith("there is no column revenue")
+    assert shown["results"] == {"load": {"(other keys)": 1}}
+    assert "4711" not in _said(brief)
+
+
+async def test_what_critics_said_of_a_step_is_told() -> None:
+    critic = CountCritic("rows", at_least=5, steps=["load"])
+    step = (await _brief(_echo("load", [1]), critics=[critic])).as_dict()["steps"][0]
+
+    assert [(verdict["critic"], verdict["result"]) for verdict in step["verdicts"]] == [("rows", "fail")]
+    assert "5" in step["verdicts"][0]["reason"]
+
+
+@pytest.mark.parametrize("mode", ["structural", "errors"])
+async def test_how_earlier_requests_ended_is_told(mode: Any) -> None:
+    """A planner that proposes what was tried before wastes a request."""
+    second = Step(id="second", tool="fail", depends_on=["first"])
+    planner = Thinker(instead("bad", nap("first", 1.0)), None)
+    await run([fails("bad"), second.model_copy(update={"depends_on": ["bad"]})], planner, brief=mode)
+
+    [past] = planner.briefs[1].past
+    assert past.result == "applied"
+    assert bool(past.reason) is (mode == "errors")
+
+
+async def test_a_long_reason_is_cut() -> None:
+    brief = await _brief(Step(id="load", tool="load"), tools=(scripted("load", ToolError("x" * 9_000)),))
+
+    assert len(brief.steps["load"].reason) <= MAX_REASON

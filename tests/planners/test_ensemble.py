@@ -8,7 +8,19 @@ from typing import Any
 
 import pytest
 
-from dagrun import Add, Brief, ContractError, EnsemblePlanner, Patch, Plan, PlanRefused, Problem, Refusal, Step
+from dagrun import (
+    Add,
+    Brief,
+    ContractError,
+    EnsemblePlanner,
+    PastRequest,
+    Patch,
+    Plan,
+    PlanRefused,
+    Problem,
+    Refusal,
+    Step,
+)
 from dagrun.planners.ensemble import needs_strong
 from replans import Thinker
 from test_prompts import brief_of
@@ -87,16 +99,20 @@ async def test_a_stream_that_is_not_sure_is_refused_at_its_end() -> None:
     assert fast.is_closed
 
 
+def past(*results: str) -> tuple[PastRequest, ...]:
+    return tuple(map(PastRequest, results))
+
+
 @pytest.mark.parametrize(
     ("fields", "is_strong"),
     [
         ({}, False),
         ({"refused": REFUSED}, True),
-        ({"past": ("applied", "refused")}, True),
-        ({"past": ("failed",)}, True),
-        ({"past": ("failed", "applied")}, False),
-        ({"past": ("denied",)}, False),  # a person refused it, which says nothing about the planner
-        ({"past": ("stopped",)}, False),
+        ({"past": past("applied", "refused")}, True),
+        ({"past": past("failed")}, True),
+        ({"past": past("failed", "applied")}, False),
+        ({"past": past("denied")}, False),  # a person refused it, which says nothing about the planner
+        ({"past": past("stopped")}, False),
     ],
 )
 async def test_the_strong_one_is_asked_when_the_fast_one_has_failed(fields: dict[str, Any], is_strong: bool) -> None:

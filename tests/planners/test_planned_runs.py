@@ -16,12 +16,15 @@ from dagrun import (
     ModelPlanner,
     Planner,
     Policy,
+    RuleCritic,
     RunResult,
     Status,
     StepwisePlanner,
     Toolbox,
+    ToolContext,
     ToolError,
 )
+from dagrun.model.tool import make_tool
 from dagrun.planners.prompt_examples import (
     EXAMPLES,
     NEXT_STEPS,
@@ -36,9 +39,16 @@ from dagrun.plans.model_answers import read_answer, read_next_step
 from dagrun.testing import StandIn, Takes
 from scripted_model import Said, ScriptedModel
 from small_tools import near, scripted, states
+from test_prompts import blocks
 from test_stepwise import stops
 
 pytestmark = pytest.mark.anyio
+
+
+async def _surprises(context: ToolContext) -> int:
+    context.surprise("ten times the rows")
+    return 10
+
 
 FULL = Policy(brief="full")
 
@@ -330,3 +340,43 @@ async def test_the_example_of_next_steps_meets_its_goal() -> None:
     assert ex_mail.effect is Effect.EFFECTFUL
     assert (result.status, result.output) == (Status.SUCCEEDED, 4)
     assert mail.calls == [{"to": "ops@example.com", "body": "Old: 4."}]
+
+
+# What the model is told of failures ---------------------------------------------------------------------------------
+
+
+async def test_a_stepwise_planner_is_told_why_a_step_failed() -> None:
+    """Without the reason, it can only guess another call."""
+    search = scripted("search", ToolError("index sales-2024 was renamed to sales-2025"))
+    model = ScriptedModel({"thought": "look", "step": call("a", "search")}, stops("cannot"))
+
+    await run(StepwisePlanner(model), search)
+
+    assert "renamed to sales-2025" in blocks(model.prompts[1])["steps"][0]["reason"]
+
+
+async def test_a_stepwise_planner_is_told_what_a_critic_said() -> None:
+    critic = RuleCritic("facts", lambda _: "not supported by any source", tools=["search"])
+    model = ScriptedModel({"thought": "look", "step": call("a", "search")}, stops("cannot"))
+
+    await run(StepwisePlanner(model), scripted("search", "odd"), critics=[critic])
+
+    [verdict] = blocks(model.prompts[1])["steps"][0]["verdicts"]
+    assert verdict == {"critic": "facts", "result": "fail", "reason": "not supported by any source"}
+
+
+async def test_a_model_keeps_a_plan_that_still_fits() -> None:
+    """As a model writes it, with a null for all that it does not say."""
+    keep: dict[str, Any] = {
+        "reason": "the plan still fits",
+        "edits": [],
+        "output": None,
+        "confidence": 0.9,
+        "refusal": None,
+    }
+    model = ScriptedModel(plan(call("a")), keep)
+    load = make_tool(_surprises, name="load", effect="read")
+
+    result = await dagrun.run(goal="find it", planner=ModelPlanner(model), tools=[load])
+
+    assert (str(result.status), result.replans, len(model.requests)) == ("succeeded", 1, 2)

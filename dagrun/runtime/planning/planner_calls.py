@@ -15,7 +15,7 @@ from dagrun.errors import CannotPlan, ModelError, OverCeiling, PlanRefused, Prob
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.patches.plan_to_patch import patch_of
 from dagrun.model.event import PlannerCalled
-from dagrun.model.outcome import Status
+from dagrun.model.outcome import Status, TriggerKind
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
 from dagrun.model.plan import Plan
 from dagrun.model.planner import Brief, Planner
@@ -263,6 +263,11 @@ def answered(graph: LiveGraph) -> str:
     return f"; its model answered: {shown}" if shown else ""
 
 
+def _may_stay(brief: Brief) -> bool:
+    """Whether a plan may stay as it is: what was surprising or has changed may fit it, what has failed does not."""
+    return all(trigger.kind in (TriggerKind.SURPRISE, TriggerKind.GOAL_CHANGED) for trigger in brief.triggers)
+
+
 def patch_from(answer: object, brief: Brief, known: frozenset[str], graph: LiveGraph) -> Patch:
     """Make a patch of the answer of a planner.
 
@@ -283,6 +288,8 @@ def patch_from(answer: object, brief: Brief, known: frozenset[str], graph: LiveG
             raise Over("unchanged", "the planner leaves the plan as it is")
         case Patch(edits=(), more=False) if brief.is_next and not answer.changes_output:
             raise Over("unchanged", answer.reason or "the planner has nothing to add")
+        case Patch(edits=(), more=False) if not answer.changes_output and _may_stay(brief):
+            raise Over("unchanged", f"the planner keeps the plan as it is{f': {r}' if (r := answer.reason) else ''}")
         case Plan():
             count, limit = len(answer.steps), graph.plan.policy.max_edits
             if count > limit + len(graph.nodes):

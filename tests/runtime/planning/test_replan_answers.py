@@ -20,15 +20,22 @@ from dagrun import (
     State,
     Status,
     Step,
+    ToolContext,
     ToolError,
     TriggerKind,
 )
+from dagrun.model.tool import make_tool
 from dagrun.testing import Takes
 from places import unplaced
 from replans import Thinker, endings, fails, instead, nap, patch, run, start, uses
 from small_tools import near, scripted, states
 
 pytestmark = pytest.mark.anyio
+
+
+async def _surprises(context: ToolContext) -> int:
+    context.surprise("ten times the rows")
+    return 10
 
 
 async def test_a_whole_plan_becomes_a_patch() -> None:
@@ -65,6 +72,52 @@ async def test_the_plan_that_is_carried_out_already_changes_nothing() -> None:
 
     assert (endings(events), len(planner.briefs)) == ([("unchanged", ("",))], 1)
     assert (result.status, result.makespan) == (Status.SUCCEEDED, near(3))
+
+
+async def test_an_empty_patch_keeps_the_plan_after_a_changed_goal() -> None:
+    """A model cannot return `None`; what it can write is a patch without edits."""
+    steps = [nap("a", 2.0), nap("b", 1.0, "a")]
+    planner, events = Thinker(patch(reason="it serves both goals")), list[Event]()
+
+    async with start(steps, planner, on_event=events.append) as handle:
+        await anyio.sleep(1)
+        await handle.change_goal("nearly the same")
+        result = await handle.result()
+
+    assert (endings(events), len(planner.briefs)) == ([("unchanged", ("",))], 1)
+    assert (result.status, states(result)["b"]) == (Status.SUCCEEDED, "succeeded")
+
+
+async def test_an_empty_patch_keeps_the_plan_after_a_surprise() -> None:
+    """The planner is asked once, and what depends on the surprising output runs, with a warning."""
+    load = make_tool(_surprises, name="load", effect="read")
+    planner = Thinker(patch(reason="ten times the rows are still rows"))
+
+    result = await run([Step(id="load", tool="load"), uses("report", "load")], planner, load)
+
+    assert len(planner.briefs) == 1
+    assert states(result) == {"load": "succeeded", "report": "succeeded"}
+    [warning] = result.warnings
+    assert "the planner keeps the plan as it is: ten times the rows are still rows" in warning
+
+
+async def test_an_empty_patch_repairs_no_failure() -> None:
+    """What has failed does not fit any more; the planner is told so, and asked again."""
+    planner = Thinker(patch(), instead("bad", nap("good", 1.0)))
+
+    result = await run([fails("bad"), uses("report", "bad")], planner)
+
+    assert [problem.code for problem in planner.briefs[1].refused[0].problems] == ["DR414"]
+    assert (result.status, result.output) == (Status.SUCCEEDED, "good")
+
+
+async def test_an_empty_patch_with_another_answer_changes_the_plan() -> None:
+    load = make_tool(_surprises, name="load", effect="read")
+    planner = Thinker(patch(output="load"))
+
+    result = await run([Step(id="load", tool="load"), uses("report", "load")], planner, load, output="report")
+
+    assert result.output == 10
 
 
 async def test_what_a_whole_plan_says_of_a_step_that_succeeded_meanwhile_comes_too_late() -> None:
