@@ -55,6 +55,7 @@ and `PlannerCalled`; for each patch `Spliced` or `PatchRefused`; and `ReplanEnde
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from dagrun.graph.caps import Cap
@@ -501,7 +502,7 @@ def _keep_answer(node: Node, question: Question, answer: Answer, *, is_hidden: b
 
 # The table ------------------------------------------------------------------------------------------------------------
 
-CHANGES: Final[Mapping[type[Event], Callable[..., None]]] = {
+_CHANGES: Final[Mapping[type[Event], Callable[..., None]]] = {
     RunStarted: run_started,
     RunStopping: run_stopping,
     RunSuspended: run_suspended,
@@ -531,6 +532,31 @@ CHANGES: Final[Mapping[type[Event], Callable[..., None]]] = {
     QuestionAsked: question_asked,
     QuestionAnswered: question_answered,
     StepResumed: step_resumed,
+}
+
+# What these do is seen in the nodes, in the attempts and in `LiveGraph.model_calls`. The hot path makes the first two.
+_SEEN_LATER: Final = frozenset(
+    (AttemptStarted, AttemptEnded, StepSettled, StepExpanded, Hedged, HedgeEnded, ModelReserved, ModelCharged)
+)
+
+
+def _remembered(change: Callable[..., None]) -> Callable[..., None]:
+    """Return *change*, which also adds its event to `LiveGraph.rare`."""
+
+    def change_and_remember(graph: LiveGraph, event: Event) -> None:
+        change(graph, event)
+        match event:
+            case Spliced():
+                event = replace(event, checked=None)  # only for the live graph, which has all of it now
+            case Reviewed():
+                event = replace(event, outcome=replace(event.outcome, value=None))  # the node has it, if anyone has
+        graph.rare.append(event)
+
+    return change_and_remember
+
+
+CHANGES: Final[Mapping[type[Event], Callable[..., None]]] = {
+    kind: change if kind in _SEEN_LATER else _remembered(change) for kind, change in _CHANGES.items()
 }
 """The change of each kind of event. `Progress` and `Gap` are missing: they are shown, and never applied."""
 

@@ -21,7 +21,7 @@ from dagrun.graph.node import Node, nodes_of
 from dagrun.graph.order_labels import first_labels
 from dagrun.graph.plan_history import PastReplan, Revision
 from dagrun.model.contracts.spilling import why_spilled
-from dagrun.model.event import CeilingNear, ModelCharged, ModelReserved
+from dagrun.model.event import CeilingNear, Event, ModelCharged, ModelReserved
 from dagrun.model.outcome import Failure, State, Status
 from dagrun.model.planner import Trigger
 from dagrun.model.question import Question
@@ -83,6 +83,8 @@ class LiveGraph:
         replans: The number of requests to the planner so far.
         asking: The number of the open request; 0 if none is open.
         why_unchanged: Why the last request after a failure did not change the plan.
+        rare: The events that leave no trace in the nodes, in order: those about the run, the planner and people; for
+            whoever tells what happened. Values of steps are left out.
         warnings: Surprising outputs that led to no change of the plan, a sentence each.
         withheld: The status and reason with which the run ends if its answer may not be handed out.
         models: Tokens and cost of the models of planners and critics so far.
@@ -147,6 +149,7 @@ class LiveGraph:
         self.questions: dict[str, Question] = {}
         self.replanned: list[PastReplan] = []
         self.models = ModelUse()
+        self.rare: list[Event] = []
         self.warnings: list[str] = []
         self.has_plan = bool(plan.steps)
         self.model_calls: dict[int, tuple[ModelReserved, ModelCharged | None]] = {}

@@ -156,6 +156,23 @@ class PlanHistory:
             changed={id_: (old[id_], step) for id_, step in new.items() if id_ in old and old[id_] != step},
         )
 
+    def diffs(self) -> Iterator[PlanDiff]:
+        """Yield the differences that each revision made, oldest first; faster than a `diff` for each."""
+        steps = {step.id: step for step in self._first.steps}
+        for change in self.revisions:
+            touched = {*change.consequence.dropped, *change.consequence.replaced, *change.defined}
+            before = {id_: steps.pop(id_) for id_ in sorted(touched) if id_ in steps}
+            steps.update(change.defined)
+            yield PlanDiff(
+                added={id_: step for id_, step in change.defined.items() if id_ not in before},
+                removed={id_: step for id_, step in before.items() if id_ not in change.defined},
+                changed={
+                    id_: (step, change.defined[id_])
+                    for id_, step in before.items()
+                    if step != change.defined.get(id_, step)
+                },
+            )
+
     def _steps(self, revision: int) -> dict[str, Step]:
         if not 0 <= revision <= self.revision:
             raise ValueError(f"there is no revision {revision}: the plan is at revision {self.revision}")

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
 from dagrun.api.replaying import Replayed
 from dagrun.errors import first_lines, shorten
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.plan_history import PlanDiff, PlanHistory
 from dagrun.model import event as events
 from dagrun.model.event import AttemptEnded, Event, Hedged, HedgeEnded, ModelCharged, PlannerCalled, Reviewed
-from dagrun.model.outcome import Decision, Failure, Outcome, Recovery
+from dagrun.model.outcome import Attempt, Decision, Failure, Outcome, Recovery
 from dagrun.model.question import Answer
 from dagrun.model.usage import ModelUse
 from dagrun.observe.summary import spending_words
@@ -85,11 +87,21 @@ def chronicle(past: Replayed, step: str | None = None) -> Iterator[Entry]:
         past: The run, read from its record.
         step: Yield only entries about this step or its elements; `None` for all entries.
     """
-    teller = _Teller(past)
-    for event in past.events:
-        entry = teller.entry(event)
-        if entry is not None and (step is None or any(_is_of(step, id_) for id_ in entry.steps)):
+    for entry in tell(past.graph, past.events, past.opening.parent):
+        if step is None or any(_is_of(step, id_) for id_ in entry.steps):
             yield entry
+
+
+def tell(graph: LiveGraph, seen: Iterable[Event], parent: str = "") -> Iterator[Entry]:
+    """Yield an entry for each event, where there is something to tell.
+
+    Args:
+        graph: The state of the run.
+        seen: Events of the run, in order.
+        parent: The run of which this one is a retry; empty if there is none.
+    """
+    teller = _Teller(graph, parent)
+    return (entry for event in seen if (entry := teller.entry(event)) is not None)
 
 
 def _is_of(step: str, id_: str) -> bool:
@@ -100,12 +112,14 @@ EntryParts = tuple[str, str, Sequence[str], Sequence[str]]  # about, text, detai
 
 
 class _Teller:
-    """Writes the events of one run in words."""
+    """Writes the events of one run in words, in their order."""
 
-    def __init__(self, past: Replayed) -> None:
-        self._past = past
+    def __init__(self, graph: LiveGraph, parent: str) -> None:
+        self._graph = graph
+        self._parent = parent
         self._started: dict[str, float] = {}
         self._questions: dict[str, str] = {}
+        self._diffs: list[PlanDiff] | None = None
 
     def entry(self, event: Event) -> Entry | None:
         tell = _TELLERS.get(type(event))
@@ -125,8 +139,8 @@ class _Teller:
 
     def run_started(self, event: events.RunStarted) -> EntryParts:
         goal = [f"goal: {event.goal}"] if event.goal else []
-        parent = self._past.opening.parent
-        return RUN, f"begins, {counted(event.steps, 'step')}", [*goal, parent and f"does again run {parent}"], ()
+        again = [f"does again run {self._parent}"] if self._parent else []
+        return RUN, f"begins, {counted(event.steps, 'step')}", [*goal, *again], ()
 
     def run_resumed(self, event: events.RunResumed) -> EntryParts:
         return RUN, "goes on", [f"differs: {line}" for line in event.differences], ()
@@ -184,8 +198,9 @@ class _Teller:
     # The plan ---------------------------------------------------------------------------------------------
 
     def spliced(self, event: events.Spliced) -> EntryParts:
-        history = self._past.history
-        lines = history.diff(event.revision - 1, event.revision).lines() if event.revision else iter(())
+        if self._diffs is None:
+            self._diffs = list(PlanHistory(self._graph.plan.plan, self._graph.revisions).diffs())
+        lines = self._diffs[event.revision - 1].lines() if event.revision else iter(())
         did = event.consequence
         steps = {*did.added, *did.dropped, *did.replaced, *did.rewired, *did.superseded}
         details = [f"why: {event.reason}" if event.reason else "", *lines]
@@ -244,7 +259,7 @@ class _Teller:
     def _value(self, answer: Answer | None) -> str:
         if answer is None or answer.value is None:
             return ""
-        return f"value: {json.dumps(self._past.graph.plan.redactor.value(answer.value), ensure_ascii=False)}"
+        return f"value: {json.dumps(self._graph.plan.redactor.value(answer.value), ensure_ascii=False)}"
 
 
 _TELLERS: Final[Mapping[type[Event], Callable[[_Teller, Any], EntryParts | None]]] = MappingProxyType(
@@ -280,10 +295,12 @@ _TELLERS: Final[Mapping[type[Event], Callable[[_Teller, Any], EntryParts | None]
 )
 
 
-def why(event: AttemptEnded | Reviewed) -> list[str]:
+def why(event: AttemptEnded | Reviewed | Attempt) -> list[str]:
     """Return the failure of an attempt, the decision about it with its reason, and the usage."""
-    outcome = event.outcome
-    return [*_failure(outcome.failure), *_surprise(outcome), _decision(event.decision), _spent_by(outcome)]
+    outcome, decision = event.outcome, event.decision
+    if outcome is None or decision is None:
+        return []
+    return [*_failure(outcome.failure), *_surprise(outcome), _decision(decision), _spent_by(outcome)]
 
 
 def _failure(failure: Failure | None) -> list[str]:

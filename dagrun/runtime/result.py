@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 
 from pydantic import ValidationError
 
 from dagrun.decide.exception_text import is_showable
 from dagrun.errors import ContractError, FailureCause, Problem, RunFailed, ValueRefused, listing, shorten
+from dagrun.graph import figures
 from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.longest_paths import remaining_paths, topological_order
 from dagrun.graph.node import Node
 from dagrun.graph.plan_history import PlanHistory
 from dagrun.model.critic import Verdict
@@ -270,55 +270,17 @@ class RunResult:
         """For the people who take over: what was done, tried and left open; `None` if the run was not escalated."""
         if self.status is not Status.ESCALATED:
             return None
-        nodes = list(self._graph.planned())
-        return {
-            "reason": self.reason,
-            "goal": self._graph.goal,
-            "done": [node.id for node in nodes if node.state is State.SUCCEEDED],
-            "tried": [_tried(node) for node in nodes if node.attempts and node.state is not State.SUCCEEDED],
-            "undecided": [
-                {"step": node.id, "state": str(node.state), "reason": node.reason}
-                for node in nodes
-                if node.state is State.UNKNOWN or (not node.attempts and node.state is not State.SUCCEEDED)
-            ],
-            "revisions": [
-                {"number": r.number, "origin": r.origin, "reason": r.reason, "did": str(r.consequence)}
-                for r in self._graph.revisions
-            ],
-        }
+        return figures.handoff(self._graph, self.reason)
 
     @property
     def work(self) -> float:
         """Seconds that all attempts took together."""
-        return sum(attempt.duration for node in self._graph.nodes.values() for attempt in node.attempts)
+        return figures.work(self._graph)
 
     @property
     def critical_path(self) -> float:
         """The longest chain of dependent steps by the time that each one took, back-off included."""
-        graph = self._graph
-        nodes = {node.id: node for node in graph.planned()}
-        # The plan does not ask for the barriers of waves.
-        successors = {
-            id_: [after.id for after in graph.after(node) if id_ not in after.plan.gates] for id_, node in nodes.items()
-        }
-        degree = dict.fromkeys(nodes, 0)
-        for after in successors.values():
-            for id_ in after:
-                degree[id_] += 1
-        order = topological_order(successors, degree)
-        return max(remaining_paths(order, successors, self._span).values(), default=0.0)
-
-    def _span(self, step: str) -> float:
-        """Return the least seconds that a step can take: its attempts and the delays between them.
-
-        For a for_each that is its longest element, or the work of all elements divided by its own ``max_parallel``. A
-        limit of the policy that kept elements waiting is not counted.
-        """
-        node = self._graph.nodes[step]
-        if not node.children:
-            return _span_of(node)
-        spans = [_span_of(child) for child in node.children]
-        return max(*spans, sum(spans) / (node.plan.step.max_parallel or len(spans)))
+        return figures.critical_path(self._graph)
 
     @property
     def parallelism(self) -> float:
@@ -328,12 +290,7 @@ class RunResult:
     @property
     def used(self) -> ModelUse:
         """The usage that all attempts have reported, and that of the models of the planner and the critics."""
-        used = replace(self._graph.models)
-        for attempt in (attempt for node in self._graph.nodes.values() for attempt in node.attempts):
-            for call in (attempt.outcome, attempt.hedge):
-                if call is not None:
-                    used.add(call.tokens, call.cost)
-        return used
+        return figures.used(self._graph)
 
     @property
     def tokens(self) -> int:
@@ -427,23 +384,6 @@ def _typed(what: str, value: Any, as_typed: Callable[[Any], Any]) -> Any:
         return as_typed(value)
     except ValidationError as error:
         raise ValueRefused(f"{what} does not fit its type: {explain(error)}") from error
-
-
-def _tried(node: Node) -> dict[str, Any]:
-    return {
-        "step": node.id,
-        "state": str(node.state),
-        "reason": node.reason,
-        "attempts": [
-            {"tool": a.tool, "decision": a.decision.reason if a.decision is not None else ""} for a in node.attempts
-        ],
-    }
-
-
-def _span_of(node: Node) -> float:
-    if not node.attempts:
-        return 0.0
-    return node.attempts[-1].started + node.attempts[-1].duration - node.attempts[0].started
 
 
 def _failure_of(node: Node) -> Failure | None:

@@ -10,6 +10,7 @@ from anyio.abc import TaskGroup
 from dagrun.decide.durations import Durations
 from dagrun.errors import ContractError, Problem, SpliceRefused, StepNotFound
 from dagrun.graph.fold import fold
+from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.patches.apply_patch import CheckedPatch
 from dagrun.graph.plan_history import PlanHistory
 from dagrun.model.event import Event, RunResumed
@@ -60,6 +61,16 @@ class Run:
     def states(self) -> dict[str, State]:
         """The state of every step now, elements of for_each included."""
         return {id_: node.state for id_, node in self._graph.nodes.items()}
+
+    @property
+    def graph(self) -> LiveGraph:
+        """The state of the run, to be read and never changed, for what shows it to people."""
+        return self._graph
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start of the run, or from its start to its end."""
+        return self._record.makespan
 
     @property
     def has_ended(self) -> bool:

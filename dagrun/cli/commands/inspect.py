@@ -19,10 +19,10 @@ from dagrun.cli.terminal.stdout import Data, data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION, columns_of, is_ascii, printable, to_json
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import shorten, visible
+from dagrun.graph import figures
 from dagrun.model.journal import Held
 from dagrun.model.redaction.redactor import Redactor
 from dagrun.model.toolbox import hint
-from dagrun.model.usage import ModelUse
 from dagrun.model.value import Stored, Unavailable, decode
 from dagrun.observe.chronicle import Entry, RecordedAnswer, answers, chronicle
 from dagrun.observe.line_breaks import wrap
@@ -133,7 +133,7 @@ def _answers_hint(said: list[RecordedAnswer]) -> list[str]:
 
 def _head(known: Known, past: Replayed) -> list[str]:
     standing, opening = known.standing, past.opening
-    used = _used(past)
+    used = figures.used(past.graph)
     facts = {
         "run": standing.run_id,
         "what": shorten(what(known)),
@@ -147,15 +147,6 @@ def _head(known: Known, past: Replayed) -> list[str]:
         "made by": f"dagrun {opening.version}",
     }
     return [*(f"{name}: {fact}" for name, fact in facts.items() if fact), ""]
-
-
-def _used(past: Replayed) -> ModelUse:
-    used = ModelUse(past.graph.models.tokens, past.graph.models.known_cost, past.graph.models.unpriced)
-    for node in past.graph.nodes.values():
-        for attempt in node.attempts:
-            if attempt.outcome is not None:
-                used.add(attempt.outcome.tokens, attempt.outcome.cost)
-    return used
 
 
 def _step_facts(past: Replayed, step: str) -> dict[str, Any]:
@@ -207,7 +198,7 @@ def _can_be_retried(known: Known) -> bool:
 
 
 def _as_dict(known: Known, past: Replayed, entries: list[Entry], step: str | None) -> dict[str, Any]:
-    used = _used(past)
+    used = figures.used(past.graph)
     return {
         "schema_version": SCHEMA_VERSION,
         **known.standing.as_dict(),

@@ -122,6 +122,15 @@ def schema_of_plans() -> None:
         data.json(plan_schema())
 
 
+@schema.command("view", epilog="\b\nExample:\n  dagrun schema view > view.schema.json")
+def schema_of_views() -> None:
+    """Print the schema of the view of a run: the JSON that reports and pages are made of."""
+    from dagrun.observe.view.shape import view_schema
+
+    with data_output() as data:
+        data.json(view_schema())
+
+
 @schema.command("toolset", epilog="\b\nExample:\n  dagrun schema toolset --tools my_tools")
 @options.combined(options.tools, options.directory)
 def schema_of_toolset(**flags: Any) -> None:

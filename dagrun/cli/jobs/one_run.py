@@ -25,7 +25,11 @@ from dagrun.model.outcome import State, Status
 from dagrun.model.value import decode_or_reason
 from dagrun.observe.summary import summarise, warnings_of
 from dagrun.observe.timeline import read_timeline, timeline_page
+from dagrun.observe.view.document import view_of
 from dagrun.runtime.result import RunResult
+
+# Of run.json, which has all that is printed, and the view of the run. Schema 1 had no view.
+RUN_JSON_VERSION: Final = 2
 
 _LEVELS: Final = {-1: logging.ERROR, 0: logging.WARNING, 1: logging.INFO}
 
@@ -93,7 +97,7 @@ class OneRun:
         if self._next_steps is not None:
             record |= self._next_steps.as_dict(result)
         try:
-            self._save(record, folder)
+            self._save({**record, "schema_version": RUN_JSON_VERSION, "view": view_of(result, values="full")}, folder)
         except OSError as error:
             self._say(f"cannot write run.json: {error.strerror}")
         self._save_plan(result)

@@ -345,6 +345,7 @@ async def test_a_refused_splice_raises_and_leaves_no_trace() -> None:
             await run.splice(Patch(edits=[Drop(id="a"), Drop(id="c")]))
         with pytest.raises(SpliceRefused):
             run.check(Patch(edits=[Drop(id="a")]))
+        assert isinstance(run._graph.rare.pop(), PatchRefused)
         assert snapshot(run._graph) == before
         result = await run.result()
 

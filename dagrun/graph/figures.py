@@ -1,0 +1,101 @@
+"""Figures of a run, from its graph alone: how long it took, what it used, and what is handed to people."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.longest_paths import remaining_paths, topological_order
+from dagrun.graph.node import Node
+from dagrun.model.outcome import State
+from dagrun.model.usage import ModelUse
+
+
+def work(graph: LiveGraph) -> float:
+    """Return the seconds that all attempts took together."""
+    return sum(attempt.duration for node in graph.nodes.values() for attempt in node.attempts)
+
+
+def critical_path(graph: LiveGraph) -> float:
+    """Return the longest chain of dependent steps by the time that each one took, back-off included, in seconds."""
+    nodes = {node.id: node for node in graph.planned()}
+    # The plan does not ask for the barriers of waves.
+    successors = {
+        id_: [after.id for after in graph.after(node) if id_ not in after.plan.gates] for id_, node in nodes.items()
+    }
+    degree = dict.fromkeys(nodes, 0)
+    for after in successors.values():
+        for id_ in after:
+            degree[id_] += 1
+    order = topological_order(successors, degree)
+    return max(remaining_paths(order, successors, lambda id_: _span(nodes[id_])).values(), default=0.0)
+
+
+def _span(node: Node) -> float:
+    """Return the least seconds that a step can take: its attempts and the delays between them.
+
+    For a for_each that is its longest element, or the work of all elements divided by its own ``max_parallel``. A limit
+    of the policy that kept elements waiting is not counted.
+    """
+    if not node.children:
+        return _span_of_calls(node)
+    spans = [_span_of_calls(child) for child in node.children]
+    return max(*spans, sum(spans) / (node.plan.step.max_parallel or len(spans)))
+
+
+def _span_of_calls(node: Node) -> float:
+    attempts = node.attempts
+    return attempts[-1].started + attempts[-1].duration - attempts[0].started if attempts else 0.0
+
+
+def used(graph: LiveGraph) -> ModelUse:
+    """Return the usage that all attempts have reported, and that of the models of the planner and the critics."""
+    total = replace(graph.models)
+    for node in graph.nodes.values():
+        add_usage(total, node)
+    return total
+
+
+def add_usage(total: ModelUse, node: Node) -> None:
+    """Add what the attempts of one step have reported to *total*."""
+    for attempt in node.attempts:
+        for call in (attempt.outcome, attempt.hedge):
+            if call is not None:
+                total.add(call.tokens, call.cost)
+
+
+def handoff(graph: LiveGraph, reason: str) -> dict[str, Any]:
+    """Return what people need who take over a run: what was done, tried and left open.
+
+    Args:
+        graph: The state of the run.
+        reason: Why the run was handed to people.
+    """
+    nodes = list(graph.planned())
+    return {
+        "reason": reason,
+        "goal": graph.goal,
+        "done": [node.id for node in nodes if node.state is State.SUCCEEDED],
+        "tried": [_tried(node) for node in nodes if node.attempts and node.state is not State.SUCCEEDED],
+        "undecided": [
+            {"step": node.id, "state": str(node.state), "reason": node.reason}
+            for node in nodes
+            if node.state is State.UNKNOWN or (not node.attempts and node.state is not State.SUCCEEDED)
+        ],
+        "revisions": [
+            {"number": r.number, "origin": r.origin, "reason": r.reason, "did": str(r.consequence)}
+            for r in graph.revisions
+        ],
+    }
+
+
+def _tried(node: Node) -> dict[str, Any]:
+    return {
+        "step": node.id,
+        "state": str(node.state),
+        "reason": node.reason,
+        "attempts": [
+            {"tool": a.tool, "decision": a.decision.reason if a.decision is not None else ""} for a in node.attempts
+        ],
+    }

@@ -1,0 +1,7 @@
+"""The view of a run: one document of plain JSON, from which every page, drawing and file about the run is made.
+
+In go a record, a live run, a result or a ``run.json``; out comes a `RunView`, redacted. Nothing here awaits, reads a
+clock or changes a run. A face that needs a fact adds it to the view, and reads no events by itself.
+
+Open first: `document.py` (`view_of`), then `shape.py`, which says what is in a view. `watch.py` follows a live run.
+"""

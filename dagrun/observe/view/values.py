@@ -1,0 +1,85 @@
+"""Values of steps in a view: redacted as a whole, then cut."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Final, Literal
+
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.model.redaction.redactor import HIDDEN, Redactor
+from dagrun.model.value import Stored, Unavailable, decode
+from dagrun.observe.view.shape import ShownValue, ValueView
+
+Values = Literal["none", "short", "full"]
+LIMITS: Final = {"none": 0, "short": 2_000, "full": 64 << 10}  # characters of JSON text
+
+_ARTIFACT: Final = frozenset(("sha256", "media_type", "name", "size"))
+_dumps: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class ValueWriter:
+    """Writes the values of one view.
+
+    Args:
+        graph: The state of the run.
+        values: How much of each value is shown.
+
+    Attributes:
+        left_out: How many values were cut or left out.
+    """
+
+    def __init__(self, graph: LiveGraph, values: Values) -> None:
+        self._graph = graph
+        self._redactor = graph.plan.redactor
+        self._limit = LIMITS[values]
+        self.left_out = 0
+
+    def stored(self, value: Stored) -> ValueView:
+        """Return a stored value as it is shown."""
+        if type(value) is Unavailable:
+            return {"$value": {"unavailable": self._redactor.text(value.reason)}}
+        return self._left_out() if not self._limit else self.plain(decode(value))
+
+    def plain(self, value: Any, **facts: Any) -> ValueView:
+        """Return plain JSON as it is shown, with further *facts*."""
+        if not self._limit:
+            return self._left_out()
+        shown = self._redactor.value(value)
+        if shown == HIDDEN:
+            return {"$value": {"hidden": HIDDEN}}
+        if isinstance(shown, dict) and shown.keys() == _ARTIFACT:
+            return {"$value": {"artifact": shown["name"], "media": shown["media_type"], "bytes": shown["size"]}}
+        text = _dumps(shown)
+        data = text.encode("utf-8", "backslashreplace")
+        fields: ShownValue = {"json": text, "bytes": len(data)}
+        if len(text) > self._limit:
+            self.left_out += 1
+            fields = {"json": text[: self._limit], "bytes": len(data), "cut": True}
+            fields["sha256"] = hashlib.sha256(data).hexdigest()[:12]
+        return {"$value": {**fields, **facts}}  # type: ignore[typeddict-item]
+
+    def arguments(self, node: Node) -> ValueView | None:
+        """Return the arguments of the last call of *node*, filled in again; or as they are planned."""
+        if not self._limit:
+            return self._left_out() if node.plan.step.args else None
+        if node.latest is None:
+            args = node.plan.step.args
+            return self.plain(dict(args), planned=True) if args and node.parent is None else None
+        try:
+            filled = decode(node.plan.args.fill(lambda reference: self._graph.look_up(reference, node)))
+            if node.extra is not None and node.extra.given:
+                filled |= {name: decode(value) for name, value in node.extra.given.items()}
+        except (LookupError, ValueError) as error:
+            return {"$value": {"unavailable": self._redactor.text(str(error.args[0]))}}
+        return self.plain(filled)
+
+    def _left_out(self) -> ValueView:
+        self.left_out += 1
+        return {"$value": {"left_out": True}}
+
+
+def redacted(redactor: Redactor, facts: dict[str, Any]) -> dict[str, Any]:
+    """Return *facts*, plain JSON about a run, with its texts redacted. Keys are ours, and stay."""
+    return {key: redactor.value(fact) if fact is not None else None for key, fact in facts.items()}

@@ -1,0 +1,242 @@
+"""Why a step waited: for a slot, for the end of a back-off, for a person, or for the planner.
+
+A step waits from the instant at which it was *due*: everything that it needs had ended, and it was in the plan. Each
+part of the time from then to its first call, and between its calls, belongs to one reason. A time in which a person was
+asked belongs to the person, whatever else was the matter; then comes the planner, then a back-off. What is left is the
+time in which the step could have run and had no slot; `Slots` says which limit was reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from dagrun.graph.live_graph import LiveGraph, may_start_early
+from dagrun.graph.node import Node
+from dagrun.model.outcome import State
+from dagrun.observe.view.history import FOREVER, History, ReplanWait, Span, pause_spans, person_spans
+from dagrun.observe.view.slots import Slots
+
+REASONS: Final = ("slot", "backoff", "person", "planner")
+
+# Shorter than this, a step waits only for its turn in the loop, in seconds; that needs no explanation.
+_SHORT: Final = 0.001
+
+_FIRST: Final = (0, 0.0)  # the revision and the time of the steps of the first plan
+
+
+@dataclass(slots=True)
+class Wait:
+    """One wait of a step, in seconds since the start of the run.
+
+    Attributes:
+        reason: One of `REASONS`.
+        start: When it began.
+        end: When it ended, or the time of the view.
+        limit: What was full, for a slot; empty if the turn of the step had not come.
+        lasts: Whether the step still waits.
+    """
+
+    reason: str
+    start: float
+    end: float
+    limit: str = ""
+    lasts: bool = False
+
+
+Layer = tuple[str, Sequence[Span]]
+
+
+def split(start: float, end: float, layers: Sequence[Layer]) -> Iterator[Wait]:
+    """Cut a stretch of time into waits: each part belongs to the first layer that covers it, the rest to ``slot``."""
+    if start >= end:
+        return
+    cuts = {start, end}
+    for _, spans in layers:
+        cuts.update(at for span in spans for at in (span.start, span.end) if start < at < end)
+    points = sorted(cuts)
+    last: Wait | None = None
+    for begin, stop in pairwise(points):
+        reason = next((reason for reason, spans in layers if _covers(spans, begin, stop)), "slot")
+        if last is not None and last.reason == reason:
+            last.end = stop
+            continue
+        if last is not None:
+            yield last
+        last = Wait(reason, begin, stop)
+    if last is not None:
+        yield last
+
+
+def _covers(spans: Sequence[Span], start: float, end: float) -> bool:
+    return any(span.start <= start and end <= span.end for span in spans)
+
+
+class Waits:
+    """Finds out why the steps of one run waited.
+
+    Args:
+        graph: The state of the run.
+        history: What its rare events say.
+        at: The time of the view: what waits then has waited until then.
+
+    Attributes:
+        slots: The limits on steps that run at once.
+    """
+
+    def __init__(self, graph: LiveGraph, history: History, at: float) -> None:
+        self._graph = graph
+        self._history = history
+        self._at = at
+        self._brought = history.origins.brought
+        self.slots = Slots(graph, at)
+        self._behind = _behind(graph, history.replans)
+
+    def ready_at(self, node: Node) -> float | None:
+        """Return when everything that *node* needs was there; `None` if it still is not."""
+        due = self._due(node)
+        if due is None or node.state in (State.WAITING, State.BLOCKED):
+            return None
+        ends = [span.end for span in self._planner_spans(node, due) if span.end <= self._at]
+        return max((due, *ends))
+
+    def of(self, node: Node) -> list[Wait]:
+        """Return the waits of *node*, in order."""
+        due = self._due(node)
+        found: list[Wait] = list(self._blocked(node, due))
+        if due is None:
+            return found
+        people = list(person_spans(self._history, node))
+        ends = self._history.end_of(node)
+        for start, end, delay in self._gaps(node, due, FOREVER if ends is None else ends):
+            parts = split(start, end, self._layers(node, start, delay, people))
+            found += (wait for wait in map(self._until_now, parts) if self._counts(wait, node))
+        for attempt in node.attempts:  # a tool that asks in the middle of its call
+            stop = self._at if attempt.ended is None else attempt.ended
+            found += (
+                Wait("person", max(span.start, attempt.started), min(span.end, stop))
+                for span in people
+                if max(span.start, attempt.started) < min(span.end, stop)
+            )
+        return sorted(found, key=lambda wait: wait.start)
+
+    def _until_now(self, wait: Wait) -> Wait:
+        """Cut a wait at the time of the view."""
+        if wait.end > self._at:
+            wait.end, wait.lasts = self._at, True
+        return wait
+
+    def _layers(self, node: Node, start: float, delay: float, people: list[Span]) -> list[Layer]:
+        """Return what may explain a stretch in which *node* did not run, in the order of precedence."""
+        is_first = node.latest is None or start < node.attempts[0].started
+        layers: list[Layer] = []
+        if asked := [*people, *(pause_spans(self._history, node) if is_first else ())]:
+            layers.append(("person", asked))
+        if planner := list(self._planner_spans(node, start)):
+            layers += self._planner_layers(planner)
+        if delay:
+            layers.append(("backoff", [Span(start, start + delay)]))
+        return layers
+
+    def _planner_layers(self, planner: list[Span]) -> list[Layer]:
+        """Return the layers of a planner at work: while a person looks at its patch, that is what is waited for."""
+        patches = [asked.open for asked in self._history.asked_about("")]
+        looked = [Span(max(p.start, q.start), min(p.end, q.end)) for p in planner for q in patches]
+        return [("person", looked), ("planner", planner)] if looked else [("planner", planner)]
+
+    def _counts(self, wait: Wait, node: Node) -> bool:
+        """Whether a wait is worth telling; say which limit it was for."""
+        if wait.start > self._at:
+            return False
+        if wait.reason != "slot":
+            return True
+        if wait.lasts:
+            return True  # which limit is full changes while it lasts: the facts about the run say that
+        if wait.end - wait.start < _SHORT:
+            return False
+        wait.limit = self.slots.full(node, (wait.start + wait.end) / 2)
+        return True
+
+    def _due(self, node: Node) -> float | None:
+        """Return when all needs of *node* had ended, and it was in the plan; `None` if that was never so."""
+        at = self._brought.get(node.id, _FIRST)[1]
+        if node.parent is not None:
+            return max(at, node.parent.expanded or 0.0)
+        for need in node.plan.depends_on:
+            end = self._history.end_of(self._graph.nodes[need])
+            if end is None:
+                return None
+            at = max(at, end)
+        begun = node.attempts[0].started if node.latest is not None else node.expanded
+        if begun is not None:
+            return min(at, begun)  # a need that was opened again has ended later than the step has begun
+        return None if node.state.is_settled and self._was_barred(node) else at
+
+    def _was_barred(self, node: Node) -> bool:
+        """Whether a step that never began could not have begun: a step that it needs had not succeeded."""
+        return any(self._graph.nodes[need].state is not State.SUCCEEDED for need in node.plan.depends_on)
+
+    def _gaps(self, node: Node, due: float, end: float) -> Iterator[tuple[float, float, float]]:
+        """Yield the stretches in which *node* did not run, each with the back-off that it began with."""
+        since, delay = due, 0.0
+        begins = node.attempts if node.expanded is None else ()
+        for attempt in begins:
+            yield since, attempt.started, delay
+            if attempt.ended is None:
+                return
+            delay = attempt.decision.delay if attempt.decision is not None else 0.0
+            since = self._history.reviewed_after(node.id, attempt.ended)
+        if node.expanded is not None:
+            yield since, node.expanded, delay
+        elif since < end and not node.is_under_review:
+            yield since, end, delay
+
+    # People and the planner -------------------------------------------------------------------------------
+
+    def _planner_spans(self, node: Node, since: float) -> Iterator[Span]:
+        """Yield the times after *since* in which *node* waited for the planner."""
+        history = self._history
+        begun = node.attempts[0].started if node.latest is not None else FOREVER
+        if since > begun:
+            return
+        for span in history.held:
+            if span.end > since and span.start < begun and not may_start_early(self._graph, node.plan):
+                yield span
+        yield from (span for span in history.frozen if span.end > since and span.start < begun)
+        for wait, _ in self._behind.get(node.id, ()):
+            if wait.at.end > since and wait.at.start < begun:
+                yield wait.at
+
+    def _blocked(self, node: Node, due: float | None) -> Iterator[Wait]:
+        """Yield the waits for the planner that were over before *node* was due: its other needs had ended by then."""
+        for wait, chain in self._behind.get(node.id, ()):
+            others = self._latest_end(id_ for id_ in node.plan.depends_on if id_ not in chain)
+            if others is None:
+                continue  # it waited for another step all the time
+            start = max(wait.at.start, others, self._brought.get(node.id, _FIRST)[1])
+            parts = split(start, min(wait.at.end, FOREVER if due is None else due), self._planner_layers([wait.at]))
+            yield from (self._until_now(part) for part in parts if part.reason != "slot" and part.start <= self._at)
+
+    def _latest_end(self, ids: Iterable[str]) -> float | None:
+        ends = [self._history.end_of(self._graph.nodes[id_]) for id_ in ids]
+        return None if None in ends else max((end for end in ends if end is not None), default=0.0)
+
+
+def _behind(graph: LiveGraph, replans: Sequence[ReplanWait]) -> dict[str, list[tuple[ReplanWait, frozenset[str]]]]:
+    """Return the steps that waited for the planner, by id: for what, and which needs of them that was about.
+
+    Those are the step that the planner was asked about, and all that stand in its place.
+    """
+    behind: dict[str, list[tuple[ReplanWait, frozenset[str]]]] = {}
+    for wait in replans:
+        chain: list[str] = []
+        at = wait.step
+        while at and at in graph.nodes and at not in chain:
+            chain.append(at)
+            extra = graph.nodes[at].extra
+            at = extra.substitute if extra is not None else ""
+        for after in {after.id: after for id_ in chain for after in graph.nodes[id_].successors}:
+            behind.setdefault(after, []).append((wait, frozenset(chain)))
+    return behind

@@ -1,0 +1,328 @@
+"""`Watch`: the view of a run that goes on, and what has changed in it since a given event.
+
+It holds no events and no buffers, only the number of the last change of each step. So any number of readers can be
+served, each from its own cursor, and a reader that comes back after an hour gets what it has missed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from dagrun.graph import figures
+from dagrun.graph.changes import GOAL
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.model import event as events
+from dagrun.model.event import AttemptEnded, AttemptStarted, Event, Progress, Reviewed, StepSettled
+from dagrun.model.usage import ModelUse
+from dagrun.observe.view.document import document, last_time, question_views, shape_number
+from dagrun.observe.view.history import History
+from dagrun.observe.view.revisions import planner_views, revision_views
+from dagrun.observe.view.run_facts import head_of
+from dagrun.observe.view.shape import RunView, StepFacts
+from dagrun.observe.view.slots import Slots
+from dagrun.observe.view.steps import StepWriter
+from dagrun.observe.view.values import Values, ValueWriter
+from dagrun.observe.view.waits import Waits
+
+
+class Watch:
+    """Follows one run, by its events and its graph.
+
+    It is an observer: pass it to `Run.watch`, or call `on_event` with each event, after the graph has changed. It may
+    begin at any time; what was before, it reads from the graph.
+
+    Args:
+        graph: The state of the run, which this object only reads.
+        owner: The process that carries out the run, in words.
+
+    Attributes:
+        seq: The number of the last event.
+        is_alive: Whether a process carries out the run; set it where that is known.
+    """
+
+    def __init__(self, graph: LiveGraph, owner: str = "") -> None:
+        self.is_alive = True
+        self._graph = graph
+        self._owner = owner
+        self._history = History(graph)
+        self._history.read()
+        self.seq = self._history.seq
+        self._changed: dict[str, int] = dict.fromkeys(graph.nodes, self.seq)  # in the order of the changes
+        self._known: list[int] = [self.seq] * len(graph.nodes)  # by number of step: when it came
+        self._number = {id_: n for n, id_ in enumerate(graph.nodes)}
+        self._progress: dict[str, list[Any]] = {}
+        self._reported: dict[str, int] = {}
+        self._sums = _Sums(graph)
+        self._touched: set[str] = set()
+        self._facts: dict[str, tuple[int, Any]] = {}
+        self._at: float | None = None
+        self._questions = self._planner = self.seq
+
+    # As an observer ---------------------------------------------------------------------------------------
+
+    def take(self, batch: Sequence[Event]) -> None:
+        """Take some events."""
+        for event in batch:
+            self.on_event(event)
+
+    def close(self) -> None:
+        """Take note that no more events will come."""
+
+    def on_event(self, event: Event) -> None:
+        """Take note of what an event may have changed."""
+        kind = type(event)
+        self._at = event.at
+        if kind is Progress:
+            self._progress[event.step] = [event.fraction, event.message]  # type: ignore[attr-defined]
+            self._reported[event.step] = event.seq  # type: ignore[attr-defined]
+            return
+        self.seq = event.seq
+        if kind is AttemptStarted:
+            self._mark(event.step)  # type: ignore[attr-defined]
+        elif kind is AttemptEnded or kind is StepSettled or kind is Reviewed:
+            self._progress.pop(event.step, None)  # type: ignore[attr-defined]
+            self._mark_around(event.step)  # type: ignore[attr-defined]
+        else:
+            self._on_rare(event)
+
+    def _mark(self, step: str) -> None:
+        changed = self._changed
+        changed.pop(step, None)  # so that it stands at the end
+        changed[step] = self.seq
+        self._touched.add(step)
+
+    def _mark_around(self, step: str) -> None:
+        """Mark a step that may have settled, and those whose state depends on it."""
+        self._mark(step)
+        node = self._graph.nodes[step]
+        if node.parent is not None:
+            self._mark(node.parent.id)
+        for after in node.successors:
+            self._mark(after.id)
+
+    def _on_rare(self, event: Event) -> None:
+        match event:
+            case events.QuestionAsked():
+                self._questions = self.seq
+                self._mark_all([event.question.step])
+            case events.QuestionAnswered():
+                self._questions = self.seq
+                self._mark_all([event.step])
+            case events.Spliced():
+                did = event.consequence
+                touched = (*did.added, *did.dropped, *did.replaced, *did.rewired, *did.superseded, *did.unblocked)
+                self._mark_all(touched)
+            case events.ReplanEnded():
+                self._planner = self.seq
+                self._mark_all(self._graph.nodes if GOAL in event.steps else event.steps)
+            case events.ReplanRequested():
+                self._mark_all([event.trigger.step])
+            case events.StepExpanded() | events.StepResumed() | events.Hedged() | events.HedgeEnded():
+                self._mark_all([event.step])
+            case events.PlannerCalled() | events.DraftStarted() | events.ReplanStarted():
+                self._planner = self.seq
+            case events.ModelReserved() | events.ModelCharged() | events.PlannerAsked() | events.CeilingNear():
+                pass
+            case _:  # the run begins, pauses, or ends; a draft is complete; the goal is another one
+                self._planner = self.seq
+                self._mark_all(id_ for id_, node in self._graph.nodes.items() if not node.state.is_settled)
+                self._mark_all(event.steps if isinstance(event, events.RunReopened) else ())
+
+    def _mark_all(self, steps: Iterable[str]) -> None:
+        for step in list(steps):
+            if step in self._graph.nodes:
+                self._mark_around(step)
+
+    # For readers ------------------------------------------------------------------------------------------
+
+    def document(self, values: Values = "none", at: float | None = None) -> RunView:
+        """Return the whole view; see `view_of`.
+
+        Args:
+            values: How much is shown of each value.
+            at: The time in the run, for what still runs and waits; `None` for that of the last event.
+        """
+        self._sync()
+        return document(
+            self._graph,
+            history=self._history,
+            at=self._time(at),
+            seq=self.seq,
+            values=values,
+            is_alive=self.is_alive,
+            owner=self._owner,
+            progress=self._progress,
+        )
+
+    def step(self, n: int, values: Values = "full", at: float | None = None) -> StepFacts:
+        """Return one step with its arguments and its output.
+
+        Raises:
+            LookupError: There is no such step.
+        """
+        self._sync()
+        if not 0 <= n < len(self._known):
+            raise LookupError(f"there is no step number {n}")
+        node = next(islice(self._graph.nodes.values(), n, None))
+        return self._writer(self._time(at)).step(node, ValueWriter(self._graph, values))
+
+    def changes(self, after: int, at: float | None = None) -> dict[str, Any]:
+        """Return what has changed since the event number *after*, for a reader that knows the view as of then.
+
+        Args:
+            after: The `seq` of the view, or of the last changes, that the reader has.
+            at: As for `document`.
+
+        Returns:
+            ``seq`` and ``at``; ``run``, the facts about the run that have changed (always ``stand``, ``owner`` and
+            ``makespan``); ``added``, new steps as a whole, without values; ``steps``, by number as text, the fields of
+            older steps that may have changed; ``graph``, as in the view; ``questions`` and ``planner``, whole lists, if
+            they have changed, else empty; ``revisions``, the new ones; ``progress``, by number, the last report of
+            running tools. The critical path is in the view alone.
+        """
+        self._sync()
+        now = self._time(at)
+        writer, nodes, number = self._writer(now), self._graph.nodes, self._number
+        changed = [id_ for id_ in self._since(after) if self._known[number[id_]] <= after]
+        none = ValueWriter(self._graph, "none")
+        first = next((n for n, seq in enumerate(self._known) if seq > after), len(self._known))
+        added = [writer.step(node, none) for node in list(nodes.values())[first:]] if first < len(nodes) else []
+        redactor = self._graph.plan.redactor
+        return {
+            "seq": self.seq,
+            "at": round(now, 6),
+            "run": self._facts_since(after, now),
+            "steps": {str(number[id_]): writer.changing(nodes[id_]) for id_ in reversed(changed)},
+            "added": added,
+            "graph": shape_number(self._graph),
+            "questions": question_views(self._graph, self._history) if self._questions > after else [],
+            "planner": planner_views(self._history, redactor) if self._planner > after else [],
+            "revisions": self._revisions_since(after),
+            "progress": {
+                str(number[id_]): report
+                for id_, report in self._progress.items()
+                if self._reported[id_] >= after and id_ in number
+            },
+        }
+
+    def _since(self, after: int) -> Iterable[str]:
+        """Yield the steps that have changed after an event, the last ones first."""
+        for id_, seq in reversed(self._changed.items()):
+            if seq <= after:
+                return
+            yield id_
+
+    def _writer(self, at: float) -> StepWriter:
+        waits = Waits(self._graph, self._history, at)
+        writer = StepWriter(self._graph.plan.redactor, self._history, waits, self._number)
+        writer.progress = self._progress
+        return writer
+
+    def _time(self, at: float | None) -> float:
+        if self._history.ended is not None:
+            return self._history.ended
+        known = last_time(self._graph, self._history) if self._at is None else self._at
+        return known if at is None else max(at, known)
+
+    def _sync(self) -> None:
+        """Take in what has happened since a reader asked last."""
+        self._history.read()
+        nodes = self._graph.nodes
+        for id_ in list(nodes)[len(self._known) :]:
+            self._number[id_] = len(self._known)
+            self._known.append(self.seq)
+            self._touched.add(id_)
+        self._sums.take(self._graph, self._touched)
+        self._touched.clear()
+
+    def _facts_since(self, after: int, at: float) -> dict[str, Any]:
+        """Return the facts about the run that have changed after an event."""
+        sums = self._sums
+        used = ModelUse(self._graph.models.tokens, self._graph.models.known_cost, self._graph.models.unpriced)
+        used.add(sums.usage.tokens - sums.usage.unpriced, sums.usage.known_cost)
+        used.add(sums.usage.unpriced, None)
+        facts = {
+            **head_of(self._graph, self._history, is_alive=self.is_alive, owner=self._owner),
+            "makespan": round(at, 6),
+            "work": round(sums.work, 6),
+            "tokens": used.tokens,
+            "cost": used.cost,
+            "known_cost": used.known_cost,
+            "unpriced": used.unpriced,
+            "slots": sums.slots,
+            "counts": dict(sorted((state, count) for state, count in sums.counts.items() if count)),
+        }
+        for name, fact in facts.items():
+            if name not in self._facts or self._facts[name][1] != fact:
+                self._facts[name] = (self.seq, fact)
+        always = ("stand", "owner", "makespan")  # these change without an event
+        return {name: fact for name, (seq, fact) in self._facts.items() if seq > after or name in always}
+
+    def _revisions_since(self, after: int) -> list[Any]:
+        """Return the changes of the plan after an event."""
+        known = {e.revision: e.seq for e in self._graph.rare if isinstance(e, events.Spliced)}
+        if not any(seq > after for seq in known.values()):
+            return []
+        views = revision_views(self._graph, self._history, self._number)
+        return [view for view in views if known.get(view["number"], self.seq) > after]
+
+
+class _Sums:
+    """Sums over all steps, kept up to date step by step."""
+
+    def __init__(self, graph: LiveGraph) -> None:
+        self.counts: Counter[str] = Counter()
+        self.work = 0.0
+        self.usage = ModelUse()
+        self._running: Counter[str] = Counter()
+        self._slots = Slots(graph, 0.0)
+        self._parts: dict[str, _Part] = {}
+        self.take(graph, graph.nodes)
+
+    @property
+    def slots(self) -> dict[str, list[int]]:
+        """The slots that are taken, and those that there are, by limit."""
+        return self._slots.taken(self._running)
+
+    def take(self, graph: LiveGraph, steps: Iterable[str]) -> None:
+        """Count some steps anew."""
+        for id_ in steps:
+            old, new = self._parts.get(id_), _part(graph.nodes[id_], self._slots)
+            self._parts[id_] = new
+            if old is not None:
+                self._add(old, -1)
+            self._add(new, 1)
+
+    def _add(self, part: _Part, sign: int) -> None:
+        if part.state:
+            self.counts[part.state] += sign
+        for key in part.limits:
+            self._running[key] += sign
+        self.work += sign * part.work
+        self.usage.tokens += sign * part.usage.tokens
+        self.usage.known_cost += sign * part.usage.known_cost
+        self.usage.unpriced += sign * part.usage.unpriced
+
+
+@dataclass(slots=True)
+class _Part:
+    """What one step adds to the sums."""
+
+    state: str
+    work: float
+    usage: ModelUse
+    limits: tuple[str, ...]
+
+
+def _part(node: Node, slots: Slots) -> _Part:
+    """Return what a step adds to the sums; the state of steps that are not in the plan, and of elements, counts not."""
+    usage = ModelUse()
+    figures.add_usage(usage, node)
+    state = "" if node.parent is not None or node.is_gone else str(node.state)
+    limits = tuple(slots.limits_of(node)) if node.is_in_flight else ()
+    return _Part(state, sum(attempt.duration for attempt in node.attempts), usage, limits)

@@ -1,0 +1,148 @@
+"""Runs to be looked at: one in which everything happens, and plans of many steps. On the virtual clock."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, TypeVar
+
+import anyio
+
+import dagrun
+from dagrun import Answer, MemoryJournal, Patch, Plan, Policy, Question, Replace, RetryRule, Step, ToolError, tool
+from dagrun.api.replaying import Replayed
+from dagrun.observe.view.shape import view_schema
+from dagrun.testing import virtual_backend
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Played:
+    """A run that has ended: its result, and the same run read back from its record."""
+
+    result: dagrun.RunResult
+    past: Replayed
+
+
+async def play(plan: Plan, tools: list[Any], *, run_id: str = "r1", **options: Any) -> Played:
+    """Run *plan* with a journal in memory."""
+    journal = MemoryJournal()
+    result = await dagrun.run(plan, tools=tools, journal=journal, run_id=run_id, **options)
+    return Played(result, await dagrun.replay(run_id, journal=journal))
+
+
+def at_once(function: Callable[[], Awaitable[T]]) -> T:
+    """Call an async function on a virtual clock, from a test that is no coroutine."""
+    backend, options = virtual_backend("asyncio")
+    return anyio.run(function, backend=backend, backend_options=options)
+
+
+def valid(view: dict[str, Any]) -> None:
+    """Fail unless *view* is as the published schema says."""
+    validator: Any = import_module("jsonschema")
+    validator.validate(view, view_schema())
+
+
+# The rich run ---------------------------------------------------------------------------------------------------------
+
+RICH = Plan(
+    goal="Pay the bonus of the quarter from three sources",
+    steps=[
+        Step(id="orders", tool="fetch", args={"source": "old"}, description="Orders of the quarter"),
+        Step(id="moody", tool="fetch", args={"source": "moody"}, retry=RetryRule(first_delay=0.2)),
+        Step(id="big", tool="fetch", args={"source": "big", "seconds": 1.1}),
+        Step(id="clean-orders", tool="clean", args={"data": "${orders}"}),
+        Step(id="clean-moody", tool="clean", args={"data": "${moody}"}),
+        Step(id="clean-big", tool="clean", args={"data": "${big}"}),
+        Step(id="rates", tool="rates", args={}, on_failure="default", default={"eur": 1.0}),
+        Step(id="news", tool="news", args={}, on_failure="skip", optional=True),
+        Step(id="scores", tool="score", for_each="${clean-big.rows}", args={"row": "${item}"}, max_parallel=2),
+        Step(
+            id="total",
+            tool="total",
+            args={"parts": ["${clean-orders}", "${clean-moody}", "${clean-big}"], "rate": "${rates.eur}"},
+        ),
+        Step(id="pay", tool="pay", args={"amount": "${total}", "to": "ann@example.org"}, depends_on=["scores"]),
+        Step(id="check", tool="fetch", args={"source": "audit", "seconds": 0.2}, depends_on=["pay"]),
+    ],
+)
+
+
+class Mirrors:
+    """A planner that replaces a source that cannot be reached by its mirror."""
+
+    async def revise(self, brief: dagrun.Brief) -> Patch:
+        """Think for a while, and replace the step."""
+        await anyio.sleep(0.35)
+        gone = brief.triggers[0].step
+        substitute = Step(id=f"{gone}-mirror", tool="fetch", args={"source": "mirror"})
+        reason = "the old source is gone, a mirror has the same rows"
+        return Patch(edits=[Replace(id=gone, step=substitute)], reason=reason)
+
+
+def rich_tools() -> list[Any]:
+    """Tools that fail, wait and surprise as the rich plan needs it."""
+    tries: dict[str, int] = {}
+
+    @tool(effect="read")
+    async def fetch(source: str, seconds: float = 0.3) -> dict[str, Any]:
+        """Fetch the rows of a source."""
+        tries[source] = tries.get(source, 0) + 1
+        await anyio.sleep(seconds)
+        if source == "old":
+            raise ToolError("this source was switched off", unreachable=True)
+        if source == "moody" and tries[source] == 1:
+            raise ConnectionError("connection reset by peer")
+        return {"source": source, "rows": [{"i": i, "v": i * 1.5} for i in range(5)]}
+
+    @tool(effect="pure")
+    async def clean(data: dict[str, Any]) -> dict[str, Any]:
+        """Leave out empty rows."""
+        await anyio.sleep(0.12)
+        return {"rows": data["rows"], "<script>": "alert(1)</script>", "n": len(data["rows"])}
+
+    @tool(effect="pure")
+    async def score(row: dict[str, Any]) -> float:
+        """Rate one row."""
+        await anyio.sleep(0.05 + 0.02 * row["i"])
+        return float(row["v"])
+
+    @tool(effect="pure")
+    async def total(parts: list[dict[str, Any]], rate: float) -> float:
+        """Add up the rows."""
+        await anyio.sleep(0.1)
+        return float(rate * sum(part["n"] for part in parts))
+
+    @tool(effect="read")
+    async def rates() -> dict[str, float]:
+        """Get the exchange rates, of which there are none today."""
+        await anyio.sleep(0.05)
+        raise ToolError("the bank is closed")
+
+    @tool(effect="read")
+    async def news() -> str:
+        """Get the news, which nobody needs."""
+        await anyio.sleep(0.05)
+        raise ToolError("no news")
+
+    @tool(effect="effectful", needs_approval=True)
+    async def pay(amount: float, to: str) -> str:
+        """Pay an amount."""
+        await anyio.sleep(0.1)
+        return f"paid {amount} to {to}"
+
+    return [fetch, clean, score, total, rates, news, pay]
+
+
+async def rich() -> Played:
+    """Play the run in which everything happens: 22 steps, three slots, a patch, a retry, a question, 2 seconds."""
+
+    async def approve(question: Question) -> Answer:
+        await anyio.sleep(0.4)
+        return Answer("approve", by="ann", note="invoice seen")
+
+    return await play(
+        RICH, rich_tools(), run_id="rich", planner=Mirrors(), approver=approve, policy=Policy(max_running=3), seed=3
+    )
