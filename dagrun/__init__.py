@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from dagrun.llm.language_model import Form, LanguageModel, Message, Reply, Request, Usage
     from dagrun.llm.openai_model import OpenAIModel
     from dagrun.model.condition import Condition
+    from dagrun.model.contracts.objects import Object
     from dagrun.model.critic import Critic, Verdict
     from dagrun.model.effect import Applied, Effect
     from dagrun.model.event import (
@@ -154,6 +155,7 @@ _NAMES = {
     "dagrun.llm.language_model": "Form LanguageModel Message Reply Request Usage",
     "dagrun.model.planner": "Brief PastRequest Planner Refusal StepView Trigger",
     "dagrun.model.condition": "Condition",
+    "dagrun.model.contracts.objects": "Object",
     "dagrun.model.tool_context": "PROVIDED ToolContext",
     "dagrun.model.effect": "Applied Effect",
     "dagrun.model.event": (
@@ -242,6 +244,7 @@ __all__ = [
     "ModelPlanner",
     "ModelReserved",
     "NoRoute",
+    "Object",
     "OpenAIModel",
     "OpenAIPlanner",
     "OverCeiling",

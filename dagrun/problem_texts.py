@@ -54,6 +54,8 @@ SENTENCES: Mapping[str, str] = {
     "DR215": "a rule of the policy looks at {argument}, which {tool} does not take{hint}",
     "DR216": "records are to be redacted, but the policy names no kind of personal data (redact), and the run has no "
     "redact function; nothing of that kind would be taken out",
+    "DR217": "step {step} runs {tool} in the executor {executor}, where no object in memory gets: {reason}; let it run "
+    "as a coroutine or in a thread, or pass data or an Artifact",
     "DR220": "{field} takes {size} bytes of JSON as it is written, the ceiling is {limit} (max_argument_bytes of the "
     "policy); raise it, or pass an Artifact",
     # References and conditions.
@@ -69,6 +71,7 @@ SENTENCES: Mapping[str, str] = {
     "DR310": "step {step} goes through the output of {source}, which the policy keeps out of the record of the run",
     "DR311": "the plan's output refers to {reference}, which is not in the plan{hint}",
     "DR312": "the plan's output refers to {reference}, but the output of {tool} has no {field}{hint}",
+    "DR313": "{who} refers to {reference}, an object in memory ({type}): {reason}",
     # Patches: edits of a plan that is running.
     "DR401": "{id} is not in the plan{hint}",
     "DR402": "the id {id} was used in this run before; an id is never used twice, so choose another",

@@ -247,7 +247,9 @@ class _Outline:
         if name == "item" or (source is None and name != "input"):
             return reference, source, INVALID
         lookup = self._sources.look_up(reference)
-        return reference, source, lookup.types if lookup.missing is None else INVALID
+        # Two classes of objects in memory may have one name, so these are compared in each step.
+        is_known = lookup.missing is None and lookup.hint is None
+        return reference, source, lookup.types if is_known else INVALID
 
 
 def _parse(text: str) -> Reference:

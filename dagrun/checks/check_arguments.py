@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from dagrun.checks.check_context import CheckContext, ToolFacts
 from dagrun.checks.findings import Findings
+from dagrun.model.contracts.objects import hint_at, hint_name, may_take, places_in
 from dagrun.model.contracts.schema_types import Lookup, Types, are_disjoint, words
 from dagrun.model.plan import Step
 from dagrun.model.reference import Hole, Template, path_text
@@ -120,6 +121,9 @@ class ArgumentCheck:
         top = str(hole.place[0])
         if top not in self.contract.names:
             return
+        if lookup.hint is not None and not (hole.is_text and not any(places_in(lookup.types))):
+            self._check_object(hole, lookup)
+            return
         expected = self.facts.types_of(*hole.place)
         possible = _TEXT if hole.is_text else lookup.types
         if not are_disjoint(expected, possible):
@@ -132,6 +136,28 @@ class ArgumentCheck:
         facts = {"reference": hole.reference, "producer": hole.reference.step, "argument": argument}
         place = f"args{path_text(hole.place)}"
         self.add("DR304", place, expected=words(expected), found=words(lookup.types), **facts)
+
+    def _check_object(self, hole: Hole, lookup: Lookup) -> None:
+        """Check that a value with objects in memory, whose type is known, can be what the argument takes."""
+        place, given = f"args{path_text(hole.place)}", hint_name(lookup.hint)
+        if hole.is_text:
+            who, reason = f"step {self.step.id}", "it cannot stand inside a text"
+            self.add("DR313", place, who=who, reference=hole.reference, type=given, reason=reason)
+            return
+        name = self.contract.names[str(hole.place[0])]
+        accepted = hint_at(self.contract.hints.get(name, Any), hole.place[1:])
+        if may_take(accepted, lookup.hint):
+            return
+        facts = {"reference": hole.reference, "producer": hole.reference.step}
+        is_object = any(places_in(lookup.types))
+        self.add(
+            "DR304",
+            place,
+            argument=path_text(hole.place).removeprefix("."),
+            expected=hint_name(accepted),
+            found=f"{'an object' if is_object else 'objects'} in memory ({given})",
+            **facts,
+        )
 
     def _report(self, error: ValidationError, holes: tuple[Path, ...]) -> None:
         """Add the problems that pydantic found, except those that references may cause; values are never shown."""

@@ -77,6 +77,7 @@ class CheckContext:
         sources: The steps and inputs that references refer to.
         executors: The names of the host's executors, which steps may name.
         secrets: The secrets of the host.
+        has_objects: Whether a tool returns objects in memory.
         shapes: The shapes of arguments that this check has seen. Each check has its own, because its results hold only
             for its steps, tools and secrets.
     """
@@ -89,8 +90,11 @@ class CheckContext:
     executors: frozenset[str] = frozenset()
     secrets: Secrets = NO_SECRETS
     shapes: ArgumentShapes = field(init=False, repr=False, compare=False)
+    has_objects: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        has_objects = any(facts.tool.output.has_objects for facts in self.tools.values())
+        object.__setattr__(self, "has_objects", has_objects)
         object.__setattr__(self, "shapes", ArgumentShapes(self.index, self.sources))
 
 

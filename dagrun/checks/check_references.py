@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from dagrun.checks.check_context import CheckContext
 from dagrun.checks.findings import PLAN_OUTPUT, Findings
 from dagrun.checks.plain_json import compile_value, is_plain_json
 from dagrun.errors import shorten
 from dagrun.model.condition import Condition
+from dagrun.model.contracts.objects import places_in
 from dagrun.model.contracts.schema_types import Lookup, are_disjoint, words
 from dagrun.model.plan import Step
 from dagrun.model.reference import BadReference, Hole, Reference, Template, parse_reference, path_text
 from dagrun.model.value import MAX_DEPTH, Path
 
 _LIST = frozenset(("array",))
+NO_PARTS: Final = "a plan can pass it on, and name no part of it"
 
 
 class StepReferences:
@@ -76,7 +78,8 @@ class StepReferences:
     def when(self, condition: Condition) -> None:
         """Check the condition that is evaluated before the step starts."""
         for place, leaf, reference in self._leaves(condition, "when"):
-            self._check(reference, place, is_optional=leaf.op == "exists")
+            lookup = self._check(reference, place, is_optional=leaf.op == "exists")
+            self._check_comparable(leaf, reference, lookup, place)
 
     def success(self, condition: Condition, waits_for: tuple[str, ...]) -> None:
         """Check the condition on the output of the step.
@@ -91,11 +94,21 @@ class StepReferences:
                 lookup = self._context.sources.output(self._step, reference.path)
                 if leaf.op != "exists":
                     self._check_part(reference, lookup, place)
+                    self._check_comparable(leaf, reference, lookup, place)
             elif name in self._context.index and name not in waits_for:
                 reason = f"success of step {self._step.id} looks at {reference}, which it does not wait for"
                 self._findings.add("DR308", self._index, place, reason=f"{reason}; add {name} to depends_on")
             else:
-                self._check(reference, place, is_optional=leaf.op == "exists")
+                known = self._check(reference, place, is_optional=leaf.op == "exists")
+                self._check_comparable(leaf, reference, known, place)
+
+    def _check_comparable(self, leaf: Condition, reference: Reference, lookup: Lookup | None, place: str) -> None:
+        """Refuse a condition that looks at an object in memory; whether there is one can be asked."""
+        found = next(places_in(lookup.types), "") if lookup is not None and leaf.op != "exists" else ""
+        if found:
+            reason = "no condition can look into it; let the tool return what is compared as data"
+            facts = {"who": f"step {self._step.id}", "reference": reference, "type": found, "reason": reason}
+            self._findings.add("DR313", self._index, place, **facts)
 
     def _leaves(self, condition: Condition, place: str) -> Iterator[tuple[str, Condition, Reference]]:
         """Yield every comparison of a condition, with its place and its reference."""
@@ -154,6 +167,11 @@ class StepReferences:
         if lookup.missing is None:
             return
         facts = {"step": self._step.id, "reference": reference, "hint": _part_hint(self._findings, lookup)}
+        if lookup.inside:
+            who = f"step {self._step.id}"
+            facts = {"who": who, "reference": reference, "type": lookup.inside, "reason": NO_PARTS}
+            self._findings.add("DR313", self._index, place, **facts)
+            return
         if reference.step == "input":
             self._findings.add("DR306", self._index, place, **facts)
             return
@@ -195,6 +213,12 @@ def _check_output_reference(context: CheckContext, hole: Hole) -> None:
         findings.add("DR311", PLAN_OUTPUT, place, reference=reference, hint=findings.hint(name, context.index))
         return
     lookup = context.sources.look_up(reference)
+    inside = next(places_in(lookup.types), "") if hole.is_text else lookup.inside
+    if inside:
+        reason = "it cannot stand inside a text" if hole.is_text else NO_PARTS
+        facts = {"who": "the plan's output", "reference": reference, "type": inside, "reason": reason}
+        findings.add("DR313", PLAN_OUTPUT, place, **facts)
+        return
     if lookup.missing is None:
         return
     hint = _part_hint(findings, lookup)

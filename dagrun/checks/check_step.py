@@ -8,6 +8,7 @@ from typing import Final
 from dagrun.checks.argument_shapes import ShapedArguments
 from dagrun.checks.check_arguments import ArgumentCheck, leaked_secret
 from dagrun.checks.check_context import CheckContext, ToolFacts, lowest_limit
+from dagrun.checks.check_objects import check_objects
 from dagrun.checks.check_references import StepReferences
 from dagrun.checks.checked_plan import CheckedStep, asks_of
 from dagrun.checks.findings import Findings
@@ -76,6 +77,8 @@ def check_step(context: CheckContext, index: int, step: Step) -> tuple[CheckedSt
         asks=asks_of(step, facts.tool, context.policy) if facts.may_ask or step.confidence is not None else (),
         fallback_asks=asks_of(step, fallback.tool, context.policy) if fallback is not None else (),
     )
+    if context.has_objects:
+        check_objects(context, index, checked)
     return checked, waits_for
 
 

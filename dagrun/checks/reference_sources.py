@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from types import GenericAlias
+from typing import Any, Union
 
+from dagrun.model.contracts.objects import hint_at
 from dagrun.model.contracts.schema_types import UNKNOWN, Lookup, Schema, look_up, type_of
 from dagrun.model.plan import Step
 from dagrun.model.reference import Reference, Template
@@ -61,11 +64,13 @@ class ReferenceSources:
     def output(self, step: Step, path: Path) -> Lookup:
         """Return what is known about a part of the output of one call of *step*."""
         if step.fallback is not None:
-            return self._with_default(step, look_up([*self._schemas(step.tool), *self._schemas(step.fallback)], path))
+            either = look_up([*self._schemas(step.tool), *self._schemas(step.fallback)], path)
+            return self._with_default(step, self._with_hint(either, (step.tool, step.fallback), path))
         key = (step.tool, path)
         lookup = self._memo.get(key)
         if lookup is None:
-            lookup = self._memo[key] = look_up(self._schemas(step.tool), path)
+            found = look_up(self._schemas(step.tool), path)
+            lookup = self._memo[key] = self._with_hint(found, (step.tool,), path)
         return lookup if step.on_failure is None else self._with_default(step, lookup)
 
     def list_reference(self, items: Template | None) -> Reference | None:
@@ -78,22 +83,35 @@ class ReferenceSources:
     @staticmethod
     def _with_default(step: Step, lookup: Lookup) -> Lookup:
         # A default takes the place of the output, whatever its type is.
-        return Lookup(None, lookup.missing, lookup.known) if step.on_failure == "default" else lookup
+        return replace(lookup, types=None) if step.on_failure == "default" else lookup
 
     def _of_list(self, step: Step, path: Path) -> Lookup:
         if not path:
-            return _LIST
+            hint = self.output(step, ()).hint
+            return _LIST if hint is None else replace(_LIST, hint=GenericAlias(list, (hint,)))
         if not isinstance(path[0], int):
             return Lookup(None, path[0])
         return self.output(step, path[1:])
 
     def _schemas(self, name: str) -> list[tuple[Schema, Schema]]:
         """Return the output schemas of a tool and of its own fallback, each with its root."""
+        return [(tool.output.schema, tool.output.schema) for tool in self._and_fallback(name)] or [({}, {})]
+
+    def _and_fallback(self, name: str) -> list[AnyTool]:
+        """Return a tool and its own fallback; nothing if there is no such tool."""
         tool = self._tools.get(name)
         if tool is None:
-            return [({}, {})]
+            return []
         fallback = self._tools.get(tool.fallback) if tool.fallback is not None else None
-        return [(t.output.schema, t.output.schema) for t in (tool, fallback) if t is not None]
+        return [tool] if fallback is None else [tool, fallback]
+
+    def _with_hint(self, lookup: Lookup, names: tuple[str, ...], path: Path) -> Lookup:
+        """Add the declared type, if there are objects in memory in what the tools give."""
+        tools = [tool for name in names for tool in self._and_fallback(name)]
+        if lookup.missing is not None or not any(tool.output.has_objects for tool in tools):
+            return lookup
+        hints = tuple(hint_at(tool.output.hint, path) for tool in tools)
+        return replace(lookup, hint=Union[hints])  # noqa: UP007  (the parts are computed)
 
     def _input(self, path: Path) -> Lookup:
         if self._inputs is None:

@@ -64,6 +64,7 @@ from dagrun.graph.node import Node
 from dagrun.graph.patches.apply_patch import change_goal, splice
 from dagrun.graph.plan_history import PastReplan
 from dagrun.graph.released_outputs import keep_for_reopened, release_outputs
+from dagrun.model.contracts.held_objects import NOT_RECORDED
 from dagrun.model.event import (
     AttemptEnded,
     AttemptStarted,
@@ -98,11 +99,12 @@ from dagrun.model.event import (
 )
 from dagrun.model.outcome import SETTLED, Attempt, Hedge, Recovery, State, Status, TriggerKind
 from dagrun.model.question import Answer, Asked, Question
-from dagrun.model.value import Stored, Unavailable, encode
+from dagrun.model.value import Stored, Unavailable, encode, is_lost_object
 
 GOAL = ""  # stands for the goal among the ids of steps
 
 _KEPT_OUT: Final = Unavailable("the policy keeps it out of the record")
+_ELEMENT: Final = Unavailable(f"{NOT_RECORDED}an element of a list")
 
 _RUNNING: Final = State.RUNNING
 _SUCCEEDED: Final = State.SUCCEEDED
@@ -179,7 +181,12 @@ def run_reopened(graph: LiveGraph, event: RunReopened) -> None:
     for node in nodes:
         _open(graph, node)
         # A for_each that has its elements counts those, and would be one short when its source ends once more.
+        families = [after for after in node.successors if after.children is not None]
         node.successors = [after for after in node.successors if after.children is None]
+        for child in (child for family in families for child in family.children or () if is_lost_object(child.item)):
+            if _may_wait_again(child):  # it gets its element, an object in memory, from the new output
+                graph.frontier.withdraw((child,))
+                node.precede(child)
     dependents = {after.id: after for node in nodes for after in node.successors}
     for after in dependents.values():
         if _may_wait_again(after):
@@ -302,11 +309,12 @@ def step_expanded(graph: LiveGraph, event: StepExpanded) -> None:
     parent.children = children = []
     parent.expanded = event.at
     parent.missing = len(event.items)
+    kept_out = _ELEMENT if graph.has_objects and _gives_objects(graph, parent) else _KEPT_OUT
     limit = parent.plan.step.max_parallel
     caps = parent.caps if limit is None else (*parent.caps, Cap(limit))
     hidden = frozenset(event.hidden)
     for index, shown in enumerate(event.items):
-        item: Stored = _KEPT_OUT if index in hidden else shown
+        item: Stored = kept_out if index in hidden else shown
         child = Node(f"{parent.id}[{index}]", parent.plan, parent.order)
         child.parent, child.index, child.item, child.caps = parent, index, item, caps
         children.append(child)
@@ -315,6 +323,13 @@ def step_expanded(graph: LiveGraph, event: StepExpanded) -> None:
             graph.inherit_root(child)
         graph.frontier.push(child)
     graph.unsettled += len(children)
+
+
+def _gives_objects(graph: LiveGraph, parent: Node) -> bool:
+    """Whether the list of a for_each comes from a tool that returns objects in memory."""
+    sources = parent.plan.items.sources if parent.plan.items is not None else ()
+    plans = [graph.nodes[id_].plan for id_ in sources if id_ in graph.nodes]
+    return any(tool is not None and tool.output.has_objects for plan in plans for tool in (plan.tool, plan.fallback))
 
 
 # The planner and models -----------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ and while its record is folded. `changes.py` says which event changes what.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from dagrun.graph.longest_paths import Expected
 from dagrun.graph.node import Node, nodes_of
 from dagrun.graph.order_labels import first_labels
 from dagrun.graph.plan_history import PastReplan, Revision
+from dagrun.model.contracts.held_objects import HeldObjects, held
 from dagrun.model.contracts.spilling import why_spilled
 from dagrun.model.event import CeilingNear, Event, ModelCharged, ModelReserved
 from dagrun.model.outcome import Failure, State, Status
@@ -27,7 +29,7 @@ from dagrun.model.planner import Trigger
 from dagrun.model.question import Question
 from dagrun.model.reference import Reference, Template
 from dagrun.model.usage import ModelUse
-from dagrun.model.value import Stored, Unavailable, decode, select_part, value_at
+from dagrun.model.value import Stored, Unavailable, decode, encode_plain, is_lost_object, select_part, value_at
 
 _WAITING: Final = State.WAITING
 _READY: Final = State.READY
@@ -49,8 +51,10 @@ class ReleasedOutputs:
         changed: The steps that have settled or lost a reader, and have not been looked at since.
         first_readers: By step id: where in its list of successors the first one stands that may still read it.
         named: A cache: the output of the plan, and the ids of the steps that it names.
+        only_objects: Whether only outputs with objects in memory are released, because the policy keeps the others.
     """
 
+    only_objects: bool = False
     drops: bool = True
     marked: set[str] = field(default_factory=set)
     changed: list[Node] = field(default_factory=list)
@@ -106,7 +110,8 @@ class LiveGraph:
         all_well: Whether every settled step has succeeded: then no search for others is needed.
         all_known: Whether no settled step is in doubt.
         shown_output: The answer of the run that people were last asked about, stored; empty if they were not.
-        releasing: The outputs that no step needs any more; `None` if the policy releases none.
+        has_objects: Whether the run has tools that return or take objects in memory.
+        releasing: The outputs that no step needs any more; `None` if none are released.
     """
 
     # The values of a new run. Each is replaced on the instance, and never changed in place.
@@ -153,7 +158,9 @@ class LiveGraph:
         self.warnings: list[str] = []
         self.has_plan = bool(plan.steps)
         self.model_calls: dict[int, tuple[ModelReserved, ModelCharged | None]] = {}
-        self.releasing = ReleasedOutputs() if plan.policy.release_outputs else None
+        self.has_objects = any(t.output.has_objects or t.arguments.objects for t in plan.toolbox.values())
+        releases = plan.policy.release_outputs
+        self.releasing = ReleasedOutputs(only_objects=not releases) if releases or self.has_objects else None
         self.roots: Mapping[str, tuple[str, int]] = {}
         self.guarded_tools: Mapping[str, str] = {}
         self.nodes: dict[str, Node] = dict(zip(plan.steps, nodes_of(plan), strict=True))
@@ -208,13 +215,29 @@ class LiveGraph:
         if step == "input":
             return self.inputs
         if step == "item" and node is not None:
-            return node.item
+            return self._item_again(node) if type(node.item) is Unavailable else node.item
         source = self.nodes[step]
         if source.state is not _SUCCEEDED:
             raise LookupError(f"step {step} has no output: it is {source.state}")
         if type(source.value) is Unavailable:
             raise LookupError(f"what step {step} gave cannot be had again: {source.value.reason}")
         return source.value
+
+    def _item_again(self, node: Node) -> Stored:
+        """Return an element that was an object in memory, from its list, which was made once more."""
+        template = node.parent.plan.items if node.parent is not None else None
+        if template is None or not is_lost_object(node.item):
+            return node.item
+        items = decode(template.fill(self.look_up, sys.maxsize))
+        if not isinstance(items, list) or node.index >= len(items):
+            raise LookupError(f"step {node.id} has no element: its list, which was made once more, is shorter now")
+        item = items[node.index]
+        return held(item, encode_plain(item).encode(), self.objects_in(template))
+
+    def objects_in(self, template: Template) -> dict[str, object]:
+        """Return the objects in memory that *template* puts in, by the ``of`` of their tokens."""
+        values = [self.look_up(hole.reference) for hole in template.holes]
+        return {key: thing for value in values if type(value) is HeldObjects for key, thing in value.objects.items()}
 
     # Release and blocking ---------------------------------------------------------------------------------
 

@@ -1,4 +1,6 @@
-"""Release outputs that no step needs any more while the run goes on, if its policy says so.
+"""Release outputs that no step needs any more while the run goes on.
+
+Outputs with objects in memory are always released, others if the policy says so.
 
 Which outputs are released follows from the events alone, so a graph that is folded from a record shows the same. The
 rules:
@@ -22,11 +24,13 @@ from typing import Final
 from dagrun.checks.checked_plan import CheckedStep
 from dagrun.graph.live_graph import LiveGraph, ReleasedOutputs
 from dagrun.graph.node import Node
+from dagrun.model.contracts.held_objects import HeldObjects
 from dagrun.model.outcome import SETTLED
-from dagrun.model.value import RELEASED, Stored
+from dagrun.model.value import RELEASED, RELEASED_OBJECT, Stored, Unavailable
 
 # Values that are stored as text. Numbers and truth values take no more room than the marker in their place.
 _LARGE: Final = frozenset((bytes, str))
+_OBJECTS: Final = frozenset((HeldObjects,))
 
 
 # Called by changes ----------------------------------------------------------------------------------------------------
@@ -97,7 +101,7 @@ def _look_at(graph: LiveGraph, releasing: ReleasedOutputs, node: Node) -> None:
         return
     releasing.first_readers.pop(node.id, None)
     if releasing.drops:
-        _drop(node)
+        _drop(node, only_objects=releasing.only_objects)
     else:
         releasing.marked.add(node.id)
 
@@ -139,17 +143,23 @@ def _is_sink(graph: LiveGraph, node: Node) -> bool:
     return all(node.id in after.plan.gates for after in graph.after(node))
 
 
-def _drop(node: Node) -> None:
+def _drop(node: Node, *, only_objects: bool) -> None:
     """Drop the output of *node*. Events and outcomes are replaced, not changed: the journal may still write them."""
-    if type(node.value) in _LARGE:
-        node.value = RELEASED
+    _drop_values(node, _OBJECTS, RELEASED_OBJECT)
+    if not only_objects:
+        _drop_values(node, _LARGE, RELEASED)
+
+
+def _drop_values(node: Node, kinds: Collection[type], marker: Unavailable) -> None:
+    if type(node.value) in kinds:
+        node.value = marker
     for attempt in node.attempts:
-        if attempt.outcome is not None and type(attempt.outcome.value) in _LARGE:
-            attempt.outcome = replace(attempt.outcome, value=RELEASED)
-    if node.ended is not None and type(node.ended.value) in _LARGE:
-        node.ended = replace(node.ended, value=RELEASED)
-    if type(node.item) in _LARGE:
-        node.item = RELEASED
+        if attempt.outcome is not None and type(attempt.outcome.value) in kinds:
+            attempt.outcome = replace(attempt.outcome, value=marker)
+    if node.ended is not None and type(node.ended.value) in kinds:
+        node.ended = replace(node.ended, value=marker)
+    if type(node.item) in kinds:
+        node.item = marker
 
 
 # Folding and resuming -------------------------------------------------------------------------------------------------
@@ -171,13 +181,14 @@ def drop_values(graph: LiveGraph) -> None:
         node = graph.nodes[id_]
         # With another policy than before, the run may need more than its record says.
         if not _is_needed(graph, releasing, node):
-            _drop(node)
+            _drop(node, only_objects=releasing.only_objects)
     releasing.marked.clear()
 
 
 def as_released(graph: LiveGraph) -> Callable[[Node, Stored], Stored]:
     """Return a function that shows a value of a node as the run has it, whether it was dropped or is only marked."""
-    marked = graph.releasing.marked if graph.releasing is not None else ()
+    releasing = graph.releasing
+    marked = () if releasing is None or releasing.only_objects else releasing.marked
     if not marked:
         return lambda node, value: value
     return lambda node, value: RELEASED if node.id in marked and type(value) in _LARGE else value

@@ -8,7 +8,7 @@ from dagrun.graph.ledger import Ledger, ModelCall
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.outcome import Attempt, ErrorKind, State, Status
-from dagrun.model.value import Unavailable
+from dagrun.model.value import Unavailable, is_lost_object
 
 
 def in_doubt(graph: LiveGraph) -> list[str]:
@@ -90,7 +90,8 @@ def _lost_elements(node: Node) -> list[Node]:
 
 
 def _may_be_called_again(node: Node) -> bool:
-    return node.plan.tool.effect.is_free and type(node.item) is not Unavailable
+    # An element that was an object in memory comes with its list once more; see `_lost_sources`.
+    return node.plan.tool.effect.is_free and (type(node.item) is not Unavailable or is_lost_object(node.item))
 
 
 def _answering(graph: LiveGraph) -> Iterator[Node]:
@@ -106,12 +107,16 @@ def _needs_values(node: Node) -> bool:
 
 
 def _lost_sources(graph: LiveGraph, node: Node) -> Iterator[Node]:
-    """Yield the steps whose lost output a step needs; for an element that is lost itself, its for_each."""
-    if type(node.item) is Unavailable and node.parent is not None:
+    """Yield the steps whose lost output a step needs; for an element that is lost itself, its for_each.
+
+    For an element that was an object in memory, these are the steps that its list comes from.
+    """
+    comes_again = is_lost_object(node.item)
+    if type(node.item) is Unavailable and node.parent is not None and not comes_again:
         yield node.parent
         return
     needed = node.plan.value_sources
-    if node.is_defined_by_parent and node.plan.items is not None:  # it has its element
+    if node.is_defined_by_parent and node.plan.items is not None and not comes_again:  # it has its element
         needed -= frozenset(node.plan.items.sources) - frozenset(node.plan.args.sources)
     for id_ in sorted(needed):
         source = graph.nodes.get(id_)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from dagrun.model.value import Stored, decode
+from dagrun.model.value import Stored, decode_with_objects
 
 # Marks fields that records of the first release do not have: they are not written while they have their default.
 LATER: Final = "is_later"
@@ -185,8 +185,8 @@ class Outcome:
 
     @property
     def output(self) -> Any:
-        """A copy of the output."""
-        return decode(self.value)
+        """A copy of the output; an object in memory is the object itself."""
+        return decode_with_objects(self.value)
 
     @property
     def has_returned(self) -> bool:

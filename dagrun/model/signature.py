@@ -12,13 +12,24 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, NotRequired, Required
 
 from pydantic import ConfigDict, Field, PydanticUserError, SecretStr, TypeAdapter, ValidationError
+from pydantic.errors import PydanticSchemaGenerationError
 from pydantic.fields import FieldInfo
 from pydantic_core import SchemaValidator
 from typing_extensions import TypedDict
 
 from dagrun.errors import ContractError, ValueRefused, shorten
 from dagrun.model.contracts.computed_fields import computed_names, without_computed
+from dagrun.model.contracts.held_objects import HeldObjects
 from dagrun.model.contracts.json_schemas import ContractSchemas
+from dagrun.model.contracts.objects import (
+    IN_MEMORY,
+    has_objects,
+    holds_objects,
+    keeper_of,
+    only_places,
+    places_for_rest,
+    with_places,
+)
 from dagrun.model.contracts.spilling import may_spill
 from dagrun.model.secrets.secret import Handle
 from dagrun.model.tool_context import ToolContext
@@ -27,6 +38,7 @@ from dagrun.model.value import (
     MAX_VALUE_BYTES,
     Stored,
     check_size,
+    decode,
     describe,
     encode,
     numpy_fallback,
@@ -51,6 +63,8 @@ class Arguments:
         secrets: The parameters that get secrets of the host; plans fill them with handles.
         computed: The names of the computed fields of its models. They are in what a tool returns, and a model that
             forbids extra fields would refuse them: it computes them again.
+        objects: The parameters that take objects in memory, there or inside.
+        hints: The types of the parameters, as pydantic gets them.
     """
 
     schema: Mapping[str, Any]
@@ -60,6 +74,9 @@ class Arguments:
     context: str | None = None
     secrets: frozenset[str] = frozenset()
     computed: frozenset[str] = frozenset()
+    objects: frozenset[str] = frozenset()
+    hints: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    _for_objects: dict[frozenset[str], SchemaValidator] = field(default_factory=dict, repr=False, compare=False)
 
     def parse(self, data: bytes) -> dict[str, Any]:
         """Turn JSON text into keyword arguments; handles of secrets stay handles.
@@ -67,10 +84,40 @@ class Arguments:
         Raises:
             ValidationError: The text does not fit the schema.
         """
+        return self._validated(self.validator, data, None)
+
+    def parse_with(self, data: bytes, objects: Mapping[str, object], given: frozenset[str]) -> dict[str, Any]:
+        """Turn JSON text with tokens into keyword arguments, with objects in place of the tokens.
+
+        Args:
+            data: The text.
+            objects: The objects by token; see `HeldObjects`.
+            given: The parameters that get objects. One with a JSON form, such as a model, takes an object as it is.
+
+        Raises:
+            ValidationError: The text does not fit the schema, or an object is of another class.
+        """
+        others = given - self.objects
+        validator = self.validator
+        if others:
+            if others not in self._for_objects:
+                hints = {
+                    name: _inside_presence(hint, only_places) if name in others else hint
+                    for name, hint in self.hints.items()
+                }
+                adapter = _adapter(_shape("arguments", hints), "the arguments")
+                self._for_objects[others] = typing.cast(SchemaValidator, adapter.validator)
+            validator = self._for_objects[others]
+        return self._validated(validator, data, objects)
+
+    def _object_hint(self, name: str) -> Any:
+        return _inside_presence(self.hints[name], only_places)
+
+    def _validated(self, validator: SchemaValidator, data: bytes, context: Any) -> dict[str, Any]:
         while True:
             try:
                 # By both names: outputs are written by the names of fields, and plans use aliases.
-                return self.validator.validate_json(data, by_alias=True, by_name=True)  # type: ignore[no-any-return]
+                return validator.validate_json(data, context=context, by_alias=True, by_name=True)  # type: ignore[no-any-return]
             except ValidationError as error:
                 shorter = without_computed(data, error, self.computed) if self.computed else data
                 if shorter == data:
@@ -79,9 +126,8 @@ class Arguments:
 
     def property_schema(self, name: str) -> Mapping[str, Any]:
         """Return the JSON Schema of one argument, by any of its names."""
-        wanted = self.names[name]
-        properties: Mapping[str, Any] = self.schema.get("properties", {})
-        return next((s for key, s in properties.items() if self.names.get(key) == wanted), {})
+        found: Mapping[str, Any] = _property(self.schema, self.names, self.names[name])
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +139,24 @@ class Output:
         encode: Checks a returned value against the declared type and encodes it, or raises `ValueRefused`.
         spills: Whether an output that is too large becomes an `Artifact`: the type is a union with one.
         hint: The declared type; `Any` if there is none.
+        hold: For an output with objects in memory: does the same as *encode*, and keeps the objects in the stored
+            value. It takes the value, the call that returned it, and the limit.
+        has_objects: Whether objects in memory are in the output.
+        is_direct: Whether *encode* is all there is to do, as for nearly every tool.
     """
 
     schema: Mapping[str, Any]
     encode: Callable[[object, int], Stored] = field(repr=False)
     spills: bool = False
     hint: Any = Any
+    hold: Callable[[object, str, int], Stored] | None = field(default=None, repr=False)
+    has_objects: bool = field(init=False)
+    is_direct: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        holds = has_objects(self.schema)  # of a recorded contract, too, which has no functions
+        object.__setattr__(self, "has_objects", holds)
+        object.__setattr__(self, "is_direct", not (self.spills or holds))
 
     def typed(self, value: Any) -> Any:
         """Turn plain JSON data that was stored for this output into a value of the declared type.
@@ -106,7 +164,7 @@ class Output:
         Raises:
             ValidationError: The data does not fit the type, as when a default stands in for the output.
         """
-        return typed_value(value, self.hint)
+        return value if self.has_objects else typed_value(value, self.hint)
 
 
 def arguments_of(function: Callable[..., Any]) -> Arguments:
@@ -135,21 +193,39 @@ def arguments_of(function: Callable[..., Any]) -> Arguments:
         if _is_secret(hint):
             secrets.add(parameter.name)
             hint = _handle_of(hint, name, parameter.name)
-        fields[parameter.name] = _field(hint, parameter, texts.get(parameter.name))
+        fields[parameter.name] = _field(with_places(hint), parameter, texts.get(parameter.name))
         names |= dict.fromkeys((parameter.name, *_aliases(hint)), parameter.name)
         if parameter.default is parameter.empty:
             required.add(parameter.name)
-    adapter = _adapter(_shape(f"{name}_arguments", fields), f"{name}: its arguments")
+    adapter, fields = _arguments_adapter(name, fields)
     # A plug-in of pydantic may wrap the validator, but keeps its methods.
     validator = typing.cast(SchemaValidator, adapter.validator)
     described = _schema_of(adapter, f"{name}: its arguments")
     schema = {key: value for key, value in described.items() if key != "title"}
-    if _holds_secret(schema):
-        raise ContractError(
-            f"{name}: a SecretStr must be a parameter of its own; a plan has no handle for a part of one"
-        )
+    _refuse_inner_secret(name, schema)
     computed = frozenset(computed_names(adapter.core_schema))
-    return Arguments(schema, validator, names, frozenset(required), context, frozenset(secrets), computed)
+    objects = frozenset(parameter for parameter in fields if has_objects(_property(schema, names, parameter)))
+    return Arguments(
+        schema, validator, names, frozenset(required), context, frozenset(secrets), computed, objects, fields
+    )
+
+
+def _arguments_adapter(name: str, fields: dict[str, Any]) -> tuple[TypeAdapter[Any], dict[str, Any]]:
+    """Return the adapter of all arguments, and their types: those without a JSON form take objects in memory."""
+    try:
+        return TypeAdapter(_shape(f"{name}_arguments", fields)), fields
+    except PydanticSchemaGenerationError:
+        pass
+    except PydanticUserError:
+        return _adapter(_shape(f"{name}_arguments", fields), f"{name}: its arguments"), fields
+    known = {parameter: _inside_presence(hint, places_for_rest) for parameter, hint in fields.items()}
+    return _adapter(_shape(f"{name}_arguments", known), f"{name}: its arguments"), known
+
+
+def _property(schema: Mapping[str, Any], names: Mapping[str, str], name: str) -> Any:
+    """Return the schema of one argument, by its first name."""
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    return next((part for key, part in properties.items() if names.get(key) == name), {})
 
 
 def _is_secret(hint: Any) -> bool:
@@ -175,6 +251,13 @@ def _handle_of(hint: Any, tool: str, parameter: str) -> Any:
     return handle
 
 
+def _refuse_inner_secret(name: str, schema: Any) -> None:
+    if _holds_secret(schema):
+        raise ContractError(
+            f"{name}: a SecretStr must be a parameter of its own; a plan has no handle for a part of one"
+        )
+
+
 def _holds_secret(schema: Any) -> bool:
     """Whether a schema has a `SecretStr` inside: in a list, a model, or a union with texts."""
     if isinstance(schema, list):
@@ -195,13 +278,21 @@ def _shape(name: str, fields: dict[str, Any]) -> Any:
     return shape
 
 
-def output_of(function: Callable[..., Any]) -> Output:
+def output_of(function: Callable[..., Any], *, is_object: bool = False) -> Output:
     """Read the output contract of *function* from its return type.
+
+    Args:
+        function: The function of a tool.
+        is_object: Whether it returns an object in memory, whatever its return type says.
 
     Raises:
         ContractError: The return type has no JSON form.
     """
     hint = _hints(function).get("return", Any)
+    if is_object and not holds_objects(hint):
+        hint = Annotated[hint, IN_MEMORY]
+    if holds_objects(hint):
+        return _held_output(function.__name__, hint)
     if hint in (Any, object, typing.NoReturn, typing.Never):
         return Output({}, encode)
     if hint is None:
@@ -212,6 +303,29 @@ def output_of(function: Callable[..., Any]) -> Output:
     if hint in (str, int, bool, float, type(None)):
         return Output(schema, _scalar_encoder(hint), hint=hint)
     return Output(schema, _adapter_encoder(adapter, is_plain=_is_plain(hint)), may_spill(hint), hint)
+
+
+def _held_output(name: str, hint: Any) -> Output:
+    """Return the contract of an output with objects in memory."""
+    adapter = _adapter(with_places(hint), f"{name}: what it returns")
+    schema = _schema_of(adapter, f"{name} returns {hint}", mode="serialization", by_alias=False)
+
+    def as_json(part: Any) -> Callable[[object], Any]:
+        inner = _adapter(part, f"{name}: what it returns")
+        encode_part = _adapter_encoder(inner, is_plain=_is_plain(part))
+        return lambda value: decode(encode_part(value, MAX_VALUE_BYTES))
+
+    try:
+        keep = keeper_of(hint, as_json)
+    except ValueRefused as error:
+        raise ContractError(f"{name}: {error}") from None
+
+    def hold(value: object, owner: str, limit: int) -> Stored:
+        kept: dict[str, object] = {}
+        stored = encode(keep(value, owner, kept), limit)
+        return HeldObjects(stored, kept) if kept and isinstance(stored, bytes) else stored
+
+    return Output(schema, lambda value, limit: hold(value, "", limit), hint=hint, hold=hold)
 
 
 def typed_value(value: Any, hint: Any) -> Any:
@@ -255,6 +369,11 @@ def _field(hint: Any, parameter: inspect.Parameter, text: str | None) -> Any:
     return Required[hint] if parameter.default is parameter.empty else NotRequired[hint]
 
 
+def _inside_presence(hint: Any, change: Callable[[Any], Any]) -> Any:
+    """Return the type of a parameter, required or not, with a changed type inside."""
+    return typing.get_origin(hint)[change(typing.get_args(hint)[0])]
+
+
 def _aliases(hint: Any) -> list[str]:
     aliases = [m.validation_alias or m.alias for m in getattr(hint, "__metadata__", ()) if isinstance(m, FieldInfo)]
     return [alias for alias in aliases if isinstance(alias, str)]
@@ -273,7 +392,10 @@ def _adapter(shape: Any, what: str) -> TypeAdapter[Any]:
         return TypeAdapter(shape)
     except PydanticUserError as error:
         reason = shorten(str(error).split("\n", maxsplit=1)[0])
-        raise ContractError(f"{what}: {reason}; plans carry JSON, so use plain types, or an Artifact") from error
+        raise ContractError(
+            f"{what}: {reason}; plans carry JSON, so use plain types, an Artifact, or dagrun.Object[…] for an object "
+            "in memory"
+        ) from error
 
 
 def _schema_of(adapter: TypeAdapter[Any], what: str, **options: Any) -> dict[str, Any]:
@@ -282,7 +404,8 @@ def _schema_of(adapter: TypeAdapter[Any], what: str, **options: Any) -> dict[str
     except ContractError as error:
         raise ContractError(f"{what}: {error}") from None
     except PydanticUserError as error:
-        raise ContractError(f"{what}, which has no JSON form; use plain types, or an Artifact") from error
+        advice = "use plain types, an Artifact, or dagrun.Object[…]"
+        raise ContractError(f"{what}, which has no JSON form; {advice}") from error
     except Exception as error:  # a type may describe itself, and the description may be anything
         reason = shorten(f"{type(error).__name__}: {error}")
         raise ContractError(f"{what}: its JSON Schema cannot be made ({reason})") from error

@@ -163,6 +163,7 @@ def tool(
     output_limit: int = ...,
     version: str = ...,
     stream_safe: bool = ...,
+    object_output: bool = ...,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
 
@@ -171,7 +172,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     The parameters and the docstring become the argument schema, the return type becomes the output schema; both are
     enforced. A parameter annotated `ToolContext` gets the context of the call. A plain function runs in a worker
-    thread. The options are the attributes of `Tool`; the most important one is *effect*.
+    thread. The options are the attributes of `Tool`; the most important one is *effect*. With *object_output*, what the
+    function returns is an object in memory, as with the return type ``dagrun.Object[…]``.
 
     Example:
         >>> @tool(effect="pure")
@@ -194,6 +196,7 @@ def make_tool(
     name: str | None = None,
     effect: Effect | str | None = None,
     executor: str | None = None,
+    object_output: bool = False,
     **options: Any,
 ) -> Tool[..., Any]:
     """Make a tool of *function*, with the options of `tool`."""
@@ -209,11 +212,16 @@ def make_tool(
         effect=_effect(function, effect),
         effect_declared=effect is not None,
         arguments=arguments_of(function),
-        output=output_of(function),
+        output=output_of(function, is_object=object_output),
         description=summary_of(function),
         executor=_executor(function, executor),
         **_checked_options(function, options),
     )
+    if new_tool.output.has_objects and not new_tool.effect.is_free:
+        raise ContractError(
+            f"{new_tool.name} returns an object in memory, which no record holds, so it is called again when a run is "
+            f"resumed: that is for effects pure and read, not {new_tool.effect}; return data, or an Artifact"
+        )
     for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
         object.__setattr__(new_tool, attribute, getattr(function, attribute))
     object.__setattr__(new_tool, "__wrapped__", function)

@@ -2,7 +2,7 @@
 
 A stored value is a JSON scalar as it is, or the canonical JSON text of an object or a list as ``bytes``. So no tool
 ever gets an object that the plan, the record or another step holds. Data that is too large or too binary for JSON is
-an `Artifact`.
+an `Artifact`. The one exception are `HeldObjects`: what a tool returns as an object in memory is passed on as it is.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_jsonable_python
 
 from dagrun.errors import ValueRefused, ValueTooLarge, shorten
+from dagrun.model.contracts.held_objects import NOT_RECORDED, HeldObjects, held, owner_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,10 @@ class Unavailable:
 RELEASED: Final = Unavailable("nobody needed it any more, and the policy lets go of such outputs")
 """Stands for an output that was released during the run; see `Policy.release_outputs`."""
 
-Stored: TypeAlias = bool | int | float | str | bytes | Unavailable | None
+RELEASED_OBJECT: Final = Unavailable("no step needed it any more, and an object in memory is released then")
+"""Stands for an output with objects in memory that was released during the run, as all of them are."""
+
+Stored: TypeAlias = bool | int | float | str | bytes | Unavailable | HeldObjects | None
 Path: TypeAlias = tuple[str | int, ...]
 
 MAX_VALUE_BYTES: Final = 1 << 20  # of the output of one call, unless its tool says more
@@ -310,7 +314,7 @@ def store_text(data: bytes, limit: int = MAX_VALUE_BYTES) -> Stored:
 
 
 def decode(stored: Stored) -> Any:
-    """Return a new copy of a stored value, for one consumer.
+    """Return a new copy of a stored value, for one consumer; a token in place of each object in memory.
 
     Raises:
         ValueRefused: The value is gone; see `Unavailable`.
@@ -319,17 +323,44 @@ def decode(stored: Stored) -> Any:
         return from_json(stored)
     if type(stored) is Unavailable:
         raise ValueRefused(_missing(stored))
-    return stored
+    return from_json(stored.text) if type(stored) is HeldObjects else stored
+
+
+def decode_with_objects(stored: Stored) -> Any:
+    """Return a stored value for the host program: like `decode`, but with objects in place of their tokens.
+
+    Raises:
+        ValueRefused: The value is gone; see `Unavailable`.
+    """
+    return stored.value if type(stored) is HeldObjects else decode(stored)
 
 
 def _missing(stored: Unavailable) -> str:
-    if stored is RELEASED:
+    if is_released(stored):
         return f"the value was released: {stored.reason}"
     return f"the value is not in the record of the run: {shorten(stored.reason)}"
 
 
+def is_released(stored: Stored) -> bool:
+    """Whether the value was released during the run, because no step needed it any more."""
+    return stored is RELEASED or stored is RELEASED_OBJECT
+
+
+def is_lost_object(stored: Stored) -> bool:
+    """Whether the value had objects in memory, and comes from a record, which holds none."""
+    return type(stored) is Unavailable and stored.reason.startswith(NOT_RECORDED)
+
+
+def for_record(stored: Stored) -> Stored:
+    """Return a stored value as it may be recorded: without objects in memory."""
+    return Unavailable(stored.reason) if type(stored) is HeldObjects else stored
+
+
 def decode_or_reason(stored: Stored) -> Any:
-    """Return a copy of a stored value, for display; if the value is gone, an object with the reason."""
+    """Return a copy of a stored value, for display; if the value is gone, an object with the reason.
+
+    An object in memory is shown by its token, which names its type.
+    """
     return {"unavailable": stored.reason} if type(stored) is Unavailable else decode(stored)
 
 
@@ -341,7 +372,7 @@ def to_json(stored: Stored) -> bytes:
     """
     if type(stored) is bytes:
         return stored
-    return _encoder.encode(stored).encode()
+    return stored.text if type(stored) is HeldObjects else _encoder.encode(stored).encode()
 
 
 def join_stored(items: list[Stored], limit: int = MAX_VALUE_BYTES) -> Stored:
@@ -353,7 +384,8 @@ def join_stored(items: list[Stored], limit: int = MAX_VALUE_BYTES) -> Stored:
     data = b"[" + b",".join([to_json(item) for item in items]) + b"]"
     if len(data) > limit:
         raise ValueTooLarge(f"{len(data)} bytes of JSON are over the ceiling of {limit}{_ADVICE}")
-    return data
+    objects = {key: thing for item in items if type(item) is HeldObjects for key, thing in item.objects.items()}
+    return HeldObjects(data, objects) if objects else data
 
 
 def select_part(stored: Stored, path: Path) -> Stored:
@@ -364,8 +396,21 @@ def select_part(stored: Stored, path: Path) -> Stored:
     """
     if not path:
         return stored
+    if type(stored) is HeldObjects:
+        return _part_of_held(stored, path)
     value = value_at(decode(stored), path)
     return value if type(value) in _SCALARS else _encoder.encode(value).encode()
+
+
+def _part_of_held(stored: HeldObjects, path: Path) -> Stored:
+    value = from_json(stored.text)
+    for part in path:
+        if owner_of(value) in stored.objects:
+            raise LookupError(f"{part} is a part of an object in memory, which a plan can only pass on whole")
+        value = value_at(value, (part,))
+    if type(value) in _SCALARS:
+        return value  # type: ignore[no-any-return]
+    return held(value, _encoder.encode(value).encode(), stored.objects)
 
 
 def value_at(value: Any, path: Path) -> Any:

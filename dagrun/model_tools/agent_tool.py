@@ -113,6 +113,10 @@ def _effect(name: str, toolbox: Toolbox, *, allow_effects: bool) -> Effect:
         raise ContractError(f"{name}: {', '.join(apart)} runs in a process of its own, which an agent does not have")
     if apart := [tool.name for tool in tools if tool.arguments.secrets]:
         raise ContractError(f"{name}: {', '.join(apart)} takes a secret, which an agent does not have; plan its call")
+    if apart := [tool.name for tool in tools if tool.output.has_objects or tool.arguments.objects]:
+        raise ContractError(
+            f"{name}: {', '.join(apart)} takes or returns an object in memory, which no model can pass on"
+        )
     changing = [tool.name for tool in tools if not tool.effect.is_free]
     if changing and not allow_effects:
         raise ContractError(f"{name}: {', '.join(changing)} may change the world; if that is meant: allow_effects=True")

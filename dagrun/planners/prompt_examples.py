@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from dagrun.model.contracts.objects import OBJECT_TYPE
 from dagrun.model.tool import tool
 from dagrun.model.toolbox import AnyTool
 
@@ -247,7 +248,7 @@ def _type(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
         case {"type": "object", "properties": fields}:
             return "{" + ", ".join(f"{name}: {_type(part, root)}" for name, part in fields.items()) + "}"
         case _:
-            return str(schema.get("type", "anything"))
+            return str(schema.get("type", "anything")).replace(OBJECT_TYPE, "object in memory, ")
 
 
 def renamed(text: str, taken: Sequence[str]) -> str:

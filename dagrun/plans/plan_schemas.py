@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from dagrun.model.contracts.objects import is_object_place
 from dagrun.model.plan import Plan
 from dagrun.model.reference import ID_PATTERN
 from dagrun.model.secrets.secret import KEY, Secrets, handle_schema
@@ -214,7 +215,8 @@ def _arguments(tool: AnyTool) -> dict[str, Any]:
     properties = {}
     for name, schema in arguments.schema.get("properties", {}).items():
         parameter = arguments.names.get(name, name)
-        kinds = [_strict(schema, tool.name), *(() if parameter in arguments.secrets else _REFERENCES)]
+        is_closed = parameter in arguments.secrets or is_object_place(schema)
+        kinds = [_strict(schema, tool.name), *(() if is_closed else _REFERENCES)]
         if parameter not in arguments.required:
             kinds.append({"type": "null"})
         properties[name] = {"anyOf": kinds}
@@ -225,6 +227,8 @@ def _strict(schema: Any, tool: str, anything: list[Any] = _ANYTHING) -> Any:
     """Rewrite the schema of an argument: closed, without defaults, and with names of definitions for this tool only."""
     if not isinstance(schema, Mapping):
         return {"anyOf": anything} if schema is True else schema
+    if is_object_place(schema):  # nothing but a reference can stand for an object in memory
+        return {"anyOf": _REFERENCES}
     strict = dict(_strict_part(key, value, tool, anything) for key, value in schema.items() if key not in _LEFT_OUT)
     if strict.keys() <= {"description"}:
         strict["anyOf"] = anything

@@ -14,6 +14,8 @@ from dagrun.graph import figures
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.plan_history import PlanHistory
+from dagrun.model.contracts.held_objects import HeldObjects, owner_of, type_name
+from dagrun.model.contracts.objects import fits
 from dagrun.model.critic import Verdict
 from dagrun.model.outcome import Attempt, Failure, Recovery, State, Status
 from dagrun.model.python_plans.planned_values import PlannedStep, PlannedValue
@@ -21,7 +23,17 @@ from dagrun.model.redaction.redactor import Redactor
 from dagrun.model.reference import Reference, Template
 from dagrun.model.signature import explain, typed_value
 from dagrun.model.usage import ModelUse
-from dagrun.model.value import RELEASED, ArtifactStore, Path, Stored, decode, decode_or_reason, value_at
+from dagrun.model.value import (
+    RELEASED,
+    RELEASED_OBJECT,
+    ArtifactStore,
+    Path,
+    Stored,
+    decode,
+    decode_or_reason,
+    decode_with_objects,
+    value_at,
+)
 
 T = TypeVar("T")
 
@@ -31,46 +43,61 @@ _BAD: Final = frozenset((State.FAILED, State.TIMED_OUT, State.UNKNOWN, State.ABA
 MAX_OUTPUT_BYTES: Final = 256 << 20
 
 
-def answer_of(graph: LiveGraph) -> Any:
+def answer_of(graph: LiveGraph, *, has_objects: bool = False) -> Any:
     """Return the run's answer: the plan's `output`, or else the outputs of its sinks.
+
+    Args:
+        graph: The state.
+        has_objects: Whether objects in memory are in the answer; else their tokens, which name their types.
 
     Raises:
         ValueRefused: It would take over 256 MiB of JSON.
     """
+    shown = _live_or_reason if has_objects else decode_or_reason
     if graph.output is not None:
-        return _named_answer(graph, graph.output)
+        return _named_answer(graph, graph.output, has_objects=has_objects)
     sinks = graph.sinks()
     if len(sinks) == 1:
-        return decode_or_reason(sinks[0].value)
-    return {node.id: decode_or_reason(node.value) for node in sinks if node.state is State.SUCCEEDED}
+        return shown(sinks[0].value)
+    return {node.id: shown(node.value) for node in sinks if node.state is State.SUCCEEDED}
 
 
-def _named_answer(graph: LiveGraph, output: Template) -> Any:
+def _live_or_reason(stored: Stored) -> Any:
+    return stored.value if type(stored) is HeldObjects else decode_or_reason(stored)
+
+
+def _named_answer(graph: LiveGraph, output: Template, *, has_objects: bool) -> Any:
     """Fill in the output that the plan names, with null in place of each value that does not exist.
 
     A text that such a value is a part of is null as a whole: without it, the text would say something else.
     """
     gaps: set[Reference] = set()
+    live: dict[Reference, HeldObjects] = {}
 
     def look_up(reference: Reference) -> Stored:
         try:
-            return graph.look_up(reference)
+            value = graph.look_up(reference)
         except LookupError:
             gaps.add(reference)
             return None
+        if has_objects and type(value) is HeldObjects:
+            live[reference] = value
+        return value
 
     answer = decode(output.fill(look_up, MAX_OUTPUT_BYTES))
-    for hole in output.holes if gaps else ():
+    for hole in output.holes if gaps or live else ():
         if hole.is_text and hole.reference in gaps:
-            answer = _without(answer, hole.place)
+            answer = _replaced(answer, hole.place, None)
+        elif not hole.is_text and hole.reference in live:  # only here: elsewhere a token is data
+            answer = _replaced(answer, hole.place, live[hole.reference].value)
     return answer
 
 
-def _without(value: Any, place: Path) -> Any:
-    """Return *value* with null at *place*."""
+def _replaced(value: Any, place: Path, part: Any) -> Any:
+    """Return *value* with *part* at *place*."""
     if not place:
-        return None
-    value_at(value, place[:-1])[place[-1]] = None
+        return part
+    value_at(value, place[:-1])[place[-1]] = part
     return value
 
 
@@ -106,7 +133,7 @@ class StepResult:
 
     @property
     def output(self) -> Any:
-        """A copy of its output; `None` if it did not succeed.
+        """A copy of its output, or the object in memory that it is; `None` if it did not succeed.
 
         Raises:
             ValueRefused: The output is not in the record of a run that was resumed, or was released; see `Unavailable`
@@ -117,7 +144,12 @@ class StepResult:
                 f"what step {self.id} gave was released, because {RELEASED.reason}; name it in the output of the plan, "
                 "or leave release_outputs off, to keep it (with a journal, `dagrun.replay` has it still)"
             )
-        return decode(self.stored)
+        if self.stored is RELEASED_OBJECT:
+            raise ValueRefused(
+                f"what step {self.id} gave was released: {RELEASED_OBJECT.reason}; name it in the output of the plan "
+                "to keep it"
+            )
+        return decode_with_objects(self.stored)
 
     @property
     def started(self) -> float | None:
@@ -192,7 +224,17 @@ class RunResult:
 
         That is ``Plan.output`` if the plan names it; else the output of its one sink, or a dict of the outputs of its
         sinks by id. `None` stands for each part that does not exist, because a step did not succeed, say; the other
-        parts of an object or a list are there. A text around a part that does not exist is `None` as a whole.
+        parts of an object or a list are there. A text around a part that does not exist is `None` as a whole. An object
+        in memory is the object itself.
+
+        Raises:
+            ValueRefused: It would take over 256 MiB of JSON.
+        """
+        return None if self._graph.withheld is not None else answer_of(self._graph, has_objects=True)
+
+    @property
+    def shown_output(self) -> Any:
+        """The answer of the run as plain JSON: with the name of its type in place of an object in memory.
 
         Raises:
             ValueRefused: It would take over 256 MiB of JSON.
@@ -205,7 +247,12 @@ class RunResult:
         Raises:
             ValueRefused: The answer does not fit the type, or is too large; see `output`.
         """
-        return cast(T, _typed("the answer of the run", self.output, lambda value: typed_value(value, type_)))
+        if self._graph.has_objects and owner_of(self.shown_output):
+            answer = self.output  # an object in memory, as it is
+            if not fits(answer, type_):
+                raise ValueRefused(f"the answer of the run is an object of {type_name(type(answer))}")
+            return cast(T, answer)
+        return cast(T, _typed("the answer of the run", self.shown_output, lambda value: typed_value(value, type_)))
 
     def __getitem__(self, step: T) -> T:
         """Return the output of a step of a plan written in Python, as a value of the type that its tool returns.
@@ -345,7 +392,7 @@ class RunResult:
             "run_id": self.run_id,
             "status": str(self.status),
             "reason": self.reason,
-            "output": shown.value(self.output),
+            "output": shown.value(self.shown_output),
             "makespan": self.makespan,
             "work": self.work,
             "critical_path": self.critical_path,

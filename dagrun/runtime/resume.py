@@ -16,7 +16,7 @@ from dagrun.graph.released_outputs import drop_values
 from dagrun.graph.reopen import lost, restore
 from dagrun.model.outcome import Recovery, State, Status, TriggerKind
 from dagrun.model.question import Asked, Question
-from dagrun.model.value import Unavailable
+from dagrun.model.value import Unavailable, is_lost_object
 from dagrun.runtime.planning.coordinator import Coordinator
 from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.steps.scheduler import Scheduler
@@ -144,7 +144,11 @@ class Resumption:
         """Reopen the steps without an effect whose output is needed and not in the record."""
         again, hopeless = lost(self._graph)
         if again:
-            self._record.reopen(again, "what they gave is needed, and not in the record")
+            objects = [id_ for id_ in again if is_lost_object(self._graph.nodes[id_].value)]
+            reason = "what they gave is needed, and not in the record"
+            if objects:
+                reason = f"{reason} (rematerialised, because it is an object in memory: {', '.join(objects)})"
+            self._record.reopen(again, reason)
         for id_, source in hopeless:
             node = self._graph.nodes[id_]
             if not node.state.is_settled:

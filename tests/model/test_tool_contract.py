@@ -284,15 +284,32 @@ def test_a_wrong_declaration_says_what_is_wrong(
         make_tool(function, **options)
 
 
-def test_a_type_without_a_json_form_is_refused_when_the_tool_is_declared() -> None:
+def test_a_return_type_without_a_json_form_is_refused_when_the_tool_is_declared() -> None:
     """Else the tool would fail at its first call."""
 
     class Socket:
         pass
 
-    def connect(to: Socket) -> int:
-        return 1
+    def connect() -> Socket:
+        return Socket()
+
+    connect.__annotations__["return"] = Socket
+    with pytest.raises(ContractError, match=r"connect: what it returns: .*dagrun.Object\[…\]"):
+        make_tool(connect)
+
+
+def test_a_parameter_without_a_json_form_takes_an_object_in_memory() -> None:
+    """Nothing else could be meant, and a plan that passes data is refused."""
+
+    class Socket:
+        pass
+
+    def connect(to: Socket, times: int = 1) -> int:
+        return times
 
     connect.__annotations__["to"] = Socket
-    with pytest.raises(ContractError, match="connect"):
-        make_tool(connect)
+    made = make_tool(connect)
+
+    assert made.arguments.objects == {"to"}
+    with pytest.raises(ValidationError, match="it should be an object in memory"):
+        made.arguments.parse(b'{"to":"localhost"}')

@@ -105,7 +105,7 @@ def _kind(schema: Mapping[str, Any]) -> str:
             return " | ".join(dict.fromkeys(_kind(part) for part in schema[key]))
     if schema.get("type") == "array" and schema.get("items"):
         return f"array of {_kind(schema['items'])}"
-    return str(schema.get("type", ""))
+    return str(schema.get("type", "")).replace("python:", "an object in memory: ")
 
 
 @click.group(cls=options.DefaultGroup, default=["plan"])

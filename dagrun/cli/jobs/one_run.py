@@ -135,7 +135,7 @@ class OneRun:
     def _answer(self, result: RunResult) -> None:
         """Print the answer of the run; or, if it did not succeed, the outputs that there are."""
         if result.status is Status.SUCCEEDED:
-            self._data.value(result.output)
+            self._data.value(result.shown_output)
         elif partial := _partial(result):
             self._data.json(partial)
 

@@ -18,7 +18,7 @@ from dagrun.model.outcome import State
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire, rename_in_step, rename_in_value
 from dagrun.model.plan import Step
 from dagrun.model.reference import Template
-from dagrun.model.value import RELEASED
+from dagrun.model.value import Stored, is_lost_object, is_released
 
 AnyEdit = Add | Drop | Replace | Rewire
 
@@ -302,7 +302,7 @@ def check_released_sources(graph: LiveGraph, checked: CheckedStep, place: int, f
     """Refuse a step that reads a released output."""
     for id_ in sorted(checked.value_sources):
         node = graph.nodes.get(id_)
-        if node is not None and node.value is RELEASED:
+        if node is not None and _is_gone(node.value):
             findings.add("DR423", place, "", step=checked.step.id, dependency=id_)
 
 
@@ -318,7 +318,7 @@ def check_released_answer(
         output: The answer with the patch; `None` for the outputs of the sinks.
         findings: Collects the problems.
     """
-    if not graph.plan.policy.release_outputs:
+    if graph.releasing is None:
         return
     if output is not None:
         sources: Iterable[str] = sorted(output.sources)
@@ -326,12 +326,17 @@ def check_released_answer(
         sources = [node.id for node in graph.planned()]
     else:
         sources = _left_by(graph, edits, steps)
-    gone = [graph.nodes[id_] for id_ in sources if id_ in graph.nodes and graph.nodes[id_].value is RELEASED]
+    gone = [graph.nodes[id_] for id_ in sources if id_ in graph.nodes and _is_gone(graph.nodes[id_].value)]
     if gone and output is None:
         needed = frozenset(need for checked in steps.values() for need in _waits(checked))
         gone = [node for node in gone if not _has_successor(graph, node, edits, steps, needed)]
     for node in gone:
         findings.add("DR424", WHOLE_PLAN, "output", step=node.id)
+
+
+def _is_gone(value: Stored) -> bool:
+    """Whether a value was released, or had objects that were in the memory of an earlier process."""
+    return is_released(value) or is_lost_object(value)
 
 
 def _left_by(graph: LiveGraph, edits: Edits, steps: Collection[str]) -> Iterable[str]:

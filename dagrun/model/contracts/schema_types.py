@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dagrun.model.contracts.objects import OBJECT_TYPE, places_in
 from dagrun.model.value import SHA256_PATTERN, Path
 
 Schema = Mapping[str, Any]
@@ -36,11 +37,15 @@ class Lookup:
         types: The JSON types that a value at this place can have; `None` for any.
         missing: The part of the path that does not exist, if the schema rules the place out.
         known: The fields that exist beside the missing part.
+        inside: The class of the object in memory that the path leads into; empty if there is none.
+        hint: For a value with objects in memory: its type, as the tool declares it.
     """
 
     types: Types | None
     missing: str | int | None = None
     known: tuple[str, ...] = ()
+    inside: str = ""
+    hint: Any = None
 
 
 UNKNOWN: Final = Lookup(None)
@@ -58,7 +63,8 @@ def look_up(schemas: Iterable[tuple[Schema, Schema]], path: Path) -> Lookup:
         branches = [(branch, root) for schema, root in alternatives for branch in _branches(schema, root)]
         alternatives = [(inner, root) for branch, root in branches for inner in _step_into(branch, part)]
         if not alternatives:
-            return Lookup(None, part, tuple(dict.fromkeys(k for b, _ in branches for k in b.get("properties", ()))))
+            names = tuple(dict.fromkeys(k for b, _ in branches for k in b.get("properties", ())))
+            return Lookup(None, part, names, next((name for b, _ in branches for name in places_in(_types(b))), ""))
     return Lookup(_union(types_of(schema, root) for schema, root in alternatives))
 
 
@@ -87,7 +93,13 @@ def are_disjoint(expected: Types | None, possible: Types | None) -> bool:
 
 def words(types: Types | None) -> str:
     """Name types in words: "a text or null"."""
-    return "anything" if types is None else " or ".join(_WORDS.get(name, name) for name in sorted(types))
+    return "anything" if types is None else " or ".join(map(_word, sorted(types)))
+
+
+def _word(name: str) -> str:
+    if name.startswith(OBJECT_TYPE):
+        return f"an object in memory ({name.removeprefix(OBJECT_TYPE)})"
+    return _WORDS.get(name, name)
 
 
 def type_of(value: object) -> Types | None:

@@ -13,17 +13,29 @@ from dagrun.errors import JournalError, JournalFailed, ValueRefused
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.codec.event_codec import Marks, encode, with_marks
-from dagrun.model.event import AttemptEnded, Event, QuestionAnswered, QuestionAsked, Reviewed, StepSettled
+from dagrun.model.contracts.held_objects import NOT_RECORDED, OBJECT_KEY, HeldObjects
+from dagrun.model.event import (
+    AttemptEnded,
+    Event,
+    QuestionAnswered,
+    QuestionAsked,
+    Reviewed,
+    StepExpanded,
+    StepSettled,
+)
 from dagrun.model.journal import Tape
 from dagrun.model.outcome import Status
 from dagrun.model.redaction.records import as_recorded, redacted_record
 from dagrun.model.redaction.redactor import Redactor
 from dagrun.model.secrets.secret import NO_SECRETS, Secrets
 from dagrun.model.value import Stored, Unavailable
+from dagrun.model.value import for_record as value_for_record
 from dagrun.runtime.record.record import Record
 from dagrun.runtime.upcalls import Upcalls, weakly
 
 _KEPT_OUT = Unavailable("the policy keeps it out of the record")
+_OBJECTS = Unavailable(f"{NOT_RECORDED}among what is shown")
+_TOKEN = f'"{OBJECT_KEY}":'.encode()
 
 
 def for_record(event: Event, graph: LiveGraph, tools: Collection[str]) -> Event:
@@ -45,6 +57,28 @@ def for_record(event: Event, graph: LiveGraph, tools: Collection[str]) -> Event:
             return replace(event, answer=replace(answer, value=None), hides_value=answer.value is not None)
         case _:
             return event
+
+
+def without_objects(event: Event) -> Event:
+    """Return *event* as it may be recorded: with the names of their types in place of objects in memory."""
+    match event:
+        case AttemptEnded() | Reviewed() if type(event.outcome.value) is HeldObjects:
+            return replace(event, outcome=replace(event.outcome, value=value_for_record(event.outcome.value)))
+        case QuestionAsked(question=question) if _has_token(question.arguments):
+            # After a crash there are other objects, and the person is asked anew.
+            return replace(event, question=replace(question, arguments=_OBJECTS))
+        case StepSettled() if type(event.value) is HeldObjects:
+            return replace(event, value=value_for_record(event.value))
+        case StepExpanded():
+            held = [index for index, item in enumerate(event.items) if type(item) is HeldObjects]
+            items = tuple(None if type(item) is HeldObjects else item for item in event.items)
+            return replace(event, items=items, hidden=(*event.hidden, *held)) if held else event
+        case _:
+            return event
+
+
+def _has_token(arguments: Stored) -> bool:
+    return type(arguments) is bytes and _TOKEN in arguments
 
 
 def _hidden(value: Stored) -> Stored:
@@ -105,6 +139,7 @@ class Recorder:
     ) -> None:
         self._graph = graph
         self._unrecorded = frozenset(graph.plan.policy.unrecorded)
+        self._has_objects = graph.has_objects
         self._is_over = False
         self._last: int | None = None
         self.tape = tape
@@ -126,6 +161,8 @@ class Recorder:
         self._last = event.seq
         if self._unrecorded:
             event = for_record(event, self._graph, self._unrecorded)
+        if self._has_objects:
+            event = without_objects(event)
         try:
             text = self._text_of(event)
         except ValueRefused as error:

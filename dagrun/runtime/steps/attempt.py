@@ -35,6 +35,7 @@ from dagrun.runtime.backend import is_being_cancelled, is_cancellation
 from dagrun.runtime.coroutine_driver import Suspended
 from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.slot import Slot
+from dagrun.runtime.steps.object_arguments import arguments_with_objects, held_elements
 from dagrun.runtime.steps.spilled_outputs import refuse_kept_out, refuse_spilled, why_list_spilled
 
 AskInside = Callable[[Slot, str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
@@ -71,6 +72,7 @@ class Attempts:
         self._limits = ValueLimits(
             parts.policy.max_argument_bytes, parts.policy.max_spill_bytes, parts.policy.unrecorded
         )
+        self._has_objects = parts.graph.has_objects
         self._may_spill = any(tool.output.spills for tool in parts.graph.plan.toolbox.values())
         self._on_progress = parts.record.progress
         self._now = parts.now
@@ -92,7 +94,10 @@ class Attempts:
         if plan.has_arguments or slot.node.on_fallback or slot.node.extra is not None:
             try:
                 data = self.fill(slot.node)
-                arguments = tool.arguments.parse(data)
+                if self._has_objects:
+                    arguments = arguments_with_objects(self._graph, slot.node, executor_of(slot), data)
+                else:
+                    arguments = tool.arguments.parse(data)
                 self._reveal(tool, arguments)
             except (LookupError, ValueRefused) as error:
                 return Failure(ErrorKind.BAD_ARGUMENTS, str(error.args[0]), nothing_happened=True)
@@ -149,7 +154,8 @@ class Attempts:
             why = why_list_spilled(self._graph, template)
             text = f"for_each needs a list, got {describe(items)}{why and f'; {why}'}"
             return Failure(ErrorKind.BAD_ARGUMENTS, text, nothing_happened=True)
-        return [encode(item, self._limits.arguments) for item in items]
+        stored = [encode(item, self._limits.arguments) for item in items]
+        return held_elements(self._graph, template, items, stored) if self._has_objects else stored
 
     def must_be_written(self, tool: AnyTool) -> bool:
         """Whether a call of *tool* must be on record, durably, before it is made."""
@@ -215,7 +221,8 @@ class Attempts:
         """Check the returned value. The tool has returned, so its effect is not in doubt, whatever is wrong now."""
         try:
             tool = slot.tool
-            value = self._spilled(slot, result) if tool.output.spills else self._store(tool, result, tool.output_limit)
+            direct = tool.output.is_direct
+            value = self._store(tool, result, tool.output_limit) if direct else self._kept(slot, result)
         except ValueRefused as error:
             text = f"{slot.tool.name}: {error}"
             if isinstance(error, ValueTooLarge):
@@ -230,9 +237,11 @@ class Attempts:
         surprise = slot.rare.surprise if slot.rare is not None else ""
         return Outcome(_SUCCEEDED, value, None, slot.tokens, slot.cost, surprise)
 
-    def _spilled(self, slot: Slot, result: object) -> Stored:
-        """Store a result that becomes an artifact if it is too large."""
+    def _kept(self, slot: Slot, result: object) -> Stored:
+        """Store a result that has objects in memory, or becomes an artifact if it is too large."""
         tool = slot.tool
+        if tool.output.hold is not None:
+            return self._store(tool, result, tool.output_limit, f"{slot.node.id}#{len(slot.node.attempts)}")
         value = self._store(tool, result, self._limits.most_of(tool))
         plan = self._graph.plan
         if plan.policy.redact_records and self._tape is not None and len(to_json(value)) > tool.output_limit:
@@ -240,11 +249,12 @@ class Attempts:
         return spill(value, tool, self._artifacts, slot.node.id, plan.secrets)
 
     @staticmethod
-    def _store(tool: AnyTool, result: object, limit: int) -> Stored:
+    def _store(tool: AnyTool, result: object, limit: int, call: str = "") -> Stored:
         if isinstance(result, Encoded):
             return store_text(result.data, limit)
+        hold = tool.output.hold
         try:
-            return tool.output.encode(result, limit)
+            return tool.output.encode(result, limit) if hold is None else hold(result, call, limit)
         except ValueRefused:
             if inspect.iscoroutine(result):
                 result.close()  # else Python would warn much later that it was never awaited

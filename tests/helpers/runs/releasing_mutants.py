@@ -68,7 +68,7 @@ def drops_all_that_is_marked(graph: LiveGraph) -> None:
     if graph.releasing is not None:
         graph.releasing.drops = True
         for id_ in graph.releasing.marked:
-            releasing._drop(graph.nodes[id_])
+            releasing._drop(graph.nodes[id_], only_objects=False)
         graph.releasing.marked.clear()
 
 

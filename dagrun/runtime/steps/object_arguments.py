@@ -1,0 +1,68 @@
+"""Objects in memory on their way from a step to the arguments of another.
+
+The arguments are filled in as ever, with a token in place of each object. The objects come from the very values that
+were filled in: a token that a plan or a tool has made up stands for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dagrun.errors import ValueRefused
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.model.contracts.held_objects import HeldObjects, held
+from dagrun.model.reference import Template
+from dagrun.model.value import Stored
+
+_IN_THIS_PROCESS = ("coroutine", "thread")
+
+
+def arguments_with_objects(graph: LiveGraph, node: Node, executor: str, data: bytes) -> dict[str, Any]:
+    """Turn the arguments of the next call of *node* into keyword arguments, with the objects that it gets.
+
+    Args:
+        graph: The state.
+        node: The step.
+        executor: The executor that makes the call.
+        data: Its arguments as JSON text, with tokens.
+
+    Raises:
+        ValidationError: The arguments do not fit the tool.
+        ValueRefused: An object stands inside a text, or would have to leave this process.
+    """
+    arguments = node.tool.arguments
+    objects: dict[str, object] = {}
+    given = set()
+    for hole in node.plan.args.holes:
+        value = graph.look_up(hole.reference, node)
+        if type(value) is not HeldObjects:
+            continue
+        if hole.is_text:
+            raise ValueRefused(f"{hole.reference} is an object in memory, which cannot stand inside a text")
+        if executor not in _IN_THIS_PROCESS:
+            raise ValueRefused(f"{hole.reference} is an object in memory, which does not reach the executor {executor}")
+        objects.update(value.objects)
+        given.add(arguments.names.get(str(hole.place[0]), ""))
+    if not objects:
+        return arguments.parse(data)
+    return arguments.parse_with(data, objects, frozenset(given))
+
+
+def held_elements(graph: LiveGraph, items: Template, decoded: Sequence[Any], stored: list[Stored]) -> list[Stored]:
+    """Return the elements of a for_each, with the objects that are in them.
+
+    Args:
+        graph: The state.
+        items: The template of the list.
+        decoded: The elements, decoded.
+        stored: The elements, stored without objects.
+    """
+    objects = graph.objects_in(items)
+    if not objects:
+        return stored
+    return [
+        held(item, text, objects) if isinstance(text, bytes) else text
+        for item, text in zip(decoded, stored, strict=True)
+    ]
