@@ -9,8 +9,8 @@ READY := $(VENV)/.ready
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help env test rigs night check lint format types floors bench bench-runs bench-check bench-full bench-peers structure docs \
-  demo demo-model clean
+.PHONY: help env test rigs night check lint format types floors bench bench-runs bench-check bench-full bench-peers structure docs pictures \
+  reference demo demo-model clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,12 @@ structure: $(READY) ## count files, import circles, and the files that a run pas
 
 docs: $(READY) ## build the site of the documentation in build/site, strictly (a few seconds)
 	$(BIN)/python docs/make/build_site.py
+
+pictures: $(READY) ## make the pictures of the documentation from what dagrun prints
+	$(BIN)/python docs/make/make_pictures.py
+
+reference: $(READY) ## write the generated pages of docs/reference from the code
+	$(BIN)/python docs/make/make_reference.py
 
 demo: $(READY) ## watch a real plan run on real data; its report is then in dagrun-demo/
 	$(BIN)/dagrun demo
