@@ -2,8 +2,8 @@
 
     python docs/make/make_pictures.py
 
-The command is run, and the lines of its timeline become shapes, one for each run of characters. So the picture shows what a
-reader will see, and is never drawn by hand. It brings its own background, in light and dark.
+The command is run, and the lines of its timeline become shapes, one for each run of characters. So the picture shows
+what a reader will see, and is never drawn by hand. It brings its own background, in light and dark.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ DRAFTS: Final = re.compile("[┄┫]+")
 AXIS: Final = re.compile(r" {3,}0 s ")
 STYLE: Final = """
   .page { fill: #ffffff; stroke: #d0d7de } .word { fill: #1f2328 } .soft { fill: #59636e }
-  .good { fill: #2f81c7 } .bad { fill: #cf222e } .asked { fill: #8250df } .line { stroke: #8250df } .mark { fill: #8250df }
+  .good { fill: #2f81c7 } .bad { fill: #cf222e } .asked, .mark { fill: #8250df } .line { stroke: #8250df }
   .cross { stroke: #ffffff }
   text { font: 14px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; white-space: pre }
   @media (prefers-color-scheme: dark) {
     .page { fill: #0d1117; stroke: #3d444d } .word { fill: #e6edf3 } .soft { fill: #9198a1 }
-    .good { fill: #4493f8 } .bad { fill: #f85149 } .asked { fill: #ab7df8 } .line { stroke: #ab7df8 } .mark { fill: #ab7df8 }
+    .good { fill: #4493f8 } .bad { fill: #f85149 } .asked, .mark { fill: #ab7df8 } .line { stroke: #ab7df8 }
     .cross { stroke: #0d1117 }
   }
 """

@@ -1,0 +1,320 @@
+"""Write the pages of docs/reference that are made of the code: commands, problems, plans, settings, events, exit codes.
+
+    python docs/make/make_reference.py [--check]
+
+``--check`` writes nothing, and fails if a page is not what would be written; a test does so, too. Change the code, not
+the pages. Pages of the public API are not made here: the site shows the docstrings there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields as fields_of
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final, cast
+
+import click
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+import dagrun
+from dagrun.cli.command_table import COMMANDS, LazyCommand
+from dagrun.cli.setup.settings import Settings, variable
+from dagrun.cli.terminal.user_errors import REFUSED, USAGE
+from dagrun.model.event import Event
+from dagrun.model.outcome import Status
+from dagrun.problem_texts import SENTENCES
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+FOLDER: Final = ROOT / "docs" / "reference"
+NOTE: Final = "<!-- made by `make reference`; change the code, not this page -->"
+
+GOALS: Final = ("do", "plan", "prompt")
+WAITING: Final = ("resume", "retry", "approve", "answer")
+RECORDS: Final = ("runs", "inspect", "replay", "journal", "prune")
+SETUP: Final = ("new", "tools", "schema", "config", "completion")
+
+
+def pages() -> dict[str, str]:
+    """Return the text of every page by its file name."""
+    rest = [name for name in COMMANDS if name not in {*GOALS, *WAITING, *RECORDS, *SETUP}]
+    return {
+        "cli-plans.md": _commands("Commands that check, show and run plans", rest),
+        "cli-goals.md": _commands("Commands that plan for a goal", GOALS),
+        "cli-resume.md": _commands("Commands that answer, resume and retry runs", WAITING),
+        "cli-records.md": _commands("Commands that look at recorded runs", RECORDS),
+        "cli-setup.md": _commands("Commands for tools, settings and new projects", SETUP),
+        "problems.md": _problems(),
+        "plan-format.md": _plan_format(),
+        "policy.md": _policy(),
+        "settings.md": _settings(),
+        "events.md": _events(),
+        "exit-codes.md": _exit_codes(),
+    }
+
+
+# Commands ------------------------------------------------------------------------------------------------------------
+
+
+def _commands(title: str, names: Iterable[str]) -> str:
+    text = "`--help` says the same. Answers go to the standard output, everything else to the standard error."
+    parts = [f"# {title}", NOTE, text]
+    for name in names:
+        parts += _command(LazyCommand(name, *COMMANDS[name]).load(), f"dagrun {name}", "##")
+    return _joined(parts)
+
+
+def _command(command: click.Command, path: str, mark: str) -> Iterator[str]:
+    context = click.Context(command, info_name=path, max_content_width=100)
+    usage = " ".join([path, *command.collect_usage_pieces(context)])
+    yield f"{mark} {path}"
+    yield f"`{usage}`"
+    yield from _paragraphs(command.help or "")
+    records = [record for param in command.get_params(context) if (record := param.get_help_record(context))]
+    rows = [(f"`{_cell(names)}`", _cell(text)) for names, text in records if text and "--help" not in names]
+    if rows:
+        yield _table(("option", "meaning"), rows)
+    yield from _paragraphs(command.epilog or "")
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            part = command.get_command(context, name)
+            if part is not None:
+                yield from _command(part.load() if isinstance(part, LazyCommand) else part, f"{path} {name}", "###")
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """Yield the paragraphs of a help text; what click must not wrap (after a backspace) becomes a block of text."""
+    for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(text).split("\f")[0]):
+        lines = paragraph.strip().splitlines()
+        if lines and lines[0] == "\b":
+            yield "\n".join(["```text", *lines[1:], "```"])
+        elif lines:
+            yield "\n".join(lines)
+
+
+# Problems ------------------------------------------------------------------------------------------------------------
+
+KINDS: Final[Mapping[str, str]] = {
+    "DR0": "Reading: the text of a plan, before there is a plan",
+    "DR1": "Structure: steps and their dependencies",
+    "DR2": "Tools and their arguments",
+    "DR3": "References and conditions",
+    "DR4": "Patches: edits of a plan that is running",
+    "DR9": "Advice: the plan runs all the same",
+}
+
+
+def _problems() -> str:
+    parts = [
+        "# Problem codes",
+        NOTE,
+        "`dagrun check`, `dagrun.check` and `PlanRefused.problems` name every problem of a plan or a patch at once, "
+        "each with a code, a place (`steps[2].args.rows`) and a sentence. A code keeps its meaning from release to "
+        "release; the words in braces are filled in. Planners are told the same sentences.",
+    ]
+    for kind, title in KINDS.items():
+        rows = [
+            (f"`{code}`", _cell(text).replace("{{", "{").replace("}}", "}"))
+            for code, text in SENTENCES.items()
+            if code.startswith(kind)
+        ]
+        parts += [f"## {title}", _table(("code", "sentence"), rows)]
+    return _joined(parts)
+
+
+# Fields --------------------------------------------------------------------------------------------------------------
+
+
+def _plan_format() -> str:
+    parts = [
+        "# The format of plans",
+        NOTE,
+        "A plan is one object, as JSON, as YAML, or as `dagrun.Plan`. `dagrun schema` prints its JSON Schema. "
+        '`"${load}"` stands for the output of the step `load`, `"${load.rows[0]}"` for a part of it, `"${input.path}"` '
+        'for an input of the run; inside a longer text, a reference stands for its text. The object `{"$step": "load", '
+        '"path": "rows[0]"}` says the same, and `$${` writes a literal `${`.',
+    ]
+    for model in (dagrun.Plan, dagrun.Step, dagrun.RetryRule):
+        parts += [
+            f"## {model.__name__}",
+            _first_sentences(model),
+            _fields(model, lambda field: field.description or ""),
+        ]
+    parts += ["## Condition", _first_sentences(dagrun.Condition), "```json"]
+    parts[-1] += (
+        '\n{"all": [{"ref": "clean.rows", "op": ">", "value": 0}, {"not": {"ref": "input.dry_run", "op": "==", '
+        '"value": true}}]}\n```'
+    )
+    operators = dagrun.Condition.model_json_schema()["$defs"]["Condition"]["properties"]["op"]["anyOf"][0]["enum"]
+    parts.append("The operators are " + ", ".join(f"`{operator}`" for operator in operators) + ".")
+    return _joined(parts)
+
+
+def _policy() -> str:
+    parts = [
+        "# The policy",
+        NOTE,
+        "What a run may do: `policy=dagrun.Policy(…)` in code, a TOML file with the same names in "
+        "`dagrun run --policy FILE`. Tables of the file are mappings and rules: `[max_running_by_tool]`, `[retry]`, "
+        "`[hedge]`, `[[approve]]`.",
+    ]
+    for model in (dagrun.Policy, dagrun.ApprovalRule, dagrun.HedgeRule, dagrun.PlanLimits):
+        meanings = _attributes(model)
+        parts += [f"## {model.__name__}", _first_sentences(model)]
+        if issubclass(model, BaseModel):
+            parts.append(_fields(model, meanings))
+        else:
+            rows = [
+                (f"`{field.name}`", f"`{field.default}`", _cell(meanings[field.name]))
+                for field in fields_of(cast("Any", model))
+            ]
+            parts.append(_table(("field", "default", "meaning"), rows))
+    return _joined(parts)
+
+
+def _settings() -> str:
+    meanings = _attributes(Settings)
+    rows = [
+        (f"`{name}`", f"`{variable(name)}`" if name != "prices" else "", _default(field), _cell(meanings[name]))
+        for name, field in Settings.model_fields.items()
+    ]
+    others = [
+        ("`DAGRUN_CONFIG`", "the settings file to use in the place of the project's"),
+        ("`DAGRUN_RECORD_KEY`", "the key that seals and opens what records hide (`redact_records`)"),
+        ("`OPENAI_API_KEY`, `ANTHROPIC_API_KEY`", "the keys of the providers; they are read from nowhere else"),
+        ("`OPENAI_BASE_URL`, `ANTHROPIC_BASE_URL`", "the addresses of the providers' servers"),
+        ("`XDG_STATE_HOME`", "the folder that holds `dagrun/runs`; `~/.local/state` without it"),
+        ("`NO_COLOR`, `FORCE_COLOR`, `COLUMNS`, `TERM`", "colours and width of the terminal, as for other programs"),
+    ]
+    parts = [
+        "# Settings and environment",
+        NOTE,
+        "A setting is an option of the command line, a variable of the environment, a line of the project's file "
+        "(`dagrun.toml`, or `[tool.dagrun]` in `pyproject.toml`), or of the user's file; the first of these that "
+        "has it counts. `dagrun config` shows each setting and where it comes from. Library code reads none of them.",
+        "A project's file may have come with a checkout. Tools, planners, addresses, secrets, prices, a folder of "
+        "runs, and a policy that does more than set limits are used from it only after `dagrun config trust`; changed "
+        "content asks again, and `dagrun config distrust` takes the yes back.",
+        "## Settings",
+        _table(("setting", "variable", "default", "meaning"), rows),
+        "## Other variables",
+        _table(("variable", "meaning"), others),
+    ]
+    return _joined(parts)
+
+
+def _fields(model: type[BaseModel], meaning: Callable[[FieldInfo], str] | Mapping[str, str]) -> str:
+    rows = []
+    for name, field in model.model_fields.items():
+        text = meaning(field) if callable(meaning) else meaning.get(name, "")
+        rows.append((f"`{field.alias or name}`", _default(field), _cell(text)))
+    return _table(("field", "default", "meaning"), rows)
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    if isinstance(value, BaseModel):
+        return f"`{type(value).__name__}()`"
+    if isinstance(value, tuple) and len(value) > 3:
+        return "all"
+    return "" if value in (None, PydanticUndefined, "", (), {}, []) else f"`{value}`"
+
+
+# Events, exit codes --------------------------------------------------------------------------------------------------
+
+
+def _events() -> str:
+    parts = [
+        "# Events",
+        NOTE,
+        "Every change of a run is an event: `run.events()` yields them, `dagrun run --events jsonl` prints them, and a "
+        "journal keeps them. All have `seq`, the number of the event, and `at`, the seconds since the start of the "
+        "run.",
+    ]
+    module = import_module("dagrun.model.event")
+    rows = []
+    for kind in vars(module).values():
+        if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event:
+            common = {field.name for field in fields_of(Event)}
+            names = [field.name for field in fields_of(kind) if field.name not in common]
+            first = (inspect.getdoc(kind) or "").split("\n\n")[0]
+            rows.append((f"`{kind.__name__}`", _cell(first), ", ".join(f"`{name}`" for name in names)))
+    parts.append(_table(("event", "meaning", "fields"), rows))
+    parts.append("[The classes of events](api/events.md) explains each field.")
+    return _joined(parts)
+
+
+def _exit_codes() -> str:
+    meanings = {
+        Status.SUCCEEDED: "Every step that had to succeed has succeeded.",
+        Status.FAILED: "A step has failed, and nobody could repair it; or the command could not do its work.",
+        Status.OVER_BUDGET: "A ceiling of the policy was reached; the reason names it and the amount.",
+        Status.WAITING: "A person must answer. With a journal, the run can be answered and resumed.",
+        Status.ESCALATED: "The run was handed over to people.",
+        Status.UNKNOWN: "A call with an effect may or may not have taken effect; the record says which.",
+        Status.CANCELLED: "Ctrl-C ended the run, or the host cancelled it; 143 after SIGTERM.",
+    }
+    codes = {status.exit_code: (str(status), text) for status, text in meanings.items()}
+    codes[USAGE] = ("", "An option, a setting or a file cannot be used; nothing was run.")
+    codes[REFUSED] = ("", "The plan has problems; nothing was run. The problems are listed.")
+    rows = [(f"`{code}`", f"`{status}`" if status else "", text) for code, (status, text) in sorted(codes.items())]
+    text = "The exit code of a command that runs a plan is that of the status of the run, `result.status` in code."
+    return _joined(["# Exit codes", NOTE, text, _table(("code", "status", "meaning"), rows)])
+
+
+# Text ----------------------------------------------------------------------------------------------------------------
+
+
+def _attributes(kind: type) -> dict[str, str]:
+    """Return what the docstring of a class says of each attribute."""
+    _, _, section = (inspect.getdoc(kind) or "").partition("Attributes:\n")
+    section = re.split(r"\n\n\S", section)[0]
+    return {
+        match[1]: " ".join(match[2].split())
+        for match in re.finditer(r"^    (\w+): (.*?)(?=^    \w+: |\Z)", section, re.DOTALL | re.MULTILINE)
+    }
+
+
+def _first_sentences(kind: type) -> str:
+    text = (inspect.getdoc(kind) or "").partition("\nAttributes:")[0].partition("\nExample:")[0]
+    return text.strip().replace("``", "`")
+
+
+def _cell(text: str) -> str:
+    """Return a text as it stands in a cell of a table: brackets outside of code are no links."""
+    parts = " ".join(text.split()).replace("``", "`").replace("|", "\\|").split("`")
+    return "`".join(part if number % 2 else part.replace("[", "\\[") for number, part in enumerate(parts))
+
+
+def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [heads, ("---",) * len(heads), *rows]
+    return "\n".join(re.sub(" {2,}", " ", f"| {' | '.join(line)} |") for line in lines)
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return "\n\n".join(parts) + "\n"
+
+
+def main(args: list[str]) -> int:
+    """Write the pages, or compare them; return the exit code."""
+    stale = []
+    for name, text in pages().items():
+        path = FOLDER / name
+        if "--check" not in args:
+            path.write_text(text, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != text:
+            stale.append(name)
+    if stale:
+        print(f"not what the code says: {', '.join(stale)}; run make reference", file=sys.stderr)
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,44 @@
+"""The reference is complete and says what the code says."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Final
+
+import pytest
+
+import dagrun
+import dagrun.testing
+import make_reference
+from folders import ROOT
+
+API: Final = ROOT / "docs" / "reference" / "api"
+PAGES: Final = make_reference.pages()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_that_is_made_of_the_code_is_up_to_date(name: str) -> None:
+    """After a change of the code: `make reference`."""
+    assert (make_reference.FOLDER / name).read_text(encoding="utf-8") == PAGES[name]
+
+
+def test_every_public_name_is_on_exactly_one_page_of_the_reference() -> None:
+    """A new name joins the page of docs/reference/api that fits, as a line ``::: dagrun.Name``."""
+    shown = Counter(
+        name for page in API.glob("*.md") for name in re.findall(r"^::: (\S+)$", page.read_text(encoding="utf-8"), re.M)
+    )
+    public = [f"dagrun.{name}" for name in dagrun.__all__] + [
+        f"dagrun.testing.{name}" for name in dagrun.testing.__all__
+    ]
+
+    assert [name for name in public if shown[name] != 1] == []
+    assert shown.keys() - public == {"dagrun.api.RunOptions"}
+
+
+def test_every_variable_that_the_code_reads_is_on_the_page_of_settings() -> None:
+    page = PAGES["settings.md"]
+    sources = (path.read_text(encoding="utf-8") for path in (ROOT / "dagrun").rglob("*.py"))
+    used = {name for source in sources for name in re.findall(r"\bDAGRUN_[A-Z_]*[A-Z]\b", source)}
+
+    assert {name for name in used if name not in page} == {"DAGRUN_READ_FROM"}  # for processes of our own
