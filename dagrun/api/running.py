@@ -43,7 +43,7 @@ async def start(plan: AnyPlan | None = None, **options: Unpack[SoloOptions]) -> 
         ContractError: There is neither a plan nor a goal with a planner, or both; or an option is unknown, or makes no
             sense.
 
-    Example:
+    Examples:
         >>> async def watch(plan, tools):
         ...     async with start(plan, tools=tools) as run:
         ...         async for event in run.events():
@@ -165,7 +165,7 @@ async def resume(run_id: str, **options: Unpack[ResumeOptions]) -> AsyncIterator
         JournalDamaged: The record is not what was written.
         PlanRefused: The plan of the run does not pass the check any more.
 
-    Example:
+    Examples:
         >>> async def go_on(run_id, journal, tools):
         ...     async with resume(run_id, journal=journal, tools=tools) as run:
         ...         return await run.result()

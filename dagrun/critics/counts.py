@@ -33,7 +33,7 @@ class CountCritic(StepFilter):
     Raises:
         ContractError: The path is not valid, or the thresholds contradict each other.
 
-    Example:
+    Examples:
         >>> critic = CountCritic("rows", "rows", at_least=1, expected=5_000, factor=10, steps=["load"])
     """
 

@@ -71,7 +71,7 @@ class RubricCritic(StepFilter):
     Raises:
         ContractError: The rubric is empty, or a number is not valid.
 
-    Example:
+    Examples:
         >>> from dagrun.llm.language_model import LanguageModel
         >>> def critic(model: LanguageModel) -> RubricCritic:
         ...     rubric = {"complete": "It names all four regions.", "sober": "It draws no conclusion without a number."}

@@ -35,7 +35,7 @@ class RuleCritic(StepFilter):
     Raises:
         ContractError: An argument has the wrong type.
 
-    Example:
+    Examples:
         >>> def sums_up(output):
         ...     return sum(output["parts"]) == output["total"] or "the parts do not make the total"
         >>> critic = RuleCritic("sums up", sums_up, tools=["split_revenue"])

@@ -44,7 +44,7 @@ class SchemaCritic(StepFilter):
         ContractError: The shape is neither a type nor a JSON Schema.
         MissingExtra: A JSON Schema needs the extra ``jsonschema``, and it is not installed.
 
-    Example:
+    Examples:
         >>> critic = SchemaCritic("totals", dict[str, float], tools=["sum_up"])
     """
 

@@ -77,7 +77,7 @@ def edit_as_dict(edit: Add | Drop | Replace | Rewire) -> dict[str, Any]:
 class Patch(BaseModel):
     """Edits that are applied together or not at all.
 
-    Example:
+    Examples:
         >>> patch = Patch(edits=[Drop(id="draft"), Rewire(id="send", use={"draft": "final"})])
         >>> [edit.op for edit in patch.edits]
         ['drop', 'rewire']

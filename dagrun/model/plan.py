@@ -117,7 +117,7 @@ class PlanSource:
 class Plan(BaseModel):
     """A graph of steps.
 
-    Example:
+    Examples:
         >>> Plan(steps=[Step(id="one", tool="add", args={"a": 1, "b": 2})]).steps[0].id
         'one'
     """

@@ -110,7 +110,7 @@ class Tool(Generic[P, R_co]):
         Args:
             items: The list, or a step or input that is one.
 
-        Example:
+        Examples:
             >>> @tool(effect="pure")
             ... async def double(number: int) -> int:
             ...     return 2 * number
@@ -175,7 +175,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     thread. The options are the attributes of `Tool`; the most important one is *effect*. With *object_output*, what the
     function returns is an object in memory, as with the return type ``dagrun.Object[…]``.
 
-    Example:
+    Examples:
         >>> @tool(effect="pure")
         ... async def add(a: int, b: int) -> int:
         ...     return a + b

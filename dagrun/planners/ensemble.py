@@ -30,7 +30,7 @@ class EnsemblePlanner:
     Raises:
         ContractError: *min_confidence* is not a number from 0 to 1, or *fast* or *strong* is not a planner.
 
-    Example:
+    Examples:
         >>> from dagrun import EnsemblePlanner, Plan, StaticPlanner, Step
         >>> known, other = StaticPlanner(), StaticPlanner(Plan(steps=[Step(id="one", tool="add")]))
         >>> planner = EnsemblePlanner(known, other, min_confidence=0.8)

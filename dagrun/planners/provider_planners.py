@@ -44,7 +44,7 @@ class OpenAIPlanner(ModelPlanner):
     Raises:
         ContractError: An option is not valid, or the name of the model or the key is missing.
 
-    Example:
+    Examples:
         >>> planner = OpenAIPlanner("qwen3", base_url="http://127.0.0.1:8000/v1")
         >>> planner.model.name
         'qwen3'

@@ -88,7 +88,7 @@ class RouterPlanner:
     Raises:
         ContractError: There is no route, or two routes have the same name.
 
-    Example:
+    Examples:
         >>> from dagrun import Plan, Route, RouterPlanner, Step
         >>> sales = Plan(steps=[Step(id="load", tool="load_sales", args={"region": "${input.region}"})])
         >>> router = RouterPlanner([Route("sales", ["sales", "revenue by region"], sales)])

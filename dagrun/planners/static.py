@@ -32,7 +32,7 @@ class StaticPlanner:
     Raises:
         ContractError: *plan* or *patches* has the wrong type.
 
-    Example:
+    Examples:
         >>> from dagrun import Patch, Replace, Step, StaticPlanner
         >>> other = Step(id="load2", tool="load_copy")
         >>> planner = StaticPlanner(patches={"load": Patch(edits=[Replace(id="load", step=other)])})

@@ -38,7 +38,7 @@ class PlanReader:
         dialect: ``json`` for objects (in our dialect, or that of step_number and action), ``compiler`` for lines of
             calls, ``auto`` for the one that comes first.
 
-    Example:
+    Examples:
         >>> reader = PlanReader(None)
         >>> reader.feed('{"steps": [{"id": "a", "tool": "add", "args": {"a": 1')
         []

@@ -36,7 +36,7 @@ class StandIn:
         tool: The tool for the toolbox.
         calls: The arguments of each call so far.
 
-    Example:
+    Examples:
         >>> from dagrun import tool
         >>> @tool(effect="read")
         ... def load(path: str) -> int: ...

@@ -65,7 +65,7 @@ def virtual_backend(name: str = "asyncio") -> tuple[str, dict[str, Any]]:
     Args:
         name: ``asyncio``, or ``trio`` (which must be installed).
 
-    Example:
+    Examples:
         >>> import pytest
         >>> @pytest.fixture(params=["asyncio", "trio"])
         ... def anyio_backend(request):

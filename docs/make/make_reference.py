@@ -35,7 +35,7 @@ FOLDER: Final = ROOT / "docs" / "reference"
 NOTE: Final = "<!-- made by `make reference`; change the code, not this page -->"
 
 GOALS: Final = ("do", "plan", "prompt")
-WAITING: Final = ("resume", "retry", "approve", "answer")
+WAITING: Final = ("resume", "retry", "approve", "answer", "cancel", "suspend")
 RECORDS: Final = ("runs", "inspect", "replay", "journal", "prune")
 SETUP: Final = ("new", "tools", "schema", "config", "completion")
 
@@ -46,7 +46,7 @@ def pages() -> dict[str, str]:
     return {
         "cli-plans.md": _commands("Commands that check, show and run plans", rest),
         "cli-goals.md": _commands("Commands that plan for a goal", GOALS),
-        "cli-resume.md": _commands("Commands that answer, resume and retry runs", WAITING),
+        "cli-resume.md": _commands("Commands that answer, steer and resume runs", WAITING),
         "cli-records.md": _commands("Commands that look at recorded runs", RECORDS),
         "cli-setup.md": _commands("Commands for tools, settings and new projects", SETUP),
         "problems.md": _problems(),
@@ -188,7 +188,7 @@ def _settings() -> str:
         ("`DAGRUN_RECORD_KEY`", "the key that seals and opens what records hide (`redact_records`)"),
         ("`OPENAI_API_KEY`, `ANTHROPIC_API_KEY`", "the keys of the providers; they are read from nowhere else"),
         ("`OPENAI_BASE_URL`, `ANTHROPIC_BASE_URL`", "the addresses of the providers' servers"),
-        ("`XDG_STATE_HOME`", "the folder that holds `dagrun/runs`; `~/.local/state` without it"),
+        ("`XDG_STATE_HOME`", "the folder of state, `~/.local/state` without it; runs are in `dagrun` below it"),
         ("`NO_COLOR`, `FORCE_COLOR`, `COLUMNS`, `TERM`", "colours and width of the terminal, as for other programs"),
     ]
     parts = [
@@ -283,7 +283,7 @@ def _attributes(kind: type) -> dict[str, str]:
 
 
 def _first_sentences(kind: type) -> str:
-    text = (inspect.getdoc(kind) or "").partition("\nAttributes:")[0].partition("\nExample:")[0]
+    text = (inspect.getdoc(kind) or "").partition("\nAttributes:")[0].partition("\nExamples:")[0]
     return text.strip().replace("``", "`")
 
 

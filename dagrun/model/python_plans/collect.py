@@ -36,7 +36,7 @@ def plan(*steps: Any, output: Any = None, goal: str = "", confidence: float | No
     Raises:
         ContractError: A step is used in a wrong place, has an invalid option, or shares its id with another one.
 
-    Example:
+    Examples:
         >>> from dagrun import tool
         >>> @tool(effect="pure")
         ... async def add(a: int, b: int) -> int:

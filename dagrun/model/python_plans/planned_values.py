@@ -196,7 +196,7 @@ def where(value: Any, op: Op, operand: Any = True) -> Any:
         op: ``in``, ``contains``, ``exists``, ``min_length``, ``max_length``, or a sign such as ``>``.
         operand: The data that it is compared with.
 
-    Example:
+    Examples:
         >>> plan_input = input("rows", list[int])
         >>> condition = where(plan_input, "min_length", 1)
     """

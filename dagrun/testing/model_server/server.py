@@ -48,7 +48,7 @@ class FakeModelServer:
         Exception: At the end of the ``with``: the error that the function *answers* raised. Its call was answered with
             status 500.
 
-    Example:
+    Examples:
         >>> import openai
         >>> from dagrun.testing import FakeModelServer, Fault, ModelAnswer
         >>> script = [Fault.status(429, retry_after=0.1), ModelAnswer("Hello.", tokens_per_second=50, usage=(12, 2))]
