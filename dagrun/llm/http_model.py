@@ -179,7 +179,7 @@ class HttpModel:
         yield self._reply(reader)
 
     def _api_request(self, request: Request, features: ServerFeatures) -> ApiRequest:
-        answer_format = features.answer_format if request.form is not None else None
+        answer_format = None if request.form is None else self._choice.format_for(features, request.form)
         return ApiRequest(model=self.name, request=request, answer_format=answer_format, without=features.without)
 
     @asynccontextmanager

@@ -9,9 +9,10 @@ from typing import Final, Literal, TypeAlias
 from dagrun.llm.anthropic_messages import MESSAGES
 from dagrun.llm.api_format import AnswerFormat, Api
 from dagrun.llm.call_errors import CallError
-from dagrun.llm.language_model import Structure
+from dagrun.llm.language_model import Form, Structure
 from dagrun.llm.openai_chat import CHAT
 from dagrun.llm.openai_responses import RESPONSES
+from dagrun.plans.strict_schemas import count_unions
 
 ApiName: TypeAlias = Literal["responses", "chat", "messages"]
 
@@ -45,6 +46,7 @@ _ELSEWHERE: Final = re.compile(
     r"|insufficient_quota",
     re.I,
 )
+_MAX_UNIONS: Final = 16  # Anthropic takes no more places for values of several types in a schema; a tool has no limit
 _NO_API: Final = frozenset((404, 405, 501))
 _REFUSALS: Final = frozenset((400, 422))
 _CLUMSY_REFUSALS: Final = frozenset((500, 501))
@@ -82,6 +84,11 @@ class FeatureChoice:
     def first(self) -> ServerFeatures:
         """Return the features to try first."""
         return self._best(self.apis[0])
+
+    def format_for(self, features: ServerFeatures, form: Form) -> AnswerFormat:
+        """Return the answer format of one call: that of *features*, unless the provider would refuse the form in it."""
+        is_messages = features.api == "messages" and features.answer_format == "schema" and self.structure == "auto"
+        return "tool" if is_messages and count_unions(form.schema) > _MAX_UNIONS else features.answer_format
 
     def has_more(self, features: ServerFeatures) -> bool:
         """Return whether another API can be tried."""

@@ -9,8 +9,10 @@ from pydantic import BaseModel, ConfigDict, create_model
 from dagrun.llm.language_model import Form
 from dagrun.llm.quoting import DATA_RULE, block
 from dagrun.model.toolbox import Toolbox
-from dagrun.model_tools.typed_answers import shape_schema
+from dagrun.model_tools.typed_answers import restore_answer, shape_schema
 from dagrun.plans.plan_schemas import call_schema
+from dagrun.plans.strict_answers import restore_step, restored_text
+from dagrun.plans.strict_schemas import closed, strict_schema, with_null
 
 RULES: Final = """\
 You carry out one step of a larger plan with a few tools. You see nothing of the plan but this step, and you cannot \
@@ -67,30 +69,19 @@ class Turns:
         ContractError: Values of the type cannot be made from JSON.
     """
 
-    __slots__ = ("_model", "form", "system")
+    __slots__ = ("_answer", "_model", "_toolbox", "form", "system")
 
     def __init__(self, name: str, toolbox: Toolbox, shape: Any) -> None:
-        answer, definitions = shape_schema(name, shape)
+        self._toolbox, self._answer = toolbox, shape_schema(name, shape)
         self._model = create_model("Turn", __base__=Turn, answer=(shape | None, None))
-        calls = []
-        for tool in sorted(toolbox.allowed):
-            call, own = call_schema(toolbox[tool])
-            calls.append(call)
-            definitions |= own
         none = {"type": "null"}
         properties = {
             "thought": {"type": "string"},
-            "call": {"anyOf": [*calls, none]},
-            "answer": {"anyOf": [answer, none]},
-            "cannot": {"anyOf": [{"type": "string"}, none]},
+            "call": {"anyOf": [*(call_schema(toolbox[tool]) for tool in sorted(toolbox.allowed)), none]},
+            "answer": with_null(strict_schema(self._answer)),
+            "cannot": with_null({"type": "string"}),
         }
-        body = {
-            "type": "object",
-            "properties": properties,
-            "required": list(properties),
-            "additionalProperties": False,
-        }
-        self.form = Form("turn", "What to do now.", {**body, "$defs": definitions} if definitions else body)
+        self.form = Form("turn", "What to do now.", closed(properties))
         tools = [_described(toolbox[tool].describe()) for tool in sorted(toolbox.allowed)]
         self.system = f"{RULES}\n\n{DATA_RULE}\n\n{block('tools', tools)}"
 
@@ -100,11 +91,16 @@ class Turns:
         Raises:
             ValueError: *text* is not a turn.
         """
-        turn = self._model.model_validate_json(text, strict=True)
+        turn = self._model.model_validate_json(restored_text(text, self._restored), strict=True)
         parts = [part for part in (turn.call, turn.answer, turn.cannot) if part is not None]
         if len(parts) != 1:
             raise ValueError(f'exactly one of "call", "answer" and "cannot" is given, not {len(parts)}')
         return turn
+
+    def _restored(self, tree: Any) -> Any:
+        if isinstance(tree, dict) and isinstance(tree.get("call"), dict):
+            restore_step(tree["call"], self._toolbox)
+        return restore_answer(tree, self._answer)
 
 
 def task_text(task: str, inputs: Any, success: str) -> str:

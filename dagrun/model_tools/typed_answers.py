@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, create_model
 
 from dagrun.errors import ContractError, shorten
 from dagrun.llm.language_model import Form
-from dagrun.plans.plan_schemas import strict_schema
-
-# No tool can have this name, so the definitions of the answer stay apart from those of tools.
-ANSWER: Final = "-answer"
+from dagrun.plans.strict_answers import restored, restored_text
+from dagrun.plans.strict_schemas import closed, strict_schema
 
 
 class TypedAnswer:
@@ -28,18 +26,12 @@ class TypedAnswer:
         ContractError: Values of the type cannot be made from JSON.
     """
 
-    __slots__ = ("_model", "form")
+    __slots__ = ("_model", "_schema", "form")
 
     def __init__(self, name: str, shape: Any) -> None:
-        schema, definitions = shape_schema(name, shape)
+        self._schema = shape_schema(name, shape)
         self._model = create_model("Answer", __config__=ConfigDict(extra="forbid"), answer=(shape, ...))
-        body = {
-            "type": "object",
-            "properties": {"answer": schema},
-            "required": ["answer"],
-            "additionalProperties": False,
-        }
-        self.form = Form("answer", "The answer.", {**body, "$defs": definitions} if definitions else body)
+        self.form = Form("answer", "The answer.", closed({"answer": strict_schema(self._schema)}))
 
     def read(self, text: str) -> Any:
         """Return the value of an answer.
@@ -47,18 +39,28 @@ class TypedAnswer:
         Raises:
             ValueError: *text* is not an answer in this form.
         """
-        return getattr(self._model.model_validate_json(text, strict=True), "answer")  # noqa: B009  (made at run time)
+        answer = self._model.model_validate_json(restored_text(text, self._restored), strict=True)
+        return getattr(answer, "answer")  # noqa: B009  (made at run time)
+
+    def _restored(self, tree: Any) -> Any:
+        return restore_answer(tree, self._schema)
 
 
-def shape_schema(name: str, shape: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the JSON Schema of a Python type in the strict form for models, and its definitions.
+def restore_answer(tree: Any, schema: dict[str, Any]) -> Any:
+    """Turn the field ``answer`` of a parsed answer from the strict form into that of *schema*."""
+    if isinstance(tree, dict) and "answer" in tree:
+        tree["answer"] = restored(tree["answer"], schema, schema)
+    return tree
+
+
+def shape_schema(name: str, shape: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a Python type.
 
     Raises:
         ContractError: Values of the type cannot be made from JSON.
     """
     try:
-        schema = TypeAdapter(shape).json_schema()
+        return TypeAdapter(shape).json_schema()
     except (PydanticUserError, NameError) as error:
         reason = shorten(str(error).split("\n", maxsplit=1)[0])
         raise ContractError(f"{name}: {shape!r:.100} is no type of JSON values: {reason}") from error
-    return strict_schema(schema, ANSWER)

@@ -23,7 +23,7 @@ from dagrun.planners.prompt_examples import (
     signature_of,
 )
 
-PROMPT_VERSION: Final = "2"
+PROMPT_VERSION: Final = "3"
 
 # What is asked for: the first plan; a new first plan, because the last one was refused; a change of the running plan;
 # the next step of a loop.
@@ -122,6 +122,11 @@ its output) or "stop".
 - "description": what it is for, in a few words.
 
 Leave out, or set to null, what a step does not need."""
+
+_STRICT: Final = """\
+Where a schema for the answer comes with the request, it is right about the form. A field without a value is "" or [] \
+there; all conditions of a list must hold, and their values are JSON texts ("5", "true"); an object with any keys is a \
+list of {"key": …, "value": …}; what a description calls JSON text is JSON inside a text."""
 
 _REFERENCES: Final = """\
 # References
@@ -282,11 +287,11 @@ def prompt_for(
 def _system(kind: Kind, dialect: Dialect, taken: Sequence[str], examples: Sequence[Example]) -> str:
     match kind, dialect:
         case "next", _:
-            parts = [_NEXT_ROLE, _DATA, _TOOLS, _NEXT_FORM, _REFERENCES]
+            parts = [_NEXT_ROLE, _DATA, _TOOLS, _NEXT_FORM, _STRICT, _REFERENCES]
             shown = [NEXT_EXAMPLE]
         case "replan", _:
             wide = _WIDE.format(order=_JSON_ORDER)
-            parts = [_PATCH_ROLE, _DATA, _TOOLS, wide, _PATCH_FORM + _STEP_FORM, _REFERENCES, _PATCH_REFUSAL]
+            parts = [_PATCH_ROLE, _DATA, _TOOLS, wide, _PATCH_FORM + _STEP_FORM, _STRICT, _REFERENCES, _PATCH_REFUSAL]
             shown = [PATCH_EXAMPLE]
         case _, "compiler":
             wide = _WIDE.format(order=_COMPILER_ORDER)
@@ -294,7 +299,7 @@ def _system(kind: Kind, dialect: Dialect, taken: Sequence[str], examples: Sequen
             shown = [_shown(example, dialect) for example in examples if dialect in example.answers]
         case _:
             wide = _WIDE.format(order=_JSON_ORDER)
-            parts = [_ROLE, _DATA, _TOOLS, wide, _PLAN_FORM + _STEP_FORM, _REFERENCES, _REFUSAL]
+            parts = [_ROLE, _DATA, _TOOLS, wide, _PLAN_FORM + _STEP_FORM, _STRICT, _REFERENCES, _REFUSAL]
             shown = [_shown(example, dialect) for example in examples if dialect in example.answers]
     if shown:
         parts.append(_joined(_EXAMPLES_ARE, *(renamed(text, taken) for text in shown)))

@@ -19,6 +19,7 @@ from dagrun.plans.json_reader import take_out_marks
 from dagrun.plans.json_stream import JsonScanner
 from dagrun.plans.plan_fields import faults_of, missing_field, wrong_type
 from dagrun.plans.read_plan import drop_nulls_in_args, make_plan, max_plan_depth, parse_plan, take_refusal
+from dagrun.plans.strict_answers import restore_args, restore_fields
 
 AnyEdit = Add | Drop | Replace | Rewire
 AnyModel = TypeVar("AnyModel", bound=BaseModel)
@@ -113,6 +114,7 @@ def _patch(tree: dict[str, Any], toolbox: Toolbox | None, limits: PlanLimits, pr
         raise PlanRefused([Problem("DR409", "edits", {"count": str(len(edits)), "limit": str(limits.max_steps)})])
     problems += take_out_marks(tree)
     problems += take_refusal(tree, raises=not problems and not edits)
+    restore_fields(tree)
     _drop_nulls(tree, _NULLS)
     tree["edits"] = []
     for number, edit in enumerate(edits):
@@ -134,6 +136,10 @@ def _edit(edit: Any, place: str, toolbox: Toolbox | None, limits: PlanLimits) ->
     op = edit["op"]
     if not isinstance(op, str) or op not in _EDITS:
         return None, [wrong_type(f"{place}.op", f"one of {', '.join(_EDITS)}", op)]
+    if op == "rewire":
+        edit["args"] = restore_args(edit.get("args"))
+    if op == "add":  # in the strict form, one edit stands for both
+        _drop_empty(edit)
     _drop_nulls(edit, _EDIT_NULLS)
     problems = _use_pairs(edit, place)
     if isinstance(edit.get("step"), dict):
@@ -167,6 +173,14 @@ def _use_pairs(edit: dict[str, Any], place: str) -> list[Problem]:
         return []
     twice = next(pair["old"] for pair in pairs if sum(other["old"] == pair["old"] for other in pairs) > 1)
     return [Problem("DR007", f"{place}.use", {"key": repr(twice)})]
+
+
+def _drop_empty(edit: dict[str, Any]) -> None:
+    """Remove from an ``add`` what only a ``replace`` has, if it says nothing."""
+    if edit.get("id") == "":
+        del edit["id"]
+    if edit.get("cancel") is False:
+        del edit["cancel"]
 
 
 def _drop_nulls(tree: dict[str, Any], names: tuple[str, ...]) -> None:
@@ -220,8 +234,8 @@ def read_next_step(text: str, toolbox: Toolbox | None, limits: PlanLimits | None
     scanner.feed(text)
     tree, problems = parse_object(text, scanner, limits, what=_NEXT_STEP)
     problems += take_out_marks(tree)
-    if tree.get("thought", "") is None:
-        del tree["thought"]
+    restore_fields(tree)
+    _drop_nulls(tree, ("thought",))
     problems += _check_choice(tree)
     if isinstance(tree.get("step"), dict):
         tree["step"], more = read_step(tree["step"], "step", toolbox, limits)

@@ -2,49 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from dagrun.model.contracts.objects import is_object_place
 from dagrun.model.plan import Plan
 from dagrun.model.reference import ID_PATTERN
 from dagrun.model.secrets.secret import KEY, Secrets, handle_schema
 from dagrun.model.toolbox import AnyTool, Toolbox
+from dagrun.plans.strict_schemas import closed, strict_schema, with_null, with_reference
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 
-# Keywords that strict output modes of models refuse. The checker checks values against them anyway.
-_LEFT_OUT: Final = frozenset(
-    (
-        "default",
-        "title",
-        "examples",
-        "deprecated",
-        "discriminator",
-        "minLength",
-        "maxLength",
-        "uniqueItems",
-        "minProperties",
-        "maxProperties",
-        "propertyNames",
-        "contentMediaType",
-        "contentEncoding",
-    )
-)
-_SCALARS: Final = [{"type": name} for name in ("string", "number", "boolean", "null")]
-_REFERENCES: Final = [{"$ref": "#/$defs/reference_text"}, {"$ref": "#/$defs/reference_object"}]
-# Any value, as far as strict modes allow it: they require a type everywhere, so nesting ends after one level.
-_ANYTHING: Final = [*_SCALARS, {"type": "array", "items": {"anyOf": [*_SCALARS, *_REFERENCES]}}]
-_PLAIN: Final = [*_SCALARS, {"type": "array", "items": {"anyOf": _SCALARS}}]  # the same without references
+PlanForm = Literal["lean", "full"]
 
+_TEXT: Final = {"type": "string"}
+_IDS: Final = {"type": "array", "items": _TEXT}
 _NULL: Final = {"type": "null"}
-_OUTPUT: Final = {"anyOf": [{"type": "string"}, _NULL], "description": 'The answer: "step_id.path".'}
-_CONFIDENCE: Final = {"anyOf": [{"type": "number"}, _NULL], "description": "How sure you are, from 0 to 1."}
-_REFUSAL: Final = {
-    "anyOf": [{"type": "string"}, _NULL],
-    "description": "Why this cannot be planned with these tools; null where it can.",
-}
+_OUTPUT: Final = {**_TEXT, "description": 'The answer: "step_id.path"; "" for the outputs of the last steps.'}
+_CONFIDENCE: Final = {"type": "number", "description": "How sure you are, from 0 to 1."}
+_REFUSAL: Final = {**_TEXT, "description": 'Why this cannot be planned with these tools; "" where it can.'}
+_REASON: Final = {**_TEXT, "description": "Why, in a sentence."}
+_SCALARS: Final = [{"type": name} for name in ("string", "number", "boolean", "null")]
 
 
 def plan_schema() -> dict[str, Any]:
@@ -55,159 +35,140 @@ def plan_schema() -> dict[str, Any]:
     return {"$schema": DRAFT, **schema}
 
 
-def toolset_schema(toolbox: Toolbox) -> dict[str, Any]:
-    """Return the JSON Schema of a plan that calls only the tools that *toolbox* allows.
+def toolset_schema(toolbox: Toolbox, form: PlanForm = "full") -> dict[str, Any]:
+    """Return the JSON Schema of a plan that calls only the tools that *toolbox* allows, in the strict form.
 
-    It has the form that strict output modes of models require: every object is closed, every field is required, and an
-    optional field is nullable (`read_plan` with the toolbox treats such a null as left out). If a tool takes an object
-    with any fields, that part of the schema does not have this form.
+    The strict form (see `strict_schemas`) is what output modes of models require: every field must be written, so an
+    empty text, an empty list or a null stands for what is left out. `read_answer` and `PlanReader` read it.
+
+    Args:
+        toolbox: The tools.
+        form: The fields of a step: ``full``; or ``lean``, which is only the call and what it waits for. Small models
+            fill in each field that they are offered.
     """
-    steps = [_step(toolbox[name], _arguments(toolbox[name])) for name in sorted(toolbox.allowed)]
+    steps = _steps(toolbox, form)
     # Steps first, because they start while the answer is written. Refusal last, because a weak model fills in each
     # field that comes.
     properties = {
-        "steps": {"type": "array", "items": {"anyOf": steps}} if steps else {"type": "array", "maxItems": 0},
+        "steps": {"type": "array", "items": {"anyOf": steps} if steps else _TEXT},
         "output": _OUTPUT,
         "confidence": _CONFIDENCE,
         "refusal": _REFUSAL,
     }
-    return _whole(properties, toolbox)
+    return _whole(properties)
 
 
 def patch_schema(toolbox: Toolbox) -> dict[str, Any]:
     """Return the JSON Schema of a patch whose steps call only the tools that *toolbox* allows; see `toolset_schema`.
 
-    The form of strict modes has no object with arbitrary keys, so ``use`` of a ``rewire`` is a list of pairs;
-    `read_answer` accepts both. The ``args`` of a ``rewire`` are those of any tool, because the tool is not in the edit.
+    One edit stands for ``add`` and ``replace``, so that each tool is in the schema once. The arguments of a ``rewire``
+    are those of any tool, because the tool is not in the edit.
     """
-    names = sorted(toolbox.allowed)
-    # No tool has a name that begins with "-", so these names differ from the definitions of the tools.
-    definitions: dict[str, Any] = {f"-args.{name}": _arguments(toolbox[name]) for name in names}
-    steps = [_step(toolbox[name], {"$ref": f"#/$defs/-args.{name}"}) for name in names]
-    ids = {"type": "array", "items": {"$ref": "#/$defs/id"}}
-    old = {"type": "string", "description": "The id of the step."}
-    pair = _closed({"old": {"$ref": "#/$defs/id"}, "new": {"$ref": "#/$defs/id"}})
-    edits = [
-        _edit("drop", id=old, cancel={"type": "boolean"}),
-        _edit(
-            "rewire",
-            id=old,
-            use={"type": "array", "items": pair, "description": "Steps to use in place of others."},
-            depends_on={"anyOf": [ids, _NULL]},
-            args={"anyOf": [*({"$ref": f"#/$defs/{name}"} for name in definitions), _NULL]},
-        ),
-    ]
-    if steps:
-        definitions["-step"] = {"anyOf": steps}
-        step = {"$ref": "#/$defs/-step"}
-        edits += [_edit("add", step=step), _edit("replace", id=old, step=step, cancel={"type": "boolean"})]
     properties = {
-        "reason": {"type": "string", "description": "Why, in a sentence."},
-        "edits": {"type": "array", "items": {"anyOf": edits}},
-        "output": _OUTPUT,
+        "reason": _REASON,
+        "edits": {"type": "array", "items": {"anyOf": _edits(_steps(toolbox, "full"))}},
+        "output": {**_OUTPUT, "description": 'What the run answers from now on; "" where that stays.'},
         "confidence": _CONFIDENCE,
         "refusal": _REFUSAL,
     }
-    return _whole(properties, toolbox, definitions)
+    return _whole(properties)
 
 
 def next_step_schema(toolbox: Toolbox) -> dict[str, Any]:
     """Return the JSON Schema of one step or the end, for planners that go step by step; see `read_next_step`."""
-    steps = [_step(toolbox[name], _arguments(toolbox[name])) for name in sorted(toolbox.allowed)]
     properties = {
-        "thought": {"type": "string"},
-        "step": {"anyOf": [*steps, _NULL], "description": "The next step; null to stop."},
-        "stop": {"anyOf": [_enum("goal_met", "cannot", "needs_person"), _NULL]},
-        "output": _OUTPUT,
-        "reason": {"anyOf": [{"type": "string"}, _NULL], "description": "Why there is no next step."},
+        "thought": _TEXT,
+        "step": {"anyOf": [*_steps(toolbox, "full"), _NULL], "description": "The next step; null to stop."},
+        "stop": {
+            **_enum("", "goal_met", "cannot", "needs_person"),
+            "description": 'Why to stop; "" where there is a step.',
+        },
+        "output": {**_OUTPUT, "description": 'With goal_met, the answer: "step_id.path".'},
+        "reason": {**_TEXT, "description": 'Why there is no next step; "" where there is one.'},
         "confidence": _CONFIDENCE,
     }
-    return _whole(properties, toolbox)
+    return _whole(properties)
 
 
-def _whole(properties: dict[str, Any], toolbox: Toolbox, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return a whole schema, with the definitions that steps need."""
-    definitions = _shared_definitions()
-    for name in sorted(toolbox.allowed):
-        for key, definition in toolbox[name].arguments.schema.get("$defs", {}).items():
-            definitions[f"{name}.{key}"] = _strict(definition, name)
-    return {"$schema": DRAFT, **_closed(properties), "$defs": {**definitions, **(more or {})}}
+def call_schema(tool: AnyTool) -> dict[str, Any]:
+    """Return the strict schema of a call of *tool* without references, for agents."""
+    arguments = tool.arguments
+    properties = {}
+    for name, schema in arguments.schema.get("properties", {}).items():
+        strict = strict_schema(schema, arguments.schema)
+        is_optional = arguments.names.get(name, name) not in arguments.required
+        properties[name] = with_null(strict) if is_optional else strict
+    return closed({"tool": _enum(tool.name), "args": closed(properties)}, _purpose(tool))
 
 
-def _edit(op: str, **properties: Any) -> dict[str, Any]:
-    return _closed({"op": {"type": "string", "const": op}, **properties})
+def _whole(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"$schema": DRAFT, **closed(properties)}
 
 
-def strict_schema(schema: Mapping[str, Any], prefix: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Rewrite a JSON Schema into the form that strict output modes require, without references to steps.
-
-    Args:
-        schema: The schema with its ``$defs``.
-        prefix: The prefix for the names of its definitions.
-
-    Returns:
-        The schema without its definitions; and its definitions by name.
-    """
-    whole = {key: value for key, value in schema.items() if key != "$defs"}
-    definitions = {f"{prefix}.{key}": _strict(d, prefix, _PLAIN) for key, d in schema.get("$defs", {}).items()}
-    return _strict(whole, prefix, _PLAIN), definitions
+def _steps(toolbox: Toolbox, form: PlanForm) -> list[dict[str, Any]]:
+    """Return the schema of a step for each tool. The tool comes first: it tells the schemas apart."""
+    return [_step(toolbox[name], form) for name in sorted(toolbox.allowed)]
 
 
-def call_schema(tool: AnyTool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the schema of a call of *tool* without references, and its definitions; see `strict_schema`."""
-    strict, definitions = strict_schema(tool.arguments.schema, tool.name)
-    properties = strict.get("properties", {})
-    for name in properties:
-        if tool.arguments.names.get(name, name) not in tool.arguments.required:
-            properties[name] = {"anyOf": [properties[name], {"type": "null"}]}
-    call = _closed({"tool": {"type": "string", "const": tool.name}, "args": _closed(properties)})
-    return {"description": tool.description or tool.name, **call}, definitions
-
-
-def _shared_definitions() -> dict[str, Any]:
-    id_ = {"type": "string", "pattern": f"^{ID_PATTERN}$"}
-    leaf = {"ref": {"type": "string"}, "op": _enum("==", "!=", "<", "<=", ">", ">=", "in", "contains", "exists")}
-    value = {"anyOf": [*_SCALARS, {"type": "array", "items": {"anyOf": _SCALARS}}]}
-    conditions = {"type": "array", "items": {"$ref": "#/$defs/condition"}}
-    return {
-        "id": id_,
-        "reference_text": {
-            "type": "string",
-            "pattern": r"\$\{[A-Za-z0-9_-]+[^}]*\}",
-            "description": 'The output of a step: "${load.rows[0]}"; inside a text, it is put in.',
-        },
-        "reference_object": _closed({"$step": {"$ref": "#/$defs/id"}, "path": {"type": "string"}}),
-        "condition": {
-            "anyOf": [
-                _closed({**leaf, "value": value}),
-                _closed({"all": conditions}),
-                _closed({"any": conditions}),
-                _closed({"not": {"$ref": "#/$defs/condition"}}),
-            ]
-        },
-    }
-
-
-def _step(tool: AnyTool, args: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a step that calls *tool*; *args* is the schema of its arguments."""
-    condition = {"anyOf": [{"$ref": "#/$defs/condition"}, _NULL]}
-    properties = {
-        "id": {"$ref": "#/$defs/id"},
-        "description": {"type": "string"},
-        "tool": {"type": "string", "const": tool.name},
+def _step(tool: AnyTool, form: PlanForm) -> dict[str, Any]:
+    """Return the schema of a step that calls *tool*."""
+    call = {"tool": _enum(tool.name), "id": {"type": "string", "pattern": f"^{ID_PATTERN}$"}}
+    args, waits = closed(_arguments(tool)), {**_IDS, "description": "For an order without data."}
+    if form == "lean":
+        return closed({**call, "args": args, "depends_on": waits}, _purpose(tool))
+    fields = {
         "args": args,
-        "depends_on": {"type": "array", "items": {"$ref": "#/$defs/id"}},
-        "when": condition,
-        "for_each": {"anyOf": [*_REFERENCES, {"type": "array", "items": {"anyOf": _SCALARS}}, _NULL]},
-        "success": condition,
-        "on_failure": {"anyOf": [_enum("replan", "skip", "stop"), _NULL]},
-        "confidence": _CONFIDENCE,
+        "depends_on": waits,
+        "description": {**_TEXT, "description": "What it is for, in a few words."},
+        "when": _conditions("The step is skipped unless all of them hold."),
+        "for_each": {**_TEXT, "description": 'A reference to a list, or the JSON text of one; "" for one call.'},
+        "success": _conditions("The step has failed unless all of them hold for its output."),
+        "on_failure": _enum("", "replan", "skip", "stop"),
     }
-    return {"description": tool.description or tool.name, **_closed(properties)}
+    return closed({**call, **fields}, _purpose(tool))
+
+
+def _purpose(tool: AnyTool) -> str:
+    return tool.description.partition("\n")[0] or tool.name
+
+
+def _edits(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the schema of each kind of edit; *steps* are the schemas of a step."""
+    old = {**_TEXT, "description": "The id of the step."}
+    cancel = {"type": "boolean", "description": "Whether to stop a call that runs and may have an effect."}
+    pairs = {"type": "array", "items": closed({"old": _TEXT, "new": _TEXT})}
+    value = {"anyOf": [*_SCALARS, {"type": "array", "items": {"anyOf": _SCALARS}}]}
+    args = {"type": "array", "items": closed({"name": _TEXT, "value": value})}
+    changes = {
+        "use": {**pairs, "description": "Steps to use in place of others."},
+        "depends_on": {"anyOf": [_IDS, _NULL], "description": "null where nothing changes."},
+        "args": {**args, "description": "[] where nothing changes."},
+    }
+    edits = [
+        closed({"op": _enum("drop"), "id": old, "cancel": cancel}),
+        closed({"op": _enum("rewire"), "id": old, **changes}),
+    ]
+    if steps:
+        replaced = {**_TEXT, "description": 'The id of the step that it replaces; "" to add.'}
+        step = {"anyOf": steps}
+        edits.append(closed({"op": _enum("add", "replace"), "id": replaced, "step": step, "cancel": cancel}))
+    return edits
+
+
+def _conditions(description: str) -> dict[str, Any]:
+    """Return the schema of conditions that must all hold: a flat list, because providers take no recursion."""
+    leaf = closed(
+        {
+            "ref": {**_TEXT, "description": 'A value: "load.rows[0].total".'},
+            "op": _enum("==", "!=", "<", "<=", ">", ">=", "in", "contains", "exists"),
+            "value": {**_TEXT, "description": 'As JSON text: "5", "true", "\\"north\\""; "" for exists.'},
+        }
+    )
+    return {"type": "array", "items": leaf, "description": description}
 
 
 def _arguments(tool: AnyTool) -> dict[str, Any]:
-    """Return the schema of arguments: each has its own type or is a reference; a secret is only a handle.
+    """Return the schemas of arguments: each has its own type or is a reference; a secret is only a handle.
 
     An optional argument may also be null.
     """
@@ -215,54 +176,15 @@ def _arguments(tool: AnyTool) -> dict[str, Any]:
     properties = {}
     for name, schema in arguments.schema.get("properties", {}).items():
         parameter = arguments.names.get(name, name)
-        is_closed = parameter in arguments.secrets or is_object_place(schema)
-        kinds = [_strict(schema, tool.name), *(() if is_closed else _REFERENCES)]
-        if parameter not in arguments.required:
-            kinds.append({"type": "null"})
-        properties[name] = {"anyOf": kinds}
-    return _closed(properties)
-
-
-def _strict(schema: Any, tool: str, anything: list[Any] = _ANYTHING) -> Any:
-    """Rewrite the schema of an argument: closed, without defaults, and with names of definitions for this tool only."""
-    if not isinstance(schema, Mapping):
-        return {"anyOf": anything} if schema is True else schema
-    if is_object_place(schema):  # nothing but a reference can stand for an object in memory
-        return {"anyOf": _REFERENCES}
-    strict = dict(_strict_part(key, value, tool, anything) for key, value in schema.items() if key not in _LEFT_OUT)
-    if strict.keys() <= {"description"}:
-        strict["anyOf"] = anything
-    if "properties" in strict and not strict.get("additionalProperties"):
-        # Optional fields are required, too: strict modes allow nothing else, and the tool accepts them.
-        strict |= {"required": list(strict["properties"]), "additionalProperties": False}
-    return strict
-
-
-def _strict_part(key: str, value: Any, tool: str, anything: list[Any]) -> tuple[str, Any]:
-    match key:
-        case "$ref":
-            return key, str(value).replace("#/$defs/", f"#/$defs/{tool}.")
-        case "anyOf" | "oneOf" | "allOf" | "prefixItems":
-            return "anyOf" if key == "oneOf" else key, [_strict(part, tool, anything) for part in value]
-        case "properties":
-            return key, {name: _strict(part, tool, anything) for name, part in value.items()}
-        case "items" | "additionalProperties" if not isinstance(value, bool):
-            return key, _strict(value, tool, anything)
-        case _:
-            return key, value
-
-
-def _closed(properties: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+        strict = strict_schema(schema, arguments.schema)
+        if parameter not in arguments.secrets and not is_object_place(schema):
+            strict = with_reference(strict)
+        properties[name] = strict if parameter in arguments.required else with_null(strict)
+    return properties
 
 
 def _enum(*values: str) -> dict[str, Any]:
-    return {"type": "string", "enum": list(values)}
+    return {"type": "string", "enum": list(values)} if len(values) > 1 else {"type": "string", "const": values[0]}
 
 
 def with_secret_names(toolbox: Toolbox, secrets: Secrets) -> Toolbox:

@@ -18,6 +18,7 @@ from dagrun.plans.compiler_dialect import CompilerText, is_compiler_text
 from dagrun.plans.json_reader import MAX_READ_DEPTH, parse_json, take_out_marks
 from dagrun.plans.numbered_dialect import from_numbered, is_numbered
 from dagrun.plans.plan_fields import validate_plan, wrong_type
+from dagrun.plans.strict_answers import restore_fields, restore_step
 from dagrun.plans.yaml_reader import parse_yaml
 
 Syntax = Literal["json", "yaml", "compiler"]
@@ -98,7 +99,12 @@ def parse_plan(
 
 
 def make_plan(
-    tree: Any, toolbox: Toolbox | None, limits: PlanLimits, *, may_refuse: bool = False, numbered: bool | None = None
+    tree: Any,
+    toolbox: Toolbox | None,
+    limits: PlanLimits,
+    *,
+    may_refuse: bool = False,
+    numbered: bool | None = None,
 ) -> tuple[Plan | None, list[Problem]]:
     """Make a plan of parsed JSON, in our dialect or that of step_number and action.
 
@@ -128,8 +134,10 @@ def make_plan(
         tree, more = from_numbered(tree, toolbox)
         if more:
             return None, [*problems, *more]
-    elif toolbox is not None:
-        drop_nulls(tree, toolbox)
+    else:
+        _restore(tree, toolbox)
+        if toolbox is not None:
+            drop_nulls(tree, toolbox)
     plan, more = validate_plan(tree)
     return plan, [*problems, *more]
 
@@ -234,6 +242,15 @@ def _place(problem: Problem) -> int:
     if match:
         return int(match.group(1))
     return PLAN_OUTPUT if _OUTPUT.match(problem.path) else WHOLE_PLAN
+
+
+def _restore(tree: dict[str, Any], toolbox: Toolbox | None) -> None:
+    """Turn a plan in the strict form of `toolset_schema`, as models write it, into the form of plans."""
+    restore_fields(tree)
+    steps = tree.get("steps")
+    for step in steps if isinstance(steps, list) else ():
+        if isinstance(step, dict):
+            restore_step(step, toolbox)
 
 
 # Nulls ----------------------------------------------------------------------------------------------------------------

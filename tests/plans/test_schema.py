@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from checking import TOOLBOX, TOOLS, errors, refusal
+from checking import TOOLBOX, TOOLS, refusal
 from dagrun.checks.check_plan import check_plan
 from dagrun.errors import PlanRefused
+from dagrun.model.condition import Condition
 from dagrun.model.toolbox import Toolbox
 from dagrun.plans.model_answers import read_answer, read_next_step
 from dagrun.plans.plan_schemas import next_step_schema, patch_schema, plan_schema, toolset_schema
@@ -44,18 +45,17 @@ def step(tool: str, args: dict[str, Any], **fields: Any) -> dict[str, Any]:
     empty: dict[str, Any] = {
         "description": "",
         "depends_on": [],
-        "when": None,
-        "for_each": None,
-        "success": None,
-        "on_failure": None,
-        "confidence": None,
+        "when": [],
+        "for_each": "",
+        "success": [],
+        "on_failure": "",
     }
     return {"id": "a", "tool": tool, "args": args, **empty, **fields}
 
 
 def plan(*steps: dict[str, Any], **fields: Any) -> dict[str, Any]:
     """Return a plan in the strict form."""
-    return {"refusal": None, "steps": list(steps), "output": None, "confidence": None, **fields}
+    return {"refusal": "", "steps": list(steps), "output": "", "confidence": 0.9, **fields}
 
 
 def objects(schema: Any) -> Iterator[dict[str, Any]]:
@@ -154,12 +154,13 @@ def test_the_plan_schema_knows_what_an_id_is() -> None:
     [
         ("load", {"path": "a.csv"}),
         ("load", {"path": "${input.path}"}),
-        ("load", {"path": {"$step": "b", "path": ""}}),
+        ("load", {"path": "data/${b}.csv"}),
         ("add", {"a": 1, "b": None}),
         ("clean", {"rows": [{"name": "x", "total": 1.5}], "options": {"depth": 1, "names": []}}),
         ("clean", {"rows": "${b}", "options": None}),
         ("show", {"text": "x", "level": "high"}),
         ("pick", {"value": ["x"]}),
+        ("pick", {"value": [{"key": "x", "value": 1}]}),
         ("anything", {"value": [1, "x"]}),
         ("send", {"recipient": "x", "body": None}),
     ],
@@ -181,6 +182,7 @@ def test_the_toolset_schema_accepts_calls_that_check(tool: str, args: dict[str, 
         ("load", {"path": "x", "mode": "y"}),
         ("add", {"a": "1", "b": None}),
         ("add", {"a": 1}),
+        ("pick", {"value": [{"key": "x", "value": "y"}]}),
         ("show", {"text": "x", "level": "medium"}),
         ("clean", {"rows": [{"name": "x"}], "options": None}),
         ("nope", {}),
@@ -194,13 +196,28 @@ def test_the_toolset_schema_refuses_calls_that_do_not(tool: str, args: dict[str,
 
 def test_conditions_and_lists_are_in_the_toolset_schema() -> None:
     """A planner may use them beside calls."""
-    leaf = {"ref": "b.count", "op": ">", "value": 0}
-    full = step("load", {"path": "${item}"}, for_each=["x"], when={"all": [leaf, {"not": leaf}]}, on_failure="skip")
+    leaves = [{"ref": "b.count", "op": ">", "value": "0"}, {"ref": "b.note", "op": "exists", "value": ""}]
+    full = step("load", {"path": "${item}"}, for_each='["x"]', when=leaves, on_failure="skip")
+    other = step("load", {"path": "x"}, id="b")
+    value = plan(full, other, output="a")
 
-    assert accepts(STRICT, plan(full, output="a"))
-    assert errors(full, {"id": "b", "tool": "load", "args": {"path": "x"}}) == []
-    assert not accepts(STRICT, plan({**full, "when": {"ref": "b"}}))
+    made = read_plan(json.dumps(value), toolbox=TOOLBOX).steps[0]
+    assert accepts(STRICT, value)
+    assert made.for_each == ["x"]
+    assert made.when == Condition(all=[Condition(ref="b.count", op=">", value=0), Condition(ref="b.note", op="exists")])
+    assert check_plan(read_plan(json.dumps(value), toolbox=TOOLBOX), TOOLBOX).steps.keys() == {"a", "b"}
+    assert not accepts(STRICT, plan({**full, "when": [{"ref": "b"}]}))
     assert not accepts(STRICT, plan({**full, "on_failure": "default"}))
+
+
+def test_a_lean_form_has_only_the_call_and_what_it_waits_for() -> None:
+    """A small model fills in each field that it is offered."""
+    lean = toolset_schema(TOOLBOX, "lean")
+    call = {"tool": "load", "id": "a", "args": {"path": "x"}, "depends_on": []}
+
+    assert accepts(lean, plan(call))
+    assert not accepts(lean, plan(call | {"when": []}))
+    assert len(json.dumps(lean)) < 0.5 * len(json.dumps(STRICT))
 
 
 @pytest.mark.parametrize("schema", [STRICT, PATCH, NEXT], ids=["toolset", "patch", "next"])
@@ -231,12 +248,6 @@ def test_a_toolset_schema_names_what_the_run_allows() -> None:
 
     names = [item["properties"]["tool"]["const"] for item in schema["properties"]["steps"]["items"]["anyOf"]]
     assert names == ["add", "count"]
-    assert not [key for key in schema["$defs"] if key.startswith("clean")]
-
-
-def test_definitions_of_two_tools_do_not_mix() -> None:
-    """Two modules may have types of the same name."""
-    assert {"clean.Options", "clean.Row"} <= STRICT["$defs"].keys()
 
 
 def test_a_toolset_schema_is_the_same_each_time(tmp_path: Path) -> None:
@@ -246,17 +257,17 @@ def test_a_toolset_schema_is_the_same_each_time(tmp_path: Path) -> None:
 
 def edit(op: str, **fields: Any) -> dict[str, Any]:
     """Return a patch of one edit in the strict form."""
-    return {"reason": "", "refusal": None, "edits": [{"op": op, **fields}], "output": None, "confidence": None}
+    return {"reason": "", "refusal": "", "edits": [{"op": op, **fields}], "output": "", "confidence": 0.9}
 
 
 @pytest.mark.parametrize(
     "patch",
     [
-        edit("add", step=step("add", {"a": 1, "b": None}, confidence=0.5)),
+        edit("add", id="", step=step("add", {"a": 1, "b": None}), cancel=False),
         edit("replace", id="x", step=step("clean", {"rows": "${b}", "options": None}), cancel=False),
         edit("drop", id="x[3]", cancel=True),
-        edit("rewire", id="x", use=[{"old": "a", "new": "b"}], depends_on=None, args=None),
-        edit("rewire", id="x", use=[], depends_on=["b"], args={"a": "${b}", "b": None}),
+        edit("rewire", id="x", use=[{"old": "a", "new": "b"}], depends_on=None, args=[]),
+        edit("rewire", id="x", use=[], depends_on=["b"], args=[{"name": "a", "value": "${b}"}]),
         edit("drop", id="x", cancel=False) | {"output": "b.rows", "confidence": 1, "reason": "why"},
         edit("drop", id="x", cancel=False) | {"edits": []},
     ],
@@ -270,12 +281,12 @@ def test_the_patch_schema_accepts_patches_that_can_be_read(patch: dict[str, Any]
 @pytest.mark.parametrize(
     "patch",
     [
-        edit("add", step=step("add", {"a": "1", "b": None})),
-        edit("add", step=step("nope", {})),
-        edit("add", id="x", step=step("add", {"a": 1, "b": None})),
+        edit("add", id="", step=step("add", {"a": "1", "b": None}), cancel=False),
+        edit("add", id="", step=step("nope", {}), cancel=False),
+        edit("add", step=step("add", {"a": 1, "b": None})),
         edit("explode", id="x"),
         edit("drop", id="x"),
-        edit("rewire", id="x", use={"a": "b"}, depends_on=None, args=None),
+        edit("rewire", id="x", use={"a": "b"}, depends_on=None, args=[]),
         edit("rewire", id="x", use=[], depends_on=None, args={"mode": "x"}),
         {"edits": []},
     ],
@@ -290,14 +301,13 @@ def test_without_tools_a_patch_can_only_take_away() -> None:
     schema = patch_schema(EMPTY)
 
     assert accepts(schema, edit("drop", id="x", cancel=False))
-    assert accepts(schema, edit("rewire", id="x", use=[], depends_on=None, args=None))
-    assert not accepts(schema, edit("add", step=step("add", {"a": 1, "b": None})))
+    assert accepts(schema, edit("rewire", id="x", use=[], depends_on=None, args=[]))
+    assert not accepts(schema, edit("add", id="", step=step("add", {"a": 1, "b": None}), cancel=False))
 
 
 def following(**fields: Any) -> dict[str, Any]:
     """Return an answer with the next step, in the strict form."""
-    empty = dict.fromkeys(("step", "stop", "output", "reason", "confidence"))
-    return {"thought": "", **empty, **fields}
+    return {"thought": "", "step": None, "stop": "", "output": "", "reason": "", "confidence": 0.9, **fields}
 
 
 @pytest.mark.parametrize(
@@ -319,12 +329,11 @@ def test_the_schema_of_the_next_step_accepts_what_can_be_read(fields: dict[str, 
 
 
 def test_a_model_can_refuse_and_say_how_sure_it_is() -> None:
-    """In every form of a plan or a patch; null means neither."""
-    sure = plan(step("add", {"a": 1, "b": None}, confidence=0.25), confidence=0.5)
-    made = read_plan(json.dumps(sure), toolbox=TOOLBOX)
+    """In every form of a plan or a patch; an empty refusal is none."""
+    sure = plan(step("add", {"a": 1, "b": None}), confidence=0.5)
 
     assert accepts(STRICT, sure)
-    assert (made.confidence, made.steps[0].confidence) == (0.5, 0.25)
+    assert read_plan(json.dumps(sure), toolbox=TOOLBOX).confidence == 0.5
     assert accepts(STRICT, plan(refusal="No tool can do that."))
     assert accepts(PATCH, edit("drop", id="x", cancel=False) | {"edits": [], "refusal": "No tool can do that."})
     assert "DR014" in str(refusal(json.dumps(plan(refusal="No tool can do that.")), toolbox=TOOLBOX))

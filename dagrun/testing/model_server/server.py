@@ -17,6 +17,7 @@ from dagrun.testing.model_server.calls import Api, RecordedCall
 from dagrun.testing.model_server.connection import HungUp, ServerConnection, ServerStopped
 from dagrun.testing.model_server.listener import Listener, RequestHandler
 from dagrun.testing.model_server.player import Player
+from dagrun.testing.model_server.schema_rules import schema_faults
 from dagrun.testing.model_server.script import Act, Fault, ModelAnswer
 from dagrun.testing.model_server.wire import ErrorDialect, OpenAIDialect
 
@@ -37,6 +38,7 @@ class FakeModelServer:
         apis: The APIs of the server; the paths of other APIs answer 404.
         structures: The supported ways to request a structure; others answer 400.
         models: The names of its models; other names answer 404. `None` for any name.
+        is_strict: Whether to refuse schemas that the hosted providers refuse in their strict modes.
         ignores_schema: Whether to play the Responses API of llama.cpp, which accepts a schema and ignores it: the text
             comes in a code fence after a sentence, and the events lack fields.
 
@@ -70,6 +72,7 @@ class FakeModelServer:
         apis: Collection[Api] = get_args(Api),
         structures: Collection[Structure] = get_args(Structure),
         models: Collection[str] | None = None,
+        is_strict: bool = True,
         ignores_schema: bool = False,
     ) -> None:
         if not callable(answers) and (isinstance(answers, str) or not answers):
@@ -82,6 +85,7 @@ class FakeModelServer:
         self._apis = frozenset(apis)
         self._structures = frozenset(structures)
         self._models = None if models is None else tuple(models)
+        self._is_strict = is_strict
         self._ignores_schema = ignores_schema
         self._asked = 0
         self._changed = threading.Condition()
@@ -210,10 +214,13 @@ class FakeModelServer:
             return None
         if self._models is not None and call.model not in self._models:
             return 404, f"The model `{call.model}` does not exist", "model_not_found", "model"
-        if call.structure is None or call.structure in self._structures:
-            return None
-        message, param = dialect.unsupported(call)
-        return 400, message, None, param
+        if call.structure is not None and call.structure not in self._structures:
+            message, param = dialect.unsupported(call)
+            return 400, message, None, param
+        if self._is_strict and call.structure == "schema" and call.schema is not None:
+            faults = schema_faults(call.schema, limits_unions=call.api == "messages")
+            return (400, f"Invalid schema for the format of the answer: {'; '.join(faults)}") if faults else None
+        return None
 
     def _play(self, call: RecordedCall, player: Player) -> None:
         try:

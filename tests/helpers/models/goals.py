@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,18 +91,35 @@ class Goal:
         return {"steps": list(self.steps), "output": self.output}
 
     def strict(self) -> dict[str, Any]:
-        """The plan as strict output modes have it: every field is there, and null stands for what is left out."""
-        whole = toolset_schema(WORLD)["properties"]
-        plan = {name: self.plan().get(name) for name in whole}
-        return plan | {"steps": [_strict_step(step) for step in self.steps]}
+        """The plan as strict output modes have it: every field is there, and an empty one is left out."""
+        steps = [_strict_step(step) for step in self.steps]
+        return {"steps": steps, "output": self.output, "confidence": 0.9, "refusal": ""}
 
 
 def _strict_step(step: dict[str, Any]) -> dict[str, Any]:
     shapes = toolset_schema(WORLD)["properties"]["steps"]["items"]["anyOf"]
     shape = next(shape for shape in shapes if shape["properties"]["tool"]["const"] == step["tool"])["properties"]
-    empty = dict.fromkeys(shape) | {"description": "", "depends_on": []}
-    args = {name: step["args"].get(name) for name in shape["args"]["properties"]}
-    return empty | {"id": step["id"], "tool": step["tool"]} | step | {"args": args}
+    args = {name: _as_text(step["args"].get(name)) for name in shape["args"]["properties"]}
+    each = step.get("for_each", "")
+    return {
+        "tool": step["tool"],
+        "id": step["id"],
+        "args": args,
+        "depends_on": step.get("depends_on", []),
+        "description": "",
+        "when": _strict_condition(step.get("when")),
+        "for_each": each if isinstance(each, str) else json.dumps(each),
+        "success": _strict_condition(step.get("success")),
+        "on_failure": "",
+    }
+
+
+def _as_text(value: Any) -> Any:
+    return f"${{{value['$step']}}}" if isinstance(value, dict) else value
+
+
+def _strict_condition(leaf: dict[str, Any] | None) -> list[dict[str, Any]]:
+    return [] if leaf is None else [leaf | {"value": json.dumps(leaf["value"])}]
 
 
 def _call(id_: str, name: str, /, _fields: dict[str, Any] | None = None, **args: Any) -> dict[str, Any]:

@@ -1,0 +1,149 @@
+"""Turn answers in the strict form of `strict_schemas` and `plan_schemas` into that of plans.
+
+Models without a strict mode answer in the form of plans itself, so whatever has that form is left as it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from dagrun.model.contracts.schema_types import types_of
+from dagrun.model.toolbox import Toolbox
+
+Schema = Mapping[str, Any]
+
+_EMPTY_FIELDS: Final = ("output", "reason", "thought", "stop", "refusal")
+_EMPTY_STEP_FIELDS: Final = ("description", "for_each", "on_failure")
+_PAIR: Final = {"key", "value"}
+_NAMED: Final = {"name", "value"}
+
+
+def restore_fields(tree: dict[str, Any]) -> None:
+    """Remove the fields of an answer that are empty because a strict form must have them; in place."""
+    for name in _EMPTY_FIELDS:
+        if tree.get(name) == "":
+            del tree[name]
+
+
+def restore_step(step: dict[str, Any], toolbox: Toolbox | None) -> None:
+    """Turn a step into the form of plans; in place."""
+    for name in _EMPTY_STEP_FIELDS:
+        if step.get(name) == "":
+            del step[name]
+    for name in ("when", "success"):
+        if isinstance(step.get(name), list):
+            step[name] = _condition(step[name])
+    if isinstance(step.get("for_each"), str) and step["for_each"].lstrip().startswith("["):
+        step["for_each"] = _parsed(step["for_each"])
+    tool, args = step.get("tool"), step.get("args")
+    if toolbox is not None and isinstance(tool, str) and tool in toolbox and isinstance(args, dict):
+        arguments = toolbox[tool].arguments
+        known = arguments.schema.get("properties", {})
+        step["args"] = {
+            key: restored(value, known[key], arguments.schema) if key in known else value for key, value in args.items()
+        }
+
+
+def restore_args(args: Any) -> Any:
+    """Turn a list of names and values, as an edit has it that names no tool, into arguments; `None` if it is empty."""
+    if not isinstance(args, list) or not all(isinstance(pair, dict) and pair.keys() == _NAMED for pair in args):
+        return args
+    return {pair["name"]: pair["value"] for pair in args} or None
+
+
+def restored(value: Any, schema: Any, root: Schema) -> Any:
+    """Turn a value of a strict schema into one of the schema that it was made from.
+
+    A list of pairs becomes an object where only an object may stand, and so does a text that holds JSON. A text that is
+    a reference, or that holds no JSON, stays.
+
+    Args:
+        value: The value.
+        schema: The schema that the strict one was made from.
+        root: The schema with the definitions.
+    """
+    types = types_of(schema, root) if isinstance(schema, Mapping) else None
+    if types is None:
+        return value
+    if isinstance(value, str) and "string" not in types and isinstance(made := _parsed(value), dict | list):
+        value = made
+    if isinstance(value, list) and "object" in types and _are_pairs(value, schema, root):
+        value = {pair["key"]: pair["value"] for pair in value}
+    match value:
+        case dict():
+            return {key: _restored_part(part, key, schema, root) for key, part in value.items()}
+        case list():
+            return [_restored_part(part, number, schema, root) for number, part in enumerate(value)]
+        case _:
+            return value
+
+
+def restored_text(text: str, restore: Callable[[Any], Any]) -> str:
+    """Return a JSON text with its value restored by *restore*; whatever is no JSON stays, for its reader to explain."""
+    value = _parsed(text)
+    return text if value is text else json.dumps(restore(value), ensure_ascii=False)
+
+
+def _restored_part(value: Any, place: str | int, schema: Schema, root: Schema) -> Any:
+    """Restore a part by its own schema, if only one of the branches of *schema* knows the place."""
+    parts = [part for branch in _branches(schema, root) if (part := _inside(branch, place)) is not None]
+    return restored(value, parts[0], root) if len(parts) == 1 else value
+
+
+def _branches(schema: Schema, root: Schema) -> list[Schema]:
+    match schema:
+        case {"$ref": str(name)}:
+            definition = root.get("$defs", {}).get(name.removeprefix("#/$defs/"))
+            return _branches(definition, root) if isinstance(definition, Mapping) else []
+        case {"anyOf": list(parts)} | {"oneOf": list(parts)} | {"allOf": list(parts)}:
+            return [branch for part in parts if isinstance(part, Mapping) for branch in _branches(part, root)]
+        case _:
+            return [schema]
+
+
+def _inside(branch: Schema, place: str | int) -> Schema | None:
+    if isinstance(place, int):
+        prefix = branch.get("prefixItems", ())
+        part = prefix[place] if place < len(prefix) else branch.get("items")
+    else:
+        part = branch.get("properties", {}).get(place, branch.get("additionalProperties"))
+    return part if isinstance(part, Mapping) else None
+
+
+def _are_pairs(value: list[Any], schema: Schema, root: Schema) -> bool:
+    """Whether a list stands for an object: it holds pairs, and no list that the schema takes could hold them."""
+    lists = [branch for branch in _branches(schema, root) if branch.get("type") == "array"]
+    inner = [types_of(part, root) if (part := _inside(branch, 0)) is not None else None for branch in lists]
+    if any(types is None or "object" in types for types in inner) or (lists and not value):
+        return False
+    return all(isinstance(pair, dict) and pair.keys() == _PAIR and isinstance(pair["key"], str) for pair in value)
+
+
+def _condition(leaves: list[Any]) -> Any:
+    """Join conditions that must all hold; none is no condition."""
+    made = [_leaf(leaf) if isinstance(leaf, dict) else leaf for leaf in leaves]
+    if not made:
+        return None
+    return made[0] if len(made) == 1 else {"all": made}
+
+
+def _leaf(leaf: dict[str, Any]) -> dict[str, Any]:
+    """Turn the text of a value into the value: JSON, or else the text itself."""
+    if leaf.get("op") == "exists":
+        return {key: part for key, part in leaf.items() if key != "value"}
+    value = leaf.get("value")
+    return {**leaf, "value": _parsed(value)} if isinstance(value, str) else leaf
+
+
+def _parsed(text: str) -> Any:
+    """Return the value of a JSON text; of any other text, the text."""
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
