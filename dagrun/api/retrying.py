@@ -20,6 +20,7 @@ from dagrun.checks.waves import in_waves
 from dagrun.errors import CannotResume, JournalFailed
 from dagrun.graph.node import Node
 from dagrun.graph.patches.guards import guards_to_keep
+from dagrun.graph.reopen import doubtful
 from dagrun.model.executor import Executor
 from dagrun.model.outcome import State, Status
 from dagrun.model.policy import Policy
@@ -141,9 +142,8 @@ async def failed_part(
         raise CannotResume(f"run {run_id} has not ended; resume it")
     if graph.status is Status.SUCCEEDED:
         raise CannotResume(f"run {run_id} has succeeded; there is nothing to do again")
-    doubtful = [node.id for node in graph.nodes.values() if node.state is State.UNKNOWN and not node.is_gone]
-    if doubtful:
-        named = ", ".join(doubtful[:10])
+    if unknown := doubtful(graph):
+        named = ", ".join(node.id for node in unknown[:10])
         raise CannotResume(f"nobody knows whether these took effect: {named}; resume run {run_id} to settle that first")
     twice = [child.id for node in graph.nodes.values() for child in node.children or () if _took_effect(node, child)]
     if twice:

@@ -65,7 +65,7 @@ class Questions:
         """Ask for what a step whose attempt has failed needs from a person: knowledge, an input or a permission."""
         failure, last = outcome.failure, node.attempts[-1].tool
         why = failure.message if failure is not None else ""
-        if outcome.state is State.UNKNOWN:
+        if outcome.state is State.UNKNOWN or node.is_gone:
             text = f"Did the call of {last} by step {node.id} take effect?"
             return self._make(Asked.EFFECT, text, node, at=at, why=why)
         name = failure.missing_input if failure is not None else None

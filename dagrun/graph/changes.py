@@ -161,6 +161,8 @@ def run_resumed(graph: LiveGraph, event: RunResumed) -> None:
 
 def _has_failed(node: Node) -> bool:
     """Whether a person is needed because of the end of the last attempt, and not before the next one."""
+    if node.is_gone:
+        return True  # there is no next one
     decision = node.attempts[-1].decision if node.attempts else None
     return decision is not None and decision.recovery not in (Recovery.RETRY, Recovery.FALL_BACK)
 
@@ -202,8 +204,8 @@ def _open(graph: LiveGraph, node: Node) -> None:
     """Put a step that is opened again into its new state."""
     if node.children is not None:
         node.state = State.RUNNING
-    elif node.is_in_doubt and not node.tool.effect.may_repeat:
-        node.state = State.HELD
+    elif node.is_gone or (node.is_in_doubt and not node.tool.effect.may_repeat):
+        node.state = State.HELD  # what has left the plan is not called again, whatever its tool
     elif node.attempts or node.is_defined_by_parent:
         node.state = State.READY
         graph.frontier.push(node)

@@ -15,11 +15,39 @@ def in_doubt(graph: LiveGraph) -> list[str]:
     """Return the steps in doubt of a run that ended as unknown, with all steps that were skipped because of them."""
     if graph.status is not Status.UNKNOWN:
         return []
-    doubtful = [node for node in graph.nodes.values() if node.state is State.UNKNOWN and not node.is_gone]
-    ids = {node.id for node in doubtful}
-    for node in doubtful:
+    ids = set[str]()
+    for node in doubtful(graph):
+        ids.add(node.id)
         ids.update(behind.id for behind in _skipped_behind(node))
     return [id_ for id_ in graph.nodes if id_ in ids]
+
+
+def doubtful(graph: LiveGraph) -> list[Node]:
+    """Return the settled steps of which nobody knows whether they took effect, also those that have left the plan."""
+    unknown = (node for node in graph.nodes.values() if node.state is State.UNKNOWN)
+    return [node for node in unknown if not node.is_gone or leaves_doubt(graph, node)]
+
+
+def leaves_doubt(graph: LiveGraph, node: Node) -> bool:
+    """Whether nobody knows if a step in doubt that has left the plan took effect.
+
+    Only the same call, made once more with the same key, settles that: whatever else a planner has put in its place
+    says nothing about the effect.
+    """
+    at: Node | None = node
+    while at is not None:
+        substitute = at.extra.substitute if at.extra is not None else ""
+        at = graph.nodes[substitute] if substitute else at.parent
+        if substitute and at is not None and at.state is State.SUCCEEDED and _has_repeated(at, node):
+            return False
+    return True
+
+
+def _has_repeated(node: Node, doubtful: Node) -> bool:
+    """Whether a step has made the same call as the doubtful one: the check allows no other with an effect."""
+    tool = node.called(node.latest.tool) if node.latest is not None else node.plan.tool
+    before = doubtful.called(doubtful.latest.tool) if doubtful.latest is not None else doubtful.plan.tool
+    return tool is before and tool.effect.may_repeat
 
 
 def _skipped_behind(cause: Node) -> Iterator[Node]:

@@ -133,11 +133,13 @@ class Resumption:
             elif node is not None and type(question.arguments) is Unavailable and not node.state.is_settled:
                 reason = "it is asked anew: what it shows is not in the record"
                 self._record.answer(question, None, None if node.attempts else State.READY, reason)
-            elif node is not None and (node.is_in_flight or node.is_gone or self._is_past(node, question.kind)):
+            elif node is not None and (node.is_in_flight or self._is_past(node, question.kind)):
                 self._record.answer(question, None, reason="nobody needs to answer any more")
 
     @staticmethod
     def _is_past(node: Node, kind: Asked) -> bool:
+        if node.is_gone:  # all that is still asked is whether it took effect
+            return node.state is not State.HELD or kind is not Asked.EFFECT
         return node.state.is_settled and kind is not Asked.PAUSE
 
     def _get_lost_outputs(self) -> None:

@@ -454,6 +454,10 @@ class Replies:
                 self._record.answer(question, answer, None, reason)
                 value = encode(answer.value if answer is not None else None)
                 self._record.settle(node, State.SUCCEEDED, "a person knows that it took effect", value=value)
+            case "deny" if node.is_gone:
+                self._record.answer(question, answer, None, reason)
+                text = "a person knows that it did not take effect"
+                self._record.settle(node, State.SUPERSEDED, text, is_tolerated=True)
             case "deny":
                 self._record.answer(question, answer, State.READY, reason)
             case _:
@@ -465,6 +469,9 @@ class Replies:
         outcome = node.attempts[-1].outcome
         assert outcome is not None
         assert outcome.failure is not None
+        if node.is_gone:  # the plan does without it, so its failure has no consequence but the doubt
+            self._record.settle(node, State.UNKNOWN, outcome.failure.message)
+            return
         self._record.fail_unstarted(node, outcome.failure, outcome.state)
 
 

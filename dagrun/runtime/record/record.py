@@ -23,6 +23,7 @@ from dagrun.graph.live_graph import PAUSE, LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.patches.apply_patch import CheckedPatch
 from dagrun.graph.patches.check_patch import Origin, Splicer
+from dagrun.graph.reopen import leaves_doubt
 from dagrun.model import event as events
 from dagrun.model.event import (
     AttemptEnded,
@@ -261,27 +262,10 @@ class Record(EventLog):
                 return  # the plan may be another one
 
     def _is_in_doubt(self, node: Node) -> bool:
-        """Whether nobody knows what a step that left the plan has done.
-
-        Only the same call, made once more with the same key, settles that: whatever else a planner has put in its place
-        says nothing about the effect.
-        """
+        """Whether nobody knows what a step that left the plan has done; an element is reported for its for_each."""
         if node.state is not State.UNKNOWN or (node.parent is not None and node.parent.state is State.UNKNOWN):
-            return False  # the doubt about an element is reported for its for_each
-        at: Node | None = node
-        while at is not None:
-            substitute = at.extra.substitute if at.extra is not None else ""
-            at = self.graph.nodes[substitute] if substitute else at.parent
-            if substitute and at is not None and at.state is _SUCCEEDED and self._has_repeated(at, node):
-                return False
-        return True
-
-    @staticmethod
-    def _has_repeated(node: Node, doubtful: Node) -> bool:
-        """Whether a step has made the same call as the doubtful one: the check allows no other with an effect."""
-        tool = node.called(node.latest.tool) if node.latest is not None else node.plan.tool
-        before = doubtful.called(doubtful.latest.tool) if doubtful.latest is not None else doubtful.plan.tool
-        return tool is before and tool.effect.may_repeat
+            return False
+        return leaves_doubt(self.graph, node)
 
     # Attempts ---------------------------------------------------------------------------------------------
 
