@@ -137,7 +137,7 @@ class StopScope:
 class _AsyncioStopScope(StopScope):
     """On asyncio: a native cancellation, and a shield for the grace period."""
 
-    __slots__ = ("_has_cancelled", "_is_cancelled_around", "_task")
+    __slots__ = ("_cancels_before", "_has_cancelled", "_is_cancelled_around", "_task")
 
     _task: asyncio.Task[object]
 
@@ -145,6 +145,7 @@ class _AsyncioStopScope(StopScope):
         task = asyncio.current_task()
         assert task is not None
         self._task = task
+        self._cancels_before = task.cancelling()
         self._has_cancelled = self._is_cancelled_around = False
         self.raw.__enter__()
         return self
@@ -166,9 +167,12 @@ class _AsyncioStopScope(StopScope):
             return
         self._is_cancelled_around = is_effectively_cancelled(self.raw)
         self._spare(end)
-        if not can_be_cancelled_now(self._task) or self._is_shielded():
-            self.is_due = True
-        elif not self._is_cancelled_around:  # else it was just cancelled with all around it
+        # The scope around it may have cancelled it just now. But not if something had come for which it waited: it has
+        # gone on, and from now on the shield keeps the scope from coming back to it.
+        is_coming = self._is_cancelled_around and self._task.cancelling() > self._cancels_before
+        if is_coming or not can_be_cancelled_now(self._task) or self._is_shielded():
+            self.is_due = True  # `hit` takes that back, if it comes before the next await
+        else:
             self._cancel()
 
     def deliver(self) -> None:

@@ -9,14 +9,15 @@ import anyio
 import pytest
 
 import dagrun
+from crash_process import RUN
 from dagrun import Applied, CannotResume, Drop, MemoryJournal, Patch, Plan, Policy, Replace, RetryRule, Status, Step
 from dagrun.model.codec.event_codec import decode
 from dagrun.model.event import RunReopened
 from dagrun.model.tool import make_tool
+from keeping import Keeping
 
 pytestmark = pytest.mark.anyio
 
-RUN: Final = "run"
 POLICY: Final = Policy(retry=RetryRule(max_attempts=2, first_delay=0.5))
 
 
@@ -195,9 +196,11 @@ async def test_a_crash_before_it_is_asked_about_calls_nothing(tool: str) -> None
     journal = await _hidden(bank)
     paid = list(bank.paid)
     await _resumed(journal, bank, Asked(None))
-    texts = journal._runs[RUN].texts
-    del texts[next(n for n, text in enumerate(texts) if isinstance(decode(text), RunReopened)) + 1 :]
+    texts = [line.text for line in await journal.read(RUN)]
+    reopened = next(n for n, text in enumerate(texts) if isinstance(decode(text), RunReopened))
+    left = Keeping()
+    left.put(texts[: reopened + 1])
 
-    result = await _resumed(journal, bank, asked)
+    result = await _resumed(left, bank, asked)
 
     assert (result.status, asked.about, bank.paid) == (Status.SUCCEEDED, ["effect p"], paid)
