@@ -125,6 +125,7 @@ if TYPE_CHECKING:
     from dagrun.plans.read_plan import read_plan
     from dagrun.runtime.result import RunResult, StepResult
     from dagrun.runtime.run import Run
+    from dagrun.serve.page import web
 
 # The public names by module. Each is imported on first use (PEP 562), so that `import dagrun` costs only what is used.
 _NAMES = {
@@ -186,6 +187,7 @@ _NAMES = {
     "dagrun.planners.static": "StaticPlanner",
     "dagrun.planners.stepwise": "StepwisePlanner",
     "dagrun.runtime.result": "RunResult StepResult",
+    "dagrun.serve.page": "web",
     "dagrun.runtime.run": "Run",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
@@ -349,6 +351,7 @@ __all__ = [
     "run_sync",
     "start",
     "tool",
+    "web",
     "where",
 ]
 

@@ -10,6 +10,7 @@ from functools import partial
 from secrets import token_hex
 from types import TracebackType
 from typing import Final, Self, Unpack
+from weakref import WeakSet
 
 import anyio
 from anyio.abc import TaskGroup
@@ -89,6 +90,7 @@ class Engine:
         self._shared = SharedByRuns(cap=cap, budget=budget, durations=self.durations, hedge_share=HedgeShare())
         self._executors = Executors(executors)
         self._is_open = False
+        self._runs: WeakSet[Run] = WeakSet()
 
     async def __aenter__(self) -> Self:
         self._is_open = True
@@ -99,6 +101,11 @@ class Engine:
     ) -> None:
         self._is_open = False
         await self._executors.aclose()
+
+    @property
+    def runs(self) -> dict[str, Run]:
+        """The runs that go on in this engine now, by id."""
+        return {run.id: run for run in self._runs if not run.has_ended}
 
     @lists_options(RunOptions)
     def start(self, plan: AnyPlan | None = None, **options: Unpack[RunOptions]) -> AbstractAsyncContextManager[Run]:
@@ -164,7 +171,7 @@ class Engine:
                 self._memory.kept(journal, running),
                 _carried_out(running, begin, past.options["on_event"]),
             ):
-                yield running
+                yield self._listed(running)
 
     @lists_options(RetryOptions)
     @asynccontextmanager
@@ -212,11 +219,15 @@ class Engine:
             begin = partial(running.open, taken_over=taken_over.settle if taken_over is not None else None)
             kept = self._memory.kept(journal, running) if journal is not None else _NOTHING
             async with kept, _carried_out(running, begin, options["on_event"]):
-                yield running
+                yield self._listed(running)
 
     def _teacher(self, journal: Journal | None, plan: CheckedPlan) -> Journal | None:
         """Return the journal, if a run of *plan* uses durations of calls."""
         return journal if journal is not None and learns(plan.policy, self._shared.cap) else None
+
+    def _listed(self, running: Run) -> Run:
+        self._runs.add(running)
+        return running
 
     def _must_be_open(self) -> None:
         if not self._is_open:

@@ -28,7 +28,7 @@ MAX_DIFF: Final = 200
 MARK: Final = "=== "  # before a line of dagrun between lines of text from outside
 MAX_DEPTH: Final = 6  # of objects that are laid out; deeper ones stand on one line
 
-_TITLES: Final[Mapping[Asked, str]] = {
+TITLES: Final[Mapping[Asked, str]] = {
     Asked.APPROVAL: "May this call be made?",
     Asked.INPUT: "A value is needed that nobody else has.",
     Asked.PERMISSION: "This call was refused for want of a right. Try it again?",
@@ -37,7 +37,7 @@ _TITLES: Final[Mapping[Asked, str]] = {
     Asked.PATCH: "May the plan be changed like this?",
     Asked.OUTPUT: "May the run hand out its answer?",
 }
-_EFFECTS: Final[Mapping[str, str]] = {
+EFFECTS: Final[Mapping[str, str]] = {
     Effect.PURE: "computes, and touches nothing",
     Effect.READ: "looks, and changes nothing",
     Effect.IDEMPOTENT: "changes the world, once however often it is called",
@@ -82,7 +82,7 @@ def lay_out(question: Question, *, left: float | None = None, width: int = 79, i
     """
     layout = _Layout(max(40, width), is_whole=is_whole)
     lines = [
-        _TITLES[question.kind],
+        TITLES[question.kind],
         *layout.text(question.text, "  "),
         *layout.facts(question),
         *layout.arguments(decode(question.arguments)),
@@ -117,7 +117,7 @@ class _Layout:
 
     def facts(self, question: Question) -> list[str]:
         """Return the facts of the question, one line each."""
-        effect = _EFFECTS.get(question.effect, "")
+        effect = EFFECTS.get(question.effect, "")
         facts = {
             "step": visible(question.step),
             "tool": visible(question.tool),

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagrun.cli.terminal.answer_values import BadAnswer, read_value
 from dagrun.errors import visible
 from dagrun.model.question import Answer, Asked, Question
+from dagrun.observe.answer_values import BadAnswer, read_value
 from dagrun.observe.line_breaks import BAR, cells, wrap
 from dagrun.observe.question_text import MARK, MAX_LINES, lay_out
 from typist import ask

@@ -16,7 +16,6 @@ from dagrun.cli.records.next_steps import answer_command, waits_for
 from dagrun.cli.records.resume_command import command_again, label, quoted
 from dagrun.cli.records.run_records import Records, run_argument, runs_option, wait
 from dagrun.cli.setup.settings import configure
-from dagrun.cli.terminal.answer_values import BadAnswer, read_value
 from dagrun.cli.terminal.ask_person import login, make_approver
 from dagrun.cli.terminal.display import Display
 from dagrun.cli.terminal.keyboard import terminal_of
@@ -26,6 +25,7 @@ from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.decide.questions import fault_of
 from dagrun.errors import shorten, visible
 from dagrun.model.question import Answer, AnswerLetter, Asked, Question
+from dagrun.observe.answer_values import BadAnswer, read_value
 from dagrun.observe.question_text import lay_out
 
 F = TypeVar("F", bound=Callable[..., Any])

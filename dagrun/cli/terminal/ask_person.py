@@ -12,12 +12,12 @@ from typing import Final, Protocol
 
 import anyio
 
-from dagrun.cli.terminal.answer_values import BadAnswer, read_value
 from dagrun.cli.terminal.display import Display
 from dagrun.cli.terminal.keyboard import LineTooLong, open_keyboard, terminal_of
 from dagrun.cli.terminal.text import columns_of
 from dagrun.errors import visible
 from dagrun.model.question import Answer, Approver, Asked, Question
+from dagrun.observe.answer_values import BadAnswer, read_value
 from dagrun.observe.question_text import QuestionPage, lay_out
 
 Write = Callable[[str], object]

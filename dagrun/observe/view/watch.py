@@ -43,12 +43,13 @@ class Watch:
     Attributes:
         seq: The number of the last event.
         is_alive: Whether a process carries out the run; set it where that is known.
+        owner: That process, in words.
     """
 
     def __init__(self, graph: LiveGraph, owner: str = "") -> None:
         self.is_alive = True
         self._graph = graph
-        self._owner = owner
+        self.owner = owner
         self._history = History(graph)
         self._history.read()
         self.seq = self._history.seq
@@ -155,7 +156,7 @@ class Watch:
             seq=self.seq,
             values=values,
             is_alive=self.is_alive,
-            owner=self._owner,
+            owner=self.owner,
             progress=self._progress,
         )
 
@@ -247,7 +248,7 @@ class Watch:
         used.add(sums.usage.tokens - sums.usage.unpriced, sums.usage.known_cost)
         used.add(sums.usage.unpriced, None)
         facts = {
-            **head_of(self._graph, self._history, is_alive=self.is_alive, owner=self._owner),
+            **head_of(self._graph, self._history, is_alive=self.is_alive, owner=self.owner),
             "makespan": round(at, 6),
             "work": round(sums.work, 6),
             "tokens": used.tokens,

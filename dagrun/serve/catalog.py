@@ -1,0 +1,291 @@
+"""The catalogue: all runs that the page knows, each in short, and the questions that are open in them.
+
+The list of a thousand runs must cost next to nothing when nothing has changed. So what is known of a record is kept
+together with its mark (`MarksRecords`), and only records whose mark has changed are read again. A run that somebody
+looks at, or that another process carries out, has a feed, which reads what is new alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import anyio.to_thread
+
+from dagrun.api.replaying import Replayed, replayed
+from dagrun.errors import JournalDamaged, JournalError, JournalFailed, RunNotFound, shorten
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.model.codec.event_codec import events_of
+from dagrun.model.journal import Held, Journal, Line, MarksRecords
+from dagrun.model.question import Question
+from dagrun.model.redaction.records import shown_events
+from dagrun.observe.run_standing import Stand, Standing, standing_of
+from dagrun.runtime.run import Run
+from dagrun.serve.feeds import Feed, LiveFeed, RecordFeed, held_by
+
+if TYPE_CHECKING:
+    from dagrun.api.engine import Engine
+
+_MOST_FEEDS: Final = 64  # of runs at which nobody looks any more
+_WITHOUT_MARKS: Final = 2.0  # seconds for which a list is valid that was made by reading everything
+_OPEN: Final = (Stand.RUNNING, Stand.WAITING, Stand.INTERRUPTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One run of the list.
+
+    Attributes:
+        standing: Where it stands.
+        command: The command that began it; empty if that is not known.
+        counts: The number of steps in each state; empty if that is not known.
+        questions: The questions that are open in it, redacted.
+    """
+
+    standing: Standing
+    command: str = ""
+    counts: tuple[tuple[str, int], ...] = ()
+    questions: tuple[Question, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the run as plain JSON."""
+        return {
+            **self.standing.as_dict(),
+            "command": self.command,
+            "counts": dict(self.counts),
+            "questions": len(self.questions),
+        }
+
+
+class Catalog:
+    """The runs of a journal, of an engine, and single ones.
+
+    Args:
+        journal: The journal with the runs of all processes; `None` for none.
+        engine: The engine whose runs are seen from inside; `None` for none.
+    """
+
+    def __init__(self, journal: Journal | None, engine: Engine | None) -> None:
+        self.journal = journal
+        self._engine = engine
+        self._feeds: OrderedDict[str, Feed] = OrderedDict()
+        self._opening = anyio.Lock()
+        self._listing = anyio.Lock()
+        self._kept: dict[str, tuple[str, Entry]] = {}
+        self._made = float("-inf")
+        self._entries: list[Entry] = []
+
+    # Feeds ------------------------------------------------------------------------------------------------
+
+    def watch(self, run: Run) -> Feed:
+        """Follow a run of this process from now on, also after its end."""
+        feed = self._feeds.get(run.id)
+        if not isinstance(feed, LiveFeed) or feed.run is not run:
+            feed = LiveFeed(run)
+            self._keep(feed)
+        return feed
+
+    async def feed(self, run_id: str) -> Feed:
+        """Return the feed of a run.
+
+        Raises:
+            RunNotFound: There is no such run, or it has no record yet.
+            JournalError: Its record is damaged, or cannot be read.
+        """
+        run = self._running().get(run_id)
+        if run is not None:
+            return self.watch(run)
+        feed = self._feeds.get(run_id)
+        # A run of this process that was suspended may have been resumed elsewhere: then its record goes on.
+        if isinstance(feed, LiveFeed) and (self.journal is None or not feed.is_suspended):
+            return feed
+        if isinstance(feed, RecordFeed):
+            self._feeds.move_to_end(run_id)
+            return feed
+        return await self._opened(run_id)
+
+    async def _opened(self, run_id: str) -> Feed:
+        if self.journal is None:
+            raise RunNotFound(f"there is no run '{shorten(run_id)}' here")
+        async with self._opening:
+            feed = self._feeds.get(run_id)
+            if not isinstance(feed, RecordFeed):
+                feed = await RecordFeed.opened(self.journal, run_id)
+                self._keep(feed)
+            return feed
+
+    def _keep(self, feed: Feed) -> None:
+        self._feeds[feed.run_id] = feed
+        self._feeds.move_to_end(feed.run_id)
+        for run_id in list(self._feeds):
+            if len(self._feeds) <= _MOST_FEEDS:
+                break
+            if self._feeds[run_id].readers == 0 and self._feeds[run_id] is not feed:
+                del self._feeds[run_id]
+
+    def forget(self, feed: Feed) -> None:
+        """Follow a run no more: its record is gone or damaged, and is read anew by whoever asks next."""
+        if self._feeds.get(feed.run_id) is feed:
+            del self._feeds[feed.run_id]
+
+    def _running(self) -> dict[str, Run]:
+        return {} if self._engine is None else self._engine.runs
+
+    # The list ---------------------------------------------------------------------------------------------
+
+    async def entries(self) -> list[Entry]:
+        """Return all runs, those that began last first."""
+        async with self._listing:
+            entries = await self._of_journal()
+        alive = dict(self._running().items())
+        alive |= {feed.run_id: feed.run for feed in self._feeds.values() if isinstance(feed, LiveFeed)}
+        known = {entry.standing.run_id: entry for entry in entries}
+        for run_id, run in alive.items():
+            if run_id not in known or not run.has_ended:
+                known[run_id] = _entry_of_run(run)
+        return sorted(known.values(), key=lambda entry: (-(entry.standing.began or 0.0), entry.standing.run_id))
+
+    async def _of_journal(self) -> list[Entry]:
+        if self.journal is None:
+            return []
+        if isinstance(self.journal, MarksRecords):
+            marks = await self.journal.marks()
+            running = self._running()
+            made = [await self._entry(run_id, mark) for run_id, mark in marks.items() if run_id not in running]
+            self._kept = {run_id: kept for run_id, kept in self._kept.items() if run_id in marks}
+            return [entry for entry in made if entry is not None]
+        if time.monotonic() - self._made > _WITHOUT_MARKS:
+            made = [await self._read(held) for held in await self.journal.runs()]
+            self._entries = [entry for entry in made if entry is not None]
+            self._made = time.monotonic()
+        return self._entries
+
+    async def _entry(self, run_id: str, mark: str) -> Entry | None:
+        kept = self._kept.get(run_id)
+        if kept is not None and kept[0] == mark:
+            return await self._as_now(kept[1])
+        assert self.journal is not None
+        try:
+            held = await held_by(self.journal, run_id)
+        except RunNotFound:
+            return None
+        entry = await self._followed(held) if held.is_held else await self._read(held)
+        if entry is not None:
+            self._kept[run_id] = (mark, entry)
+        return entry
+
+    async def _as_now(self, entry: Entry) -> Entry:
+        """Return an entry whose record has not changed: its process may have ended since."""
+        assert self.journal is not None
+        standing = entry.standing
+        if standing.stand is not Stand.RUNNING:
+            return entry
+        held = await held_by(self.journal, standing.run_id)
+        if held.is_held:
+            return entry
+        return replace(entry, standing=replace(standing, stand=Stand.INTERRUPTED, owner=""))
+
+    async def _followed(self, held: Held) -> Entry | None:
+        """Return a run that another process carries out; its feed reads what is new alone."""
+        try:
+            feed = await self._opened(held.run_id)
+            await feed.refresh()
+        except RunNotFound:
+            return Entry(Standing(run_id=held.run_id, stand=Stand.RUNNING, owner=held.owner))
+        except JournalError as error:
+            return _damaged(held.run_id, error)
+        assert isinstance(feed, RecordFeed)
+        return _entry_of_feed(feed)
+
+    async def _read(self, held: Held) -> Entry | None:
+        assert self.journal is not None
+        try:
+            lines = await self.journal.read(held.run_id)
+            if not lines:
+                stand = Stand.RUNNING if held.is_held else Stand.EMPTY
+                return Entry(Standing(run_id=held.run_id, stand=stand, owner=held.owner if held.is_held else ""))
+            return await anyio.to_thread.run_sync(_entry_of_lines, lines, held)
+        except RunNotFound:
+            return None
+        except (JournalDamaged, JournalFailed) as error:
+            return _damaged(held.run_id, error)
+
+
+def _damaged(run_id: str, error: JournalError) -> Entry:
+    reason = f"record {error.seq}: {error.reason}" if isinstance(error, JournalDamaged) else str(error)
+    return Entry(Standing(run_id=run_id, stand=Stand.DAMAGED, reason=shorten(reason)))
+
+
+def _entry_of_lines(lines: Sequence[Line], held: Held) -> Entry:
+    return _entry_of_past(replayed(held.run_id, shown_events(events_of(held.run_id, lines))), held)
+
+
+def _entry_of_past(past: Replayed, held: Held) -> Entry:
+    """Return a run on record in short; *past* has only what may be shown."""
+    standing = standing_of(past, held)
+    is_open = standing.stand in _OPEN
+    return Entry(standing, _command(past.opening.labels), _counts(past.graph), past.pending if is_open else ())
+
+
+def _entry_of_feed(feed: RecordFeed) -> Entry:
+    opening = feed.opening.opening
+    assert opening is not None
+    stand = Stand.ENDED if feed.is_over else Stand.WAITING if feed.is_suspended else Stand.INTERRUPTED
+    return _entry_of_graph(
+        feed.graph,
+        run_id=feed.run_id,
+        stand=Stand.RUNNING if feed.watch.is_alive else stand,
+        owner=feed.watch.owner,
+        began=feed.opening.wall_time,
+        last=feed.last,
+        expires=opening.expires_at,
+        command=_command(opening.labels),
+    )
+
+
+def _entry_of_run(run: Run) -> Entry:
+    stand = Stand.ENDED if run.has_ended else Stand.RUNNING
+    return _entry_of_graph(run.graph, run_id=run.id, stand=stand, owner="this process", began=time.time() - run.seconds)
+
+
+def _entry_of_graph(graph: LiveGraph, *, command: str = "", **facts: Any) -> Entry:
+    shown = graph.plan.redactor
+    planned = list(graph.planned())
+    questions = tuple(graph.questions.values())
+    standing = Standing(
+        **facts,
+        status="" if graph.status is None else str(graph.status),
+        reason=shorten(shown.text(graph.reason)),
+        goal=shorten(shown.text(graph.goal)),
+        steps=len(planned),
+        settled=sum(1 for node in planned if node.state.is_settled),
+        waits_for=tuple(dict.fromkeys(shorten(question.step or question.text) for question in questions)),
+    )
+    return Entry(standing, command, _counts(graph), questions)
+
+
+def _command(labels: Mapping[str, Any]) -> str:
+    words = labels.get("command", "")
+    return shorten(" ".join(map(str, words)) if isinstance(words, list | tuple) else str(words))
+
+
+def _counts(graph: LiveGraph) -> tuple[tuple[str, int], ...]:
+    counts: dict[str, int] = {}
+    for node in graph.planned():
+        counts[str(node.state)] = counts.get(str(node.state), 0) + 1
+    return tuple(sorted(counts.items()))
+
+
+def matching(entries: Iterable[Entry], states: Sequence[str], text: str) -> list[Entry]:
+    """Return the entries whose stand or status is one of *states*, and whose name, goal or command holds *text*."""
+    text = text.casefold()
+    return [
+        entry
+        for entry in entries
+        if (not states or entry.standing.stand in states or entry.standing.status in states)
+        and text in f"{entry.standing.run_id} {entry.standing.goal} {entry.command}".casefold()
+    ]

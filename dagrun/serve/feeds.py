@@ -1,0 +1,271 @@
+"""Feeds: what is known of a run now, and what was new since a reader looked last, for any number of readers.
+
+1. A feed is made when somebody first looks at a run, and nothing is done for a run at which nobody looks.
+2. A run of this process wakes its readers by an observer. The record of a run of another process is looked at again
+   and again, but only while a reader waits for news of it.
+3. A reader has a cursor: the mark of the feed and the number of the last event. So a reader that comes back gets what
+   it has missed; one that comes from another feed (the server was started anew) gets the whole view.
+4. Readers of one run see the same instant: changes are handed out at ticks of a common clock, and encoded once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from secrets import token_hex
+from typing import Final
+
+import anyio
+import anyio.to_thread
+from pydantic_core import to_json
+
+from dagrun.api.replaying import replayed
+from dagrun.errors import RunNotFound
+from dagrun.graph.fold import fold
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.journal.following import RecordFollower
+from dagrun.model.codec.event_codec import decode, events_of
+from dagrun.model.event import Event, RunEnded, RunResumed, RunStarted, RunSuspended
+from dagrun.model.journal import Held, Journal, Line, MarksRecords
+from dagrun.model.redaction.records import as_shown, redactor_of
+from dagrun.observe.view.watch import Watch
+from dagrun.runtime.run import Run
+
+TICK: Final = 0.1  # seconds: how often changes are handed out at most
+LOOK_EVERY: Final = 0.25  # seconds between two looks at a record that can be followed
+READ_EVERY: Final = 2.0  # seconds between two looks at one that must be read whole
+OWNER_EVERY: Final = 1.0  # seconds between two looks at who holds a run
+MANY: Final = 500  # records that are folded in a thread, so that the loop has other turns meanwhile
+
+
+class Feed:
+    """One run, as its readers see it.
+
+    Args:
+        run_id: The run.
+
+    Attributes:
+        mark: Distinguishes this feed from all others, in cursors.
+        lock: Held while the state is brought up to date, or read by more than one statement.
+        version: Grows with each change that readers may see.
+        is_over: Whether nothing more will come: the run has ended, or this process has suspended it.
+        is_suspended: Whether the run was suspended; then another process may have resumed it.
+        readers: How many readers wait for news.
+    """
+
+    watch: Watch
+    graph: LiveGraph
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.mark = token_hex(4)
+        self.lock = anyio.Lock()
+        self.version = 0
+        self.is_over = False
+        self.is_suspended = False
+        self.readers = 0
+        self._news: anyio.Event | None = None
+        self._encoded: dict[int, tuple[int, float, bytes]] = {}  # by cursor: the version, the time, and the changes
+
+    async def refresh(self) -> None:
+        """Bring the state up to date.
+
+        Raises:
+            JournalError: The record is gone, damaged, or cannot be read.
+        """
+
+    async def wait(self) -> None:
+        """Wait until there may be news."""
+        if self._news is None:
+            self._news = anyio.Event()
+        await self._news.wait()
+
+    def wake(self) -> None:
+        """Wake everybody who waits for news."""
+        self.version += 1
+        if self._news is not None:
+            self._news.set()
+            self._news = None
+
+    def now(self) -> float | None:
+        """Return the time in the run, in seconds since its start; `None` for that of its last event."""
+        return None
+
+    # For readers ------------------------------------------------------------------------------------------
+
+    def cursor_of(self, text: str) -> int | None:
+        """Return the number of the event that a cursor stands for; `None` if it is of another feed, or none at all."""
+        mark, _, seq = text.rpartition("-")
+        return int(seq) if mark == self.mark and seq.isdecimal() and int(seq) <= self.watch.seq else None
+
+    @property
+    def cursor(self) -> str:
+        """The cursor of a reader that knows all."""
+        return f"{self.mark}-{self.watch.seq}"
+
+    def view(self) -> bytes:
+        """Return the whole view without values, as JSON, with the cursor."""
+        return to_json({**self.watch.document("none", self.now()), "cursor": self.cursor})
+
+    def changes(self, after: int) -> bytes:
+        """Return what has changed since an event, as JSON, with the cursor."""
+        known = self._encoded.get(after)
+        now = time.monotonic()
+        if known is not None and known[0] == self.version and now - known[1] < TICK:
+            return known[2]
+        text = to_json({**self.watch.changes(after, self.now()), "cursor": self.cursor})
+        if len(self._encoded) >= 8:  # readers that were away have cursors of their own
+            self._encoded.clear()
+        self._encoded[after] = (self.version, now, text)
+        return text
+
+
+class LiveFeed(Feed):
+    """A run of this process.
+
+    Args:
+        run: The run.
+    """
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run.id)
+        self.run = run
+        self.graph = run.graph
+        self.watch = Watch(run.graph, "this process")
+        self.is_over = run.has_ended
+        self.watch.is_alive = not self.is_over
+        run.watch(self)
+
+    def take(self, batch: Sequence[Event]) -> None:
+        """Take the events of the run, as its observer."""
+        self.watch.take(batch)
+        self.wake()
+        if isinstance(batch[-1], RunEnded | RunSuspended):
+            self.is_suspended = isinstance(batch[-1], RunSuspended)
+            self.close()
+
+    def close(self) -> None:
+        """Take note that the run has ended, or was suspended."""
+        self.is_over = True
+        self.watch.is_alive = False
+        self.wake()
+
+    def now(self) -> float | None:
+        """Return the time in the run, in seconds since its start."""
+        return None if self.is_over else self.run.seconds
+
+
+class RecordFeed(Feed):
+    """A run on record, whoever carries it out. Made by `opened`.
+
+    Args:
+        journal: The journal that has it.
+        run_id: The run.
+
+    Attributes:
+        held: Which process carries it out.
+        last: When its last record was written, in seconds since 1970.
+    """
+
+    def __init__(self, journal: Journal, run_id: str) -> None:
+        super().__init__(run_id)
+        self._journal = journal
+        self._follower = RecordFollower(journal, run_id)
+        self._openings: list[RunStarted | RunResumed] = []
+        self._looked = float("-inf")
+        self._zero = 0.0  # of the clock of the run, in seconds since 1970
+        self.held = Held(run_id)
+        self.last = 0.0
+
+    @property
+    def opening(self) -> RunStarted:
+        """The first event."""
+        first = self._openings[0]
+        assert isinstance(first, RunStarted)
+        return first
+
+    @classmethod
+    async def opened(cls, journal: Journal, run_id: str) -> RecordFeed:
+        """Return the feed of a run.
+
+        Raises:
+            RunNotFound: There is no such run, or it has no record yet.
+            JournalError: The record is damaged, or cannot be read.
+        """
+        feed = cls(journal, run_id)
+        await feed.refresh()
+        return feed
+
+    async def refresh(self) -> None:
+        """Read what is new on record.
+
+        Raises:
+            JournalError: The record is gone, damaged, or cannot be read.
+        """
+        async with self.lock:
+            # Before the records: a run that was let go before them has nothing more to come.
+            await self._look_at_owner()
+            lines = await self._follower.news()
+            if not self._openings and not lines:
+                raise RunNotFound(f"run {self.run_id} has no record yet")
+            if len(lines) > MANY:
+                await anyio.to_thread.run_sync(self._take, lines)
+            elif lines:
+                self._take(lines)
+            if lines:
+                self.wake()
+            self._judge()
+
+    async def wait(self) -> None:
+        """Wait for a moment; then the record may have news."""
+        await anyio.sleep(LOOK_EVERY if self._follower.is_cheap else READ_EVERY)
+
+    def now(self) -> float | None:
+        """Return the time in the run, by the clock of day; the two machines may differ in that."""
+        return time.time() - self._zero if self.watch.is_alive else None
+
+    def _take(self, lines: Sequence[Line]) -> None:
+        """Fold new records."""
+        is_first = not self._openings
+        events = events_of(self.run_id, lines) if is_first else [decode(line.text) for line in lines]
+        self._openings += [event for event in events if isinstance(event, RunStarted | RunResumed)]
+        redactor = redactor_of(self._openings)
+        shown = events if redactor is None else [as_shown(event, redactor) for event in events]
+        self._zero = self._openings[-1].wall_time - self._openings[-1].at
+        if is_first:
+            self.graph = replayed(self.run_id, shown).graph
+            self.watch = Watch(self.graph)
+            self.watch.seq = lines[-1].seq
+        else:
+            fold(self.graph, shown, self.run_id)
+            self.watch.take(shown)
+        self.last = events[-1].at + self._zero
+        self.is_over = isinstance(events[-1], RunEnded)
+        self.is_suspended = isinstance(events[-1], RunSuspended)
+
+    async def _look_at_owner(self) -> None:
+        now = time.monotonic()
+        if now - self._looked < OWNER_EVERY:
+            return
+        self._looked = now
+        self.held = await held_by(self._journal, self.run_id)
+
+    def _judge(self) -> None:
+        """Take note of who carries out the run, and whether there is more to come."""
+        # A run that was suspended is let go next; whoever takes it up writes so first.
+        is_alive = self.held.is_held and not self.is_over and not self.is_suspended
+        owner = self.held.owner if is_alive else ""
+        if (owner, is_alive) != (self.watch.owner, self.watch.is_alive):
+            self.watch.owner, self.watch.is_alive = owner, is_alive
+            self.wake()
+
+
+async def held_by(journal: Journal, run_id: str) -> Held:
+    """Return which process holds a run.
+
+    Raises:
+        RunNotFound: There is no such run.
+    """
+    if isinstance(journal, MarksRecords):
+        return await journal.held(run_id)
+    return next((held for held in await journal.runs() if held.run_id == run_id), Held(run_id))

@@ -1,0 +1,133 @@
+"""`web`: the live page as an ASGI application."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from dagrun.errors import ContractError, MissingExtra
+from dagrun.model.journal import Journal
+from dagrun.model.question import Question
+from dagrun.runtime.run import Run
+from dagrun.serve.catalog import Catalog
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from dagrun.api.engine import Engine
+    from dagrun.serve.guard import Authorize, Guard
+    from dagrun.serve.routes import Routes
+
+LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+_LEAST_TOKEN: Final = 16  # characters
+
+
+class RunsPage:
+    """The live page of runs, an ASGI application. Made by `web`.
+
+    Args:
+        catalog: The runs that it shows.
+        routes: Answer the requests.
+        guard: Lets requests through to the routes.
+    """
+
+    def __init__(self, catalog: Catalog, routes: Routes, guard: Guard) -> None:
+        self._catalog = catalog
+        self._routes = routes
+        self._guard = guard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] == "lifespan":  # nothing is begun before the first request, and nothing is left after the last
+            await _no_lifespan(receive, send)
+            return
+        await self._guard(scope, receive, send)
+
+    def watch(self, run: Run) -> None:
+        """Show a run of this process that is of no engine, from now on; it must be on the loop of the server."""
+        self._catalog.watch(run)
+
+    async def approver(self, question: Question) -> None:
+        """Let a run wait for the page: an approver that never answers, and so keeps the run from being suspended."""
+        await anyio.sleep_forever()
+
+    def close(self) -> None:
+        """End all streams, so that the server can close; call it on the loop."""
+        self._routes.closing.set()
+
+
+async def _no_lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        kind = (await receive())["type"]
+        await send({"type": f"{kind}.complete"})
+        if kind == "lifespan.shutdown":
+            return
+
+
+def web(
+    *,
+    journal: Journal | None = None,
+    engine: Engine | None = None,
+    authorize: Authorize | None = None,
+    token: str | None = None,
+    hosts: Sequence[str] = LOOPBACK,
+    read_only: bool = False,
+) -> RunsPage:
+    """Return the live page of runs, for any ASGI server, or to be mounted in another ASGI application.
+
+    It shows what a run does now, and lets people answer its questions, cancel and suspend it. Runs of other processes
+    are read from their journal. The page starts nothing, and works below any path.
+
+    Args:
+        journal: The journal with the runs of all processes; `None` for none.
+        engine: An engine on the loop of the server, whose runs are shown from inside; `None` for none. A single run can
+            be added by `RunsPage.watch`.
+        authorize: Takes a request (`starlette.requests.Request`), and returns the name of the person who sends it; it
+            goes on record with each answer. `None` is for somebody who may not see the page. May be async. The page
+            does not ask who may do what: a person who may see it may answer.
+        token: A secret of at least 16 characters that each request must carry in place of that.
+        hosts: The names under which the page is served (``Host``), each with or without a port. Any other name is
+            refused, as it may be that of a foreign page whose address was turned to this machine.
+        read_only: Whether nothing can be answered, cancelled or suspended.
+
+    Raises:
+        ContractError: Nobody is named who may see the page; or an option is invalid.
+        MissingExtra: Starlette is not installed.
+    """
+    if (authorize is None) == (token is None):
+        raise ContractError("who may see and answer? name one of authorize=… or token=…")
+    if token is not None and (len(token) < _LEAST_TOKEN or not token.isascii()):
+        raise ContractError(
+            f"a token has at least {_LEAST_TOKEN} characters of ASCII; secrets.token_urlsafe() makes one"
+        )
+    if isinstance(hosts, str) or not hosts:
+        raise ContractError("hosts is a list of names, such as ['runs.example.org']")
+    try:
+        from starlette.applications import Starlette
+    except ImportError as error:
+        raise MissingExtra("the live page needs starlette: pip install 'dagrun-engine[ui]'") from error
+    from dagrun.serve.guard import Guard
+    from dagrun.serve.posts import Posts
+    from dagrun.serve.routes import Routes
+
+    catalog = Catalog(journal, engine)
+    routes = Routes(catalog, Posts(journal), is_read_only=read_only)
+    guard = Guard(
+        Starlette(routes=routes.all()),
+        hosts=hosts,
+        token=token,
+        authorize=authorize,
+        user=_user(),
+        is_read_only=read_only,
+    )
+    return RunsPage(catalog, routes, guard)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a user without a name, as in some containers
+        return ""

@@ -1,0 +1,109 @@
+"""What the page may change: answer a question, cancel a step or a run, suspend a run.
+
+A run of this process is told directly; for a run of another process, a letter is left in its journal, with the answer
+key of the run. Who answers is what the server knows of the request, never what the request says.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final, Literal
+
+import anyio
+from starlette.responses import JSONResponse, Response
+
+from dagrun.decide.questions import fault_of
+from dagrun.errors import AnswerRefused, ContractError, QuestionNotFound, StepNotFound, shorten
+from dagrun.model.journal import Journal
+from dagrun.model.question import Answer, AnswerLetter, ControlLetter
+from dagrun.observe.answer_values import BadAnswer
+from dagrun.serve.feeds import Feed, LiveFeed
+from dagrun.serve.guard import problem
+from dagrun.serve.questions import AnswerBody, OrderBody
+
+MOST: Final = 20  # of answers and orders in a second, from all pages together
+CLOSED: Final = "this question is not open any more"
+
+
+class Posts:
+    """Carries out what requests want changed.
+
+    Args:
+        journal: The journal in which letters are left; `None` if there are only runs of this process.
+    """
+
+    def __init__(self, journal: Journal | None) -> None:
+        self._journal = journal
+        self._times: deque[float] = deque(maxlen=MOST)
+
+    def _is_too_fast(self) -> bool:
+        now = anyio.current_time()
+        if len(self._times) == MOST and now - self._times[0] < 1.0:
+            return True
+        self._times.append(now)
+        return False
+
+    async def answer(self, feed: Feed, body: AnswerBody, by: str) -> Response:
+        """Answer a question: 200; 409 with what is known if it is not open any more; 422 with what does not fit."""
+        if self._is_too_fast():
+            return problem(429, f"more than {MOST} answers in a second")
+        question = feed.graph.questions.get(body.question)
+        if question is None:
+            return problem(409, CLOSED, now=_what_became_of(feed, body.question))
+        try:
+            answer = body.answer_to(question, by)
+        except BadAnswer as error:
+            return problem(422, str(error))
+        if fault := fault_of(question, answer):
+            return problem(422, fault)
+        if isinstance(feed, LiveFeed) and not feed.is_over:
+            return await self._answer_here(feed, body.question, answer)
+        return await self._post(feed, AnswerLetter.of, body.question, answer)
+
+    async def _answer_here(self, feed: LiveFeed, question: str, answer: Answer) -> Response:
+        try:
+            await feed.run.answer(question, answer)
+        except QuestionNotFound:
+            return problem(409, CLOSED, now=_what_became_of(feed, question))
+        except (AnswerRefused, ContractError) as error:
+            return problem(422, str(error))
+        return JSONResponse({"taken": True})
+
+    async def order(self, feed: Feed, order: Literal["cancel", "suspend"], body: OrderBody, by: str) -> Response:
+        """Give an order to stop: 202, and what follows is seen in the stream; 409 if no process is at the run."""
+        if self._is_too_fast():
+            return problem(429, f"more than {MOST} orders in a second")
+        if body.step is not None and body.step not in feed.graph.nodes:
+            return problem(422, f"the run has no step {shorten(body.step, 60)}")
+        facts: dict[str, Any] = {"control": order, "step": body.step or "", "reason": body.reason, "by": by}
+        letter = ControlLetter(after=max(1, feed.watch.seq), **facts)
+        if feed.is_over or not feed.watch.is_alive:
+            return problem(409, "no process is at this run")
+        if not isinstance(feed, LiveFeed):
+            return await self._post(feed, lambda key: letter.model_copy(update={"key": key}))
+        try:
+            if order == "suspend":
+                feed.run.suspend(letter.text)
+            else:
+                feed.run.cancel(body.step, letter.text)
+        except (ContractError, StepNotFound) as error:
+            return problem(422, str(error))
+        return JSONResponse({"taken": True}, 202)
+
+    async def _post(self, feed: Feed, make: Any, *facts: Any) -> Response:
+        """Leave a letter for the process at the run, or for the next one."""
+        if self._journal is None:
+            return problem(409, "this run has ended")
+        letter = make(*facts, await self._journal.answer_key(feed.run_id))
+        await self._journal.post(feed.run_id, letter.model_dump_json().encode())
+        is_order = isinstance(letter, ControlLetter)
+        return JSONResponse({"taken": False, "is_held": feed.watch.is_alive}, 202 if is_order else 200)
+
+
+def _what_became_of(feed: Feed, question: str) -> dict[str, Any] | None:
+    """Return how a question was answered, as the view shows it; `None` if nothing is known of it."""
+    found = (known for known in feed.watch.document("none")["questions"] if known["id"] == question)
+    known = next(found, None)
+    if known is None:
+        return None
+    return {"answer": known["answer"], "why_void": known["why_void"], "answered_at": known["answered_at"]}

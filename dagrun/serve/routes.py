@@ -1,0 +1,266 @@
+"""The routes of the page: what a browser asks for, and the answers. `Guard` has let each request through before."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Coroutine
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import anyio
+from pydantic import BaseModel, ValidationError
+from pydantic_core import to_json
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from dagrun.errors import JournalDamaged, JournalError, JournalFailed, RunNotFound
+from dagrun.journal.base import is_run_id
+from dagrun.model.signature import explain
+from dagrun.serve.catalog import Catalog, Entry, matching
+from dagrun.serve.feeds import Feed
+from dagrun.serve.guard import USER, body_of, problem
+from dagrun.serve.posts import Posts
+from dagrun.serve.questions import AnswerBody, OrderBody, shown_question
+from dagrun.serve.stream import Stream
+
+B = TypeVar("B", bound=BaseModel)
+Answering = Callable[[Request, Feed], Coroutine[Any, Any, Response]]
+
+MAX_STREAMS: Final = 50
+MAX_RUNS: Final = 200  # of one page of the list
+MAX_WHOLE: Final = 1024 * 1024  # characters of arguments, if they are asked for as a whole
+
+_FILES: Final = {
+    "page.css": "text/css",
+    "live.js": "text/javascript",
+    "parts.js": "text/javascript",
+}
+_SHELL: Final = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>dagrun</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="{root}static/page.css">
+<script type="module" src="{root}static/live.js"></script>
+</head>
+<body>
+<main id="page"><noscript>This page needs JavaScript; without it, use <code>dagrun runs</code> and
+<code>dagrun inspect</code>.</noscript></main>
+</body>
+</html>
+"""
+
+
+class Routes:
+    """Answers requests.
+
+    Args:
+        catalog: The runs.
+        posts: Carries out what a request wants changed.
+        is_read_only: Whether nothing may be changed; the page then shows no buttons.
+    """
+
+    def __init__(self, catalog: Catalog, posts: Posts, *, is_read_only: bool) -> None:
+        self.closing = anyio.Event()
+        self._catalog = catalog
+        self._posts = posts
+        self._is_read_only = is_read_only
+        self._streams = 0
+
+    def all(self) -> list[Route]:
+        """Return the routes."""
+        run = "/api/runs/{run}"
+        return [
+            Route("/", _index),
+            Route("/r/{run}", _run_page),
+            Route("/static/{name}", _static),
+            Route("/api/runs", self._runs),
+            Route("/api/questions", self._questions),
+            Route(run, self._about(_view)),
+            Route(f"{run}/steps/{{n:int}}", self._about(_step)),
+            Route(f"{run}/questions/{{question}}", self._about(_question)),
+            Route(f"{run}/changes", self._about(_changes)),
+            Route(f"{run}/stream", self._about(self._stream)),
+            Route(f"{run}/answers", self._about(self._answer), methods=["POST"]),
+            Route(f"{run}/cancel", self._about(self._cancel), methods=["POST"]),
+            Route(f"{run}/suspend", self._about(self._suspend), methods=["POST"]),
+        ]
+
+    def _about(self, answer: Answering) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return an endpoint that finds the run that a request is about, and brings it up to date."""
+
+        async def endpoint(request: Request) -> Response:
+            run_id = request.path_params["run"]
+            if not is_run_id(run_id):
+                return problem(404, "this is no name of a run")
+            try:
+                feed = await self._catalog.feed(run_id)
+                await feed.refresh()
+                return await answer(request, feed)
+            except RunNotFound as error:
+                return problem(404, str(error))
+            except JournalDamaged as error:
+                return problem(409, f"the record is damaged: {error}")
+            except JournalFailed as error:
+                return problem(503, str(error))
+
+        return endpoint
+
+    # Lists ------------------------------------------------------------------------------------------------
+
+    async def _runs(self, request: Request) -> Response:
+        query = request.query_params
+        states = [state for state in query.get("state", "").split(",") if state]
+        try:
+            entries = await self._catalog.entries()
+        except JournalError as error:
+            return problem(503, str(error))
+        found = matching(entries, states, query.get("q", ""))
+        after, limit = query.get("after", ""), _number(query.get("limit"), 50, MAX_RUNS)
+        names = [entry.standing.run_id for entry in found]
+        first = names.index(after) + 1 if after in names else 0
+        shown = found[first : first + limit]
+        facts = {"runs": [entry.as_dict() for entry in shown], "total": len(found), "more": first + limit < len(found)}
+        return _json({**facts, "read_only": self._is_read_only, "open": sum(map(_open_questions, entries))})
+
+    async def _questions(self, request: Request) -> Response:
+        found = []
+        for entry in await self._catalog.entries():
+            if not entry.questions:
+                continue
+            feed = await self._catalog.feed(entry.standing.run_id)
+            redactor = feed.graph.plan.redactor
+            about = {"run": entry.standing.run_id, "goal": entry.standing.goal or entry.command, "now": feed.now()}
+            about["is_held"] = feed.watch.is_alive
+            found += [{**about, "question": shown_question(question, redactor)} for question in entry.questions]
+        return _json({"questions": found, "read_only": self._is_read_only})
+
+    # One run ----------------------------------------------------------------------------------------------
+
+    async def _stream(self, request: Request, feed: Feed) -> Response:
+        if self._streams >= MAX_STREAMS:
+            return problem(503, f"{MAX_STREAMS} pages are open already; close one")
+        cursor = request.headers.get("last-event-id") or request.query_params.get("after", "")
+        return _Counted(Stream(feed, self._catalog, cursor, self.closing), self._count)
+
+    def _count(self, change: int) -> None:
+        self._streams += change
+
+    async def _answer(self, request: Request, feed: Feed) -> Response:
+        body = await _read(request, AnswerBody)
+        return body if isinstance(body, Response) else await self._posts.answer(feed, body, request.scope[USER])
+
+    async def _cancel(self, request: Request, feed: Feed) -> Response:
+        body = await _read(request, OrderBody)
+        return (
+            body if isinstance(body, Response) else await self._posts.order(feed, "cancel", body, request.scope[USER])
+        )
+
+    async def _suspend(self, request: Request, feed: Feed) -> Response:
+        body = await _read(request, OrderBody)
+        if isinstance(body, Response):
+            return body
+        return await self._posts.order(feed, "suspend", body, request.scope[USER])
+
+
+class _Counted(Response):
+    """A stream that is counted for as long as it is open."""
+
+    def __init__(self, stream: Stream, count: Callable[[int], None]) -> None:
+        super().__init__()
+        self._stream = stream
+        self._count = count
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self._count(1)
+        try:
+            await self._stream(scope, receive, send)
+        finally:
+            self._count(-1)
+
+
+# Pages and files ------------------------------------------------------------------------------------------------------
+
+
+async def _index(request: Request) -> Response:
+    return Response(_SHELL.format(root=""), media_type="text/html")
+
+
+async def _run_page(request: Request) -> Response:
+    if not is_run_id(request.path_params["run"]):
+        return problem(404, "this is no name of a run")
+    return Response(_SHELL.format(root="../"), media_type="text/html")
+
+
+async def _static(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in _FILES:
+        return problem(404, "there is no such file")
+    data, tag = _file(name)
+    headers = {"etag": tag, "cache-control": "no-cache"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(data, media_type=_FILES[name], headers=headers)
+
+
+@cache
+def _file(name: str) -> tuple[bytes, str]:
+    data = (Path(__file__).parent / "static" / name).read_bytes()
+    return data, f'"{hashlib.sha256(data).hexdigest()[:16]}"'
+
+
+# One run --------------------------------------------------------------------------------------------------------------
+
+
+async def _view(request: Request, feed: Feed) -> Response:
+    return Response(feed.view(), media_type="application/json")
+
+
+async def _step(request: Request, feed: Feed) -> Response:
+    values: Any = "full" if request.query_params.get("values") == "full" else "short"
+    try:
+        return _json(feed.watch.step(request.path_params["n"], values, feed.now()))
+    except LookupError as error:
+        return problem(404, str(error))
+
+
+async def _question(request: Request, feed: Feed) -> Response:
+    question = feed.graph.questions.get(request.path_params["question"])
+    if question is None:
+        return problem(404, "this question is not open any more")
+    return _json(shown_question(question, feed.graph.plan.redactor, limit=MAX_WHOLE))
+
+
+async def _changes(request: Request, feed: Feed) -> Response:
+    after = feed.cursor_of(request.query_params.get("after", ""))
+    if after is None:
+        return problem(409, "this cursor is of another server: load the page anew", cursor=feed.cursor)
+    return Response(feed.changes(after), media_type="application/json")
+
+
+# Helpers --------------------------------------------------------------------------------------------------------------
+
+
+def _json(value: Any) -> Response:
+    return Response(to_json(value), media_type="application/json")
+
+
+async def _read(request: Request, kind: type[B]) -> B | Response:
+    """Return the body of a request as a model; or the answer that says what is wrong with it."""
+    try:
+        return kind.model_validate_json(await body_of(request) or b" ")
+    except ValidationError as error:
+        return problem(422, explain(error))
+
+
+def _number(text: str | None, default: int, most: int) -> int:
+    return min(most, max(1, int(text))) if text is not None and text.isdecimal() and len(text) < 9 else default
+
+
+def _open_questions(entry: Entry) -> int:
+    return len(entry.questions)
