@@ -18,6 +18,7 @@ from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model import event as events
 from dagrun.model.event import AttemptEnded, AttemptStarted, Event, Progress, Reviewed, StepSettled
+from dagrun.model.outcome import State
 from dagrun.model.usage import ModelUse
 from dagrun.observe.view.document import document, last_time, question_views, shape_number
 from dagrun.observe.view.history import History
@@ -56,6 +57,8 @@ class Watch:
         self._changed: dict[str, int] = dict.fromkeys(graph.nodes, self.seq)  # in the order of the changes
         self._known: list[int] = [self.seq] * len(graph.nodes)  # by number of step: when it came
         self._number = {id_: n for n, id_ in enumerate(graph.nodes)}
+        # Steps that wait for their next attempt: their wait gets another reason at an instant that has no event.
+        self._backing_off = {id_ for id_, node in graph.nodes.items() if _is_backing_off(node)}
         self._progress: dict[str, list[Any]] = {}
         self._reported: dict[str, int] = {}
         self._sums = _Sums(graph)
@@ -86,6 +89,8 @@ class Watch:
         if kind is AttemptStarted:
             self._mark(event.step)  # type: ignore[attr-defined]
         elif kind is AttemptEnded or kind is StepSettled or kind is Reviewed:
+            if kind is not StepSettled and event.decision.delay:  # type: ignore[attr-defined]
+                self._backing_off.add(event.step)  # type: ignore[attr-defined]
             self._progress.pop(event.step, None)  # type: ignore[attr-defined]
             self._mark_around(event.step)  # type: ignore[attr-defined]
         else:
@@ -189,7 +194,9 @@ class Watch:
         self._sync()
         now = self._time(at)
         writer, nodes, number = self._writer(now), self._graph.nodes, self._number
-        changed = [id_ for id_ in self._since(after) if self._known[number[id_]] <= after]
+        self._backing_off = {id_ for id_ in self._backing_off if _is_backing_off(nodes[id_])}
+        late = self._backing_off.difference(self._since(after))
+        changed = [id_ for id_ in (*self._since(after), *sorted(late)) if self._known[number[id_]] <= after]
         none = ValueWriter(self._graph, "none")
         first = next((n for n, seq in enumerate(self._known) if seq > after), len(self._known))
         added = [writer.step(node, none) for node in list(nodes.values())[first:]] if first < len(nodes) else []
@@ -271,6 +278,14 @@ class Watch:
             return []
         views = revision_views(self._graph, self._history, self._number)
         return [view for view in views if known.get(view["number"], self.seq) > after]
+
+
+def _is_backing_off(node: Node) -> bool:
+    """Return whether a step waits for its next attempt."""
+    latest = node.latest
+    return (
+        node.state is State.READY and latest is not None and latest.decision is not None and latest.decision.delay > 0
+    )
 
 
 class _Sums:
