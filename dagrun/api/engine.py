@@ -92,6 +92,11 @@ class Engine:
         self._is_open = False
         self._runs: WeakSet[Run] = WeakSet()
 
+    def __repr__(self) -> str:
+        cap = self._shared.cap
+        limit = "" if cap is None else f", at most {cap.limit} steps at once"
+        return f"<Engine: {'open' if self._is_open else 'closed'}{limit}>"
+
     async def __aenter__(self) -> Self:
         self._is_open = True
         return self

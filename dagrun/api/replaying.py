@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dagrun.checks.tool_contracts import check_recorded_plan, recorded_toolbox
-from dagrun.errors import JournalDamaged
+from dagrun.errors import JournalDamaged, listing
 from dagrun.graph.build import build
 from dagrun.graph.fold import fold, state_hash
 from dagrun.graph.live_graph import LiveGraph
@@ -36,6 +36,10 @@ class Replayed:
     events: Sequence[Event]
     opening: Opening
     graph: LiveGraph
+
+    def __repr__(self) -> str:
+        title = f"Replayed {self.run_id}: {self.status or 'interrupted'} after {len(self.events)} events"
+        return f"<{listing(title, self.steps.table())}>"
 
     @property
     def status(self) -> Status | None:

@@ -8,7 +8,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
 
-from dagrun.errors import ContractError
+from dagrun.errors import ContractError, shorten
 from dagrun.model.effect import Effect
 from dagrun.model.toolbox import AnyTool
 
@@ -195,6 +195,10 @@ class Budget:
             raise ContractError("a budget has at least one ceiling")
         self.open = 0
         self.waiting: dict[Hashable, Callable[[], object]] = {}
+
+    def __repr__(self) -> str:
+        spent = (f"{account.name} {account.shown(account.spent):g}" for account in self.ceilings.accounts)
+        return shorten(f"<Budget: {', '.join(spent)} used; {self.open} open calls>", 1200)
 
     def tell(self) -> None:
         """Tell the waiting runs, in the order of asking, that a call has ended; a run that needs room asks again."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dagrun.errors import listing, short_repr
 from dagrun.model.patch import Add, Consequence, Drop, Replace, Rewire
 from dagrun.model.plan import Plan, Step
 
@@ -25,6 +26,8 @@ class Revision:
         defined: The steps that were added or changed, by id.
         output: The output of the plan from then on, as it is written.
     """
+
+    __repr__ = short_repr
 
     number: int
     at: float
@@ -56,6 +59,8 @@ class PlanDiff:
         removed: Steps of the earlier revision alone.
         changed: Steps of both with different definitions: before and after.
     """
+
+    __repr__ = short_repr
 
     added: Mapping[str, Step]
     removed: Mapping[str, Step]
@@ -103,6 +108,10 @@ class PlanHistory:
     def __init__(self, plan: Plan, revisions: Sequence[Revision]) -> None:
         self._first = plan
         self.revisions = tuple(revisions)
+
+    def __repr__(self) -> str:
+        lines = [f"{each.number}: {each.origin}, at {each.at:.3f} s: {each.reason}" for each in self.revisions]
+        return f"<{listing(f'PlanHistory, revision {self.revision}, {len(self.steps)} steps', lines)}>"
 
     @property
     def revision(self) -> int:

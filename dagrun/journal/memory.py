@@ -31,6 +31,9 @@ class MemoryJournal(Readable):
         self._runs: dict[str, _KeptRun] = {}
         self._durations = Durations()
 
+    def __repr__(self) -> str:
+        return f"<MemoryJournal of {len(self._runs)} run{'s' * (len(self._runs) != 1)}>"
+
     async def create(self, run_id: str) -> MemoryTape:
         """Start the record of a new run.
 

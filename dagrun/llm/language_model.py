@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Self
 
-from dagrun.errors import ContractError, shorten
+from dagrun.errors import ContractError, short_repr, shorten
 from dagrun.model.usage import ANSWERS
 
 # How the structure of an answer is asked for: by a strict JSON schema; as the arguments of one tool that must be
@@ -17,6 +17,8 @@ Structure = Literal["schema", "tool", "json"]
 @dataclass(frozen=True, slots=True)
 class Message:
     """One turn of a conversation."""
+
+    __repr__ = short_repr
 
     role: Literal["user", "assistant"]
     text: str
@@ -48,6 +50,8 @@ class Request:
         max_output_tokens: The longest answer, in tokens.
         temperature: How random the answer is; `None` for the model's default.
     """
+
+    __repr__ = short_repr
 
     system: str
     messages: tuple[Message, ...]
@@ -88,6 +92,8 @@ class Reply:
         model: The name that the server has given, or else the name in the request.
         structure: How the structure was asked for; `None` for plain text.
     """
+
+    __repr__ = short_repr
 
     text: str
     stop: Literal["end", "length", "refused"]

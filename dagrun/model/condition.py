@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from dagrun.errors import fields_repr
 from dagrun.model.reference import Reference, parse_reference
 from dagrun.model.value import describe
 
@@ -44,6 +45,10 @@ class Condition(BaseModel):
     all: list[Condition] | None = None
     any: list[Condition] | None = None
     not_: Condition | None = Field(default=None, alias="not")
+
+    def __repr__(self) -> str:
+        said = [name for name in type(self).model_fields if name in self.model_fields_set]
+        return fields_repr(self, [(name, getattr(self, name)) for name in said])
 
     @model_validator(mode="after")
     def _is_one_kind(self) -> Self:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from dagrun.errors import ContractError, shorten
+from dagrun.errors import ContractError, short_repr, shorten
 from dagrun.model.outcome import Failure, Outcome, later, unrecorded
 from dagrun.model.plan import Step
 
@@ -29,6 +29,8 @@ class Verdict:
         answer: What the model of the critic answered, if the answer could not be used; at most 64 KiB.
         failure: The failure of the critic itself, if it has failed; not recorded.
     """
+
+    __repr__ = short_repr
 
     result: Result
     score: float | None = None

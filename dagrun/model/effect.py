@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Self
 
+from dagrun.errors import short_repr
+
 
 class Effect(StrEnum):
     """What one call of a tool does to the world.
@@ -46,5 +48,7 @@ class Applied:
     Attributes:
         value: The value that the call has returned, or would have returned.
     """
+
+    __repr__ = short_repr
 
     value: Any = None

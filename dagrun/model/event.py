@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
-from dagrun.errors import Problem
+from dagrun.errors import Problem, short_repr
 from dagrun.model.critic import Verdict
 from dagrun.model.outcome import UNRECORDED, Decision, Failure, Outcome, State, Status, later, later_mapping
 from dagrun.model.patch import Add, Consequence, Drop, Replace, Rewire
@@ -49,6 +49,8 @@ class Opening:
         agreed: In a retry: the steps that came with a plan or a patch to which a person has agreed.
     """
 
+    __repr__ = short_repr
+
     plan: Plan
     policy: Policy
     inputs: Stored
@@ -81,6 +83,8 @@ class Event:
         at: Seconds since the start of the run.
     """
 
+    __repr__ = short_repr
+
     seq: int
     at: float
     # The redactor of the run, set when the event is shown to observers; not set in an event that comes from elsewhere.
@@ -102,7 +106,7 @@ class Event:
         return event_as_json(self, getattr(self, "_redactor", DEFAULT_REDACTOR) if redact else None)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class RunStarted(Event):
     """The run begins; the first event.
 
@@ -117,7 +121,7 @@ class RunStarted(Event):
     opening: Opening | None = field(default=None, repr=False)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class RunSuspended(Event):
     """The run is suspended, because nothing can be done before a person answers or because the host interrupted it.
 
@@ -133,7 +137,7 @@ class RunSuspended(Event):
     reason: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class RunResumed(Event):
     """The run is resumed, perhaps in another process. The time since its suspension does not count.
 
@@ -148,7 +152,7 @@ class RunResumed(Event):
     opening: Opening | None = field(default=None, repr=False)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class RunReopened(Event):
     """Settled steps are opened again, because their effect was in doubt or their output is not in the record.
 
@@ -161,7 +165,7 @@ class RunReopened(Event):
     reason: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class RunStopping(Event):
     """The run is ended early: no step starts any more, and running steps are told to stop."""
 
@@ -169,7 +173,7 @@ class RunStopping(Event):
     reason: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class AttemptStarted(Event):
     """A tool is called; the step is running."""
 
@@ -178,7 +182,7 @@ class AttemptStarted(Event):
     tool: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class AttemptEnded(Event):
     """A call has ended, and recovery has decided about it.
 
@@ -195,7 +199,7 @@ class AttemptEnded(Event):
     decision: Decision
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class StepSettled(Event):
     """A step has ended, but not by an attempt: it was skipped or cancelled, or its elements have ended.
 
@@ -222,7 +226,7 @@ class StepSettled(Event):
     asks_planner: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class StepExpanded(Event):
     """The list of a step with for_each is known, and the step gets a child for each element.
 
@@ -236,7 +240,7 @@ class StepExpanded(Event):
     hidden: tuple[int, ...] = later(())
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Reviewed(Event):
     """The critics have judged the output of an attempt, and recovery has decided about it.
 
@@ -255,7 +259,7 @@ class Reviewed(Event):
     decision: Decision
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Spliced(Event):
     """A patch was applied, all of it at this instant.
 
@@ -283,7 +287,7 @@ class Spliced(Event):
     guards: Mapping[str, str] = later_mapping()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class PatchRefused(Event):
     """A patch was refused; the plan is unchanged."""
 
@@ -291,14 +295,14 @@ class PatchRefused(Event):
     problems: tuple[Problem, ...]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class GoalChanged(Event):
     """The host has changed the goal; steps that have not started wait for a plan for the new goal."""
 
     goal: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class DraftStarted(Event):
     """The planner starts to write the first plan for a goal; each of its steps arrives as a splice.
 
@@ -311,7 +315,7 @@ class DraftStarted(Event):
     is_held: bool
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class DraftEnded(Event):
     """The planner has ended its first plan.
 
@@ -331,14 +335,14 @@ class DraftEnded(Event):
     more: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class ReplanRequested(Event):
     """There is a reason to ask the planner; the steps that depend on the trigger's step wait for the answer."""
 
     trigger: Trigger
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class ReplanStarted(Event):
     """A request to the planner starts.
 
@@ -351,7 +355,7 @@ class ReplanStarted(Event):
     steps: tuple[str, ...]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class ReplanEnded(Event):
     """A request to the planner has ended; the steps that waited for it continue or are skipped.
 
@@ -377,14 +381,14 @@ class ReplanEnded(Event):
     more: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class QuestionAsked(Event):
     """A person must answer a question; if it is about a step, this step is held."""
 
     question: Question
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class QuestionAnswered(Event):
     """A question is closed: a person has answered, the default answer counts, or the question has become void.
 
@@ -405,14 +409,14 @@ class QuestionAnswered(Event):
     hides_value: bool = later(False)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class StepResumed(Event):
     """A step that had asked a person in the middle of a call continues."""
 
     step: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class CeilingNear(Event):
     """The policy's ``warn_at`` part of a ceiling is used up: optional steps are dropped, and replanning stops."""
 
@@ -421,7 +425,7 @@ class CeilingNear(Event):
     limit: float
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Progress(Event):
     """A tool reports its progress. Changes no state."""
 
@@ -430,7 +434,7 @@ class Progress(Event):
     message: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class RunEnded(Event):
     """The run has ended; the last event."""
 
@@ -438,14 +442,14 @@ class RunEnded(Event):
     reason: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Gap(Event):
     """An observer was too slow: *missed* events before this one are not shown to it."""
 
     missed: int = field(default=0)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Hedged(Event):
     """A call takes longer than most calls of its tool, so a second call is made beside it.
 
@@ -460,7 +464,7 @@ class Hedged(Event):
     after: float
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class HedgeEnded(Event):
     """The second call of an attempt has ended, or is stopped because the first call has ended.
 
@@ -482,7 +486,7 @@ class HedgeEnded(Event):
     fault: str = ""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class PlannerAsked(Event):
     """The planner is called.
 
@@ -493,7 +497,7 @@ class PlannerAsked(Event):
     number: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class ModelReserved(Event):
     """Usage is reserved for a call of a model by a planner or a critic; calls by tools have no such event.
 
@@ -510,7 +514,7 @@ class ModelReserved(Event):
     cost: float | None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class ModelCharged(Event):
     """A call of a model by a planner or a critic has ended.
 
@@ -525,7 +529,7 @@ class ModelCharged(Event):
     cost: float | None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class PlannerCalled(Event):
     """A call of the planner has ended.
 

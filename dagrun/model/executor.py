@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dagrun.errors import ValueRefused
+from dagrun.errors import ValueRefused, short_repr
 from dagrun.model.outcome import Failure
 from dagrun.model.tool import Tool
 from dagrun.model.tool_context import ToolContext
@@ -62,6 +62,8 @@ class ToolCall:
         clock_stopped: Returns a context manager. While it is entered, the time limit of the call does not run: an
             executor prepares something in it that is not the work of the call, such as a process that has to start.
     """
+
+    __repr__ = short_repr
 
     tool: Tool[..., Any]
     data: bytes

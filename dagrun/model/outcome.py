@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from dagrun.errors import short_repr
 from dagrun.model.value import Stored, decode_with_objects
 
 # Marks fields that records of the first release do not have: they are not written while they have their default.
@@ -121,6 +122,8 @@ class Failure:
         render: Writes the traceback, redacted; see `traceback`.
     """
 
+    __repr__ = short_repr
+
     kind: ErrorKind
     message: str
     error: str = ""
@@ -175,6 +178,8 @@ class Outcome:
         cost: Cost that it reported; `None` if it reported none.
         surprise: Why the result is unexpected, in a sentence; empty if it is not.
     """
+
+    __repr__ = short_repr
 
     state: State
     value: Stored = None
@@ -279,6 +284,8 @@ class Attempt:
         decision: What was done about it; `None` while it runs.
         hedge: The second call; `None` if there was none.
     """
+
+    __repr__ = short_repr
 
     number: int
     tool: str

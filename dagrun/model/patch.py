@@ -7,16 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
+from dagrun.errors import short_repr
 from dagrun.model.condition import Condition
-from dagrun.model.plan import Names, Step
+from dagrun.model.plan import Names, Step, TerseModel
 from dagrun.model.reference import HOLE, leading_id
 
 _CONFIG = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class Add(BaseModel):
+class Add(TerseModel):
     """A step that is added to the plan."""
 
     model_config = _CONFIG
@@ -25,7 +26,7 @@ class Add(BaseModel):
     step: Step = Field(description="With an id that was never used in this run.")
 
 
-class Drop(BaseModel):
+class Drop(TerseModel):
     """A step that leaves the plan; the steps that wait for it must be rewired or dropped too."""
 
     model_config = _CONFIG
@@ -35,7 +36,7 @@ class Drop(BaseModel):
     cancel: bool = Field(default=False, description="Stop it even if it runs and its effect cannot be taken back.")
 
 
-class Replace(BaseModel):
+class Replace(TerseModel):
     """A step that takes the place of another: steps that waited for the old one wait for it, and get its output."""
 
     model_config = _CONFIG
@@ -46,7 +47,7 @@ class Replace(BaseModel):
     cancel: bool = Field(default=False, description="Stop it even if it runs and its effect cannot be taken back.")
 
 
-class Rewire(BaseModel):
+class Rewire(TerseModel):
     """New dependencies or arguments for a step that has not started; it keeps its id and its tool."""
 
     model_config = _CONFIG
@@ -74,7 +75,7 @@ def edit_as_dict(edit: Add | Drop | Replace | Rewire) -> dict[str, Any]:
     return {"op": edit.op} | edit.model_dump(mode="json", by_alias=True, exclude_unset=True, fallback=repr)
 
 
-class Patch(BaseModel):
+class Patch(TerseModel):
     """Edits that are applied together or not at all.
 
     Examples:
@@ -127,6 +128,8 @@ class Consequence:
         reused: Steps that have already succeeded, and whose output new or rewired steps use.
         fallen: Steps whose edits are void, because the step has succeeded since the author looked.
     """
+
+    __repr__ = short_repr
 
     added: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from dagrun.errors import listing, shorten
+from dagrun.errors import fields_repr, listing, shorten
 from dagrun.model.condition import Condition
 from dagrun.model.python_plans.plan_text import plan_as_json, plan_as_python, plan_as_yaml
 from dagrun.model.reference import ID_PATTERN
@@ -24,7 +24,10 @@ OnFailure = Literal["replan", "skip", "default", "stop"]
 
 
 class TerseModel(BaseModel):
-    """A model whose `repr` leaves out the fields that have their defaults."""
+    """A model whose `repr` leaves out the fields that have their defaults, and cuts the others."""
+
+    def __repr__(self) -> str:
+        return fields_repr(self, [(name or "", value) for name, value in self.__repr_args__()])
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """Yield the fields that say something, for pydantic."""

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from dagrun.errors import ContractError, Problem, shorten
+from dagrun.errors import ContractError, Problem, short_repr, shorten
 from dagrun.model.critic import Verdict
 from dagrun.model.outcome import ErrorKind, State, TriggerKind
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
@@ -26,6 +26,8 @@ class Trigger:
         error_kind: The kind of failure, if there was one.
         fingerprint: A hash that is equal for equal failures of equal calls, whatever the id of the step.
     """
+
+    __repr__ = short_repr
 
     kind: TriggerKind
     step: str
@@ -60,6 +62,8 @@ class StepView:
         reason: Why the step did not succeed, in a sentence; empty unless the policy allows text.
         verdicts: The judgements of critics that did not pass the output; without reasons unless the policy allows text.
     """
+
+    __repr__ = short_repr
 
     step: Step
     state: State
@@ -104,6 +108,8 @@ class PastRequest:
 class Refusal:
     """A patch that was refused, with the problems that it has."""
 
+    __repr__ = short_repr
+
     patch: Patch | None
     problems: tuple[Problem, ...]
 
@@ -128,6 +134,8 @@ class Brief:
         past: How each earlier request ended, oldest first.
         toolbox: The tools themselves, for planners that check their plans; only its allowed tools may be used.
     """
+
+    __repr__ = short_repr
 
     run_id: str
     goal: str

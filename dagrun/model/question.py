@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json
 
-from dagrun.errors import ContractError
+from dagrun.errors import ContractError, short_repr
 from dagrun.model.plan import Names
 from dagrun.model.value import Stored, decode_or_reason
 
@@ -51,6 +51,8 @@ class Question:
         deadline: When the default answer counts, in seconds since the start of the run; `None` for never.
         default: The default answer.
     """
+
+    __repr__ = short_repr
 
     id: str
     kind: Asked
@@ -100,6 +102,8 @@ class Answer:
         note: The reason, for the record.
         ticked: The points of the checklist that were ticked.
     """
+
+    __repr__ = short_repr
 
     choice: Choice
     value: Any = None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
-from dagrun.errors import ContractError
+from dagrun.errors import ContractError, shorten
 from dagrun.model.effect import Effect
 from dagrun.model.python_plans.planned_values import PlannedValue
 from dagrun.model.python_plans.step_maker import ElementsMaker, StepMaker, StepOptions
@@ -117,6 +117,10 @@ class Tool(Generic[P, R_co]):
             >>> doubled = double.each([1, 2, 3]).step(number=dagrun.item)
         """
         return self.options().each(items)
+
+    def __repr__(self) -> str:
+        takes = ", ".join(self.arguments.schema.get("properties", ()))
+        return f"<Tool {shorten(f'{self.name}({takes})', 200)}, {self.effect}>"
 
     @property
     def is_async(self) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any, TypeAlias
 
-from dagrun.errors import ContractError, UnknownTool
+from dagrun.errors import ContractError, UnknownTool, shorten
 from dagrun.model.tool import Tool, make_tool
 
 AnyTool: TypeAlias = Tool[..., Any]
@@ -85,7 +85,7 @@ class Toolbox(Mapping[str, AnyTool]):
         return name in self._tools
 
     def __repr__(self) -> str:
-        return f"Toolbox({', '.join(self._tools)})"
+        return shorten(f"Toolbox({', '.join(self._tools)})", 1200)
 
 
 def hint(name: str, known: Iterable[str]) -> str:

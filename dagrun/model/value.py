@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, Protocol, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_jsonable_python
 
-from dagrun.errors import ValueRefused, ValueTooLarge, shorten
+from dagrun.errors import ValueRefused, ValueTooLarge, short_repr, shorten
 from dagrun.model.contracts.held_objects import NOT_RECORDED, HeldObjects, held, owner_of
 
 
@@ -29,6 +29,8 @@ class Unavailable:
     Attributes:
         reason: Why, in a sentence; for example, the policy does not allow it in the record.
     """
+
+    __repr__ = short_repr
 
     reason: str
 

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar, cast
 from pydantic import ValidationError
 
 from dagrun.decide.exception_text import is_showable
-from dagrun.errors import ContractError, FailureCause, Problem, RunFailed, ValueRefused, listing, shorten
+from dagrun.errors import ContractError, FailureCause, Problem, RunFailed, ValueRefused, listing, short_repr, shorten
 from dagrun.graph import figures
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
@@ -118,6 +118,8 @@ class StepResult:
         substitute: The id of the step that has taken its place, if one has.
         stored: Its output as it is stored.
     """
+
+    __repr__ = short_repr
 
     id: str
     state: State

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import is_dataclass
 from typing import Any
 
 import pytest
 
 import dagrun
 from dagrun import Plan, Policy, RetryRule, Secrets, Step
+from records import EXAMPLES
 from small_tools import toolset
 
 pytestmark = pytest.mark.anyio
@@ -60,3 +62,92 @@ async def test_what_failed_comes_first_and_tells_no_secret() -> None:
     assert "refused" in first
     assert SECRET not in repr(result)
     assert "\x1b" not in repr(result)
+
+
+BIG = "x" * 300_000
+MANY = tuple(f"s{n}" for n in range(2_000))
+EDITS = tuple(dagrun.Add(step=Step(id=f"n{n}", tool="nap", args={"seconds": 1.0, "gives": BIG})) for n in range(200))
+PATCH = dagrun.Patch(edits=EDITS, reason=BIG)
+PROBLEM = dagrun.Problem("DR104", "steps[0]", {"step": BIG, "dependency": "b", "hint": ""})
+QUESTION = dagrun.Question(
+    id="q", kind=dagrun.Asked.APPROVAL, text=BIG, arguments=BIG.encode(), checklist=MANY, diff=MANY
+)
+VIEWS = {name: dagrun.StepView(Step(id=name, tool="t", args={"a": BIG}), dagrun.State.WAITING) for name in MANY}
+LARGE: list[object] = [
+    PATCH,
+    EDITS[0],
+    QUESTION,
+    dagrun.Drop(id=BIG),
+    dagrun.Rewire(id="a", use=dict.fromkeys(MANY, "b")),
+    dagrun.Consequence(added=MANY, replaced=dict.fromkeys(MANY, "b")),
+    dagrun.Step(id="a", tool="t", args={"a": list(range(10_000)), "b": BIG}, description=BIG),
+    dagrun.Condition(all=[dagrun.Condition(ref="a", op="==", value=BIG)] * 500),
+    dagrun.Answer("approve", value=BIG, note=BIG, ticked=MANY),
+    dagrun.Verdict("pass", reason=BIG),
+    dagrun.Brief(run_id="r", goal=BIG, revision=0, triggers=(), steps=VIEWS, results=dict.fromkeys(MANY, BIG)),
+    dagrun.Refusal(PATCH, (PROBLEM,) * 500),
+    dagrun.Request(system=BIG, messages=(dagrun.Message("user", BIG),) * 50),
+    dagrun.Reply(text=BIG, stop="end", usage=dagrun.Usage(), cost=None, model="m"),
+    dagrun.Unavailable(BIG),
+    dagrun.Applied(BIG),
+    dagrun.Budget(max_calls_by_tool=dict.fromkeys(MANY, 3)),
+    dagrun.Engine(max_running=3),
+    dagrun.Toolbox(*toolset()),
+    dagrun.PlanDiff(added=dict(zip(MANY, (edit.step for edit in EDITS), strict=False)), removed={}, changed={}),
+    *toolset(),
+    Policy(approve=[dagrun.ApprovalRule(tool=name, why=BIG) for name in MANY]),
+    Secrets({name: f"a long value of {name}" for name in MANY}),
+    dagrun.StepExpanded(1, 0.0, "a", tuple(range(10_000))),
+    dagrun.Spliced(1, 0.0, 1, "host", BIG, EDITS, dagrun.Consequence(added=MANY)),
+    dagrun.QuestionAsked(1, 0.0, QUESTION),
+    dagrun.RunReopened(1, 0.0, MANY, BIG),
+    dagrun.PatchRefused(1, 0.0, "host", (PROBLEM,) * 500),
+    dagrun.PlannerCalled(1, 0.0, 1, 1.0, 1, None, "", (BIG,) * 5),
+    dagrun.Progress(1, 0.0, "a", 0.1, BIG),
+    *EXAMPLES,
+]
+COLUMNS = 100
+
+
+def _lines(shown: str) -> int:
+    """The lines that it takes on a terminal."""
+    return sum(1 + len(line) // COLUMNS for line in shown.splitlines())
+
+
+@pytest.mark.parametrize("value", LARGE, ids=lambda value: type(value).__name__)
+def test_no_public_object_fills_the_screen(value: object) -> None:
+    """A debugger and a notebook show whatever is at hand; a value of a megabyte must not scroll all else away."""
+    shown = repr(value)
+
+    assert _lines(shown) <= LINES
+    assert type(value).__name__ in shown
+    assert " object at 0x" not in shown
+
+
+async def test_no_handle_of_a_run_fills_the_screen() -> None:
+    journal = dagrun.MemoryJournal()
+    async with dagrun.start(_fan(300), tools=toolset(), journal=journal) as run:
+        events = run.events()
+        done = await run.splice(dagrun.Patch(edits=[*EDITS[:20]], reason=BIG))
+        handles: list[object] = [run, run.plan, run.plan.revisions[0], run.plan.diff(0, 1), events, done]
+        result = await run.result()
+    past = await dagrun.replay(run.id, journal=journal)
+    handles += [result, result.steps, result.steps["s1"], past, past.opening, past.history, journal, result.plan]
+
+    for value in handles:
+        shown = repr(value)
+        assert _lines(shown) <= LINES
+        assert type(value).__name__ in shown
+        assert " object at 0x" not in shown
+    assert repr(past).startswith(f"<Replayed {run.id}: succeeded after ")
+    assert repr(journal) == "<MemoryJournal of 1 run>"
+
+
+def test_every_public_class_of_data_is_in_the_list() -> None:
+    """A class that is added later is tried here, or is one of those that hold next to nothing."""
+    tried = {type(value).__name__ for value in LARGE}
+    public = {name for name in dagrun.__all__ if is_dataclass(kind := getattr(dagrun, name)) and isinstance(kind, type)}
+    elsewhere = {"Plan", "CheckedPlan", "RunResult", "StepResult", "Replayed", "Revision", "Event"}
+    small = {"Gap", "HedgeRule", "Problem", "StepView", "Trigger", "Message", "Usage", "Route", "Form", "ToolCall"}
+
+    assert sorted(public - tried - elsewhere - small - {"Secret", "ToolContext"}) == []

@@ -65,6 +65,9 @@ class SQLiteJournal(Readable):
         self._busy_seconds = busy_seconds
         self._news = news.NewRecords(busy_seconds)
 
+    def __repr__(self) -> str:
+        return f"SQLiteJournal({str(self._folder)!r})"
+
     async def create(self, run_id: str) -> SQLiteTape:
         """Start the record of a new run.
 

@@ -225,7 +225,7 @@ class Secrets(Mapping[str, frozenset[str] | None]):
         return id(self)
 
     def __repr__(self) -> str:
-        return f"Secrets({', '.join(self._tools)})"
+        return shorten(f"Secrets({', '.join(self._tools)})", 1200)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("secrets are not pickled; register them anew where they are needed")

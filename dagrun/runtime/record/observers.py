@@ -39,6 +39,9 @@ class Subscription:
         self._news: anyio.Event | None = None
         self._is_closed = False
 
+    def __repr__(self) -> str:
+        return f"<Subscription: {len(self._events)} events not read{', no more to come' * self._is_closed}>"
+
     def take(self, batch: Sequence[Event]) -> None:
         """Add some events; never wait."""
         self._events.extend(batch)
