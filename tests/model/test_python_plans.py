@@ -5,17 +5,21 @@ from __future__ import annotations
 import datetime
 import enum
 import gc
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
 import dagrun
 from dagrun import Plan, Step, Toolbox, ToolContext
 from dagrun.errors import ValueRefused
+from dagrun.model.reference import path_text, quote_template
 
 pytestmark = pytest.mark.anyio
 
@@ -273,6 +277,11 @@ MISTAKES: list[tuple[str, Callable[[], object], str]] = [
     ("negative", lambda: SOURCE.rows[-1], "an index counts from the start, got -1"),
     ("slice", lambda: SOURCE.rows[1:], "a part is a key or an index"),
     ("format", lambda: f"{SOURCE.city:>10}", "takes no format"),
+    (
+        "dollar",
+        lambda: _in_plan(show.step(f"costs ${SOURCE.rows[0]}")),
+        r"a \$ right before <sales\.rows\[0\]",
+    ),
     ("and", lambda: SOURCE.rows[0] > 1 and SOURCE.city == "x", "joined by & and"),
     ("two sides", lambda: SOURCE.rows[0] > SOURCE.rows[1], "one side must be data"),
     ("when", lambda: _in_plan(total.options(when=SOURCE.city).step([1])), r"\(when=…\) takes a condition"),
@@ -347,3 +356,147 @@ async def test_what_a_result_cannot_give_is_named() -> None:
         result[part["b"]]
     with pytest.raises(ValueRefused, match="the answer of the run does not fit its type"):
         result.output_as(int)
+
+
+# Round trips of random plans ------------------------------------------------------------------------------------------
+
+KEYS = st.sampled_from(["rows", "a b", 'q"uote', "back\\slash", "x-y", "0", "ü"]) | st.integers(0, 3)
+PIECES = st.sampled_from(
+    [
+        *(
+            "",
+            "$",
+            "$${",
+            "${",
+            "}",
+            "{",
+            "{0}",
+            "{{x}}",
+            '"',
+            "'",
+            "\\",
+            "\n",
+            "%s",
+            "é😀",
+            chr(0x2028),
+            "#",
+            "a: b",
+            "- 1",
+        )
+    ]
+)
+IDS = st.sampled_from(
+    [*("a", "a-1", "a_1", "if", "None", "show", "dagrun", "plan", "tools", "_x", "9", "item_2", "match", "lambda", "x")]
+)
+NUMBERS = st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False)
+SEVERAL = {
+    "timeout": 2.5,
+    "optional": True,
+    "confidence": 0.25,
+    "retry": {"max_attempts": 3},
+    "expected_output": "it's",
+}
+
+
+@st.composite
+def _reference(draw: st.DrawFn, ids: list[str], roots: tuple[str, ...] = ("input.x",)) -> str:
+    root = draw(st.sampled_from([*ids, *roots]))
+    return root + "".join(path_text((key,)) for key in draw(st.lists(KEYS, max_size=2)))
+
+
+def _values(ids: list[str], roots: tuple[str, ...]) -> st.SearchStrategy[Any]:
+    hole = _reference(ids, roots).map(lambda reference: f"${{{reference}}}")
+    # "$${" is the text "${", so there is no text with a "$" right before a reference.
+    literal = PIECES.filter(lambda piece: not piece.endswith("$")).map(quote_template)
+    text = st.lists(hole | literal, max_size=4).map("".join) | PIECES.map(quote_template)
+    keys = PIECES.filter(lambda key: key != "$step")
+
+    def inside(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+        return st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3)
+
+    return st.recursive(st.none() | st.booleans() | NUMBERS | text, inside, max_leaves=5)
+
+
+def _conditions(ids: list[str]) -> st.SearchStrategy[dict[str, Any]]:
+    signs = st.sampled_from(["==", "!=", "<", "<=", ">", ">=", "in", "contains"])
+    facts = st.tuples(_reference(ids), signs, st.integers(-5, 5) | PIECES)
+    leaf = facts.map(lambda fact: {"ref": fact[0], "op": fact[1], "value": fact[2]})
+
+    def joined(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
+        several = st.tuples(st.sampled_from(["all", "any"]), st.lists(inner, min_size=2, max_size=3))
+        return inner.map(lambda part: {"not": part}) | several.map(lambda parts: {parts[0]: parts[1]})
+
+    exists = _reference(ids).map(lambda reference: {"ref": reference, "op": "exists", "value": False})
+    return st.recursive(leaf | exists, joined, max_leaves=3)
+
+
+@st.composite
+def _random_step(draw: st.DrawFn, id_: str, before: list[str]) -> dict[str, Any]:
+    step: dict[str, Any] = {"id": id_, "tool": draw(st.sampled_from(["show", "web.show"]))}
+    roots: tuple[str, ...] = ("input.x",)
+    if draw(st.booleans()):
+        step["for_each"] = draw(st.lists(_values(before, roots), min_size=1, max_size=2))
+        roots = ("input.x", "item")
+    step["args"] = {"value": draw(_values(before, roots))}
+    if before and draw(st.booleans()):
+        step["when"] = draw(_conditions(before))
+        step["depends_on"] = draw(st.lists(st.sampled_from(before), min_size=1, unique=True))
+    if draw(st.booleans()):
+        step |= {"success": draw(_conditions([id_])), "on_failure": "default", "default": draw(st.none() | NUMBERS)}
+    if "for_each" in step:
+        step["max_parallel"] = draw(st.integers(1, 3))
+    names = draw(st.lists(st.sampled_from(sorted(SEVERAL)), max_size=3, unique=True))
+    return step | {name: SEVERAL[name] for name in names} | {"description": draw(PIECES)}
+
+
+@st.composite
+def _random_plan(draw: st.DrawFn) -> Plan:
+    ids = draw(st.lists(IDS, min_size=1, max_size=3, unique=True))
+    steps = [draw(_random_step(id_, ids[:number])) for number, id_ in enumerate(ids)]
+    fields: dict[str, Any] = {"steps": draw(st.permutations(steps)), "goal": draw(PIECES)}
+    if draw(st.booleans()):
+        fields["output"] = draw(st.sampled_from(ids) | st.lists(_values(ids, ("input.x",)), min_size=1, max_size=2))
+    return Plan.model_validate_json(json.dumps(fields))
+
+
+@dagrun.tool(effect="pure", name="web.show")
+async def web_show(value: Any) -> Any:
+    return value
+
+
+@given(_random_plan())
+@settings(suppress_health_check=[HealthCheck.too_slow])
+def test_a_random_plan_survives_json_yaml_and_python(plan: Plan) -> None:
+    """Whatever texts, keys and ids a planner finds, the three forms say the same."""
+    assert Plan.model_validate_json(plan.to_json()) == plan
+    assert dagrun.read_plan(plan.to_yaml().encode(), syntax="yaml") == plan
+    try:
+        expected = _facts(plan)
+    except dagrun.PlanRefused:
+        reject()  # a part of a for_each, say
+    names: dict[str, Any] = {"show": show, "tools": {"show": show, "web.show": web_show}}
+    code = plan.to_python()
+    exec(code, names)  # the code is ours, made of a plan above
+
+    assert _facts(names["plan"]) == expected, code
+
+
+def _joined(condition: Any) -> Any:
+    """A condition in which no ``all`` stands in an ``all``, and no ``any`` in an ``any``: the same in Python."""
+    for word in ("all", "any"):
+        if word in condition:
+            parts = [_joined(part) for part in condition[word]]
+            return {word: [inner for part in parts for inner in part.get(word, [part])]}
+    return {"not": _joined(condition["not"])} if "not" in condition else condition
+
+
+def _facts(written: Plan) -> Any:
+    """What a plan means, whatever the order of its steps and the spelling of its references."""
+    shown = dagrun.check(written, Toolbox(show, web_show))
+    steps = {id_: (step.args, sorted(step.depends_on), step.items) for id_, step in shown.steps.items()}
+    options = {}
+    for step in written.steps:
+        fields = step.model_dump(exclude={"args", "for_each", "depends_on"}, by_alias=True, exclude_unset=True)
+        conditions = {name: _joined(fields[name]) for name in ("when", "success") if name in fields}
+        options[step.id] = {**fields, **conditions}
+    return steps, options, shown.output, written.goal

@@ -191,10 +191,7 @@ class _PlanWriter:
             case PlannedValue():
                 return str(self._reference(value))
             case str() if type(value) is str:
-                return "".join(
-                    quote_template(literal) if found is None else str(self._reference(found))
-                    for literal, found in marked_values(value)
-                )
+                return self._text(value, place)
             case Mapping():
                 return self._object(value, place)
             case list() | tuple():
@@ -206,6 +203,17 @@ class _PlanWriter:
             case _:
                 written = _as_json(value, place)
                 return written if written is value else self._value(written, place)
+
+    def _text(self, text: str, place: str) -> str:
+        written = ""
+        for literal, found in marked_values(text):
+            if found is not None and written.endswith("$"):  # a plan takes "$${" for the text "${"
+                raise ContractError(
+                    f"{place}: a text cannot have a $ right before {found!r}; put a blank between them, or let a tool "
+                    "write the text"
+                )
+            written += quote_template(literal) if found is None else str(self._reference(found))
+        return written
 
     def _object(self, fields: Mapping[Any, Any], place: str) -> dict[str, Any]:
         if "$step" in fields:

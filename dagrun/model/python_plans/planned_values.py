@@ -145,11 +145,12 @@ class PlannedStep(PlannedValue):
 class Comparison:
     """A condition on planned values; ``&``, ``|`` and ``~`` join conditions."""
 
-    __slots__ = ("_make", "_values")
+    __slots__ = ("_joins", "_make", "_values")
 
     def __init__(self, make: Callable[[Naming], Condition], values: tuple[PlannedValue, ...]) -> None:
         self._make = make
         self._values = values
+        self._joins: tuple[str, tuple[Comparison, ...]] = ("", ())  # the word of a joined condition, and its parts
 
     @classmethod
     def of(cls, value: PlannedValue, op: Op, operand: object) -> Comparison:
@@ -175,10 +176,17 @@ class Comparison:
         if not isinstance(other, Comparison):
             raise ContractError(f"a condition is joined with another condition, got {type(other).__name__}")
 
-        def make(name: Naming) -> Condition:
-            return Condition.model_validate({word: [self._make(name), other._make(name)]})
+        parts = (*self._parts(word), *other._parts(word))  # ``a & b & c`` is one condition of three parts
 
-        return Comparison(make, (*self._values, *other._values))
+        def make(name: Naming) -> Condition:
+            return Condition.model_validate({word: [part._make(name) for part in parts]})
+
+        joined = Comparison(make, (*self._values, *other._values))
+        joined._joins = (word, parts)
+        return joined
+
+    def _parts(self, word: str) -> tuple[Comparison, ...]:
+        return self._joins[1] if self._joins[0] == word else (self,)
 
     def __bool__(self) -> bool:
         values = " and ".join(map(repr, self._values))
