@@ -438,7 +438,7 @@ def _random_step(draw: st.DrawFn, id_: str, before: list[str]) -> dict[str, Any]
         step["for_each"] = draw(st.lists(_values(before, roots), min_size=1, max_size=2))
         roots = ("input.x", "item")
     step["args"] = {"value": draw(_values(before, roots))}
-    if before and draw(st.booleans()):
+    if draw(st.booleans()) and before:
         step["when"] = draw(_conditions(before))
         step["depends_on"] = draw(st.lists(st.sampled_from(before), min_size=1, unique=True))
     if draw(st.booleans()):
@@ -446,7 +446,7 @@ def _random_step(draw: st.DrawFn, id_: str, before: list[str]) -> dict[str, Any]
     if "for_each" in step:
         step["max_parallel"] = draw(st.integers(1, 3))
     names = draw(st.lists(st.sampled_from(sorted(SEVERAL)), max_size=3, unique=True))
-    return step | {name: SEVERAL[name] for name in names} | {"description": draw(PIECES)}
+    return {**step, **{name: SEVERAL[name] for name in names}, "description": draw(PIECES)}
 
 
 @st.composite
@@ -494,9 +494,11 @@ def _facts(written: Plan) -> Any:
     """What a plan means, whatever the order of its steps and the spelling of its references."""
     shown = dagrun.check(written, Toolbox(show, web_show))
     steps = {id_: (step.args, sorted(step.depends_on), step.items) for id_, step in shown.steps.items()}
-    options = {}
+    options: dict[str, Any] = {}
     for step in written.steps:
-        fields = step.model_dump(exclude={"args", "for_each", "depends_on"}, by_alias=True, exclude_unset=True)
-        conditions = {name: _joined(fields[name]) for name in ("when", "success") if name in fields}
+        fields: dict[str, Any] = step.model_dump(
+            exclude={"args", "for_each", "depends_on"}, by_alias=True, exclude_unset=True
+        )
+        conditions: dict[str, Any] = {name: _joined(fields[name]) for name in ("when", "success") if name in fields}
         options[step.id] = {**fields, **conditions}
     return steps, options, shown.output, written.goal
