@@ -100,6 +100,8 @@ class PastRequest:
         reason: The reason in a sentence; empty unless the policy allows text.
     """
 
+    __repr__ = short_repr
+
     result: str
     reason: str = ""
 
