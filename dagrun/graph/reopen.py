@@ -8,6 +8,7 @@ from dagrun.graph.ledger import Ledger, ModelCall
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.outcome import Attempt, ErrorKind, State, Status
+from dagrun.model.toolbox import AnyTool
 from dagrun.model.value import Unavailable, is_lost_object
 
 
@@ -43,11 +44,27 @@ def leaves_doubt(graph: LiveGraph, node: Node) -> bool:
     return True
 
 
-def _has_repeated(node: Node, doubtful: Node) -> bool:
-    """Whether a step has made the same call as the doubtful one: the check allows no other with an effect."""
-    tool = node.called(node.latest.tool) if node.latest is not None else node.plan.tool
-    before = doubtful.called(doubtful.latest.tool) if doubtful.latest is not None else doubtful.plan.tool
-    return tool is before and tool.effect.may_repeat
+def _has_repeated(node: Node, before: Node) -> bool:
+    """Whether a step has made the same call as one in doubt: the check allows no other with an effect."""
+    tool = _last_tool(node)
+    return tool is _last_tool(before) and tool.effect.may_repeat and _has_returned(node)
+
+
+def _last_tool(node: Node) -> AnyTool:
+    return node.called(node.latest.tool) if node.latest is not None else node.plan.tool
+
+
+def _has_returned(node: Node) -> bool:
+    """Whether the call of a step has returned, or a person knows that it took effect; of a for_each, every call.
+
+    A step can succeed without: by a default, or because what has failed is left out.
+    """
+    if node.children is not None:
+        return bool(node.children) and all(map(_has_returned, node.children))
+    outcome = node.latest.outcome if node.latest is not None else None
+    if outcome is not None and outcome.has_returned:
+        return True
+    return node.state is State.SUCCEEDED and node.ended is not None and not node.ended.is_default
 
 
 def _skipped_behind(cause: Node) -> Iterator[Node]:

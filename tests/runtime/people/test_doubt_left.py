@@ -204,3 +204,32 @@ async def test_a_crash_before_it_is_asked_about_calls_nothing(tool: str) -> None
     result = await _resumed(left, bank, asked)
 
     assert (result.status, asked.about, bank.paid) == (Status.SUCCEEDED, ["effect p"], paid)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"on_failure": "default", "default": "paid"},
+        {"for_each": ["ann"], "args": {"to": "${item}"}, "on_failure": "skip"},
+        {"for_each": ["ann"], "args": {"to": "${item}"}, "on_failure": "default", "default": []},
+    ],
+    ids=lambda fields: ", ".join(map(str, fields)),
+)
+async def test_the_same_call_settles_it_only_if_it_returns(fields: dict[str, Any]) -> None:
+    """A substitute can succeed without: by a default, or because what has failed is left out."""
+    said: list[Exception] = [ConnectionError("the line is lost"), dagrun.ToolError("closed")]
+
+    async def pay(to: str) -> str:
+        raise said.pop(0)
+
+    class Repeats:
+        async def revise(self, brief: dagrun.Brief) -> Patch:
+            step = {"id": "again", "tool": "pay", "args": {"to": "ann"}, **fields}
+            return Patch(edits=[Replace(id="p", step=Step.model_validate(step))])
+
+    shape = Step(id="p", tool="pay", args=fields.get("args", {"to": "ann"}), for_each=fields.get("for_each"))
+    policy = Policy(retry=RetryRule(max_attempts=1))
+    tool = make_tool(pay, effect="idempotent", needs_approval=False)
+    result = await dagrun.run(Plan(steps=[shape]), tools=[tool], planner=Repeats(), policy=policy)
+
+    assert (result.steps["again"].state, result.status, said) == ("succeeded", Status.UNKNOWN, [])
