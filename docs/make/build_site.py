@@ -2,9 +2,10 @@
 
     python docs/make/build_site.py
 
-1. The pages are gathered in build/docs: those of docs/, the files at the top of the checkout that readers look for, and
-   a page for each program of docs/examples. The checkout itself stays readable: links that lead out of docs/ there are
-   turned into links that hold on the site. A picture is copied; a link to a source file becomes the name of the file.
+1. The pages are gathered in build/docs: those of docs/, the files at the top of the checkout that readers look for, a
+   page for each program of docs/examples, and llms.txt, a list of all pages for language models. The checkout itself
+   stays readable: links that lead out of docs/ there are turned into links that hold on the site. A picture is copied;
+   a link to a source file becomes the name of the file.
 2. Zensical builds them, in strict mode: a link to a page that does not exist ends the build.
 3. Each built page is read: it loads nothing from another host, and each link to another page or place finds it.
 """
@@ -30,6 +31,7 @@ BUILD: Final = ROOT / "build"
 TOP: Final = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 PICTURES: Final = {".png", ".svg"}
 LINK: Final = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s]+)\)")
+BAR: Final = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
 FENCE: Final = re.compile(r"^(```+)[^\n]*\n.*?^\1[ \t]*$", re.DOTALL | re.MULTILINE)
 # Tags that load something as soon as the page opens, and the attribute with its address.
 LOADS: Final = {
@@ -55,6 +57,31 @@ def gather(into: Path) -> None:
     for program in sorted((DOCS / "examples").glob("*.py")):
         page = into / "examples" / f"{program.stem}.md"
         page.write_text(_page_of(program), encoding="utf-8")
+
+
+def list_of_pages(nav: list[Any], pages: Path) -> str:
+    """Return the text of llms.txt (see llmstxt.org): each page of the navigation, with its title and first sentence."""
+    lines = ["# dagrun", "", f"> {_first_sentence((pages / 'index.md').read_text(encoding='utf-8'))}"]
+    for entry in nav:
+        if isinstance(entry, dict):
+            ((section, content),) = entry.items()
+            paths = [path for path in _entries(content) if path.endswith(".md")]
+            lines += ["", f"## {section}", ""] * (paths != ["index.md"])
+            for path in paths if paths != ["index.md"] else ():
+                text = (pages / path).read_text(encoding="utf-8")
+                title = re.search(r"^# (.+)$", text, re.MULTILINE)
+                lines.append(
+                    f"- [{title[1] if title else path}]({path[:-3]}.html): {_first_sentence(text)}".rstrip(": ")
+                )
+    return "\n".join(lines) + "\n"
+
+
+def _first_sentence(text: str) -> str:
+    for paragraph in FENCE.sub("", text).split("\n\n"):
+        if not paragraph.startswith(("#", "<!--", ":::", "|", "!", "- ")) and paragraph.strip():
+            plain = LINK.sub(r"\2", " ".join(paragraph.split()))
+            return re.split(r"(?<=\.) ", plain)[0]
+    return ""
 
 
 def _put(source: Path, page: Path, into: Path) -> None:
@@ -85,7 +112,10 @@ def turned(text: str, source: Path, page: Path, into: Path) -> str:
             return label if "`" in label else f"`{label}`"
         return f"{mark}[{label}]({os.path.relpath(home, page.parent)}{'#' * bool(place)}{place})"
 
-    return _outside_of_code(text, lambda prose: LINK.sub(turn, prose))
+    # In a table, forges want a bar in code escaped, which Python-Markdown would show.
+    return _outside_of_code(
+        text, lambda prose: BAR.sub(lambda code: code[0].replace("\\|", "|"), LINK.sub(turn, prose))
+    )
 
 
 def _home_of(target: Path, into: Path) -> Path | None:
@@ -203,6 +233,7 @@ def main() -> int:
     for plugin in settings["plugins"]:
         if isinstance(plugin, dict) and "mkdocstrings" in plugin:
             plugin["mkdocstrings"]["handlers"]["python"]["paths"] = [str(ROOT)]
+    (pages / "llms.txt").write_text(list_of_pages(settings["nav"], pages), encoding="utf-8")
     config = BUILD / "mkdocs.yml"
     config.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
     built = subprocess.run(

@@ -76,7 +76,7 @@ def _command(command: click.Command, path: str, mark: str) -> Iterator[str]:
     yield f"`{usage}`"
     yield from _paragraphs(command.help or "")
     records = [record for param in command.get_params(context) if (record := param.get_help_record(context))]
-    rows = [(f"`{_cell(names)}`", _cell(text)) for names, text in records if text and "--help" not in names]
+    rows = [(f"`{_code(names)}`", _cell(text)) for names, text in records if text and "--help" not in names]
     if rows:
         yield _table(("option", "meaning"), rows)
     yield from _paragraphs(command.epilog or "")
@@ -291,6 +291,11 @@ def _cell(text: str) -> str:
     """Return a text as it stands in a cell of a table: brackets outside of code are no links."""
     parts = " ".join(text.split()).replace("``", "`").replace("|", "\\|").split("`")
     return "`".join(part if number % 2 else part.replace("[", "\\[") for number, part in enumerate(parts))
+
+
+def _code(text: str) -> str:
+    """Return a text as it stands between backticks in a cell."""
+    return text.replace("|", "\\|")
 
 
 def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

@@ -22,6 +22,7 @@ HEAD = "<!DOCTYPE html><title>A page</title>"
         ("![plot](../../benchmarks/results/overhead.png)", "![plot](../pictures/overhead.png)"),
         ("[home](https://example.org/README.md)", "[home](https://example.org/README.md)"),
         ("[below](#below)", "[below](#below)"),
+        ("| `a \\| b` | a \\| b |", "| `a | b` | a \\| b |"),
         ("```text\n[tests](../../tests/conftest.py)\n```", "```text\n[tests](../../tests/conftest.py)\n```"),
     ],
 )
