@@ -35,14 +35,3 @@ def test_every_page_has_one_title_and_no_two_pages_have_the_same() -> None:
 def test_a_page_has_no_diagram_that_is_drawn_by_a_program_from_elsewhere(page: Path) -> None:
     """A Mermaid block would make the site load a library from another host."""
     assert "```mermaid" not in page.read_text(encoding="utf-8")
-
-
-def test_the_readme_is_a_page_and_ci_calls_its_commands() -> None:
-    """What newcomers are told to type is what CI has tried."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-
-    assert len(readme.splitlines()) <= 170
-    assert re.findall(r"^\$ (make \w+)", readme, re.MULTILINE) == ["make demo", "make test"]
-    assert "\nmake test\n" in script
-    assert '"$dagrun" demo' in script
