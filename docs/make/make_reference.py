@@ -28,6 +28,7 @@ from dagrun.cli.setup.settings import Settings, variable
 from dagrun.cli.terminal.user_errors import REFUSED, USAGE
 from dagrun.model.event import Event
 from dagrun.model.outcome import Status
+from dagrun.observe.view.shape import view_schema
 from dagrun.problem_texts import SENTENCES
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -54,6 +55,7 @@ def pages() -> dict[str, str]:
         "policy.md": _policy(),
         "settings.md": _settings(),
         "events.md": _events(),
+        "view.md": _view(),
         "exit-codes.md": _exit_codes(),
     }
 
@@ -249,6 +251,37 @@ def _events() -> str:
     parts.append(_table(("event", "meaning", "fields"), rows))
     parts.append("[The classes of events](api/events.md) explains each field.")
     return _joined(parts)
+
+
+def _view() -> str:
+    schema = view_schema()
+    parts = [
+        "# The view of a run",
+        NOTE,
+        "Reports and pages read one JSON document about a run, the view. `dagrun schema view` prints its JSON Schema. "
+        "It is made from a record, from a run that is under way, or from `run.json`; secrets are not in it.",
+    ]
+    for name, kind in {"RunView": schema, **schema["$defs"]}.items():
+        rows = [(f"`{field}`", _type(facts)) for field, facts in kind["properties"].items()]
+        text = "\n".join(kind.get("description", "").splitlines()).replace("``", "`")
+        fields = "Fields: " + ", ".join(f"{field} ({kind})" for field, kind in rows) + "."
+        is_large = name in {"RunView", "RunFacts", "StepFacts"}
+        parts += [f"## {name}", *filter(None, [text]), _table(("field", "type"), rows) if is_large else fields]
+    return _joined(parts)
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    """Return a JSON Schema in a few words."""
+    if "$ref" in schema:
+        return f"`{schema['$ref'].rpartition('/')[2]}`"
+    if "anyOf" in schema:
+        return " or ".join(_type(kind) for kind in schema["anyOf"])
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"])
+    items = schema.get("items")
+    if schema.get("type") == "array" and isinstance(items, Mapping) and items:
+        return f"list of {_type(items)}"
+    return str(schema.get("type", "any"))
 
 
 def _exit_codes() -> str:
