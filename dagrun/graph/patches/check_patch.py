@@ -220,6 +220,7 @@ class _Trial:
             checked = self._check_step(scope, place, step, node if node.parent is not None else None, node.plan)
             if checked is not None:
                 steps[id_] = checked
+                rules.check_frozen_call(checked, node, place, self.findings)
         return steps
 
     def _check_step(

@@ -169,10 +169,11 @@ def check_loosening(
 def check_frozen_call(checked: CheckedStep, old: Node, place: int, findings: Findings) -> None:
     """Refuse any call after one that may have taken effect, but for the same call or one without effects."""
     doubted = old.frozen_call
-    if doubted is None or checked.tool.effect.is_free:
+    called = [tool for tool in (checked.tool, checked.fallback) if tool is not None and not tool.effect.is_free]
+    if doubted is None or not called:
         return
     tool, plan = doubted.tool, doubted.plan
-    is_same = checked.tool is tool and checked.args == plan.args
+    is_same = all(other is tool for other in called) and checked.args == plan.args
     is_same = is_same and (old.parent is not None or checked.items == plan.items)
     if not is_same or tool.effect is not Effect.IDEMPOTENT:
         findings.add("DR418", place, "tool", old=doubted.id, step=checked.step.id, tool=tool.name)

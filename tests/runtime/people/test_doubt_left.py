@@ -10,7 +10,21 @@ import pytest
 
 import dagrun
 from crash_process import RUN
-from dagrun import Applied, CannotResume, Drop, MemoryJournal, Patch, Plan, Policy, Replace, RetryRule, Status, Step
+from dagrun import (
+    Applied,
+    CannotResume,
+    Drop,
+    MemoryJournal,
+    Patch,
+    Plan,
+    Policy,
+    Replace,
+    RetryRule,
+    Rewire,
+    SpliceRefused,
+    Status,
+    Step,
+)
 from dagrun.model.codec.event_codec import decode
 from dagrun.model.event import RunReopened
 from dagrun.model.tool import make_tool
@@ -233,3 +247,45 @@ async def test_the_same_call_settles_it_only_if_it_returns(fields: dict[str, Any
     result = await dagrun.run(Plan(steps=[shape]), tools=[tool], planner=Repeats(), policy=policy)
 
     assert (result.steps["again"].state, result.status, said) == ("succeeded", Status.UNKNOWN, [])
+
+
+@pytest.mark.parametrize("fallback", ["pay", "put"])
+async def test_no_fallback_repeats_it_in_another_way(fallback: str) -> None:
+    """A step that only looks may follow a call in doubt, and fall back to no other call with an effect."""
+    bank = Bank(fallback)
+    other = {"to": "ann" if fallback == "pay" else "mallory"}
+
+    async def look(to: str) -> str:
+        raise dagrun.ToolError("nobody knows")
+
+    class Looks:
+        async def revise(self, brief: dagrun.Brief) -> Patch:
+            return Patch(edits=[Replace(id="p", step=Step(id="p2", tool="look", fallback="pay", args=other))])
+
+    tools = [*bank.tools, make_tool(look, effect="read")]
+    plan, policy = Plan(steps=[SHAPES["a step"]]), Policy(retry=RetryRule(max_attempts=1))
+    result = await dagrun.run(plan, tools=tools, planner=Looks(), policy=policy)
+
+    assert (result.status, bank.paid) == (Status.UNKNOWN, ["ann"])
+
+
+async def test_no_rewiring_gives_another_call_the_key_of_one_in_doubt() -> None:
+    """The same call stands in for it, and still waits: it must stay the same."""
+    bank = Bank("put")
+
+    async def nap() -> None:
+        await anyio.sleep(10)
+
+    tools = [*bank.tools, make_tool(nap, effect="pure")]
+    shape = SHAPES["a step"].model_copy(update={"retry": RetryRule(max_attempts=2, first_delay=1_000)})
+    plan = Plan(steps=[Step(id="nap", tool="nap"), shape])
+    async with dagrun.start(plan, tools=tools) as run:
+        await anyio.sleep(1)
+        again = Step(id="p2", tool="pay", args={"to": "ann"}, depends_on=["nap"])
+        await run.splice(Patch(edits=[Replace(id="p", step=again, cancel=True)]))
+        with pytest.raises(SpliceRefused, match="the very same call of pay"):
+            await run.splice(Patch(edits=[Rewire(id="p2", args={"to": "mallory"})]))
+        await run.splice(Patch(edits=[Rewire(id="p2", depends_on=[])]))
+        await run.result()
+
+    assert set(bank.paid) == {"ann"}
