@@ -35,3 +35,13 @@ def test_every_page_has_one_title_and_no_two_pages_have_the_same() -> None:
 def test_a_page_has_no_diagram_that_is_drawn_by_a_program_from_elsewhere(page: Path) -> None:
     """A Mermaid block would make the site load a library from another host."""
     assert "```mermaid" not in page.read_text(encoding="utf-8")
+
+
+def test_decisions_are_numbered_one_after_another() -> None:
+    """Comments in the code name them by number."""
+    pages = [*sorted((ROOT / "docs" / "decisions").glob("*.md")), ROOT / "docs" / "decisions.md"]
+    numbers = [
+        number for page in pages for number in re.findall(r"^## (\d+)\. ", page.read_text("utf-8"), re.MULTILINE)
+    ]
+
+    assert numbers == [str(number) for number in range(1, len(numbers) + 1)]
