@@ -116,6 +116,7 @@ if TYPE_CHECKING:
     from dagrun.model.value import Artifact, Unavailable
     from dagrun.model_tools.agent_tool import agent_tool
     from dagrun.model_tools.llm_tool import llm_tool
+    from dagrun.observe.tracing import Tracing
     from dagrun.planners.ensemble import EnsemblePlanner
     from dagrun.planners.model_planner import ModelPlanner
     from dagrun.planners.provider_planners import AnthropicPlanner, OpenAIPlanner
@@ -180,6 +181,7 @@ _NAMES = {
     "dagrun.model.toolbox": "Toolbox",
     "dagrun.model.value": "Artifact Unavailable",
     "dagrun.model.critic": "Critic Verdict",
+    "dagrun.observe.tracing": "Tracing",
     "dagrun.planners.ensemble": "EnsemblePlanner",
     "dagrun.planners.provider_planners": "AnthropicPlanner OpenAIPlanner",
     "dagrun.planners.model_planner": "ModelPlanner",
@@ -324,6 +326,7 @@ __all__ = [
     "ToolContext",
     "ToolError",
     "Toolbox",
+    "Tracing",
     "Trigger",
     "TriggerKind",
     "Unavailable",

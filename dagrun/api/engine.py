@@ -18,7 +18,15 @@ from anyio.abc import TaskGroup
 from dagrun.api.checking import AnyPlan, check, first_plan
 from dagrun.api.learned_durations import Memory
 from dagrun.api.options import ResumeOptions, RetryOptions, lists_options, run_options
-from dagrun.api.record_opening import Descent, held_tape, new_tape, opening_of, sealer_of
+from dagrun.api.record_opening import (
+    Descent,
+    held_tape,
+    new_tape,
+    opening_of,
+    sealer_of,
+    traceparent_of,
+    with_traceparent,
+)
 from dagrun.api.resuming import taken_up
 from dagrun.api.retrying import TakenOver, failed_part
 from dagrun.checks.checked_plan import CheckedPlan
@@ -32,6 +40,7 @@ from dagrun.model.event import Event, Opening
 from dagrun.model.executor import Executor
 from dagrun.model.journal import Journal
 from dagrun.model.policy import Policy
+from dagrun.model.tracing import RunFacts, RunTracer, Traces
 from dagrun.model.value import Stored, encode, to_json
 from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.large_plans import MANY, aside, full_collections_put_off, weight_of
@@ -62,6 +71,7 @@ class Engine:
         budget: Ceilings on the use of all runs together; `None` for none.
         executors: Executors by name for every run, as in `dagrun.api.RunOptions`; a run may bring more.
         durations: Known durations of calls; `None` for none yet.
+        tracing: Traces the runs, unless a run brings its own: a `dagrun.Tracing`; `None` for no traces.
 
     Attributes:
         policy: The limits of each run.
@@ -80,6 +90,7 @@ class Engine:
         budget: Budget | None = None,
         executors: Mapping[str, Executor] | None = None,
         durations: Durations | None = None,
+        tracing: Traces | None = None,
     ) -> None:
         if max_running is not None and max_running < 1:
             raise ContractError(f"max_running must be at least 1, got {max_running}")
@@ -89,6 +100,7 @@ class Engine:
         cap = Cap(max_running) if max_running is not None else None
         self._shared = SharedByRuns(cap=cap, budget=budget, durations=self.durations, hedge_share=HedgeShare())
         self._executors = Executors(executors)
+        self._tracing = tracing
         self._is_open = False
         self._runs: WeakSet[Run] = WeakSet()
 
@@ -159,6 +171,8 @@ class Engine:
             journal = self._teacher(options["journal"], plan)
             await self._memory.recall(journal)
             folder = ArtifactFolder(past.options["artifacts"] or tape.artifacts)
+            earlier = traceparent_of(past.record.opening)
+            tracer = self._tracer(past.options, plan, run_id, earlier=earlier, relation="resumes")
             setup = RunSetup(
                 plan=plan,
                 inputs=past.inputs,
@@ -167,6 +181,7 @@ class Engine:
                 shared=self._shared,
                 calls=CallSettings(self._executors.of(plan, named), folder, self._context()),
                 record=past.record,
+                tracer=tracer,
             )
             await build_large(setup)
             running = Run(setup)
@@ -174,7 +189,7 @@ class Engine:
             begin = partial(running.resume, last=past.last, resumed=past.resumed)
             async with (
                 self._memory.kept(journal, running),
-                _carried_out(running, begin, past.options["on_event"]),
+                _carried_out(running, begin, past.options["on_event"], tracer),
             ):
                 yield self._listed(running)
 
@@ -203,6 +218,10 @@ class Engine:
         inputs = _stored(options["inputs"] or {}, checked.policy.max_argument_bytes)
         if name := checked.secrets.found_in(to_json(inputs).decode()):
             raise ContractError(f"the inputs hold the secret {name}, and would be recorded; let the plan pass a handle")
+        earlier = "" if taken_over is None else taken_over.traceparent
+        tracer = self._tracer(options, checked, run_id, earlier=earlier, relation="retries")
+        if tracer is not None:
+            options = with_traceparent(options, tracer)
         async with _recorded(run_id, checked, inputs, options, taken_over) as record:
             journal = self._teacher(options["journal"], checked)
             await self._memory.recall(journal)
@@ -216,6 +235,7 @@ class Engine:
                 calls=CallSettings(self._executors.of(checked, named), folder, context),
                 record=record,
                 is_plan_only=is_plan_only,
+                tracer=tracer,
             )
             if taken_over is not None:
                 await taken_over.bring(folder)
@@ -223,8 +243,20 @@ class Engine:
             running = Run(setup)
             begin = partial(running.open, taken_over=taken_over.settle if taken_over is not None else None)
             kept = self._memory.kept(journal, running) if journal is not None else _NOTHING
-            async with kept, _carried_out(running, begin, options["on_event"]):
+            async with kept, _carried_out(running, begin, options["on_event"], tracer):
                 yield self._listed(running)
+
+    def _tracer(
+        self, options: RunOptions, plan: CheckedPlan, run_id: str, *, earlier: str, relation: str
+    ) -> RunTracer | None:
+        """Begin to trace a run, if it is to be traced."""
+        tracing = options["tracing"] if options["tracing"] is not None else self._tracing
+        if tracing is None:
+            return None
+        facts = RunFacts(
+            run_id=run_id, steps=len(plan.steps), redactor=plan.redactor, earlier=earlier, relation=relation
+        )
+        return tracing.begin(facts)
 
     def _teacher(self, journal: Journal | None, plan: CheckedPlan) -> Journal | None:
         """Return the journal, if a run of *plan* uses durations of calls."""
@@ -296,12 +328,17 @@ async def _open_record(
 
 @asynccontextmanager
 async def _carried_out(
-    running: Run, begin: Callable[[TaskGroup], Awaitable[None]], on_event: Callable[[Event], object] | None
+    running: Run,
+    begin: Callable[[TaskGroup], Awaitable[None]],
+    on_event: Callable[[Event], object] | None,
+    tracer: RunTracer | None,
 ) -> AsyncIterator[None]:
     """Begin a run in a task group of its own, and wait for its end after the body."""
     failure: BaseException | None = None
     try:
         async with anyio.create_task_group() as tasks:
+            if tracer is not None:
+                running.watch(tracer)
             if on_event is not None:
                 running.watch(Callback(on_event))
             try:
@@ -325,4 +362,6 @@ async def _carried_out(
             raise failure
     finally:
         running.close()
+        if tracer is not None:
+            tracer.end()
         del failure  # its traceback refers to this frame: a circle

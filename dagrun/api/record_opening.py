@@ -20,6 +20,7 @@ from dagrun.model.event import Event, Opening, RunResumed, RunStarted
 from dagrun.model.journal import Journal, Line, Tape
 from dagrun.model.policy import Policy
 from dagrun.model.toolbox import Toolbox
+from dagrun.model.tracing import TRACEPARENT, RunTracer
 from dagrun.model.value import Stored, decode, encode
 from dagrun.runtime.record.sealing import Sealer
 from dagrun.runtime.run_options import RunOptions
@@ -78,6 +79,19 @@ def opening_of(checked: CheckedPlan, inputs: Stored, descent: Descent, options: 
         guarded_tools=descent.guarded_tools,
         agreed=descent.agreed,
     )
+
+
+def with_traceparent(options: RunOptions, tracer: RunTracer) -> RunOptions:
+    """Return *options* with the trace among the labels of the record, so that a run that goes on can link to it."""
+    if options["journal"] is None or not tracer.traceparent:
+        return options
+    return {**options, "labels": {TRACEPARENT: tracer.traceparent, **(options["labels"] or {})}}
+
+
+def traceparent_of(opening: Opening) -> str:
+    """Return what names the trace of a recorded run; empty if it had none."""
+    found = opening.labels.get(TRACEPARENT)
+    return found if isinstance(found, str) else ""
 
 
 def sealer_of(options: Mapping[str, Any], run_id: str) -> Sealer | None:

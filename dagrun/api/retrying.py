@@ -12,7 +12,7 @@ import anyio
 from pydantic import ValidationError
 
 from dagrun.api.options import RetryOptions, must_fit, must_make_sense
-from dagrun.api.record_opening import Descent, last_opening, present_of, sealer_of, whole_events
+from dagrun.api.record_opening import Descent, last_opening, present_of, sealer_of, traceparent_of, whole_events
 from dagrun.api.replaying import Replayed, replayed
 from dagrun.checks.check_plan import check_plan
 from dagrun.checks.checked_plan import CheckedPlan
@@ -88,6 +88,7 @@ class TakenOver:
         values: The outputs of the steps that succeeded, by step id.
         files: The names of the files that belong to these outputs.
         source: The folder of these files; `None` if there is none.
+        traceparent: Names the trace of the run that is retried; empty if it had none.
     """
 
     plan: CheckedPlan
@@ -96,6 +97,7 @@ class TakenOver:
     values: Mapping[str, Stored]
     files: frozenset[str] = frozenset()
     source: Path | None = None
+    traceparent: str = ""
 
     async def bring(self, target: ArtifactFolder) -> None:
         """Put the files that belong to the outputs into the folder of the new run.
@@ -193,6 +195,7 @@ def _taken_over(
         values={id_: nodes[id_].value for id_ in kept},
         files=frozenset(name for id_ in kept for name in files[id_]),
         source=source,
+        traceparent=traceparent_of(recorded),
     )
 
 

@@ -127,6 +127,12 @@ timeline: Final = click.option(
     is_flag=True,
     help="Draw when each step ran, and what ran on while the plan was changed.",
 )
+trace: Final = click.option(
+    "--trace",
+    is_flag=True,
+    help="Send a trace of the run with OpenTelemetry (OTLP over HTTP), to where the OTEL_* variables say; needs the"
+    " extra otel.",
+)
 verbose: Final = click.option(
     "-v",
     "--verbose",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypedDict
@@ -16,11 +16,12 @@ from dagrun.errors import ContractError
 from dagrun.llm.api_format import AnswerFormat, ApiRequest, Reader
 from dagrun.llm.call_errors import CallError
 from dagrun.llm.event_stream import exchange
-from dagrun.llm.http_clients import Clients
+from dagrun.llm.http_clients import Clients, HttpAnswer
 from dagrun.llm.language_model import Reply, Request, Structure, Usage
 from dagrun.llm.prices import Prices, PriceTable
 from dagrun.llm.server_features import APIS, FeatureChoice, ServerFeatures
 from dagrun.model.redaction.redactor import REDACTOR
+from dagrun.model.tracing import TRACER, ModelSpan
 from dagrun.model.usage import METER
 
 # What providers add to the messages: the names of roles, the frame of a tool. In tokens; generous.
@@ -109,6 +110,8 @@ class HttpModel:
         self._clients = clients
         self._choice = choice
         self._prices = settings.prices if isinstance(settings.prices, PriceTable) else PriceTable(settings.prices)
+        self._provider = provider
+        self._address = settings.base_url or ""
         self._sold_by = {"provider": provider} if settings.base_url is None else {"url": settings.base_url}
         self._max_seconds = settings.max_seconds
         self._secret = secret
@@ -162,9 +165,9 @@ class HttpModel:
         body = api.body(api_request)
         reader = api.reader(api_request.answer_format, self._choice.has_more(features))
         async with (
-            self._metered(body, request, reader),
+            self._metered(body, request, reader) as span,
             self._clients.lend() as client,
-            exchange(partial(client.post, api.path, body), self._max_seconds) as events,
+            exchange(_inside(span, partial(client.post, api.path, body)), self._max_seconds) as events,
         ):
             if not events.is_stream:
                 raise CallError(
@@ -183,19 +186,25 @@ class HttpModel:
         return ApiRequest(model=self.name, request=request, answer_format=answer_format, without=features.without)
 
     @asynccontextmanager
-    async def _metered(self, body: dict[str, Any], request: Request, reader: Reader) -> AsyncGenerator[None]:
-        """Reserve the most that the call can use, and settle with what it has used."""
+    async def _metered(
+        self, body: dict[str, Any], request: Request, reader: Reader
+    ) -> AsyncGenerator[ModelSpan | None]:
+        """Reserve the most that the call can use, and settle with what it has used; trace it in a traced run."""
         # A token has at least one byte.
         most_input = len(json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")) + _OVERHEAD
         worst = Usage(most_input, request.max_output_tokens)
         charge = METER.get().reserve(self.name, worst.total, self._cost(worst))
-        is_free = False
+        tracer = TRACER.get()
+        span = None if tracer is None else tracer.begin_model_call(self._provider, self.name, self._address)
+        is_free, fault = False, ""
         try:
-            yield
+            yield span
         except CallError as error:
-            is_free = error.is_free
+            is_free, fault = error.is_free, error.code or str(error.status or "") or type(error).__name__
             raise
         finally:
+            if span is not None:
+                span.end(model=reader.model, stop=reader.stop or "", tokens=asdict(reader.usage), error=fault)
             if is_free:
                 charge.settle(0, 0.0)
             else:
@@ -231,6 +240,11 @@ class HttpModel:
             has_form=request.form is not None,
             is_proven=(features.api, features.answer_format) in self._proven,
         )
+
+
+def _inside(span: ModelSpan | None, post: Callable[[], Awaitable[HttpAnswer]]) -> Callable[[], Awaitable[HttpAnswer]]:
+    """Return *post* inside the span of the call, so that the spans of an HTTP client nest."""
+    return post if span is None else partial(span.around, post)
 
 
 def _without_secrets(request: Request) -> Request:

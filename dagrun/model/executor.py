@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -61,6 +61,8 @@ class ToolCall:
         output_limit: The most bytes of JSON that it may return.
         clock_stopped: Returns a context manager. While it is entered, the time limit of the call does not run: an
             executor prepares something in it that is not the work of the call, such as a process that has to start.
+        headers: ``traceparent`` and so on, for spans elsewhere that belong below that of the call (W3C Trace Context);
+            `None` without traces, and for calls in this process.
     """
 
     __repr__ = short_repr
@@ -72,6 +74,7 @@ class ToolCall:
     grace: float
     output_limit: int
     clock_stopped: Callable[[], AbstractContextManager[object]] = nullcontext
+    headers: Mapping[str, str] | None = None
 
 
 class Executor(Protocol):

@@ -16,6 +16,7 @@ from dagrun.model.question import Approver
 from dagrun.model.redaction.redactor import Hook
 from dagrun.model.secrets.secret import AnySecret, Secrets
 from dagrun.model.toolbox import Tools
+from dagrun.model.tracing import Traces
 
 Inputs: TypeAlias = Mapping[str, Any]
 AnySecrets: TypeAlias = Secrets | Mapping[str, AnySecret]
@@ -36,6 +37,7 @@ class HostOptions(TypedDict, total=False):
     secrets: AnySecrets | None
     redact: Hook | None
     record_key: str | bytes | None
+    tracing: Traces | None
 
 
 class NewRunOptions(HostOptions, total=False):
@@ -85,6 +87,7 @@ class RunOptions(DraftOptions, total=False):
             be resumed as if nothing had been taken out: 32 bytes in URL-safe base64, as
             ``cryptography.fernet.Fernet.generate_key()`` makes them. `None` for no such originals. It needs a *journal*
             and the extra ``encrypt``.
+        tracing: Traces the run: a `dagrun.Tracing`. `None` stands for that of the engine, and without one for none.
         journal: The journal that records the run, so that `resume` can resume it; `None` for no record. The caller
             closes it after the run.
         labels: Notes for people that the journal keeps with the run: plain JSON by name. It needs a *journal*.

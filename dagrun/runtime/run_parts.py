@@ -47,6 +47,7 @@ class RunParts:
         ledger: What may be used.
         accounts: Keeps calls under the ceilings.
         reviews: Asks the critics; `None` if there are none.
+        tracer: Traces the run; `None` if it is not traced.
     """
 
     __slots__ = (
@@ -64,6 +65,7 @@ class RunParts:
         "reviews",
         "run_id",
         "tape",
+        "tracer",
         "up",
     )
 
@@ -81,6 +83,9 @@ class RunParts:
         self.graph = graph = built.graph
         self.frontier = built.frontier
         context.run(REDACTOR.set, plan.redactor)
+        self.tracer = tracer = setup.tracer
+        if tracer is not None:
+            tracer.enter(context)
         recorder = None if kept is None else Recorder(kept.tape, graph, up, plan.secrets, kept.seal)
         keep, flush = (None, None) if recorder is None else (recorder.keep, recorder.flush)
         self.record = record = Record(graph, now, up, keep, flush, run_id=setup.run_id)

@@ -19,6 +19,7 @@ from dagrun.graph.longest_paths import Expected
 from dagrun.model.event import Opening
 from dagrun.model.executor import Executor
 from dagrun.model.journal import Tape
+from dagrun.model.tracing import RunTracer
 from dagrun.model.value import Stored
 from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.large_plans import MANY, aside
@@ -86,6 +87,7 @@ class RunSetup:
         calls: What every call of a tool starts from.
         record: The record of the run; `None` if there is no journal.
         is_plan_only: Whether no step runs, because only the plan of the planner is wanted.
+        tracer: Traces the run; `None` if it is not traced.
         built: The state in which the run begins, if it is built already; see `build_large`.
     """
 
@@ -97,6 +99,7 @@ class RunSetup:
     calls: CallSettings
     record: OpenRecord | None = None
     is_plan_only: bool = False
+    tracer: RunTracer | None = None
     built: Built | None = field(default=None, init=False)
 
     @property

@@ -69,7 +69,9 @@ def _shared(function: F) -> F:
     )(function)
 
 
-_output: Final = options.combined(options.as_json, options.events, options.timeline, options.verbose, options.quiet)
+_output: Final = options.combined(
+    options.as_json, options.events, options.timeline, options.trace, options.verbose, options.quiet
+)
 
 
 @click.command(epilog=RESUME)

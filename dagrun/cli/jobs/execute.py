@@ -96,7 +96,8 @@ async def _execute(job: Job, reporting: Reporting, ending: _Ending) -> None:
             if isinstance(job.plan, ResumeOrRetry) and job.plan.verb == "resume":
                 display.remember(job.plan.past.events)
             on_event = both(display.on_event, reporting.on_event)
-            async with _opened(job, ending.folder, display, on_event) as run:
+            options = {"on_event": on_event, "tracing": reporting.tracing}
+            async with _opened(job, ending.folder, display, options) as run:
                 ending.signals.on_first(_stopper(run, display, is_recorded=job.recording is not None))
                 result = await run.result()
                 display.close()
@@ -111,11 +112,11 @@ def exit_code_of(result: RunResult) -> int:
 
 
 @asynccontextmanager
-async def _opened(job: Job, folder: Path | None, display: Display, on_event: OnEvent) -> AsyncIterator[Run]:
+async def _opened(job: Job, folder: Path | None, display: Display, more: dict[str, Any]) -> AsyncIterator[Run]:
     """Open the run of *job*; a record that cannot be begun is reported as a mistake of the command line."""
     is_open = False
     try:
-        async with _run_of(job, folder, display, on_event) as run:
+        async with _run_of(job, folder, display, more) as run:
             is_open = True
             yield run
     except JournalFailed as error:
@@ -124,14 +125,14 @@ async def _opened(job: Job, folder: Path | None, display: Display, on_event: OnE
         raise unusable(error) from error
 
 
-def _run_of(job: Job, folder: Path | None, display: Display, on_event: OnEvent) -> AbstractAsyncContextManager[Run]:
+def _run_of(job: Job, folder: Path | None, display: Display, more: dict[str, Any]) -> AbstractAsyncContextManager[Run]:
     plan, recording = job.plan, job.recording
     options: dict[str, Any] = {
         "artifacts": folder,
         "planner": job.planner,
         "critics": job.critics,
         "approver": make_approver(display),
-        "on_event": on_event,
+        **more,
     }
     if not isinstance(plan, CheckedPlan):
         options |= {"tools": plan.toolbox, "policy": plan.policy, "secrets": plan.secrets}

@@ -18,6 +18,7 @@ from dagrun.model.policy import Policy
 from dagrun.model.redaction.redactor import Redactor
 from dagrun.model.secrets.secret import NO_SECRETS, Secrets
 from dagrun.model.toolbox import Toolbox
+from dagrun.model.tracing import Traces
 from dagrun.runtime.result import RunResult
 
 OnEvent = Callable[[Event], object]
@@ -108,6 +109,7 @@ class Reporting:
         code_of: Returns the exit code for a result; `None` for the usual codes.
         is_shown: Whether a live table may be drawn on the standard error.
         log_level: The least level of log records that are shown.
+        tracing: Traces the run; `None` for no trace.
     """
 
     on_result: Callable[[RunResult], object]
@@ -115,3 +117,4 @@ class Reporting:
     code_of: Callable[[RunResult], int] | None = None
     is_shown: bool = True
     log_level: int = logging.WARNING
+    tracing: Traces | None = None

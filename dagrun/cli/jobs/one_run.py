@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -31,6 +31,9 @@ from dagrun.runtime.result import RunResult
 # Of run.json, which has all that is printed, and the view of the run. Schema 1 had no view.
 RUN_JSON_VERSION: Final = 2
 
+if TYPE_CHECKING:
+    from dagrun.observe.tracing import Tracing
+
 _LEVELS: Final = {-1: logging.ERROR, 0: logging.WARNING, 1: logging.INFO}
 
 
@@ -46,7 +49,8 @@ class OneRun:
         job: The run.
         output: The folder for the files that the run leaves, absolute; `None` if it leaves none.
         data: The standard output.
-        flags: The flags of the command line: ``as_json``, ``events``, ``quiet``, ``verbose``, ``timeline``.
+        flags: The flags of the command line: ``as_json``, ``events``, ``quiet``, ``verbose``, ``timeline``,
+            ``trace``.
         save_plan: The file for the plan as it stands at the end, absolute; `None` for none.
     """
 
@@ -64,20 +68,23 @@ class OneRun:
         # Kept only if they are drawn at the end.
         past = job.plan.past.events if isinstance(job.plan, ResumeOrRetry) and job.plan.verb == "resume" else ()
         self._seen: list[Event] | None = list(past) if flags.get("timeline") else None
+        self._is_traced: bool = flags.get("trace", False)
         self._lines = EventLines(data, job.plan.redactor) if flags["events"] else None
         self._stack = ExitStack()
 
     def carry_out(self) -> int:
         """Run it, and return the exit code."""
-        with run_folder(self._output) as folder, self._stack:
+        with run_folder(self._output) as folder, ExitStack() as traces, self._stack:
             if self._lines is not None:
                 self._stack.enter_context(self._lines)
+            tracing = traces.enter_context(_exported()) if self._is_traced else None
             reporting = Reporting(
                 on_result=lambda result: self._deliver(result, folder),
                 on_event=self._observer(),
                 code_of=self._code_of,
                 is_shown=not self._is_quiet,
                 log_level=self._level,
+                tracing=tracing,
             )
             return execute(self._job, reporting)
 
@@ -154,6 +161,13 @@ class OneRun:
     @staticmethod
     def _say(text: str) -> None:
         click.echo(SECRETS.hide(text), err=True, color=True)
+
+
+def _exported() -> AbstractContextManager[Tracing]:
+    from dagrun.observe.tracing import exported_tracing  # with OpenTelemetry, which few runs need
+
+    logging.getLogger("opentelemetry").setLevel(logging.ERROR)  # one line if nothing can be sent, not one for each try
+    return exported_tracing()
 
 
 def _partial(result: RunResult) -> dict[str, Any]:

@@ -16,7 +16,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
@@ -131,7 +132,9 @@ def _serve(request: bytes, data: bytes, channel: Channel) -> tuple[bytes, bytes]
         arguments[tool.arguments.context] = _context(facts["context"], channel, redactor)
     channel.send(frames.BEGUN)
     try:
-        return frames.VALUE, _encoded(tool, _run(tool, arguments), facts["output_limit"])
+        with _within_trace(facts["headers"]):
+            value = _run(tool, arguments)
+        return frames.VALUE, _encoded(tool, value, facts["output_limit"])
     except BaseException as error:  # noqa: BLE001  (a SystemExit is the failure of this call, as in the other executors)
         return _failed(redactor.failure(classify(error, tool, redactor)), channel)
 
@@ -146,6 +149,22 @@ def _load_tool(target: str, name: str) -> Tool[..., Any]:
     value = import_target(target)
     # In the module, the name stands for the tool, or for a function of which a tool was made under another name.
     return make_tool(value.function if isinstance(value, Tool) else value, name=name, executor="process")
+
+
+@contextmanager
+def _within_trace(headers: Mapping[str, str] | None) -> Iterator[None]:
+    """Make the span of the call the current one, if the tool has loaded OpenTelemetry; else nobody would look."""
+    if not headers or "opentelemetry" not in sys.modules:
+        yield
+        return
+    from opentelemetry import context
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    token = context.attach(TraceContextTextMapPropagator().extract(headers))
+    try:
+        yield
+    finally:
+        context.detach(token)
 
 
 def _run(tool: Tool[..., Any], arguments: dict[str, Any]) -> object:

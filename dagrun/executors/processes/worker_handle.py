@@ -199,6 +199,7 @@ def request_of(call: ToolCall) -> bytes:
         "path": search_path(),
         "context": None if call.tool.arguments.context is None else _context_facts(call.context()),
         "secrets": _secrets(call),
+        "headers": None if call.headers is None else dict(call.headers),
     }
     return frames.frame(frames.CALL, json.dumps(facts).encode()) + frames.frame(frames.ARGUMENTS, call.data)
 

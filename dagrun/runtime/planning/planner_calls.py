@@ -72,6 +72,7 @@ class PlannerCalls:
         self._random = parts.random
         self._now = parts.now
         self._up = parts.up
+        self._tracer = parts.tracer
         self._tasks: TaskGroup
 
     def open(self, tasks: TaskGroup) -> None:
@@ -115,6 +116,8 @@ class PlannerCalls:
         began, fault, failure = self._now(), "it was told to stop", None
         number = self._record.ask_planner()
         self._record.deliver()
+        if self._tracer is not None:
+            self._tracer.begin_plan(type(self._planner).__name__, context)
         try:
             answer = await call_plugin(
                 partial(_answer, self._planner, brief, gathered),

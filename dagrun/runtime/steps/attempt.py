@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import Context
 from functools import partial
 from typing import Any, Final
 from weakref import ref
@@ -30,6 +31,7 @@ from dagrun.model.secrets.secret import KEY
 from dagrun.model.signature import explain
 from dagrun.model.tool_context import ToolContext
 from dagrun.model.toolbox import AnyTool
+from dagrun.model.tracing import AttemptFacts, RunTracer
 from dagrun.model.value import ArtifactStore, Stored, decode, describe, encode, store_text, to_json
 from dagrun.runtime.backend import is_being_cancelled, is_cancellation
 from dagrun.runtime.coroutine_driver import Suspended
@@ -43,6 +45,7 @@ AskPerson = Callable[[str, Mapping[str, Any] | None, Any], Awaitable[Answer | No
 
 _LOG: Final = logging.getLogger("dagrun.tool")
 _SUCCEEDED: Final = State.SUCCEEDED
+_IN_THIS_PROCESS: Final = frozenset(("coroutine", "thread"))
 
 
 class Attempts:
@@ -75,6 +78,7 @@ class Attempts:
         self._has_objects = parts.graph.has_objects
         self._may_spill = any(tool.output.spills for tool in parts.graph.plan.toolbox.values())
         self._on_progress = parts.record.progress
+        self._tracer = parts.tracer
         self._now = parts.now
         self._tape = tape = parts.tape
         # The test for a protocol takes longer than a step, and most runs have no tape.
@@ -191,8 +195,8 @@ class Attempts:
             assert call is not None
             if name != "coroutine":
                 call.clock_stopped = partial(self._up.clock_stopped, slot)
+            context = self._context.copy() if self._tracer is None else self._traced(self._tracer, slot, call)
             coroutine = self._executors[name].call(call)
-            context = self._context.copy()
             try:
                 got = context.run(coroutine.send, None)
             except StopIteration as stop:
@@ -216,6 +220,26 @@ class Attempts:
             return self._failed(slot, State.FAILED, classify(error, slot.tool, self._graph.plan.redactor))
         finally:
             scope.is_inside = False
+
+    def _traced(self, tracer: RunTracer, slot: Slot, call: ToolCall) -> Context:
+        """Begin the span of a call, and return the context variables of the call."""
+        context, node, attempt = self._context.copy(), slot.node, slot.node.latest
+        assert attempt is not None
+        facts = AttemptFacts(
+            step=node.id,
+            parent="" if node.parent is None else node.parent.id,
+            number=attempt.number,
+            tool=slot.tool,
+            key=self.key_of(node, slot.tool.name),
+            needs=node.plan.depends_on,
+            revision=self._graph.revision,
+            started=attempt.started,
+            arguments=call.data,
+            is_second=slot.rare is not None and slot.rare.is_second,
+            leaves=executor_of(slot) not in _IN_THIS_PROCESS,
+        )
+        call.headers = tracer.begin_attempt(facts, context)
+        return context
 
     def _conclude(self, slot: Slot, result: object) -> Outcome:
         """Check the returned value. The tool has returned, so its effect is not in doubt, whatever is wrong now."""
