@@ -25,6 +25,7 @@ from dagrun.model.executor import Executor
 from dagrun.model.outcome import State, Status
 from dagrun.model.policy import Policy
 from dagrun.model.secrets.secret import secrets_from
+from dagrun.model.toolbox import AnyTool
 from dagrun.model.value import Artifact, Stored, Unavailable, decode
 from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.record.record import Record
@@ -179,7 +180,9 @@ def _taken_over(
     files = {id_: files_named(nodes[id_].value) for id_ in checked.steps if _is_done(nodes[id_])}
     # A step whose file is gone runs again if that does no harm; if not, the step that needs the file will report it.
     kept = [
-        id_ for id_, names in files.items() if are_there(names, source) or not checked.steps[id_].tool.effect.is_free
+        id_
+        for id_, names in files.items()
+        if are_there(names, source) or not all(tool.effect.is_free for tool in _called(nodes[id_]))
     ]
     return TakenOver(
         plan=in_waves(checked) if recorded.in_waves else checked,
@@ -218,7 +221,7 @@ def _roots_of(steps: Iterable[Node]) -> dict[str, tuple[str, int]]:
 def _took_effect(parent: Node, child: Node) -> bool:
     """Whether a second run of a for_each would repeat the effect of an element: only whole steps are taken over."""
     is_open = parent.state is not State.SUCCEEDED and not parent.is_gone
-    return is_open and child.state is State.SUCCEEDED and not child.plan.tool.effect.may_repeat
+    return is_open and child.state is State.SUCCEEDED and not child.tool.effect.may_repeat
 
 
 def _has_roots(node: Node) -> bool:
@@ -228,4 +231,10 @@ def _has_roots(node: Node) -> bool:
 def _is_done(node: Node) -> bool:
     """Whether the step is not called again: its output is known, or its effect must not take place twice."""
     is_there = not isinstance(node.value, Unavailable)
-    return node.state is State.SUCCEEDED and (is_there or not node.plan.tool.effect.may_repeat)
+    return node.state is State.SUCCEEDED and (is_there or not all(tool.effect.may_repeat for tool in _called(node)))
+
+
+def _called(node: Node) -> Iterator[AnyTool]:
+    """Yield the last tools that a step and its elements have called: their fallback, if they had to use it."""
+    yield node.tool
+    yield from (child.tool for child in node.children or ())

@@ -136,7 +136,8 @@ def _lost_elements(node: Node) -> list[Node]:
 
 def _may_be_called_again(node: Node) -> bool:
     # An element that was an object in memory comes with its list once more; see `_lost_sources`.
-    return node.plan.tool.effect.is_free and (type(node.item) is not Unavailable or is_lost_object(node.item))
+    # Once the fallback was called, it is `node.tool`: the step may have changed the world, whatever its own tool does.
+    return node.tool.effect.is_free and (type(node.item) is not Unavailable or is_lost_object(node.item))
 
 
 def _answering(graph: LiveGraph) -> Iterator[Node]:

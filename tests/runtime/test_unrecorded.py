@@ -8,6 +8,7 @@ import dagrun
 from dagrun import MemoryJournal, Plan, Policy, QuestionAsked, State, Status, Step, Toolbox
 from dagrun.errors import PlanRefused
 from dagrun.model.value import Unavailable
+from persons import Person
 
 pytestmark = pytest.mark.anyio
 
@@ -135,3 +136,39 @@ async def test_without_a_journal_the_policy_changes_nothing() -> None:
 
     assert result.status is Status.SUCCEEDED
     assert result.steps["who"].output == {"name": "Ann", "mail": MAIL}
+
+
+@pytest.mark.parametrize("is_list", [False, True])
+@pytest.mark.parametrize("way", ["resume", "retry"])
+async def test_a_fallback_with_an_effect_is_not_called_again(way: str, is_list: bool) -> None:
+    """The tool of the step only looks, but it was the fallback that gave the output."""
+    world = World()
+
+    @dagrun.tool(effect="read")
+    async def lookup(name: str) -> dict[str, str]:
+        raise dagrun.ToolError(f"nobody knows {name}")
+
+    @dagrun.tool(effect="read")
+    async def seldom() -> str:
+        raise dagrun.ToolError("not today")
+
+    who = Step(id="who", tool="lookup", fallback="register", args={"name": "Ann"})
+    if is_list:
+        who = who.model_copy(update={"for_each": ["Ann"]})
+    steps = [who, Step(id="greet", tool="greeting", args={"name": "${who[0].name}" if is_list else "${who.name}"})]
+    more = Step(id="more", tool="seldom") if way == "retry" else Step(id="more", tool="seldom", pause="before")
+    policy = Policy(redact=["email"], redact_records=True)
+    whole = Plan(steps=[*steps, more], output="${who}")
+    journal, tools = MemoryJournal(), Toolbox(*world.tools.values(), lookup, seldom)
+    async with dagrun.start(whole, tools=tools, policy=policy, journal=journal, run_id="one") as run:
+        await run.result()
+    assert world.calls.count("register") == 1
+
+    if way == "resume":
+        async with dagrun.resume("one", tools=tools, journal=journal, approver=Person(True)) as run:
+            await run.result()
+    else:
+        async with dagrun.retry("one", tools=tools, journal=journal) as run:
+            result = await run.result()
+        assert result.steps["who"].state == "succeeded"
+    assert world.calls.count("register") == 1
