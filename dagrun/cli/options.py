@@ -163,8 +163,8 @@ def model_options(function: F) -> F:
 
 dialect: Final = click.option(
     "--dialect",
-    type=click.Choice(["json", "compiler"]),
-    help="How the model writes plans: as JSON, or as numbered calls, which are easier for small models."
+    type=click.Choice(["json", "lean", "compiler"]),
+    help="How the model writes plans: as JSON; as JSON with calls alone, for small models; or as numbered calls."
     "  [default: json]",
 )
 _MODEL: Final = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -26,6 +27,8 @@ from dagrun.model.usage import METER
 
 # What providers add to the messages: the names of roles, the frame of a tool. In tokens; generous.
 _OVERHEAD: Final = 1_000
+
+_PLAIN: Final = re.compile(r"[A-Za-z \n]")
 
 _STRUCTURES: Final[dict[AnswerFormat, Structure]] = {
     "schema": "schema",
@@ -190,9 +193,7 @@ class HttpModel:
         self, body: dict[str, Any], request: Request, reader: Reader
     ) -> AsyncGenerator[ModelSpan | None]:
         """Reserve the most that the call can use, and settle with what it has used; trace it in a traced run."""
-        # A token has at least one byte.
-        most_input = len(json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")) + _OVERHEAD
-        worst = Usage(most_input, request.max_output_tokens)
+        worst = Usage(_most_tokens(json.dumps(body, ensure_ascii=False)) + _OVERHEAD, request.max_output_tokens)
         charge = METER.get().reserve(self.name, worst.total, self._cost(worst))
         tracer = TRACER.get()
         span = None if tracer is None else tracer.begin_model_call(self._provider, self.name, self._address)
@@ -245,6 +246,15 @@ class HttpModel:
 def _inside(span: ModelSpan | None, post: Callable[[], Awaitable[HttpAnswer]]) -> Callable[[], Awaitable[HttpAnswer]]:
     """Return *post* inside the span of the call, so that the spans of an HTTP client nest."""
     return post if span is None else partial(span.around, post)
+
+
+def _most_tokens(text: str) -> int:
+    """Return how many tokens a text may have: one for three letters or blanks, one for any other character.
+
+    English has four characters a token. Figures, punctuation, and letters of other scripts have between one and three.
+    """
+    plain = len(_PLAIN.findall(text))
+    return len(text) - plain + math.ceil(plain / 3)
 
 
 def _without_secrets(request: Request) -> Request:

@@ -22,6 +22,9 @@ from dagrun.plans.plan_stream import PlanReader
 _PLAN_FORM: Final = ("create_plan", "A plan: the steps that reach the goal, or the reason why there is none.")
 _PATCH_FORM: Final = ("change_plan", "How the plan changes, or the reason why it cannot.")
 
+# Problems of an answer that did not end by itself: cut off, too long, or with too many steps.
+_BROKEN_OFF: Final = frozenset(("DR005", "DR108", "DR421"))
+
 
 class ModelPlanner:
     """Plans with a language model. One planner may serve any number of runs at once.
@@ -31,8 +34,9 @@ class ModelPlanner:
 
     Args:
         model: The language model.
-        dialect: The form of first plans: ``json``, or ``compiler`` for LLMCompiler's lines of calls, which small models
-            find easier, and which take a third of the tokens.
+        dialect: The form of first plans. ``json`` has every field of a step. ``lean`` is JSON with only the calls and
+            their order, with a third of the prompt, for small models; also asked for once where an answer in ``json``
+            broke off. ``compiler`` is for LLMCompiler's lines of calls, which take a third of the tokens.
         max_output_tokens: The most tokens of one answer.
         limits: Ceilings of size; an answer is not read beyond them.
         examples: Goals and good answers for the prompt. They are half of its length, so `()` may suit a small model.
@@ -128,24 +132,33 @@ class ModelPlanner:
 
     def _reader(self, brief: Brief) -> PlanReader:
         # A model that was asked for lines may refuse with an object, or answer with one all the same.
-        return PlanReader(toolbox_of(brief), self._limits, dialect="json" if self._dialect == "json" else "auto")
+        return PlanReader(toolbox_of(brief), self._limits, dialect="auto" if self._dialect == "compiler" else "json")
 
     def _request(self, kind: Kind, brief: Brief) -> Request:
+        dialect = self._dialect_for(kind, brief)
         prompt = prompt_for(
             kind,
-            self._dialect,
+            dialect,
             brief,
             examples=self._examples,
             previous=self._answers.take(brief),
             max_steps=self._limits.max_steps,
         )
-        return self._request_of(prompt, self._form(kind, brief))
+        return self._request_of(prompt, self._form(kind, dialect, brief))
 
-    def _form(self, kind: Kind, brief: Brief) -> Form | None:
+    def _dialect_for(self, kind: Kind, brief: Brief) -> Dialect:
+        """Return the dialect of the answer: a model that could not end its plan is asked for a shorter form."""
+        problems = brief.refused[-1].problems if brief.refused else ()
+        is_broken = kind == "repair" and any(problem.code in _BROKEN_OFF for problem in problems)
+        return "lean" if is_broken and self._dialect == "json" else self._dialect
+
+    def _form(self, kind: Kind, dialect: Dialect, brief: Brief) -> Form | None:
         toolbox = toolbox_of(brief)
         if kind == "replan":
             return Form(*_PATCH_FORM, patch_schema(toolbox))
-        return None if self._dialect == "compiler" else Form(*_PLAN_FORM, toolset_schema(toolbox))
+        if dialect == "compiler":
+            return None
+        return Form(*_PLAN_FORM, toolset_schema(toolbox, "lean" if dialect == "lean" else "full"))
 
     def _request_of(self, prompt: Prompt, form: Form | None) -> Request:
         return Request(

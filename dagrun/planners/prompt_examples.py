@@ -12,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from dagrun.model.contracts.objects import OBJECT_TYPE
 from dagrun.model.tool import tool
 from dagrun.model.toolbox import AnyTool
 
-Dialect = Literal["json", "compiler"]
+Dialect = Literal["json", "lean", "compiler"]
 
 # The prefix of the tools in the examples; `renamed` changes it if a tool of the user has the same.
 PREFIX: Final = "ex_"
@@ -126,15 +125,20 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _trip() -> str:
+def _trip() -> list[dict[str, Any]]:
     look_ups = [
-        {"id": f"{what}_{city.lower()}", "tool": f"ex_{tool_}", "args": {"city": city, "month": "May"}}
+        {"tool": f"ex_{tool_}", "id": f"{what}_{city.lower()}", "args": {"city": city, "month": "May"}}
         for what, tool_ in (("hotel", "hotel_price"), ("weather", "weather"))
         for city in _CITIES
     ]
     notes = [f"{city}: ${{weather_{city.lower()}}} A room costs ${{hotel_{city.lower()}}} USD." for city in _CITIES]
-    advice = {"id": "advice", "tool": "ex_write", "args": {"task": "Recommend one of the cities.", "notes": notes}}
-    return _lines([*look_ups, advice], output="advice", confidence=0.9)
+    advice = {"tool": "ex_write", "id": "advice", "args": {"task": "Recommend one of the cities.", "notes": notes}}
+    return [*look_ups, advice]
+
+
+def _lean(steps: list[dict[str, Any]], output: str, refusal: str = "") -> str:
+    """Write a plan with every field of the lean form, and no other."""
+    return _lines([step | {"depends_on": []} for step in steps], output=output, confidence=0.9, refusal=refusal)
 
 
 def _tickets() -> str:
@@ -161,7 +165,8 @@ def _tickets() -> str:
     return _lines(steps, output="digest.text", confidence=0.8)
 
 
-_REFUSAL: Final = _json({"refusal": "no tool can book a table, and the address of the office is not known"})
+_WHY: Final = "no tool can book a table, and the address of the office is not known"
+_REFUSAL: Final = _json({"refusal": _WHY})
 
 EXAMPLES: Final[tuple[Example, ...]] = (
     Example(
@@ -169,7 +174,8 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         tools=TRIP_TOOLS,
         lesson="Six look-ups at once, and one step that joins them. In a row, they would take three times as long.",
         answers={
-            "json": _trip(),
+            "json": _lines(_trip(), output="advice", confidence=0.9),
+            "lean": _lean(_trip(), "advice"),
             "compiler": """\
 1. ex_hotel_price("Oslo", "May")
 2. ex_hotel_price("Lima", "May")
@@ -196,6 +202,7 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         lesson="No tool books tables, and nobody has said where the office is.",
         answers={
             "json": _REFUSAL,
+            "lean": f'{{"steps": [], "output": "", "confidence": 0.9, "refusal": {_json(_WHY)}}}',
             "compiler": _REFUSAL,
         },
     ),
@@ -229,26 +236,6 @@ Answer:
 {PATCH}
 Note: summaries gets the output of tickets2 by itself, so it is not touched, and digest neither. Nothing else \
 can count the backlog, so it is dropped, and mail does without."""
-
-
-def signature_of(tool: AnyTool) -> str:
-    """Return the contract of a tool as one line."""
-    properties = tool.arguments.schema.get("properties", {})
-    takes = ", ".join(f"{name}: {_type(schema, tool.arguments.schema)}" for name, schema in properties.items())
-    gives = _type(tool.output.schema, tool.output.schema)
-    return f"{tool.name}({takes}) -> {gives} [{tool.effect}] {tool.description}"
-
-
-def _type(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
-    match schema:
-        case {"$ref": str(name)}:
-            return _type(root["$defs"][name.rpartition("/")[2]], root)
-        case {"type": "array", "items": items}:
-            return f"list of {_type(items, root)}"
-        case {"type": "object", "properties": fields}:
-            return "{" + ", ".join(f"{name}: {_type(part, root)}" for name, part in fields.items()) + "}"
-        case _:
-            return str(schema.get("type", "anything")).replace(OBJECT_TYPE, "object in memory, ")
 
 
 def renamed(text: str, taken: Sequence[str]) -> str:

@@ -114,11 +114,13 @@ async def test_a_server_that_does_not_say_what_was_used_is_charged_as_unknown(sp
 
 @everybody
 async def test_a_call_is_reserved_at_its_worst_and_settled_by_its_usage(speaks: Speaks) -> None:
-    """A token has at least one byte: no call uses more than the bytes that are sent and the ceiling of the answer."""
+    """A token for three letters, one for any other character, and the ceiling of the answer."""
     with metered() as till, FakeModelServer([ModelAnswer('{"number": 1}', usage=(300, 40))]) as server:
         reply = await ask(model_at(server, speaks), PLAN)
 
-    sent = len(json.dumps(server.calls[0].body, ensure_ascii=False).encode())
+    text = json.dumps(server.calls[0].body, ensure_ascii=False)
+    letters = sum(character.isascii() and (character.isalpha() or character.isspace()) for character in text)
+    sent = len(text) - letters + letters / 3
     ((who, tokens, cost),) = till.reserved
     assert who == NAME
     assert tokens is not None

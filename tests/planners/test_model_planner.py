@@ -31,7 +31,7 @@ from dagrun import (
 from dagrun.checks.check_plan import check_plan
 from dagrun.llm.language_model import Reply, Usage
 from dagrun.planners.prompt_examples import Dialect
-from dagrun.plans.plan_schemas import toolset_schema
+from dagrun.plans.plan_schemas import PlanForm, toolset_schema
 from scripted_model import Said, ScriptedModel
 from test_prompts import blocks, brief_of
 
@@ -150,8 +150,24 @@ async def test_the_request_says_what_is_wanted(dialect: Dialect) -> None:
     assert (request.max_output_tokens, request.temperature) == (77, 0.2)
     assert (request.form is None) == (dialect == "compiler")
     if request.form is not None:
-        assert request.form.schema == toolset_schema(brief.toolbox or Toolbox())
+        form: PlanForm = "lean" if dialect == "lean" else "full"
+        assert request.form.schema == toolset_schema(brief.toolbox or Toolbox(), form)
     assert blocks(request.messages[0].text)["goal"] == [brief.goal]
+
+
+@pytest.mark.parametrize("code", ["DR005", "DR108", "DR421"])
+async def test_a_plan_that_did_not_end_is_asked_for_in_the_lean_form(code: str) -> None:
+    """A small model that is offered every field fills it in, and never ends; so it gets fewer the second time."""
+    model = ScriptedModel(texts("lean"), texts("json"))
+    planner = ModelPlanner(model)
+    facts = {"size": "9", "limit": "1", "count": "9", "reason": "cut off"}
+
+    await answer(planner, brief_of(refused=(Refusal(None, (Problem(code, "", facts),)),)))
+    await answer(planner, brief_of(refused=(Refusal(None, (Problem("DR111", "steps"),)),)))
+
+    forms = [request.form.schema for request in model.requests if request.form is not None]
+    toolbox = brief_of().toolbox or Toolbox()
+    assert forms == [toolset_schema(toolbox, "lean"), toolset_schema(toolbox, "full")]
 
 
 # Bad ends -----------------------------------------------------------------------------------------------------------

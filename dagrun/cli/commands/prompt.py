@@ -40,6 +40,7 @@ _GOAL: Final = "(what is wanted, in words)"
 # An answer that every check refuses, to get the prompt that follows it.
 _FAULTY: Final = {
     "json": '{"steps": [{"id": "a", "tool": "no_such_tool", "args": {}}], "output": null, "confidence": 0.5}',
+    "lean": '{"steps": [{"tool": "no_such_tool", "id": "a", "args": {}, "depends_on": []}], "output": "a"}',
     "compiler": "1. no_such_tool()\n2. join()\n",
 }
 

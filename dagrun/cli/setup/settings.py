@@ -23,7 +23,7 @@ from dagrun.model.secrets.secret import NAME_PATTERN
 Mode = Literal["parallel", "waves", "sequential"]
 Api = Literal["auto", "responses", "chat"]
 Structure = Literal["auto", "schema", "tool", "json"]
-Dialect = Literal["json", "compiler"]
+Dialect = Literal["json", "lean", "compiler"]
 Level = Literal["process", "power"]
 
 # The form of a secret in settings. A path may be anything; but what follows "env:" must be the name of a variable, as a
