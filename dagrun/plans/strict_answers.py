@@ -15,7 +15,7 @@ from dagrun.model.toolbox import Toolbox
 Schema = Mapping[str, Any]
 
 _EMPTY_FIELDS: Final = ("output", "reason", "thought", "stop", "refusal")
-_EMPTY_STEP_FIELDS: Final = ("description", "for_each", "on_failure")
+_EMPTY_STEP_FIELDS: Final = ("for_each", "on_failure")
 _PAIR: Final = {"key", "value"}
 _NAMED: Final = {"name", "value"}
 

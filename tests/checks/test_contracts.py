@@ -394,7 +394,7 @@ POLICY_DIFFERENCES: Final[dict[str, tuple[Policy, Policy, list[str]]]] = {
     "said or by default": (Policy(max_replans=3, retry=RetryRule(max_attempts=2)), Policy(), []),
     "in full": (policy_in_full(Policy(max_cost=1)), Policy(max_cost=1), []),
     "a ceiling": (Policy(max_cost=5.0), Policy(), ["max_cost was 5.0, is none"]),
-    "a word": (Policy(), Policy(brief="full"), ["brief was structural, is full"]),
+    "a word": (Policy(), Policy(brief="full"), ["brief was errors, is full"]),
     "a part": (Policy(), Policy(retry=RetryRule(max_attempts=5)), ["retry.max_attempts was 2, is 5"]),
     "by tool": (
         Policy(max_calls_by_tool={"a": 1, "b": 2}),

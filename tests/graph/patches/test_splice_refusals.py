@@ -152,7 +152,7 @@ ONE: dict[str, tuple[list[Any], str]] = {
         [Rewire(id="waits", depends_on=["done"]), Drop(id="waits")],
         "DR410 edits[1].id: step waits is edited twice; one edit must say all",
     ),
-    "nothing": ([], "DR414 the patch changes nothing"),
+    "nothing": ([], "DR414 the patch changes nothing; give at least one edit, or another output"),
     "cycle": (
         [Rewire(id="waits", depends_on=["last"])],
         "DR106 edits: these steps wait for each other: last -> waits -> last",
