@@ -101,7 +101,8 @@ def _no_leaks() -> Iterator[None]:
     threads, starts, files = set(threading.enumerate()), _Starts.count, _open_files()
     yield
     if _Starts.count > starts:
-        left = psutil.Process().children(recursive=True)
+        # The browser of the tests of pages is started once for all of them.
+        left = [child for child in psutil.Process().children(recursive=True) if not _is_of_browser(child)]
         assert not left, f"child processes left behind: {left}"
     for thread in set(threading.enumerate()) - threads:
         if not thread.daemon:  # trio keeps idle daemons for the next one who needs a thread
@@ -111,6 +112,13 @@ def _no_leaks() -> Iterator[None]:
         gc.collect()  # costs too much to do after every test
     # One descriptor of slack: a library may open a cache for good.
     assert _open_files() <= files + 1, "file descriptors left behind"
+
+
+def _is_of_browser(process: psutil.Process) -> bool:
+    try:
+        return process.name().startswith(("chrom", "node"))
+    except psutil.NoSuchProcess:
+        return True
 
 
 class _Starts:

@@ -133,6 +133,16 @@ trace: Final = click.option(
     help="Send a trace of the run with OpenTelemetry (OTLP over HTTP), to where the OTEL_* variables say; needs the"
     " extra otel.",
 )
+open_browser: Final = click.option("--open", "open_browser", is_flag=True, help="Open the page in a browser.")
+port: Final = click.option(
+    "--port", type=click.IntRange(0, 65535), metavar="N", help="The port of the page; 0 for any."
+)
+_PAGE: Final = (
+    click.option("--serve", "serves", is_flag=True, help="Show the run in a browser; the address is printed."),
+    port,
+    open_browser,
+    click.option("--linger", "lingers", is_flag=True, help="Keep the page open after the run, until Ctrl-C."),
+)
 verbose: Final = click.option(
     "-v",
     "--verbose",
@@ -152,6 +162,11 @@ def _refuse_key(context: click.Context, parameter: click.Parameter, value: str |
             " ANTHROPIC_API_KEY in the environment; and change a key that you have given so",
             ctx=context,
         )
+
+
+def page(function: F) -> F:
+    """Add the options of the live page to a command that carries out a run."""
+    return combined(*_PAGE)(function)
 
 
 def model_options(function: F) -> F:

@@ -54,6 +54,10 @@ class RunsPage:
         """Let a run wait for the page: an approver that never answers, and so keeps the run from being suspended."""
         await anyio.sleep_forever()
 
+    async def drained(self) -> None:
+        """Wait until no stream is open: each ends by itself when its run has ended."""
+        await self._routes.drained()
+
     def close(self) -> None:
         """End all streams, so that the server can close; call it on the loop."""
         self._routes.closing.set()

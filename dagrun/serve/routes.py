@@ -71,6 +71,7 @@ class Routes:
         self._posts = posts
         self._is_read_only = is_read_only
         self._streams = 0
+        self._is_drained: anyio.Event | None = None
 
     def all(self) -> list[Route]:
         """Return the routes."""
@@ -150,6 +151,14 @@ class Routes:
 
     def _count(self, change: int) -> None:
         self._streams += change
+        if not self._streams and self._is_drained is not None:
+            self._is_drained.set()
+
+    async def drained(self) -> None:
+        """Wait until no stream is open."""
+        self._is_drained = anyio.Event()
+        if self._streams:
+            await self._is_drained.wait()
 
     async def _answer(self, request: Request, feed: Feed) -> Response:
         body = await _read(request, AnswerBody)

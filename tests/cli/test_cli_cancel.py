@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from command_line import SECONDS, TOOLS, Ended, Shell, finished, shell, started
-from dagrun.cli.commands import cancel
+from dagrun.cli.commands.remote import cancel
 from dagrun.model.question import ControlLetter
 
 __all__ = ["shell"]

@@ -8,9 +8,10 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+from anyio.abc import TaskGroup
 
 from dagrun.api import resume, retry, start
 from dagrun.checks.checked_plan import CheckedPlan
@@ -25,9 +26,13 @@ from dagrun.cli.terminal.user_errors import REFUSED
 from dagrun.errors import DagrunError, JournalFailed
 from dagrun.model.event import Event
 from dagrun.model.outcome import State, Status
+from dagrun.model.question import Approver
 from dagrun.runtime.backend import loop_options
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
+
+if TYPE_CHECKING:
+    from dagrun.cli.jobs.page_server import PageServer
 
 LEAVE_SECONDS: Final = 3.0  # for closing a run after its result; it takes milliseconds, unless something would not stop
 THREAD_SECONDS: Final = 0.5  # for idle threads to end
@@ -69,11 +74,14 @@ class _Ending:
         self._watchdog.name = "dagrun watchdog"
 
     def deliver(self, result: RunResult) -> None:
-        """Report the result. From now on, the time until the end is limited."""
+        """Report the result."""
         self.code = self.signals.exit_code((self._reporting.code_of or exit_code_of)(result))
         self._reporting.on_result(result)
         if any(a.outcome and a.outcome.state is State.ABANDONED for s in result.steps.values() for a in s.attempts):
             self.exit_hard()
+
+    def limit(self) -> None:
+        """Limit the time until the end."""
         self._watchdog.start()
 
     def leave(self) -> None:
@@ -96,13 +104,38 @@ async def _execute(job: Job, reporting: Reporting, ending: _Ending) -> None:
             if isinstance(job.plan, ResumeOrRetry) and job.plan.verb == "resume":
                 display.remember(job.plan.past.events)
             on_event = both(display.on_event, reporting.on_event)
-            options = {"on_event": on_event, "tracing": reporting.tracing}
-            async with _opened(job, ending.folder, display, options) as run:
+            options = {
+                "on_event": on_event,
+                "tracing": reporting.tracing,
+                "approver": _approver_of(display, reporting.server),
+            }
+            async with _opened(job, ending.folder, options) as run:
+                _show_page(run, reporting.server, tasks, display)
                 ending.signals.on_first(_stopper(run, display, is_recorded=job.recording is not None))
                 result = await run.result()
                 display.close()
                 ending.deliver(result)
+                await _close_page(reporting, ending.signals)
+                ending.limit()
             tasks.cancel_scope.cancel()
+
+
+def _approver_of(display: Display, server: PageServer | None) -> Approver | None:
+    """Return who is asked: the person at the terminal, or else whoever looks at the page of the run."""
+    approver = make_approver(display)
+    return server.page.approver if approver is None and server is not None else approver
+
+
+def _show_page(run: Run, server: PageServer | None, tasks: TaskGroup, display: Display) -> None:
+    if server is not None:
+        server.page.watch(run)
+        tasks.start_soon(server.serve)
+        server.announce(display.line, run.id)
+
+
+async def _close_page(reporting: Reporting, signals: Interrupts) -> None:
+    if reporting.server is not None:
+        await reporting.server.close_after(signals if reporting.lingers else None)
 
 
 def exit_code_of(result: RunResult) -> int:
@@ -112,11 +145,11 @@ def exit_code_of(result: RunResult) -> int:
 
 
 @asynccontextmanager
-async def _opened(job: Job, folder: Path | None, display: Display, more: dict[str, Any]) -> AsyncIterator[Run]:
+async def _opened(job: Job, folder: Path | None, more: dict[str, Any]) -> AsyncIterator[Run]:
     """Open the run of *job*; a record that cannot be begun is reported as a mistake of the command line."""
     is_open = False
     try:
-        async with _run_of(job, folder, display, more) as run:
+        async with _run_of(job, folder, more) as run:
             is_open = True
             yield run
     except JournalFailed as error:
@@ -125,13 +158,12 @@ async def _opened(job: Job, folder: Path | None, display: Display, more: dict[st
         raise unusable(error) from error
 
 
-def _run_of(job: Job, folder: Path | None, display: Display, more: dict[str, Any]) -> AbstractAsyncContextManager[Run]:
+def _run_of(job: Job, folder: Path | None, more: dict[str, Any]) -> AbstractAsyncContextManager[Run]:
     plan, recording = job.plan, job.recording
     options: dict[str, Any] = {
         "artifacts": folder,
         "planner": job.planner,
         "critics": job.critics,
-        "approver": make_approver(display),
         **more,
     }
     if not isinstance(plan, CheckedPlan):

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dagrun.api.replaying import Replayed
 from dagrun.checks.checked_plan import CheckedPlan
@@ -20,6 +20,9 @@ from dagrun.model.secrets.secret import NO_SECRETS, Secrets
 from dagrun.model.toolbox import Toolbox
 from dagrun.model.tracing import Traces
 from dagrun.runtime.result import RunResult
+
+if TYPE_CHECKING:
+    from dagrun.cli.jobs.page_server import PageServer
 
 OnEvent = Callable[[Event], object]
 Verb = Literal["resume", "retry"]
@@ -110,6 +113,8 @@ class Reporting:
         is_shown: Whether a live table may be drawn on the standard error.
         log_level: The least level of log records that are shown.
         tracing: Traces the run; `None` for no trace.
+        server: Serves the page of the run; `None` for no page.
+        lingers: Whether the page stays open after the run.
     """
 
     on_result: Callable[[RunResult], object]
@@ -118,3 +123,5 @@ class Reporting:
     is_shown: bool = True
     log_level: int = logging.WARNING
     tracing: Traces | None = None
+    server: PageServer | None = None
+    lingers: bool = False

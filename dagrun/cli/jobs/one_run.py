@@ -18,7 +18,7 @@ from dagrun.cli.setup.plans import plan_text
 from dagrun.cli.terminal.event_lines import EventLines
 from dagrun.cli.terminal.stdout import Data
 from dagrun.cli.terminal.text import SCHEMA_VERSION, SECRETS, coloured, columns_of, is_ascii, printable, to_json
-from dagrun.cli.terminal.user_errors import problem_lines
+from dagrun.cli.terminal.user_errors import BadInput, problem_lines
 from dagrun.errors import first_lines
 from dagrun.model.event import Event
 from dagrun.model.outcome import State, Status
@@ -27,6 +27,9 @@ from dagrun.observe.summary import summarise, warnings_of
 from dagrun.observe.timeline import read_timeline, timeline_page
 from dagrun.observe.view.document import view_of
 from dagrun.runtime.result import RunResult
+
+if TYPE_CHECKING:
+    from dagrun.cli.jobs.page_server import PageServer
 
 # Of run.json, which has all that is printed, and the view of the run. Schema 1 had no view.
 RUN_JSON_VERSION: Final = 2
@@ -49,8 +52,8 @@ class OneRun:
         job: The run.
         output: The folder for the files that the run leaves, absolute; `None` if it leaves none.
         data: The standard output.
-        flags: The flags of the command line: ``as_json``, ``events``, ``quiet``, ``verbose``, ``timeline``,
-            ``trace``.
+        flags: The flags of the command line: ``as_json``, ``events``, ``quiet``, ``verbose``, ``timeline``, ``trace``,
+            and those of the live page.
         save_plan: The file for the plan as it stands at the end, absolute; `None` for none.
     """
 
@@ -62,6 +65,7 @@ class OneRun:
         self._output = output
         self._data = data
         self._save_plan_to = save_plan
+        self._flags = flags
         self._as_json: bool = flags["as_json"]
         self._is_quiet: bool = flags["quiet"]
         self._level = log_level(flags)
@@ -73,7 +77,12 @@ class OneRun:
         self._stack = ExitStack()
 
     def carry_out(self) -> int:
-        """Run it, and return the exit code."""
+        """Run it, and return the exit code.
+
+        Raises:
+            BadInput: An option needs ``--serve``, or the port of the page is in use.
+        """
+        server = self._page_server()
         with run_folder(self._output) as folder, ExitStack() as traces, self._stack:
             if self._lines is not None:
                 self._stack.enter_context(self._lines)
@@ -85,8 +94,21 @@ class OneRun:
                 is_shown=not self._is_quiet,
                 log_level=self._level,
                 tracing=tracing,
+                server=server,
+                lingers=self._flags["lingers"],
             )
             return execute(self._job, reporting)
+
+    def _page_server(self) -> PageServer | None:
+        flags = self._flags
+        if flags["serves"]:
+            from dagrun.cli.jobs.page_server import PageServer
+
+            return PageServer(None, flags)
+        needs = {"--port": flags["port"] is not None, "--open": flags["open_browser"], "--linger": flags["lingers"]}
+        if any(needs.values()):
+            raise BadInput(*(f"{name} needs --serve" for name, is_given in needs.items() if is_given))
+        return None
 
     def _observer(self) -> OnEvent | None:
         lines = self._lines.on_event if self._lines is not None else None

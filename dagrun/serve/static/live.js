@@ -186,7 +186,7 @@ class RunPage {
     if (kind === "snapshot") this.view = news;
     else this.apply(news);
     this.cursor = news.cursor;
-    this.show(kind === "snapshot" ? null : news);
+    try { this.show(kind === "snapshot" ? null : news); } catch (error) { reportError(error); }
   }
 
   apply(news) {
@@ -342,7 +342,7 @@ class RunPage {
   }
 
   paint() {
-    if (!this.view) return;
+    if (!this.view || !this.shown) return;
     const first = Math.max(0, Math.floor(this.rows.scrollTop / ROW) - 5), count = Math.ceil((this.rows.clientHeight || 500) / ROW) + 10;
     const end = this.end = nice(Math.max(this.now(), 0.01)), focus = document.activeElement?.dataset?.n;
     fill(this.inner, ...this.shown.slice(first, first + count).map((step, at) => this.row(step, first + at, end)));
