@@ -21,17 +21,18 @@ function stop(error) {
 
 async function list() {
   const waiting = make("section", { id: "open", "aria-label": "Waiting for you" });
-  const search = make("input", { type: "search", placeholder: "name, goal or command", "aria-label": "find runs", input: () => show() });
-  const state = make("select", { "aria-label": "state", change: () => show() },
+  const search = make("input", { type: "search", placeholder: "name, goal or command", "aria-label": "find runs", input: again });
+  const state = make("select", { "aria-label": "state", change: again },
     ...["", "running", "waiting", "interrupted", "succeeded", "failed", "cancelled"].map((s) => make("option", { value: s }, s || "every state")));
   const rows = make("tbody");
-  const more = make("button", { type: "button", hidden: true, click: () => { limit += 50; show(); } }, "More");
+  const more = make("button", { type: "button", hidden: true, click: () => { limit += 50; again(); } }, "More");
   const status = make("p", { class: "soft", role: "status" });
   let limit = 50, shown = "", asked = "";
   fill(main, make("h1", {}, "Runs"), waiting, make("div", { class: "tools" }, search, state), status,
     make("div", { class: "scroll" }, make("table", { class: "runs" },
       make("thead", {}, make("tr", {}, ...["state", "run", "what", "steps", "began"].map((name) => make("th", { scope: "col" }, name)))), rows)), more);
 
+  function again() { show().catch((error) => { status.textContent = error.message; }); }
   async function show() {
     const found = await get(`runs?limit=${limit}&state=${state.value}&q=${encodeURIComponent(search.value)}`);
     const text = JSON.stringify(found);
@@ -49,7 +50,7 @@ async function list() {
     if (ids === asked) return; // what a person has typed stays
     asked = ids;
     fill(waiting, count ? make("h2", {}, `Waiting for you (${open.questions.length})`) : "", ...open.questions.map((q) => make("article", {},
-      make("p", {}, make("a", { href: page(`r/${q.run}`) }, q.run), ` ${q.goal}`), panel(q.run, q.question, open.read_only, () => setTimeout(show, 300)))));
+      make("p", {}, make("a", { href: page(`r/${q.run}`) }, q.run), ` ${q.goal}`), panel(q.run, q.question, open.read_only, () => setTimeout(again, 300)))));
   }
   for (;;) {
     try { if (!document.hidden) await show(); } catch (error) {

@@ -34,7 +34,7 @@ def tab(browser: Browser, address: str, **options: Any) -> Iterator[Page]:
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.goto(address)
         yield page
-        assert faults == []
+        assert faults == [], faults
 
 
 @contextmanager
