@@ -22,7 +22,7 @@ def main(printed: Path, folder: Path) -> int:
         wrong.append(f"speedup is {facts['speedup']}, below {MIN_SPEEDUP}")
     if facts["makespan"] < facts["critical_path"]:
         wrong.append(f"makespan is {facts['makespan']}, shorter than the critical path of {facts['critical_path']}")
-    wanted = {"report.md", "report.html", "run.json", *facts["files"]}
+    wanted = {"report.md", "report.html", "run.html", "run.json", *facts["files"]}
     wrong += [f"{name} is missing or empty" for name in sorted(wanted) if not is_filled(folder / name)]
     if not any(name.endswith(".png") for name in facts["files"]):
         wrong.append("there is no chart")

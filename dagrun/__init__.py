@@ -116,6 +116,7 @@ if TYPE_CHECKING:
     from dagrun.model.value import Artifact, Unavailable
     from dagrun.model_tools.agent_tool import agent_tool
     from dagrun.model_tools.llm_tool import llm_tool
+    from dagrun.observe.faces import report
     from dagrun.observe.tracing import Tracing
     from dagrun.planners.ensemble import EnsemblePlanner
     from dagrun.planners.model_planner import ModelPlanner
@@ -130,6 +131,7 @@ if TYPE_CHECKING:
 
 # The public names by module. Each is imported on first use (PEP 562), so that `import dagrun` costs only what is used.
 _NAMES = {
+    "dagrun.observe.faces": "report",
     "dagrun.api": "Engine Replayed check draft replay resume retry run run_sync start",
     "dagrun.critics.counts": "CountCritic",
     "dagrun.critics.rubric": "RubricCritic",
@@ -348,6 +350,7 @@ __all__ = [
     "plan",
     "read_plan",
     "replay",
+    "report",
     "resume",
     "retry",
     "run",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dagrun.checks.tool_contracts import check_recorded_plan, recorded_toolbox
 from dagrun.errors import JournalDamaged, listing
+from dagrun.faces import write_report
 from dagrun.graph.build import build
 from dagrun.graph.fold import fold, state_hash
 from dagrun.graph.live_graph import LiveGraph
@@ -75,6 +78,15 @@ class Replayed:
     def pending(self) -> tuple[Question, ...]:
         """The open questions."""
         return tuple(self.graph.questions.values())
+
+    def report(self, path: str | pathlib.Path | None = None, **options: Any) -> str:
+        """Write a report of the run: one HTML file that loads nothing, or another form; see `dagrun.report`.
+
+        Args:
+            path: The file to write; `None` to return the report as text.
+            options: ``format``, ``values``, ``title``, ``max_nodes``.
+        """
+        return write_report(self, path, options)
 
     @property
     def hash(self) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from dagrun.errors import Problem
+from dagrun.faces import write_report
 from dagrun.model.condition import Condition
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import ApprovalRule, Policy
@@ -125,6 +128,17 @@ class CheckedPlan:
         advice = len(self.advice)
         remarks = f"\n  {advice} remark{'s' * (advice != 1)}: see .advice" if advice else ""
         return f"<Checked{repr(self.plan)[1:-1]}{remarks}>"
+
+    def report(self, path: str | pathlib.Path | None = None, **options: Any) -> str:
+        """Draw the plan, which has not run, as one HTML file that loads nothing, or in another form.
+
+        See `dagrun.report`.
+
+        Args:
+            path: The file to write; `None` to return the report as text.
+            options: ``format``, ``values``, ``title``, ``max_nodes``.
+        """
+        return write_report(self, path, options)
 
     def __post_init__(self) -> None:
         redactor = Redactor(self.secrets, self.policy.redact, self.redact)

@@ -117,6 +117,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "suspend": ("dagrun.cli.commands.remote.cancel:suspend", "Suspend a run of another process."),
     "serve": ("dagrun.cli.commands.remote.serve:serve", "Show runs in a browser, answer them, and stop them."),
     "inspect": ("dagrun.cli.commands.inspect:inspect", "Show what happened in a run, and why."),
+    "report": ("dagrun.cli.commands.report:report", "Write a page, a picture or a text about a run."),
     "replay": ("dagrun.cli.commands.replay:replay", "Rebuild the state of a run from its record, and call nothing."),
     "journal": ("dagrun.cli.commands.journal:journal", "Verify the records of runs, or export them."),
     "prune": ("dagrun.cli.commands.prune:prune", "Delete records that have expired."),

@@ -133,6 +133,12 @@ trace: Final = click.option(
     help="Send a trace of the run with OpenTelemetry (OTLP over HTTP), to where the OTEL_* variables say; needs the"
     " extra otel.",
 )
+report: Final = click.option(
+    "--report",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Write a report of the run at its end: a page, or what the ending says (.svg, .png, .md, .json).",
+)
 open_browser: Final = click.option("--open", "open_browser", is_flag=True, help="Open the page in a browser.")
 port: Final = click.option(
     "--port", type=click.IntRange(0, 65535), metavar="N", help="The port of the page; 0 for any."

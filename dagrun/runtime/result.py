@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
@@ -10,6 +11,7 @@ from pydantic import ValidationError
 
 from dagrun.decide.exception_text import is_showable
 from dagrun.errors import ContractError, FailureCause, Problem, RunFailed, ValueRefused, listing, short_repr, shorten
+from dagrun.faces import write_report
 from dagrun.graph import figures
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
@@ -362,6 +364,15 @@ class RunResult:
         if self.status is not Status.SUCCEEDED:
             raise self.as_error()
         return self
+
+    def report(self, path: str | pathlib.Path | None = None, **options: Any) -> str:
+        """Write a report of the run: one HTML file that loads nothing, or another form; see `dagrun.report`.
+
+        Args:
+            path: The file to write; `None` to return the report as text.
+            options: ``format``, ``values``, ``title``, ``max_nodes``.
+        """
+        return write_report(self, path, options)
 
     def as_error(self) -> RunFailed:
         """Return the error that `raise_for_status` raises if the run did not succeed."""

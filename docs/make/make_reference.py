@@ -37,7 +37,7 @@ NOTE: Final = "<!-- made by `make reference`; change the code, not this page -->
 
 GOALS: Final = ("do", "plan", "prompt")
 WAITING: Final = ("resume", "retry", "approve", "answer", "cancel", "suspend")
-RECORDS: Final = ("runs", "serve", "inspect", "replay", "journal", "prune")
+RECORDS: Final = ("runs", "serve", "inspect", "report", "replay", "journal", "prune")
 SETUP: Final = ("new", "tools", "schema", "config", "completion")
 
 

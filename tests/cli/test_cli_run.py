@@ -21,7 +21,7 @@ def test_answer_is_data_and_summary_is_not(shell: Shell) -> None:
 
     assert (ended.code, ended.out) == (0, "2\n")
     assert ended.err.startswith("succeeded: 1 succeeded (")
-    assert ended.err.count("\n") == 1
+    assert ended.err.count("\n") == 2  # the second line says how to write a report
 
 
 def test_text_is_printed_as_text_and_the_rest_as_json(shell: Shell) -> None:

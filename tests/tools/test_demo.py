@@ -46,7 +46,7 @@ def test_the_comparison_is_of_two_real_runs(facts: dict[str, Any]) -> None:
 
 def test_it_leaves_what_it_lists(facts: dict[str, Any], folder: Path) -> None:
     """It leaves both reports, the charts and the record, none of them empty."""
-    assert {"report.md", "report.html", "run.json"} <= set(facts["files"])
+    assert {"report.md", "report.html", "run.html", "run.json"} <= set(facts["files"])
     assert len([name for name in facts["files"] if name.endswith(".png")]) >= 3
     assert all((folder / name).stat().st_size > 1000 for name in facts["files"])
 

@@ -4,6 +4,6 @@ In: the arguments, which click has parsed. Out: the exit code; `None` stands for
 ``dagrun/cli/command_table.py`` imports a module only when its command is called. Open ``run.py`` first.
 
 Three modules have two commands: ``answer.py`` also has ``approve``, ``resume.py`` also has ``retry``, and ``tools.py``
-also has ``schema``. ``bench_figures.py`` is a part of ``bench``. A command never prints to ``sys.stdout``: it writes
-data by ``data_output``, so that the output of tools cannot get into it.
+also has ``schema``. A command never prints to ``sys.stdout``: it writes data by ``data_output``, so that the output of
+tools cannot get into it.
 """

@@ -12,7 +12,7 @@ import click
 from dagrun.checks.check_plan import check_plan
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.cli import options
-from dagrun.cli.commands.bench_figures import Figures, as_dict, table
+from dagrun.cli.jobs.bench_figures import Figures, as_dict, table
 from dagrun.cli.jobs.execute import execute
 from dagrun.cli.jobs.job import Job, Reporting
 from dagrun.cli.records.output_folder import RunFolder, run_folder
@@ -78,7 +78,7 @@ def bench(
         else:
             data.text(table(figures))
         if plot_file is not None:
-            from dagrun.cli.commands.bench_figures import draw
+            from dagrun.cli.jobs.bench_figures import draw
 
             draw(figures, plot_file)
     return 0
@@ -95,7 +95,7 @@ def _check(plan: str, inputs: tuple[str, ...], configuration: Configuration) -> 
 def _plot_file(name: str | None) -> Path | None:
     if name is None:
         return None
-    from dagrun.cli.commands.bench_figures import check_suffix
+    from dagrun.cli.jobs.bench_figures import check_suffix
 
     return check_suffix(Path(name).absolute())
 

@@ -19,6 +19,7 @@ from dagrun.cli.terminal.stdout import Data, data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION, bounded, columns_of, printable
 from dagrun.cli.terminal.worksheet_text import worksheet_lines
 from dagrun.errors import PlanRefused, Problem
+from dagrun.model.plan import Plan
 
 EPILOG: Final = """
 \b
@@ -37,8 +38,9 @@ MAX_LINES: Final = 200
 @options.combined(options.plan, options.tools, options.inputs, options.secrets)
 @options.combined(options.policy, options.directory)
 @click.option("--strict", is_flag=True, help="Refuse the plan for advice, too.")
+@click.option("--html", metavar="FILE", help="Draw the plan as a page, with each problem at its step.")
 @options.as_json
-def check(*, plan: str, inputs: tuple[str, ...], strict: bool, as_json: bool, **flags: Any) -> None:
+def check(*, plan: str, inputs: tuple[str, ...], strict: bool, html: str | None, as_json: bool, **flags: Any) -> None:
     """Check PLAN, list everything that is wrong with it, and run nothing.
 
     Without --input, references to the inputs of the run are not checked. With a policy, from --policy or a settings
@@ -55,6 +57,8 @@ def check(*, plan: str, inputs: tuple[str, ...], strict: bool, as_json: bool, **
         read = load_plan(plan, toolbox)
         secrets = names_of_secrets(configuration)
         problems, checked = find_problems(read, toolbox, policy, inputs=input_values, secrets=secrets)
+        if html is not None:
+            _draw(html, read, problems)
         if checked is None:
             raise PlanRefused(problem for problem in problems if strict or not problem.is_advice)
         sheet = worksheet_of(checked) if configuration.settings.policy is not None else None
@@ -66,6 +70,13 @@ def check(*, plan: str, inputs: tuple[str, ...], strict: bool, as_json: bool, **
             _tell(data, plan, len(read.steps), problems)
             if sheet is not None:
                 data.text("\n".join(worksheet_lines(sheet, width)))
+
+
+def _draw(file: str, plan: Plan, problems: tuple[Problem, ...]) -> None:
+    from dagrun.cli.jobs.report_file import ReportFile
+    from dagrun.observe.view.plan_view import plan_view
+
+    ReportFile(file, "html", option="--html").write(plan_view(plan, problems))
 
 
 def _as_dict(steps: int, problems: tuple[Problem, ...], sheet: Worksheet | None) -> dict[str, Any]:

@@ -59,7 +59,7 @@ Exit codes:
     "-n", "--dry-run", is_flag=True, help="Let the planner write the plan, check it, show what would run; run nothing."
 )
 @click.option("--save-plan", metavar="FILE", type=click.Path(), help="Write the plan to FILE when the run has ended.")
-@options.combined(options.timeline, options.page, options.trace, options.verbose, options.quiet)
+@options.combined(options.timeline, options.report, options.page, options.trace, options.verbose, options.quiet)
 def do(*, goal: str, inputs: tuple[str, ...], save_plan: str | None, **flags: Any) -> int:
     """Let a planner write a plan for GOAL, and run its first steps while the planner still writes.
 

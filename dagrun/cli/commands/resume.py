@@ -70,7 +70,14 @@ def _shared(function: F) -> F:
 
 
 _output: Final = options.combined(
-    options.as_json, options.events, options.timeline, options.page, options.trace, options.verbose, options.quiet
+    options.as_json,
+    options.events,
+    options.timeline,
+    options.report,
+    options.page,
+    options.trace,
+    options.verbose,
+    options.quiet,
 )
 
 

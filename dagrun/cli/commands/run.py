@@ -57,7 +57,7 @@ Exit codes:
 @options.combined(runs_option, options.run_id, options.durability, options.expires_after, options.no_journal)
 @options.combined(options.as_json, options.events)
 @click.option("-n", "--dry-run", is_flag=True, help="Check the plan, show what would run, and run nothing.")
-@options.combined(options.timeline, options.page, options.trace, options.verbose, options.quiet)
+@options.combined(options.timeline, options.report, options.page, options.trace, options.verbose, options.quiet)
 def run(*, plan: str, inputs: tuple[str, ...], **flags: Any) -> int:
     """Check PLAN and run it, each step as soon as its inputs are there.
 

@@ -10,7 +10,9 @@ from dagrun.cli import options
 from dagrun.cli.setup.plans import as_written, load_plan
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.setup.tool_modules import load_toolbox
-from dagrun.cli.terminal.stdout import data_output
+from dagrun.cli.terminal.stdout import Data, data_output
+from dagrun.cli.terminal.user_errors import BadInput
+from dagrun.model.plan import Plan
 from dagrun.plans.drawing import draw_dot, draw_mermaid, draw_tree
 
 EPILOG: Final = """
@@ -18,9 +20,10 @@ EPILOG: Final = """
 Examples:
   dagrun show plan.json
   dagrun show plan.json --format mermaid > plan.mmd
-  dagrun show plan.json --format dot | dot -Tsvg > plan.svg
+  dagrun show plan.json --format svg -o plan.svg
 """
 
+_PICTURES: Final = ("svg", "png", "html")
 _DRAW: Final = {"tree": draw_tree, "mermaid": draw_mermaid, "dot": draw_dot}
 
 
@@ -30,12 +33,13 @@ _DRAW: Final = {"tree": draw_tree, "mermaid": draw_mermaid, "dot": draw_dot}
     "-f",
     "--format",
     "form",
-    type=click.Choice(["tree", "mermaid", "dot", "json"]),
+    type=click.Choice(["tree", "mermaid", "dot", "json", "svg", "png", "html"]),
     default="tree",
     show_default=True,
     help="The form of the drawing; json is the plan as dagrun has read it.",
 )
-def show(*, plan: str, form: str, **flags: Any) -> None:
+@click.option("-o", "--output", "file", metavar="FILE", help="The file of a picture or page.  [default: stdout]")
+def show(*, plan: str, form: str, file: str | None, **flags: Any) -> None:
     """Draw PLAN, without checking it.
 
     With --tools, a plan in the dialect of step_number and action is drawn with the data flow that it only implies.
@@ -44,7 +48,26 @@ def show(*, plan: str, form: str, **flags: Any) -> None:
     with data_output() as data:
         toolbox = load_toolbox(configuration) if configuration.settings.tools else None
         drawn = load_plan(plan, toolbox)
-        if form == "json":
+        if form in _PICTURES or file is not None:
+            _draw(drawn, form, file, data)
+        elif form == "json":
             data.json(as_written(drawn))
         else:
             data.text(_DRAW[form](drawn))
+
+
+def _draw(plan: Plan, form: str, file: str | None, data: Data) -> None:
+    """Draw a plan as a picture or a page, into a file or to the standard output."""
+    from dagrun.cli.jobs.report_file import ReportFile
+    from dagrun.observe.report.report import make_report
+    from dagrun.observe.view.plan_view import plan_view
+
+    view = plan_view(plan)
+    if file is not None:
+        target = ReportFile(file, form if form in _PICTURES else None)
+        target.write(view)
+        data.text(str(target.path))
+    elif form == "png":
+        raise BadInput("a PNG needs a file: name one by -o")
+    else:
+        data.text(make_report(view, form).decode())

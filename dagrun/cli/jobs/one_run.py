@@ -13,19 +13,22 @@ import click
 
 from dagrun.cli.jobs.execute import both, execute, exit_code_of
 from dagrun.cli.jobs.job import Job, OnEvent, Reporting, ResumeOrRetry
+from dagrun.cli.jobs.report_file import ReportFile
 from dagrun.cli.records.output_folder import RunFolder, run_folder, write_whole
 from dagrun.cli.setup.plans import plan_text
 from dagrun.cli.terminal.event_lines import EventLines
 from dagrun.cli.terminal.stdout import Data
 from dagrun.cli.terminal.text import SCHEMA_VERSION, SECRETS, coloured, columns_of, is_ascii, printable, to_json
 from dagrun.cli.terminal.user_errors import BadInput, problem_lines
-from dagrun.errors import first_lines
+from dagrun.errors import MissingExtra, first_lines
 from dagrun.model.event import Event
 from dagrun.model.outcome import State, Status
 from dagrun.model.value import decode_or_reason
 from dagrun.observe.summary import summarise, warnings_of
 from dagrun.observe.timeline import read_timeline, timeline_page
 from dagrun.observe.view.document import view_of
+from dagrun.observe.view.shape import RunView
+from dagrun.observe.view.values import shortened
 from dagrun.runtime.result import RunResult
 
 if TYPE_CHECKING:
@@ -52,8 +55,8 @@ class OneRun:
         job: The run.
         output: The folder for the files that the run leaves, absolute; `None` if it leaves none.
         data: The standard output.
-        flags: The flags of the command line: ``as_json``, ``events``, ``quiet``, ``verbose``, ``timeline``, ``trace``,
-            and those of the live page.
+        flags: The flags of the command line: ``as_json``, ``events``, ``quiet``, ``verbose``, ``timeline``, ``report``,
+            ``trace``, and those of the live page.
         save_plan: The file for the plan as it stands at the end, absolute; `None` for none.
     """
 
@@ -74,6 +77,7 @@ class OneRun:
         self._seen: list[Event] | None = list(past) if flags.get("timeline") else None
         self._is_traced: bool = flags.get("trace", False)
         self._lines = EventLines(data, job.plan.redactor) if flags["events"] else None
+        self._report = ReportFile(flags["report"], option="--report") if flags.get("report") else None
         self._stack = ExitStack()
 
     def carry_out(self) -> int:
@@ -125,11 +129,13 @@ class OneRun:
         record = {"schema_version": SCHEMA_VERSION, **result.as_dict()}
         if self._next_steps is not None:
             record |= self._next_steps.as_dict(result)
+        view = view_of(result, values="full")
         try:
-            self._save({**record, "schema_version": RUN_JSON_VERSION, "view": view_of(result, values="full")}, folder)
+            self._save({**record, "schema_version": RUN_JSON_VERSION, "view": view}, folder)
         except OSError as error:
             self._say(f"cannot write run.json: {error.strerror}")
         self._save_plan(result)
+        self._write_report(view)
         if self._lines is not None:
             self._data.line({"event": "Result", **record})
         elif self._as_json:
@@ -148,6 +154,14 @@ class OneRun:
             folder.save(record)
         elif self._job.recording is not None:
             write_whole(self._job.recording.folder / "run.json", to_json(record, indent=2) + "\n", mode=0o600)
+
+    def _write_report(self, view: RunView) -> None:
+        if self._report is None:
+            return
+        try:
+            self._report.write(shortened(view, "short"))
+        except (OSError, MissingExtra) as error:
+            self._say(f"cannot write {self._report.path}: {error}")
 
     def _save_plan(self, result: RunResult) -> None:
         path = self._save_plan_to
@@ -179,6 +193,10 @@ class OneRun:
             self._say(f"  its model answered: {said}")
         for line in self._next_steps.lines(result) if self._next_steps is not None else ():
             self._say(printable(line))
+        if self._report is not None:
+            self._say(f"report: {self._report.path}")
+        elif self._next_steps is not None:
+            self._say(f"report: {printable(self._next_steps.report_command)}")
 
     @staticmethod
     def _say(text: str) -> None:

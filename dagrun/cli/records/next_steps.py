@@ -48,6 +48,11 @@ class NextSteps:
             case RunSuspended() | RunEnded():
                 self._is_suspended = isinstance(event, RunSuspended)
 
+    @property
+    def report_command(self) -> str:
+        """The shell command that writes a page about the run."""
+        return quoted(["dagrun", "report", self._run_id, *self._where])
+
     def verb(self, result: RunResult) -> str:
         """Return the command for the rest of the run, ``resume`` or ``retry``; empty if nothing is left to do."""
         if self._is_suspended or result.status is Status.UNKNOWN:

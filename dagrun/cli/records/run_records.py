@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from dagrun.api.replaying import Replayed
     from dagrun.cli.setup.settings import Configuration
+    from dagrun.errors import JournalDamaged
     from dagrun.journal.sqlite.journal import SQLiteJournal
     from dagrun.model.event import Event
     from dagrun.model.journal import Held
@@ -157,6 +158,23 @@ class Records:
         from dagrun.model.redaction.records import shown_events
 
         return self._replay(run_id, shown_events)
+
+    def good_part(self, run_id: str, damage: JournalDamaged) -> Replayed:
+        """Return the state of a run after the last record before *damage*, as `shown` does.
+
+        Raises:
+            JournalDamaged: There is no good part, or it is damaged in another way.
+        """
+        from dagrun.api.replaying import replayed
+        from dagrun.journal.hash_chain import verify
+        from dagrun.model.codec.event_codec import events_of
+        from dagrun.model.redaction.records import shown_events
+
+        lines, _ = verify(run_id, wait(lambda: self.journal.rows_after(run_id, 0)))
+        good = [line for line in lines if line.seq < damage.seq]
+        if not good:
+            raise damage
+        return replayed(run_id, shown_events(events_of(run_id, good)))
 
     def _replay(
         self,

@@ -60,6 +60,11 @@ class Redactor:
         self._hook = hook
         self._clean: set[str] = set()  # texts with nothing to replace
 
+    def add_personal(self, kinds: Iterable[Personal]) -> None:
+        """Replace further kinds of personal data from now on."""
+        self._personal = tuple(dict.fromkeys((*self._personal, *kinds)))
+        self._clean.clear()
+
     def text(self, text: str) -> str:
         """Return *text* as it may be shown."""
         if len(text) < MIN_LENGTH and self._hook is None:  # most keys and values of data are that short

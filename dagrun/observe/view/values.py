@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from copy import deepcopy
 from typing import Any, Final, Literal
 
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.redaction.redactor import HIDDEN, Redactor
 from dagrun.model.value import Stored, Unavailable, decode
-from dagrun.observe.view.shape import ShownValue, ValueView
+from dagrun.observe.view.shape import RunView, ShownValue, ValueView
 
 Values = Literal["none", "short", "full"]
 LIMITS: Final = {"none": 0, "short": 2_000, "full": 64 << 10}  # characters of JSON text
@@ -46,19 +47,9 @@ class ValueWriter:
         """Return plain JSON as it is shown, with further *facts*."""
         if not self._limit:
             return self._left_out()
-        shown = self._redactor.value(value)
-        if shown == HIDDEN:
-            return {"$value": {"hidden": HIDDEN}}
-        if isinstance(shown, dict) and shown.keys() == _ARTIFACT:
-            return {"$value": {"artifact": shown["name"], "media": shown["media_type"], "bytes": shown["size"]}}
-        text = _dumps(shown)
-        data = text.encode("utf-8", "backslashreplace")
-        fields: ShownValue = {"json": text, "bytes": len(data)}
-        if len(text) > self._limit:
-            self.left_out += 1
-            fields = {"json": text[: self._limit], "bytes": len(data), "cut": True}
-            fields["sha256"] = hashlib.sha256(data).hexdigest()[:12]
-        return {"$value": {**fields, **facts}}  # type: ignore[typeddict-item]
+        view = shown_value(value, self._redactor, self._limit, **facts)
+        self.left_out += "cut" in view["$value"]
+        return view
 
     def arguments(self, node: Node) -> ValueView | None:
         """Return the arguments of the last call of *node*, filled in again; or as they are planned."""
@@ -80,6 +71,49 @@ class ValueWriter:
         return {"$value": {"left_out": True}}
 
 
-def redacted(redactor: Redactor, facts: dict[str, Any]) -> dict[str, Any]:
-    """Return *facts*, plain JSON about a run, with its texts redacted. Keys are ours, and stay."""
-    return {key: redactor.value(fact) if fact is not None else None for key, fact in facts.items()}
+def shown_value(value: Any, redactor: Redactor, limit: int, **facts: Any) -> ValueView:
+    """Return plain JSON as it is shown: redacted, then cut to *limit* characters; with further *facts*."""
+    shown = redactor.value(value)
+    if shown == HIDDEN:
+        return {"$value": {"hidden": HIDDEN}}
+    if isinstance(shown, dict) and shown.keys() == _ARTIFACT:
+        return {"$value": {"artifact": shown["name"], "media": shown["media_type"], "bytes": shown["size"]}}
+    text = _dumps(shown)
+    data = text.encode("utf-8", "backslashreplace")
+    fields: ShownValue = {"json": text, "bytes": len(data)}
+    if len(text) > limit:
+        fields = {"json": text[:limit], "bytes": len(data), "cut": True}
+        fields["sha256"] = hashlib.sha256(data).hexdigest()[:12]
+    return {"$value": {**fields, **facts}}  # type: ignore[typeddict-item]
+
+
+def shortened(view: RunView, values: Values) -> RunView:
+    """Return a view of full values with less of each."""
+    limit = LIMITS[values]
+    view = deepcopy(view)
+    shown = [step[key] for step in view["steps"] for key in ("args", "output")]
+    for value in (*shown, view["run"]["inputs"], view["run"]["output"]):
+        if value is None or "json" not in value["$value"]:
+            continue
+        inside = value["$value"]
+        if not limit:
+            value["$value"] = {"left_out": True}
+        elif len(inside["json"]) > limit:
+            inside["json"], inside["cut"] = inside["json"][:limit], True
+        else:
+            continue
+        view["left_out"]["values"] += 1
+    return view
+
+
+def without(part: Any, redactor: Redactor) -> Any:
+    """Return a part of a view in which every text is redacted once more."""
+    match part:
+        case str():
+            return redactor.text(part)
+        case dict():
+            return {key: without(value, redactor) for key, value in part.items()}
+        case list():
+            return [without(value, redactor) for value in part]
+        case _:
+            return part

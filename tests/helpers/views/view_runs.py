@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, TypeVar
@@ -34,9 +35,10 @@ async def play(plan: Plan, tools: list[Any], *, run_id: str = "r1", **options: A
 
 
 def at_once(function: Callable[[], Awaitable[T]]) -> T:
-    """Call an async function on a virtual clock, from a test that is no coroutine."""
+    """Call an async function on a virtual clock, in a thread: Playwright has a loop of its own in that of the test."""
     backend, options = virtual_backend("asyncio")
-    return anyio.run(function, backend=backend, backend_options=options)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: anyio.run(function, backend=backend, backend_options=options)).result()
 
 
 def valid(view: dict[str, Any]) -> None:
@@ -146,3 +148,83 @@ async def rich() -> Played:
     return await play(
         RICH, rich_tools(), run_id="rich", planner=Mirrors(), approver=approve, policy=Policy(max_running=3), seed=3
     )
+
+
+# Many steps, and texts that would do harm -----------------------------------------------------------------------------
+
+
+async def large(count: int = 2_000) -> Played:
+    """Play a plan of many steps, of which every hundredth fails."""
+
+    @tool(effect="read")
+    async def fetch(number: int) -> dict[str, int]:
+        """Fetch something."""
+        await anyio.sleep(0.01 * (number % 17 + 1))
+        if number % 100 == 99:
+            raise ToolError("not there")
+        return {"number": number}
+
+    @tool(effect="pure")
+    async def refine(number: int) -> int:
+        """Refine something."""
+        await anyio.sleep(0.02)
+        return number
+
+    steps = []
+    for n in range(count):
+        name = "fetch" if n % 10 else "refine"
+        needs = [f"s{m}" for m in {max(0, n - 37), max(0, n - 50 - n % 7)} if n >= 100 and m % 100 != 99]
+        failure: dict[str, Any] = {"on_failure": "skip", "optional": True} if n % 100 == 99 else {}
+        steps.append(Step(id=f"s{n}", tool=name, args={"number": n}, depends_on=needs, **failure))
+    return await play(Plan(goal="Many steps", steps=steps), [fetch, refine], policy=Policy(max_running=40))
+
+
+EVIL = (
+    "<script>canary=1</script>",
+    "</script><script>canary=1</script>",
+    "<!--<script>canary=1//-->",
+    "javascript:canary=1",
+    '" onload="canary=1" x="',
+    "' onmouseover='canary=1",
+    "<img src=x onerror=canary=1>",
+    "a\u202eb\u2066c",
+    "nul\x00esc\x1b[31m",
+    "line\u2028para\u2029",
+    "]]><svg onload=canary=1>",
+    "`{canary=1}` #1; [x](javascript:canary=1) ![x](http://127.0.0.1:9/x)",
+)
+
+
+async def hostile() -> Played:
+    """Play a run whose goal, arguments, outputs, descriptions, failures and answers are all meant to do harm."""
+
+    @tool(effect="read")
+    async def say(text: str) -> dict[str, Any]:
+        """Say it again."""
+        return {text: [text, text * 3]}
+
+    @tool(effect="read")
+    async def fail(text: str) -> str:
+        """Fail with it."""
+        raise ToolError(text)
+
+    @tool(effect="effectful", needs_approval=True)
+    async def do(text: str) -> str:
+        """Do it."""
+        return text
+
+    async def approve(question: Question) -> Answer:
+        return Answer("approve", by=EVIL[0], note=EVIL[1])
+
+    steps = [Step(id=f"say-{n}", tool="say", args={"text": evil}, description=evil) for n, evil in enumerate(EVIL)]
+    steps += [
+        Step(id=f"fail-{n}", tool="fail", args={"text": evil}, on_failure="skip", optional=True)
+        for n, evil in enumerate(EVIL)
+    ]
+    steps += [
+        Step(id="do", tool="do", args={"text": EVIL[0]}),
+        Step(id="long", tool="say", args={"text": "x" * 200_000}),
+    ]
+    plan = Plan(goal=" ".join(EVIL), steps=steps)
+    labels = {"command": ["dagrun", *EVIL]}
+    return await play(plan, [say, fail, do], approver=approve, labels=labels)

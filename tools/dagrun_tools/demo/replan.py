@@ -68,4 +68,4 @@ def replan_lines(timeline: Timeline, output: Path, *, width: int, is_ascii: bool
     """Return the scenario as lines for people, of at most *width* characters."""
     drawn = timeline_page(timeline, width, is_ascii=is_ascii)
     unchanged = [] if timeline.changes else ["", "The plan was not changed."]
-    return [*drawn, *unchanged, *wrap(f"Open {output}/report.html.", width)]
+    return [*drawn, *unchanged, *wrap(f"Open {output}/report.html, and {output}/run.html for how the run went.", width)]

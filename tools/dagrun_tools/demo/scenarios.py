@@ -48,6 +48,7 @@ def _sources(output: Path) -> tuple[int, dict[str, Any]]:
     fast = carry_out(plan, output)
     if fast.code:
         return fast.code, {}
+    fast.result.report(output / "run.html")
     _say("\n2. The same plan, step by step:")
     with tempfile.TemporaryDirectory(prefix="dagrun-demo-") as folder:
         slow = carry_out(plan, Path(folder), mode="sequential")
@@ -66,6 +67,7 @@ def _replan(output: Path) -> tuple[int, dict[str, Any]]:
         )
     )
     ran, timeline = run_replan(output)
+    ran.result.report(output / "run.html")
     _say("\n" + "\n".join(replan_lines(timeline, output, width=width, is_ascii=is_ascii(sys.stderr))))
     return ran.code, replan_facts(ran.result, timeline, output)
 
@@ -92,7 +94,7 @@ def _lines(facts: Mapping[str, Any]) -> list[str]:
         f"  step by step          {facts['sequential']:6.2f} s",
         f"  as soon as they can   {facts['makespan']:6.2f} s   {facts['speedup']:.1f} times as fast",
         f"  longest chain         {facts['critical_path']:6.2f} s   no schedule of these steps is faster",
-        f"Open {facts['output']}/report.html.",
+        f"Open {facts['output']}/report.html, and {facts['output']}/run.html for how the run went.",
     ]
 
 

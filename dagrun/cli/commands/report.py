@@ -1,0 +1,170 @@
+"""``dagrun report``: writes a page, a picture or a text about a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, Final, get_args
+
+import click
+
+from dagrun.cli import options
+from dagrun.cli.jobs.report_file import LARGE, ReportFile
+from dagrun.cli.records.run_records import Records, complete_run, runs_option
+from dagrun.cli.setup.settings import configure
+from dagrun.cli.terminal.stdout import Data, data_output
+from dagrun.cli.terminal.text import SCHEMA_VERSION
+from dagrun.cli.terminal.user_errors import BadInput
+from dagrun.errors import JournalDamaged, shorten
+from dagrun.model.redaction.redactor import Redactor
+from dagrun.model.secrets.patterns import Personal
+from dagrun.observe.report.report import FORMS, ReportStyle, make_report
+from dagrun.observe.view.shape import RunView
+from dagrun.observe.view.values import shortened, without
+
+EPILOG: Final = """
+\b
+Examples:
+  dagrun report last
+  dagrun report last -o run.html --open
+  dagrun report last -o run.svg --part graph
+  dagrun report last --values none --redact email
+  dagrun report out/run.json -o run.md
+  dagrun report last --github
+
+Exit codes: 0, 1 if the record is damaged (the report shows its good part), 2 wrong usage.
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("source", metavar="RUN", shell_complete=complete_run)
+@click.option(
+    "-o", "--output", "file", metavar="FILE", help="The file; - for the standard output.  [default: RUN.html]"
+)
+@click.option("-f", "--format", "form", type=click.Choice(FORMS), help="The form.  [default: by the ending of FILE]")
+@click.option("--part", type=click.Choice(["graph", "timeline", "both"]), default="both", help="What a picture shows.")
+@click.option(
+    "--values",
+    type=click.Choice(["none", "short", "full"]),
+    default="short",
+    show_default=True,
+    help="How much of arguments and outputs: none, to share with strangers; 2,000 characters of each; 64 KiB.",
+)
+@click.option(
+    "--max-nodes", type=click.IntRange(1, 2_000), default=300, help="The most boxes of a graph.  [default: 300]"
+)
+@click.option("--theme", type=click.Choice(["auto", "light", "dark"]), default="auto", help="The colours of a picture.")
+@click.option("--redact", multiple=True, type=click.Choice(get_args(Personal)), help="Personal data to leave out, too.")
+@click.option("--title", default="", help="The heading.  [default: the goal of the run]")
+@click.option("--open", "is_opened", is_flag=True, help="Open the page in the browser.")
+@click.option("--force", is_flag=True, help="Overwrite a file that is no report of dagrun.")
+@click.option("--github", is_flag=True, help="Add the report as Markdown to the summary of the job in GitHub Actions.")
+@options.combined(runs_option, options.as_json, options.directory)
+def report(*, source: str, file: str | None, form: str | None, as_json: bool, **flags: Any) -> int:
+    """Write a report of RUN: one HTML file that loads nothing, and can be mailed.
+
+    RUN is the name of a recorded run, its beginning, or last; a run.json, or a folder with one; or - for the view of a
+    run (dagrun schema view) on the standard input. A run that is not over is shown as far as it is recorded.
+    """
+    with data_output() as data:
+        style = ReportStyle(
+            title=flags["title"], max_boxes=flags["max_nodes"], part=flags["part"], is_dark=flags["theme"] == "dark"
+        )
+        view, damage = _view(source, flags)
+        if damage:
+            style = ReportStyle(
+                **{name: getattr(style, name) for name in ("title", "max_boxes", "part", "is_dark")}, note=damage
+            )
+        if flags["github"]:
+            _add_to_summary(view)
+        if file == "-" or (file is None and flags["github"]):
+            if file == "-":
+                _to_stdout(make_report(view, form or "html", style), form or "html", data)
+        else:
+            _write(
+                ReportFile(file or _name(view, form), form, is_forced=flags["force"]),
+                view,
+                style,
+                (data, flags, as_json),
+            )
+        if damage:
+            click.echo(damage, err=True)
+        return 1 if damage else 0
+
+
+def _write(target: ReportFile, view: RunView, style: ReportStyle, to: tuple[Data, dict[str, Any], bool]) -> None:
+    data, flags, as_json = to
+    try:
+        size = target.write(view, style)
+    except OSError as error:
+        raise BadInput(f"cannot write {target.path}: {error.strerror}") from error
+    if as_json:
+        facts = {"file": str(target.path), "bytes": size, "steps": len(view["steps"]), "left_out": view["left_out"]}
+        data.json({"schema_version": SCHEMA_VERSION, **facts})
+    else:
+        data.text(str(target.path))
+    if size > LARGE:
+        hint = "--values none makes it smaller, and -f perfetto is for very large runs"
+        click.echo(f"the report has {size / 1e6:.0f} MB; {hint}", err=True)
+    if flags["is_opened"]:
+        click.launch(target.path.as_uri())
+
+
+def _to_stdout(report: bytes, form: str, data: Data) -> None:
+    if form != "png":
+        data.text(report.decode("utf-8", "replace"))
+    elif sys.stdout.isatty():
+        raise BadInput("a PNG is no text for a terminal: name a file by -o")
+    else:
+        raise BadInput("a PNG needs a file: name one by -o")
+
+
+def _name(view: RunView, form: str | None) -> str:
+    endings = {"markdown": "md", "perfetto": "perfetto.json", "mermaid": "mmd"}
+    return f"{view['run']['id'] or 'run'}.{endings.get(form or 'html', form or 'html')}"
+
+
+def _view(source: str, flags: dict[str, Any]) -> tuple[RunView, str]:
+    """Return the view of *source*, and what is wrong with the record; empty if nothing is."""
+    from dagrun.observe.view.document import view_of
+
+    path = Path(source)
+    if path.is_dir() and (path / "run.json").is_file():
+        path /= "run.json"
+    if source == "-" or path.is_file():
+        kept = shortened(view_of(_read(path, source)), flags["values"])
+        return (without(kept, Redactor(personal=flags["redact"])) if flags["redact"] else kept), ""
+    records = Records(configure(flags))
+    name = records.find(source)
+    damage = ""
+    try:
+        past = records.shown(name)
+    except JournalDamaged as error:
+        past = records.good_part(name, error)
+        damage = f"The record is damaged at number {error.seq}: {error.reason}. This report shows what was before."
+    if flags["redact"]:
+        past.graph.plan.redactor.add_personal(flags["redact"])
+    held = records.held().get(name)
+    return view_of(past, values=flags["values"], held=held), damage
+
+
+def _read(path: Path, source: str) -> Any:
+    try:
+        found = json.loads(sys.stdin.read() if source == "-" else path.read_text("utf-8"))
+    except OSError as error:
+        raise BadInput(f"cannot read {shorten(source, 100)}: {error.strerror}") from error
+    except ValueError as error:
+        raise BadInput(f"{shorten(source, 100)} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise BadInput(f"{shorten(source, 100)} is no run.json")
+    return found
+
+
+def _add_to_summary(view: RunView) -> None:
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not summary:
+        raise BadInput("--github: there is no GITHUB_STEP_SUMMARY in the environment; it is set in GitHub Actions")
+    with open(summary, "ab") as file:
+        file.write(make_report(view, "markdown"))

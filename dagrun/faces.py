@@ -1,0 +1,23 @@
+"""How objects of lower floors reach what shows them, which is above them: by name, when it is asked for.
+
+So a result can write its report, and a run that nobody looks at loads nothing of that.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+_MODULE: Final = "dagrun.observe.faces"
+
+
+def face(name: str) -> Any:
+    """Return a function of `dagrun.observe.faces`."""
+    return getattr(import_module(_MODULE), name)
+
+
+def write_report(source: object, path: str | Path | None, options: dict[str, Any]) -> str:
+    """Write a report of *source*; see `dagrun.report`."""
+    written: str = face("report")(source, path, **options)
+    return written

@@ -1,0 +1,131 @@
+"""How states, waits and figures look, wherever people see them: a symbol, a word and a colour, never a colour alone."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass
+from typing import Final
+
+from dagrun.model.outcome import State
+from dagrun.plans.drawing import SYMBOLS
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How something looks.
+
+    Attributes:
+        symbol: One character.
+        word: For people.
+        kind: The class of its colours in style sheets: ``ok``, ``bad``, ``run``, ``hold`` or ``dim``.
+    """
+
+    symbol: str
+    word: str
+    kind: str
+
+
+STATES: Final = {
+    "succeeded": Look(SYMBOLS[State.SUCCEEDED], "succeeded", "ok"),
+    "failed": Look(SYMBOLS[State.FAILED], "failed", "bad"),
+    "timed_out": Look(SYMBOLS[State.TIMED_OUT], "timed out", "bad"),
+    "unknown": Look(SYMBOLS[State.UNKNOWN], "effect in doubt", "bad"),
+    "abandoned": Look(SYMBOLS[State.ABANDONED], "abandoned", "bad"),
+    "running": Look(SYMBOLS[State.RUNNING], "running", "run"),
+    "held": Look(SYMBOLS[State.HELD], "asks a person", "hold"),
+    "ready": Look(SYMBOLS[State.READY], "ready", "hold"),
+    "blocked": Look(SYMBOLS[State.BLOCKED], "blocked", "hold"),
+    "waiting": Look(SYMBOLS[State.WAITING], "waiting", "dim"),
+    "skipped": Look(SYMBOLS[State.SKIPPED], "skipped", "dim"),
+    "cancelled": Look(SYMBOLS[State.CANCELLED], "cancelled", "dim"),
+    "superseded": Look(SYMBOLS[State.SUPERSEDED], "replaced", "dim"),
+}
+_OTHER: Final = Look("•", "", "dim")
+
+RUNS: Final = {
+    "succeeded": Look("✓", "succeeded", "ok"),
+    "failed": Look("✗", "failed", "bad"),
+    "over_budget": Look("✗", "over budget", "bad"),
+    "waiting": Look("‖", "waits for a person", "hold"),
+    "escalated": Look("!", "handed to people", "bad"),
+    "unknown": Look("?", "effect in doubt", "bad"),
+    "cancelled": Look("⊗", "cancelled", "dim"),
+    "running": Look("▶", "running", "run"),
+    "interrupted": Look("⊗", "interrupted", "hold"),
+    "plan": Look("◇", "not run yet", "dim"),
+}
+
+# The colours of each kind on paper: of lines and texts, and of areas. Style sheets have those for the dark.
+COLOURS: Final = {
+    "ok": ("#156d2d", "#dcf3e2"),
+    "bad": ("#b42318", "#fde3e0"),
+    "run": ("#0a5ba8", "#d8e9fa"),
+    "hold": ("#8a5a00", "#fdf0cf"),
+    "dim": ("#5d6772", "#eceff2"),
+}
+DARK_COLOURS: Final = {
+    "ok": ("#5fd38a", "#143222"),
+    "bad": ("#ff8f85", "#431b18"),
+    "run": ("#7cc0ff", "#15304a"),
+    "hold": ("#f2c14e", "#3b2f10"),
+    "dim": ("#a3adb8", "#252c34"),
+}
+INK: Final = {"ink": "#1c2530", "soft": "#56626f", "line": "#c3cad2", "hot": "#b3541e", "paper": "#ffffff"}
+DARK_INK: Final = {"ink": "#e6e9ed", "soft": "#a3adb8", "line": "#465160", "hot": "#ffa45c", "paper": "#14181d"}
+
+WAITS: Final = {
+    "slot": "for a slot",
+    "backoff": "for the end of a back-off",
+    "person": "for a person",
+    "planner": "for the planner",
+}
+
+TIMES: Final = "\u00d7"  # the sign of multiplication
+
+_NARROW: Final = frozenset("iljtfrI.,:;'|!()[]{}/\\ -·")
+_WIDE: Final = frozenset("mwMW@%—✓✗▶‖\u00d7")
+
+
+def look_of(state: str) -> Look:
+    """Return how the state of a step looks."""
+    return STATES.get(state, _OTHER)
+
+
+def text_width(text: str, size: float) -> float:
+    """Return about how wide *text* is, in pixels, in a sans-serif font of *size* pixels; rather more than less."""
+    ems = 0.0
+    for sign in text:
+        if sign in _NARROW:
+            ems += 0.36
+        elif sign in _WIDE:
+            ems += 0.95
+        elif unicodedata.east_asian_width(sign) in "WF":
+            ems += 1.05
+        else:
+            ems += 0.72 if sign.isupper() else 0.6
+    return ems * size
+
+
+def cut_to(text: str, width: float, size: float) -> str:
+    """Return *text*, or as much of it as fits into *width* pixels, with an ellipsis."""
+    if text_width(text, size) <= width:
+        return text
+    kept = text[: int(width / size / 0.3)]
+    while kept and text_width(f"{kept}…", size) > width:
+        kept = kept[:-1]
+    return f"{kept}…"
+
+
+def seconds_text(seconds: float) -> str:
+    """Write a duration for people: ``12 ms``, ``3.2 s``, ``4 min 05 s``, ``2 h 03 min``."""
+    if seconds < 0.0995:
+        return f"{seconds * 1000:.0f} ms" if seconds >= 0.0005 or not seconds else "<1 ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s" if seconds >= 9.995 else f"{seconds:.2f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def counted(number: int, word: str) -> str:
+    """Write a number of things, with the plural."""
+    return f"{number:,} {word}{'s' * (number != 1)}"

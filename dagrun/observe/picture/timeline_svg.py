@@ -1,0 +1,221 @@
+"""The timeline of a view as SVG: a row for each step, its calls as bars, its waits as lines, and the splices across."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dagrun.observe.html import Markup, join, number, tag
+from dagrun.observe.looks import WAITS, cut_to, look_of, seconds_text
+from dagrun.observe.picture.graph_svg import LIGHT, Paper, Picture
+from dagrun.observe.picture.time_scale import running_at_once, thinned, tick_text, ticks
+
+MAX_ROWS: Final = 300
+ROW: Final = 18.0
+NAMES: Final = 190.0  # the width of the names, in pixels
+CURVE: Final = 44.0  # the height of the curve
+LEAST_BAR: Final = 2.0  # pixels; the title has the exact figures
+_BAD: Final = frozenset(("failed", "timed_out", "unknown", "abandoned", "held", "cancelled"))
+
+# How a wait is drawn: the dashes of its line, and its colour.
+WAIT_LINES: Final = {
+    "slot": ("", "dim"),
+    "backoff": ("1.5 3", "bad"),
+    "person": ("", "hold"),
+    "planner": ("5 3", "run"),
+}
+
+
+def draw_timeline(
+    view: Mapping[str, Any], *, width: float = 1180.0, max_rows: int = MAX_ROWS, paper: Paper = LIGHT
+) -> Picture:
+    """Draw the timeline of a view.
+
+    Args:
+        view: The view of a run.
+        width: The width of the drawing, in pixels.
+        max_rows: The most rows: first steps that need a look, then those of the critical path, then the longest.
+        paper: The colours.
+    """
+    rows = chosen_rows(view, max_rows)
+    asked = sum(1 for step in view["steps"] if step["started"] is not None or step["waits"])
+    if not rows:
+        return Picture(Markup(""), 0, 0, "No step was called.")
+    note = "" if len(rows) == asked else f"{len(rows)} of {asked:,} steps that ran; `dagrun inspect` tells of all."
+    artist = _TimeArtist(view, width, paper)
+    return artist.picture(rows, note)
+
+
+def chosen_rows(view: Mapping[str, Any], most: int) -> list[dict[str, Any]]:
+    """Return the steps that get a row, in the order of their starts."""
+    seen = [step for step in view["steps"] if step["started"] is not None or step["waits"]]
+    if len(seen) > most:
+        seen.sort(key=lambda step: (step["state"] not in _BAD, not step["on_path"], -_length(step, view["at"])))
+        seen = seen[:most]
+    return sorted(seen, key=lambda step: (_first(step), step["n"]))
+
+
+def _first(step: Mapping[str, Any]) -> float:
+    starts: list[float] = [wait[1] for wait in step["waits"]]
+    if step["started"] is not None:
+        starts.append(step["started"])
+    return min(starts)
+
+
+def _length(step: Mapping[str, Any], now: float) -> float:
+    calls = step["attempts"]
+    return math.fsum((now if call["ended"] is None else call["ended"]) - call["started"] for call in calls)
+
+
+@dataclass(slots=True)
+class _TimeArtist:
+    view: Mapping[str, Any]
+    width: float
+    paper: Paper
+
+    @property
+    def _length(self) -> float:
+        return max(float(self.view["at"]), 1e-6)
+
+    def _x(self, at: float) -> float:
+        return NAMES + (self.width - NAMES - 12) * min(at / self._length, 1.0)
+
+    def picture(self, rows: Sequence[dict[str, Any]], note: str) -> Picture:
+        has_planner = bool(self.view["planner"])
+        top = CURVE + 22.0
+        height = top + ROW * (len(rows) + has_planner) + 6
+        parts = [self._curve(), self._axis(top, height)]
+        if has_planner:
+            parts.append(self._planner(top))
+        first = top + ROW * has_planner
+        parts += [self._row(step, first + place * ROW) for place, step in enumerate(rows)]
+        parts += [self._splice(change, top, height) for change in self.view["revisions"] if not change["is_draft"]]
+        return Picture(join(*parts), self.width, height, note)
+
+    def _text(self, x: float, y: float, text: str, **more: Any) -> Markup:
+        return tag("text", text, x=x, y=y, fill=self.paper.ink["soft"], font_size=10.5, **more)
+
+    def _curve(self) -> Markup:
+        """Draw how many calls ran at once."""
+        curve = thinned(running_at_once(self.view), self._length, 600)
+        most = max((value for _, value in curve), default=0)
+        line, area = self.paper.kinds["run"]
+        points, last = [f"M{number(self._x(0))} {number(CURVE)}"], CURVE
+        for at, value in curve:
+            y = CURVE - (CURVE - 8) * value / max(most, 1)
+            points.append(f"H{number(self._x(at))}V{number(y)}")
+            last = y
+        points.append(f"H{number(self._x(self._length))}V{number(CURVE)}" if last != CURVE else "")
+        path = tag("path", class_="area", d="".join(points), fill=area, stroke=line, stroke_width=1)
+        label = f"{most:,} at once"
+        return join(path, self._text(NAMES - 8, 14.0, label, text_anchor="end", class_="axis"))
+
+    def _axis(self, top: float, height: float) -> Markup:
+        parts = []
+        for at in ticks(self._length, 9):
+            x = self._x(at)
+            line = self.paper.ink["line"]
+            parts.append(tag("path", class_="tick", d=f"M{number(x)} {number(top)}V{number(height)}", stroke=line))
+            anchor = "start" if not at else "middle"
+            parts.append(self._text(x, top - 7, tick_text(at, self._length), text_anchor=anchor, class_="axis"))
+        return join(*parts)
+
+    def _name(self, text: str, y: float, title: str = "") -> Markup:
+        shown = cut_to(text, NAMES - 14, 11)
+        ink = self.paper.ink["ink"]
+        inside = join(tag("title", title or text), shown)
+        return tag("text", inside, class_="name", x=NAMES - 8, y=y + 13, fill=ink, font_size=11, text_anchor="end")
+
+    def _planner(self, y: float) -> Markup:
+        line, area = self.paper.kinds["run"]
+        parts = [self._name("planner", y)]
+        for work in self.view["planner"]:
+            ended = self.view["at"] if work["ended"] is None else work["ended"]
+            x = self._x(work["started"])
+            width = max(self._x(ended) - x, LEAST_BAR)
+            what = "writes the plan" if work["kind"] == "draft" else f"request {work['number']}"
+            title = f"planner: {what}, {seconds_text(ended - work['started'])}, {work['result'] or 'not ended'}"
+            bar: dict[str, Any] = {"x": x, "y": y + 5, "width": width, "height": 8, "fill": area, "stroke": line}
+            parts.append(tag("rect", tag("title", title), class_="planner", stroke_dasharray="3 2", **bar))
+        return join(*parts)
+
+    def _row(self, step: Mapping[str, Any], y: float) -> Markup:
+        look = look_of(step["state"])
+        parts = [self._name(f"{step['id']} {look.symbol}", y, f"{step['id']}: {look.word or step['state']}")]
+        parts += [self._wait(wait, y) for wait in step["waits"]]
+        if step["children"] is not None and step["started"] is not None:
+            ended = self.view["at"] if step["ended"] is None else step["ended"]
+            parts.append(self._bar(step["id"], (step["started"], ended), "frame", y, step))
+        for call in step["attempts"]:
+            ended = self.view["at"] if call["ended"] is None else call["ended"]
+            state = call["state"] or "running"
+            parts.append(self._bar(f"{step['id']}, call {call['number']}", (call["started"], ended), state, y, step))
+            if call["hedge"] is not None:
+                parts.append(self._hedge(call["hedge"], y))
+        kind = "row" + " hot" * step["on_path"]
+        return tag("a", *parts, class_=kind, data_n=step["n"], href=f"#step-{step['id']}")
+
+    def _bar(self, who: str, span: tuple[float, float], state: str, y: float, step: Mapping[str, Any]) -> Markup:
+        start, end = span
+        is_frame = state == "frame"
+        look = look_of(step["state"] if is_frame else state)
+        line, area = self.paper.kinds[look.kind]
+        x = self._x(start)
+        title = f"{who}: {seconds_text(end - start)}, {look.word or state}"
+        is_torn = state == "running"
+        hot = self.paper.ink["hot"] if step["on_path"] else None
+        return tag(
+            "rect",
+            tag("title", title),
+            class_=f"bar {look.kind}" + " frame" * is_frame + " torn" * is_torn,
+            x=x,
+            y=y + 4,
+            width=max(self._x(end) - x, LEAST_BAR),
+            height=10,
+            fill=area if is_frame or is_torn else line,
+            stroke=hot or (line if is_frame or is_torn else None),
+            stroke_width=1.6 if hot else 1,
+            stroke_dasharray="4 2" if is_torn else None,
+        )
+
+    def _hedge(self, hedge: Mapping[str, Any], y: float) -> Markup:
+        ended = self.view["at"] if hedge["ended"] is None else hedge["ended"]
+        x = self._x(hedge["started"])
+        end = "it was faster" if hedge["has_won"] else "it was not needed"
+        title = f"second call: {seconds_text(ended - hedge['started'])}, {end}"
+        width = max(self._x(ended) - x, LEAST_BAR)
+        fill = self.paper.kinds["run"][0]
+        return tag("rect", tag("title", title), class_="hedge", x=x, y=y + 14.5, width=width, height=3, fill=fill)
+
+    def _wait(self, wait: Sequence[Any], y: float) -> Markup:
+        reason, start, until = wait[:3]
+        end = self.view["at"] if until is None else until
+        dashes, kind = WAIT_LINES[reason]
+        limit = f" ({wait[3]} was full)" if len(wait) > 3 else ""
+        x, to_x = self._x(start), self._x(end)
+        return tag(
+            "path",
+            tag("title", f"waited {seconds_text(end - start)} {WAITS[reason]}{limit}"),
+            class_=f"wait {reason}",
+            d=f"M{number(x)} {number(y + 9)}H{number(max(to_x, x + LEAST_BAR))}",
+            stroke=self.paper.kinds[kind][0],
+            stroke_width=5 if reason == "person" else 2,
+            stroke_dasharray=dashes or None,
+            stroke_opacity=0.45 if reason == "person" else 0.8,
+        )
+
+    def _splice(self, change: Mapping[str, Any], top: float, height: float) -> Markup:
+        x = self._x(change["at"])
+        hot = self.paper.ink["hot"]
+        title = tag("title", f"revision {change['number']}: {change['did']}")
+        line = tag(
+            "path",
+            d=f"M{number(x)} {number(top - 3)}V{number(height)}",
+            stroke=hot,
+            stroke_width=1.5,
+            stroke_dasharray="5 4",
+        )
+        mark = tag("path", d=f"M{number(x - 4)} {number(top - 6)}h8l-4 6z", fill=hot)
+        return tag("a", title, line, mark, class_="splice", href=f"#revision-{change['number']}")

@@ -1,0 +1,154 @@
+"""Layout and condensing: laws that hold for every graph, and bounds on the work."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagrun.observe.html import Markup, escape, join, tag
+from dagrun.observe.looks import cut_to, text_width
+from dagrun.observe.picture.condense import condense
+from dagrun.observe.picture.layout import Edge, lay_out, reduced
+from dagrun.observe.picture.time_scale import ticks
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> tuple[int, list[Edge]]:
+    """Graphs without circles, their boxes in any order."""
+    count = draw(st.integers(1, 25))
+    order = draw(st.permutations(range(count)))
+    pairs = draw(st.lists(st.tuples(st.integers(0, count - 1), st.integers(0, count - 1)), max_size=60))
+    return count, [(order[min(a, b)], order[max(a, b)]) for a, b in pairs if a != b]
+
+
+@given(graphs())
+def test_edges_go_right_and_boxes_do_not_overlap(graph: tuple[int, list[Edge]]) -> None:
+    """Whatever the graph; and equal input gives equal output."""
+    count, edges = graph
+    layout = lay_out(count, edges)
+
+    for (a, b), bends in layout.routes:
+        columns = [layout.places[a][0], *(x for x, _ in bends), layout.places[b][0]]
+        assert columns == sorted(set(columns))
+    for a in range(count):
+        for b in range(a):
+            (x, y), (other_x, other_y) = layout.places[a], layout.places[b]
+            assert abs(x - other_x) > 1e-6 or abs(y - other_y) > 1 - 1e-6
+    assert lay_out(count, edges) == layout
+    assert all(0 <= x < layout.columns and 0 <= y < layout.rows for x, y in layout.places)
+
+
+@given(graphs())
+def test_reduction_keeps_every_path_and_no_shortcut(graph: tuple[int, list[Edge]]) -> None:
+    """What was reachable is reachable, and each edge that is left is the only way."""
+    count, edges = graph
+    kept = reduced(count, list(dict.fromkeys(edges)))
+
+    assert reach(count, kept) == reach(count, edges)
+    for edge in kept:
+        assert edge[1] not in reach(count, [other for other in kept if other != edge])[edge[0]]
+
+
+def reach(count: int, edges: list[Edge]) -> list[set[int]]:
+    found: list[set[int]] = [set() for _ in range(count)]
+    for _ in range(count):
+        for a, b in edges:
+            found[a] |= {b} | found[b]
+    return found
+
+
+def test_circles_are_left_out() -> None:
+    """A plan that is not checked may have one; its drawing has not."""
+    layout = lay_out(4, [(0, 1), (1, 2), (2, 1), (3, 3)])
+
+    assert [edge for edge, _ in layout.routes] == []
+    assert len(layout.places) == 4
+
+
+SHAPES: dict[str, tuple[int, list[Edge]]] = {
+    "dense": (150, [(a, b) for a in range(150) for b in range(a + 1, 150)]),
+    "bipartite": (200, [(a, 100 + b) for a in range(100) for b in range(100)]),
+    "chain": (10_000, [(a, a + 1) for a in range(9_999)]),
+    "fan": (1_000, [(0, a) for a in range(1, 1_000)]),
+    "loose": (300, []),
+    "ladder": (2_000, [(max(0, a - random.Random(a).randrange(1, 60)), a) for a in range(1, 2_000) for _ in (0, 1)]),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_work_is_bounded(name: str) -> None:
+    """A record from elsewhere can hang nobody: seconds of this processor, and far fewer than the bound."""
+    count, edges = SHAPES[name]
+    begun = time.process_time()
+    lay_out(count, edges)
+
+    assert time.process_time() - begun < 5
+
+
+def step(n: int, needs: list[int], tool: str = "t", **more: Any) -> dict[str, Any]:
+    nothing = dict.fromkeys(("parent", "children", "gone", "substitute", "started", "ended"))
+    facts = {"n": n, "id": f"s{n}", "tool": tool, "needs": needs, "state": "succeeded", "on_path": False, "revision": 0}
+    return {**nothing, **facts, **more}
+
+
+@pytest.mark.parametrize("shape", ["chain", "fan", "random", "loose"])
+@pytest.mark.parametrize("most", [1, 7, 300])
+def test_condensed_graphs_have_no_circle_and_not_too_many_boxes(shape: str, most: int) -> None:
+    """Every step is in exactly one box, and the boxes can be laid out."""
+    chance = random.Random(3)
+    shapes: dict[str, Callable[[int], list[int]]] = {
+        "chain": lambda n: [n - 1] if n else [],
+        "fan": lambda n: [0] if n else [],
+        "random": lambda n: sorted({chance.randrange(n) for _ in range(2)}) if n else [],
+        "loose": lambda n: [],
+    }
+    needs = shapes[shape]
+    steps = [step(n, needs(n), tool=f"t{n % 3}") for n in range(1_200)]
+    drawing = condense({"steps": steps, "path": []}, most)
+
+    assert len(drawing.boxes) <= most
+    assert sorted(n for box in drawing.boxes for n in box.steps) == list(range(1_200))
+    assert len(reduced(len(drawing.boxes), drawing.edges)) >= (1 if drawing.edges else 0)
+    layout = lay_out(len(drawing.boxes), drawing.edges)
+    assert len(layout.routes) + layout.left_out == len(drawing.edges)
+
+
+def test_alike_steps_share_a_box_above_the_limit_alone() -> None:
+    """Same tool, same needs, same users."""
+    steps = [step(0, []), *(step(n, [0], tool="work") for n in range(1, 20)), step(20, list(range(1, 20)))]
+    view = {"steps": steps, "path": [0, 3, 20]}
+
+    assert len(condense(view, 300).boxes) == 21
+    small = condense(view, 5)
+    assert [len(box.steps) for box in small.boxes] == [1, 19, 1]
+    assert small.path == {(0, 1), (1, 2)}
+
+
+def test_html_escapes_by_type() -> None:
+    """Texts always, in elements and attributes; markup never; and what misleads becomes a code."""
+    assert tag("p", "<b>", tag("i", "x"), title="'\"&") == '<p title="&#39;&quot;&amp;">&lt;b&gt;<i>x</i></p>'
+    assert escape("a\u202eb\x00") == "a\\u202eb\\u0000"
+    assert isinstance(join("a", Markup("<i>"), None), Markup)
+    assert join("<", Markup("<i>")) == "&lt;<i>"
+
+
+@given(st.text(max_size=200), st.floats(20, 200))
+def test_cut_texts_fit(text: str, width: float) -> None:
+    """By width, not by characters."""
+    assert text_width(cut_to(text, width, 12), 12) <= max(width, 12)
+
+
+@given(st.floats(1e-4, 1e6), st.integers(2, 12))
+def test_axis_has_round_figures(length: float, most: int) -> None:
+    """At most so many, from 0 on, within the run."""
+    marks = ticks(length, most)
+
+    assert marks[0] == 0
+    assert len(marks) <= most + 1
+    assert marks[-1] <= length * 1.000001

@@ -1,0 +1,157 @@
+"""Reports in all forms: equal bytes for equal runs, within their budgets, without secrets, and harmless as text."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dagrun
+from dagrun import Plan, Policy, Secrets, Step, tool
+from dagrun.errors import ContractError
+from dagrun.observe.report.report import FORMS, ReportStyle, form_of, make_report
+from dagrun.observe.view.document import view_of
+from dagrun.observe.view.values import shortened
+from view_runs import EVIL, at_once, hostile, large, play, rich
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_equal_runs_give_equal_bytes(form: str) -> None:
+    """There is no clock and no chance in a report."""
+    played = at_once(rich)
+    first, second = (make_report(view_of(played.past), form) for _ in range(2))
+
+    assert first == second
+    assert make_report(view_of(played.result), form) == first
+
+
+def test_run_json_gives_the_same_page() -> None:
+    """It has full values, which are cut as those of a record are."""
+    played = at_once(rich)
+    kept = json.loads(json.dumps({"view": view_of(played.result, values="full")}))
+
+    assert make_report(shortened(view_of(kept), "short")) == make_report(view_of(played.past))
+
+
+def test_sizes_keep_to_the_budget() -> None:
+    """22 steps in 80 KB, 2,000 in half a megabyte."""
+    assert len(make_report(view_of(at_once(rich).past))) <= 80_000
+    assert len(make_report(view_of(at_once(large).past))) <= 500_000
+
+
+def test_script_is_small_and_makes_texts_only() -> None:
+    """Texts come from models: they never become markup."""
+    folder = files("dagrun.observe.report")
+    script = folder.joinpath("report.js").read_text("utf-8")
+
+    assert len(script.encode()) <= 23_000
+    for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function(", "srcdoc"):
+        assert word not in script
+    assert "url(" not in folder.joinpath("report.css").read_text("utf-8")
+
+
+@pytest.mark.parametrize("form", ["html", "svg"])
+def test_hostile_texts_are_escaped(form: str) -> None:
+    """Outside of the script of the page there is no element that was planted."""
+    text = make_report(view_of(at_once(hostile).past), form).decode()
+
+    assert "<script>canary" not in text
+    assert "<img" not in text
+    assert not re.search(r"<[^>]* on(load|error|mouseover)=", text)
+    assert "\u202e" not in text
+    assert "\x00" not in text
+
+
+def test_hostile_markdown_is_text() -> None:
+    """No picture that is fetched, no link, no tag, no mention."""
+    text = make_report(view_of(at_once(hostile).past), "markdown").decode()
+
+    assert "<script" not in text
+    assert "<img" not in text
+    assert not re.search(r"(?<!\\)\]\(", text)
+    assert EVIL[0] not in text
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "png"])
+def test_secrets_are_in_no_form(form: str) -> None:
+    """A registered secret, a card number, and a field with the name of a secret."""
+    canary, card = "s3cr3t-canary-value", "4111 1111 1111 1111"
+
+    @tool(effect="read")
+    async def read() -> dict[str, Any]:
+        """Read."""
+        return {"text": f"the key is {canary}, the card {card}", "password": "open-sesame-please"}
+
+    @tool(effect="read")
+    async def fail(text: str) -> str:
+        """Fail."""
+        raise dagrun.ToolError(f"no: {text}")
+
+    steps = [
+        Step(id="read", tool="read"),
+        Step(id="fail", tool="fail", args={"text": "${read.text}"}, on_failure="skip", optional=True),
+    ]
+    played = at_once(
+        lambda: play(Plan(steps=steps), [read, fail], secrets=Secrets({"key": canary}), policy=Policy(redact=["card"]))
+    )
+
+    text = make_report(view_of(played.result, values="full"), form).decode()
+    assert canary not in text
+    assert "4111" not in text
+    assert "open-sesame" not in text
+
+
+def test_perfetto_has_lanes_that_do_not_overlap() -> None:
+    """One for each call that ran at once; instants for splices and questions."""
+    trace = json.loads(make_report(view_of(at_once(rich).past), "perfetto"))["traceEvents"]
+    slices = [event for event in trace if event["ph"] == "X"]
+
+    assert len(slices) == 18
+    assert {event["tid"] for event in slices} == {1, 2, 3}
+    for lane in (1, 2, 3):
+        spans = sorted((event["ts"], event["ts"] + event["dur"]) for event in slices if event["tid"] == lane)
+        assert all(before[1] <= after[0] for before, after in pairwise(spans))
+    assert [event["name"] for event in trace if event["ph"] == "i"] == ["revision 1", "question"]
+
+
+def test_png_is_a_picture() -> None:
+    """Twice as fine as a screen."""
+    pytest.importorskip("resvg_py")
+    assert make_report(view_of(at_once(rich).past), "png", ReportStyle(is_dark=True)).startswith(b"\x89PNG")
+
+
+def test_results_records_and_plans_write_reports(tmp_path: Path) -> None:
+    """As text, or into a file whose ending says the form."""
+    played = at_once(rich)
+
+    assert played.result.report() == played.past.report()
+    assert played.result.report(tmp_path / "run.svg") == str(tmp_path / "run.svg")
+    assert (tmp_path / "run.svg").read_text().startswith("<svg")
+    assert "```mermaid" in played.result.report(format="markdown")
+    plan = Plan(goal="g", steps=[Step(id="a", tool="nap", args={}), Step(id="b", tool="nap", depends_on=["a"])])
+
+    @tool(effect="read")
+    async def nap() -> None:
+        """Sleep."""
+
+    assert dagrun.check(plan, tools=[nap]).report().startswith("<!doctype html>")
+    assert "not run yet" in dagrun.report(plan)
+
+
+@pytest.mark.parametrize("wrong", [7, "run", {"a": 1}])
+def test_what_is_no_run_has_no_report(wrong: Any) -> None:
+    """And the error says what has."""
+    with pytest.raises(ContractError):
+        dagrun.report(wrong)
+
+
+def test_form_of_a_file_is_that_of_its_ending() -> None:
+    """Whatever the case."""
+    names = ["a.html", "a.SVG", "a.perfetto.json", "a.json", "a.md", "a.txt"]
+
+    assert [form_of(name) for name in names] == ["html", "svg", "perfetto", "json", "markdown", ""]
