@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from dagrun.checks.check_context import CheckContext
 from dagrun.checks.checked_plan import CheckedStep
+from dagrun.model.contracts.objects import has_only_frames
 from dagrun.model.reference import Hole
 from dagrun.model.toolbox import AnyTool
 
@@ -31,7 +32,8 @@ def check_objects(context: CheckContext, index: int, checked: CheckedStep) -> No
     for called, executor in _calls(checked):
         if executor in _IN_THIS_PROCESS:
             continue
-        reason = f"{called.name} returns one" if called.output.has_objects else _passed(context, checked)
+        returns = called.output.has_objects and not (executor == "process" and called.output.has_frames)
+        reason = f"{called.name} returns one" if returns else _passed(context, checked, executor)
         if reason:
             place = "executor" if step.executor is not None else "tool"
             facts = {"step": step.id, "tool": called.name, "executor": executor, "reason": reason}
@@ -45,12 +47,15 @@ def _calls(checked: CheckedStep) -> Iterator[tuple[AnyTool, str]]:
         yield checked.fallback, checked.fallback.executor
 
 
-def _passed(context: CheckContext, checked: CheckedStep) -> str:
-    """Say that an argument of a step is an object; an empty text if none is."""
-    return next((f"{hole.reference} is one" for hole in checked.args.holes if _is_object(context, checked, hole)), "")
+def _passed(context: CheckContext, checked: CheckedStep, executor: str) -> str:
+    """Say that an argument of a step is an object that cannot get to an executor; an empty text if none is."""
+    held = (hole.reference for hole in checked.args.holes if _is_stuck(context, checked, hole, executor))
+    return next((f"{reference} is one" for reference in held), "")
 
 
-def _is_object(context: CheckContext, checked: CheckedStep, hole: Hole) -> bool:
+def _is_stuck(context: CheckContext, checked: CheckedStep, hole: Hole, executor: str) -> bool:
     name = hole.reference.step
-    is_known = name == "item" or (name in context.index and name != checked.step.id)
-    return is_known and context.sources.look_up(hole.reference, checked.items).hint is not None
+    if name != "item" and (name not in context.index or name == checked.step.id):
+        return False
+    hint = context.sources.look_up(hole.reference, checked.items).hint
+    return hint is not None and not (executor == "process" and has_only_frames(hint))

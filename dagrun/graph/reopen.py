@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from dagrun.graph.ledger import Ledger, ModelCall
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.outcome import Attempt, ErrorKind, State, Status
 from dagrun.model.toolbox import AnyTool
-from dagrun.model.value import Unavailable, is_lost_object
+from dagrun.model.value import Stored, Unavailable, is_lost_object
 
 
 def in_doubt(graph: LiveGraph) -> list[str]:
@@ -168,6 +168,30 @@ def _lost_sources(graph: LiveGraph, node: Node) -> Iterator[Node]:
         source = graph.nodes.get(id_)
         if source is not None and isinstance(source.value, Unavailable):
             yield source
+
+
+def open_frames(graph: LiveGraph, opened: Callable[[Stored], Stored]) -> None:
+    """Give the steps of a run that goes on the frames that are on record as files.
+
+    Args:
+        graph: The state.
+        opened: Returns a value with its frames; `Unavailable` if their files are gone.
+    """
+    for node in graph.nodes.values():
+        if _has_frames(node):
+            node.value = opened(node.value)
+        if node.parent is not None and type(node.item) is bytes and _comes_from_frames(graph, node.parent):
+            node.item = opened(node.item)
+
+
+def _has_frames(node: Node) -> bool:
+    tools = (node.plan.tool, node.plan.fallback)
+    return type(node.value) is bytes and any(tool is not None and tool.output.has_frames for tool in tools)
+
+
+def _comes_from_frames(graph: LiveGraph, parent: Node) -> bool:
+    sources = parent.plan.items.sources if parent.plan.items is not None else ()
+    return any(graph.nodes[id_].plan.tool.output.has_frames for id_ in sources if id_ in graph.nodes)
 
 
 def restore(ledger: Ledger, graph: LiveGraph) -> None:

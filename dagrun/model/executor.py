@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from dagrun.errors import ValueRefused, short_repr
@@ -59,6 +59,7 @@ class ToolCall:
         context: Returns the context of the call.
         grace: Seconds that the call may take to end after it was told to stop.
         output_limit: The most bytes of JSON that it may return.
+        objects: The objects in memory among the arguments, by the ``of`` of their tokens in *data*.
         clock_stopped: Returns a context manager. While it is entered, the time limit of the call does not run: an
             executor prepares something in it that is not the work of the call, such as a process that has to start.
         headers: ``traceparent`` and so on, for spans elsewhere that belong below that of the call (W3C Trace Context);
@@ -73,6 +74,7 @@ class ToolCall:
     context: Callable[[], ToolContext]
     grace: float
     output_limit: int
+    objects: Mapping[str, object] = field(default_factory=dict)
     clock_stopped: Callable[[], AbstractContextManager[object]] = nullcontext
     headers: Mapping[str, str] | None = None
 

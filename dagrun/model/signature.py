@@ -23,7 +23,10 @@ from dagrun.model.contracts.held_objects import HeldObjects
 from dagrun.model.contracts.json_schemas import ContractSchemas
 from dagrun.model.contracts.objects import (
     IN_MEMORY,
+    FileOf,
+    Kept,
     has_objects,
+    has_only_frames,
     holds_objects,
     keeper_of,
     only_places,
@@ -140,7 +143,9 @@ class Output:
         spills: Whether an output that is too large becomes an `Artifact`: the type is a union with one.
         hint: The declared type; `Any` if there is none.
         hold: For an output with objects in memory: does the same as *encode*, and keeps the objects in the stored
-            value. It takes the value, the call that returned it, and the limit.
+            value. It takes the value, the call that returned it, the limit, and what writes frames to files, if they
+            are kept there.
+        has_frames: Whether all objects in it are frames.
         has_objects: Whether objects in memory are in the output.
         is_direct: Whether *encode* is all there is to do, as for nearly every tool.
     """
@@ -149,13 +154,15 @@ class Output:
     encode: Callable[[object, int], Stored] = field(repr=False)
     spills: bool = False
     hint: Any = Any
-    hold: Callable[[object, str, int], Stored] | None = field(default=None, repr=False)
+    hold: Callable[[object, str, int, FileOf | None], Stored] | None = field(default=None, repr=False)
+    has_frames: bool = field(init=False)
     has_objects: bool = field(init=False)
     is_direct: bool = field(init=False)
 
     def __post_init__(self) -> None:
         holds = has_objects(self.schema)  # of a recorded contract, too, which has no functions
         object.__setattr__(self, "has_objects", holds)
+        object.__setattr__(self, "has_frames", holds and has_only_frames(self.hint))
         object.__setattr__(self, "is_direct", not (self.spills or holds))
 
     def typed(self, value: Any) -> Any:
@@ -320,10 +327,10 @@ def _held_output(name: str, hint: Any) -> Output:
     except ValueRefused as error:
         raise ContractError(f"{name}: {error}") from None
 
-    def hold(value: object, owner: str, limit: int) -> Stored:
-        kept: dict[str, object] = {}
+    def hold(value: object, owner: str, limit: int, file_of: FileOf | None = None) -> Stored:
+        kept = Kept(file_of=file_of)
         stored = encode(keep(value, owner, kept), limit)
-        return HeldObjects(stored, kept) if kept and isinstance(stored, bytes) else stored
+        return HeldObjects(stored, kept.objects, kept.is_filed) if kept.objects and type(stored) is bytes else stored
 
     return Output(schema, lambda value, limit: hold(value, "", limit), hint=hint, hold=hold)
 

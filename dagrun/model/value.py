@@ -354,8 +354,10 @@ def is_lost_object(stored: Stored) -> bool:
 
 
 def for_record(stored: Stored) -> Stored:
-    """Return a stored value as it may be recorded: without objects in memory."""
-    return Unavailable(stored.reason) if type(stored) is HeldObjects else stored
+    """Return a stored value as it may be recorded: without objects in memory, but for those that are in files."""
+    if type(stored) is not HeldObjects:
+        return stored
+    return stored.text if stored.is_filed else Unavailable(stored.reason)
 
 
 def decode_or_reason(stored: Stored) -> Any:
@@ -386,8 +388,11 @@ def join_stored(items: list[Stored], limit: int = MAX_VALUE_BYTES) -> Stored:
     data = b"[" + b",".join([to_json(item) for item in items]) + b"]"
     if len(data) > limit:
         raise ValueTooLarge(f"{len(data)} bytes of JSON are over the ceiling of {limit}{_ADVICE}")
-    objects = {key: thing for item in items if type(item) is HeldObjects for key, thing in item.objects.items()}
-    return HeldObjects(data, objects) if objects else data
+    parts = [item for item in items if type(item) is HeldObjects]
+    if not parts:
+        return data
+    objects = {key: thing for part in parts for key, thing in part.objects.items()}
+    return HeldObjects(data, objects, all(part.is_filed for part in parts))
 
 
 def select_part(stored: Stored, path: Path) -> Stored:

@@ -106,6 +106,7 @@ class RunAssembly:
         record.begin_run(RunStarted(record.next_seq(), record.at(), *facts))
         if taken_over is not None:
             taken_over(record)
+            record.open_frames(setup.calls.artifacts)
 
     def go(self, tasks: TaskGroup) -> None:
         """Start the steps that wait for nothing."""
@@ -135,6 +136,7 @@ class RunAssembly:
         record.resume_run(last.seq, last.at, resumed)
         if doubtful:
             record.reopen(doubtful, "an effect is in doubt, and may be settled now")
+        record.open_frames(self._setup.calls.artifacts)
         Resumption(self.parts, self.scheduler, self.coordinator, tasks, was_over=bool(doubtful)).resume()
         self._begin(tasks, last.seq + 1)
 

@@ -63,7 +63,10 @@ class ProcessExecutor:
         if not hasattr(os, "killpg"):
             raise ContractError("worker processes need a POSIX system; run the tool in a thread")
         async with self._places:
-            request = request_of(call)
+            if call.objects:  # frames are written to files first, which takes its time
+                request = await anyio.to_thread.run_sync(request_of, call)
+            else:
+                request = request_of(call)
             while self._idle:
                 try:
                     return await self._ask(self._idle.pop(), call, request)

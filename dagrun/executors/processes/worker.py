@@ -26,9 +26,10 @@ from pydantic import ValidationError
 
 from dagrun.decide.classify import classify
 from dagrun.decide.exception_text import with_error
-from dagrun.errors import shorten
+from dagrun.errors import ValueRefused, shorten
 from dagrun.executors.processes import frames
 from dagrun.model.codec.type_codecs import codec_of
+from dagrun.model.contracts.held_objects import HeldObjects, tokens_in
 from dagrun.model.executor import plain_result
 from dagrun.model.outcome import ErrorKind, Failure
 from dagrun.model.redaction.logs import RedactingLogger
@@ -40,6 +41,7 @@ from dagrun.model.tool_context import ToolContext
 from dagrun.model.toolbox import import_target
 from dagrun.model.value import to_json
 from dagrun.runtime.artifacts import ArtifactFolder
+from dagrun.runtime.frame_files import FramesInFiles, write_frame
 
 MAX_TEXT: Final = 1000  # of a progress message
 
@@ -118,7 +120,7 @@ def _serve(request: bytes, data: bytes, channel: Channel) -> tuple[bytes, bytes]
     redactor = Redactor(Secrets(facts["secrets"]) if facts["secrets"] else NO_SECRETS)
     try:
         tool = _find(facts)
-        arguments = tool.arguments.parse(data)
+        arguments = _parsed(tool, facts, data)
         for name in tool.arguments.secrets & arguments.keys():
             if arguments[name] is not None:
                 arguments[name] = redactor.secrets.reveal(tool.name, arguments[name][KEY])
@@ -134,21 +136,21 @@ def _serve(request: bytes, data: bytes, channel: Channel) -> tuple[bytes, bytes]
     try:
         with _within_trace(facts["headers"]):
             value = _run(tool, arguments)
-        return frames.VALUE, _encoded(tool, value, facts["output_limit"])
+        return frames.VALUE, _encoded(tool, value, facts)
     except BaseException as error:  # noqa: BLE001  (a SystemExit is the failure of this call, as in the other executors)
         return _failed(redactor.failure(classify(error, tool, redactor)), channel)
 
 
 def _find(facts: Mapping[str, Any]) -> Tool[..., Any]:
     sys.path[:] = facts["path"]
-    return _load_tool(facts["target"], facts["tool"])
+    return _load_tool(facts["target"], facts["tool"], facts["effect"])
 
 
 @functools.cache
-def _load_tool(target: str, name: str) -> Tool[..., Any]:
+def _load_tool(target: str, name: str, effect: str) -> Tool[..., Any]:
     value = import_target(target)
     # In the module, the name stands for the tool, or for a function of which a tool was made under another name.
-    return make_tool(value.function if isinstance(value, Tool) else value, name=name, executor="process")
+    return make_tool(value.function if isinstance(value, Tool) else value, name=name, effect=effect, executor="process")
 
 
 @contextmanager
@@ -175,8 +177,30 @@ def _run(tool: Tool[..., Any], arguments: dict[str, Any]) -> object:
     return anyio.run(functools.partial(tool.function, **arguments))
 
 
-def _encoded(tool: Tool[..., Any], value: object, limit: int) -> bytes:
-    return to_json(tool.output.encode(value, limit))
+def _parsed(tool: Tool[..., Any], facts: Mapping[str, Any], data: bytes) -> dict[str, Any]:
+    """Return the arguments; frames come as files, which their tokens name."""
+    if facts["frames"] is None:
+        return tool.arguments.parse(data)
+    named = json.loads(data)
+    tokens = {name: list(tokens_in(value)) for name, value in named.items()}
+    inside = FramesInFiles([token for found in tokens.values() for token in found], _frame_folder(facts))
+    given = frozenset(tool.arguments.names.get(name, "") for name, found in tokens.items() if found)
+    return tool.arguments.parse_with(data, dict(inside), given)
+
+
+def _frame_folder(facts: Mapping[str, Any]) -> ArtifactFolder:
+    return ArtifactFolder(Path(facts["frames"]["folder"]))
+
+
+def _encoded(tool: Tool[..., Any], value: object, facts: Mapping[str, Any]) -> bytes:
+    limit, hold = facts["output_limit"], tool.output.hold
+    if hold is None:
+        return to_json(tool.output.encode(value, limit))
+    folder = _frame_folder(facts)
+    stored = hold(value, facts["frames"]["call"], limit, lambda frame: write_frame(frame, folder))
+    if type(stored) is HeldObjects and not stored.is_filed:
+        raise ValueRefused("what it returned cannot be written to a file as it is, so it cannot leave a worker process")
+    return to_json(stored)
 
 
 def _failed(failure: Failure, channel: Channel) -> tuple[bytes, bytes]:

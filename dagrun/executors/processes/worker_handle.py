@@ -17,12 +17,14 @@ import anyio
 from anyio.abc import Process, UNIXSocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from dagrun.errors import ValueRefused
 from dagrun.executors.processes import frames
 from dagrun.model.codec.type_codecs import codec_of
 from dagrun.model.executor import CallFailed, ResultRefused, StillRunning, ToolCall, WorkerDied
 from dagrun.model.outcome import Failure
 from dagrun.model.secrets.secret import KEY
 from dagrun.model.tool_context import ToolContext
+from dagrun.runtime.frame_files import with_files
 
 # The program of the process. It gets the module search path of this process as an argument, and does not search its
 # working directory unless this process does. An environment variable would be inherited by every program that a tool
@@ -195,13 +197,27 @@ def request_of(call: ToolCall) -> bytes:
     facts = {
         "tool": call.tool.name,
         "target": call.tool.import_name,
+        "effect": str(call.tool.effect),
         "output_limit": call.output_limit,
         "path": search_path(),
         "context": None if call.tool.arguments.context is None else _context_facts(call.context()),
         "secrets": _secrets(call),
         "headers": None if call.headers is None else dict(call.headers),
+        "frames": None,
     }
-    return frames.frame(frames.CALL, json.dumps(facts).encode()) + frames.frame(frames.ARGUMENTS, call.data)
+    data = call.data
+    if call.objects or call.tool.output.has_frames:
+        context = call.context()
+        facts["frames"] = {"folder": _folder(context), "call": f"{context.step}#{context.attempt}"}
+        data = with_files(data, call.objects, context.artifacts)
+    return frames.frame(frames.CALL, json.dumps(facts).encode()) + frames.frame(frames.ARGUMENTS, data)
+
+
+def _folder(context: ToolContext) -> str:
+    folder = getattr(context.artifacts, "folder", None)
+    if folder is None:
+        raise ValueRefused("frames get to a worker process as files, and this store of artifacts has no folder")
+    return str(folder)
 
 
 def _secrets(call: ToolCall) -> Mapping[str, str]:

@@ -5,7 +5,8 @@
 2. The objects travel beside the JSON, inside the stored value. Nothing else refers to them: an object is gone from
    memory as soon as the last stored value with it is dropped. There is no table that could keep one by mistake.
 3. A token counts only beside its object. JSON that looks like a token, from a plan or from a tool, is data.
-4. No record holds a stored value of this kind. In its place it says that there was an object, and of which type.
+4. No record holds a stored value of this kind. In its place it says that there was an object, and of which type. Where
+   all its objects are frames that are kept as files, the record has the JSON: those tokens name the files, too.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from pydantic_core import from_json
 
 OBJECT_KEY: Final = "$object"
 _OWNER: Final = "of"
+FILE: Final = "file"
 _FIELDS: Final = frozenset((OBJECT_KEY, _OWNER))
+_WITH_FILE: Final = _FIELDS | {FILE}
 
 NOT_RECORDED: Final = "an object in memory, which no record holds: "
 """The beginning of the reason that a record gives in place of an object; the names of the types follow."""
@@ -31,10 +34,12 @@ class HeldObjects:
     Attributes:
         text: The JSON, as in a stored value.
         objects: The objects, by the ``of`` of their tokens.
+        is_filed: Whether each of them is in a file, which its token names.
     """
 
     text: bytes
     objects: Mapping[str, object] = field(repr=False)
+    is_filed: bool = False
 
     @property
     def value(self) -> Any:
@@ -55,19 +60,21 @@ def type_name(kind: Any) -> str:
     return name if module == "builtins" else f"{module}.{name}"
 
 
-def token(thing: object, owner: str) -> dict[str, str]:
+def token(thing: object, owner: str, file: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the token of an object.
 
     Args:
         thing: The object.
         owner: The call that returned it, and its number among the objects of that call; unique in the run.
+        file: The artifact that it is kept in, as JSON, if it is a frame in a file.
     """
-    return {OBJECT_KEY: type_name(type(thing)), _OWNER: owner}
+    short = {OBJECT_KEY: type_name(type(thing)), _OWNER: owner}
+    return short if file is None else {**short, FILE: file}
 
 
 def owner_of(value: object) -> str:
     """Return the ``of`` of a token; an empty text if *value* is none."""
-    if type(value) is dict and value.keys() == _FIELDS and isinstance(owner := value[_OWNER], str):
+    if type(value) is dict and value.keys() in (_FIELDS, _WITH_FILE) and isinstance(owner := value[_OWNER], str):
         return owner
     return ""
 
@@ -82,17 +89,17 @@ def with_objects(value: Any, objects: Mapping[str, object]) -> Any:
     return [with_objects(part, objects) for part in value] if type(value) is list else value
 
 
-def owners_in(value: Any) -> Iterator[str]:
-    """Yield the ``of`` of every token in decoded JSON."""
+def tokens_in(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield every token in decoded JSON."""
     if type(value) is dict:
-        if owner := owner_of(value):
-            yield owner
+        if owner_of(value):
+            yield value
         else:
             for part in value.values():
-                yield from owners_in(part)
+                yield from tokens_in(part)
     elif type(value) is list:
         for part in value:
-            yield from owners_in(part)
+            yield from tokens_in(part)
 
 
 def held(value: Any, text: bytes, objects: Mapping[str, object]) -> HeldObjects | bytes:
@@ -103,5 +110,8 @@ def held(value: Any, text: bytes, objects: Mapping[str, object]) -> HeldObjects 
         text: The JSON as text.
         objects: Objects, by the ``of`` of their tokens.
     """
-    inside = {owner: objects[owner] for owner in owners_in(value) if owner in objects}
-    return HeldObjects(text, inside) if inside else text
+    tokens = [found for found in tokens_in(value) if owner_of(found) in objects]
+    if not tokens:
+        return text
+    inside = {owner: objects[owner] for owner in map(owner_of, tokens)}
+    return HeldObjects(text, inside, all(FILE in found for found in tokens))

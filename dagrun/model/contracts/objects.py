@@ -14,6 +14,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, NotRequired, Required, TypeAlias, TypeVar, cast
 
 from pydantic import TypeAdapter
@@ -21,6 +22,7 @@ from pydantic.errors import PydanticSchemaGenerationError
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from dagrun.errors import ValueRefused
+from dagrun.model.contracts.frames import is_frame_class
 from dagrun.model.contracts.held_objects import owner_of, token, type_name, with_objects
 
 T = TypeVar("T")
@@ -29,8 +31,25 @@ _UNIONS: Final = (types.UnionType, typing.Union)
 _LISTS: Final = (list, tuple, Sequence, Collection)
 _CONTAINERS: Final = (list, tuple, dict)
 
-Keep = Callable[[object, str, dict[str, object]], Any]
+Keep = Callable[[object, str, "Kept"], Any]
 """Takes a value, the owner of its objects, and where they are kept; returns JSON with tokens."""
+FileOf = Callable[[object], Mapping[str, Any] | None]
+"""Writes a frame to a file, and returns the artifact as JSON; `None` if it cannot be kept in one."""
+
+
+@dataclass(slots=True)
+class Kept:
+    """The objects of one output.
+
+    Attributes:
+        objects: The objects by owner.
+        file_of: Writes a frame to a file; `None` if frames stay in memory.
+        is_filed: Whether all objects so far are in files.
+    """
+
+    objects: dict[str, object] = field(default_factory=dict)
+    file_of: FileOf | None = None
+    is_filed: bool = True
 
 
 class _InMemory:
@@ -99,10 +118,20 @@ class ObjectPlace:
 
 
 def holds_objects(hint: Any) -> bool:
-    """Whether a type says ``Object[…]`` somewhere."""
-    if typing.get_origin(hint) is Annotated and IN_MEMORY in hint.__metadata__:
+    """Whether a type says ``Object[…]`` somewhere, or is a frame."""
+    if (typing.get_origin(hint) is Annotated and IN_MEMORY in hint.__metadata__) or is_frame_class(hint):
         return True
     return any(holds_objects(part) for part in typing.get_args(hint) if not isinstance(part, str))
+
+
+def has_only_frames(hint: Any) -> bool:
+    """Whether all objects in a type are frames, which can be in files, and there is one."""
+    if is_frame_class(hint):
+        return True
+    if typing.get_origin(hint) is Annotated and IN_MEMORY in hint.__metadata__:
+        return False
+    inside = [part for part in typing.get_args(hint) if not isinstance(part, str) and holds_objects(part)]
+    return bool(inside) and all(map(has_only_frames, inside))
 
 
 def has_objects(schema: Any) -> bool:
@@ -125,6 +154,8 @@ def with_places(hint: Any) -> Any:
     if typing.get_origin(hint) is Annotated and IN_MEMORY in hint.__metadata__:
         others = tuple(part for part in hint.__metadata__ if part is not IN_MEMORY)
         return _annotated(Any, (*others, ObjectPlace(hint.__origin__)))
+    if is_frame_class(hint):
+        return Annotated[Any, ObjectPlace(hint)]
     return _rebuilt(hint, with_places)
 
 
@@ -291,6 +322,8 @@ def keeper_of(hint: Any, as_json: Callable[[Any], Callable[[object], Any]]) -> K
     if not holds_objects(hint):
         convert = as_json(hint)
         return lambda value, owner, kept: convert(value)
+    if is_frame_class(hint):
+        return _object_keeper(hint, is_frame=True)
     if origin is Annotated:
         return _object_keeper(hint.__origin__) if IN_MEMORY in hint.__metadata__ else keeper_of(parts[0], as_json)
     if origin in _UNIONS:
@@ -302,13 +335,15 @@ def keeper_of(hint: Any, as_json: Callable[[Any], Callable[[object], Any]]) -> K
     raise ValueRefused("Object[…] stands alone, or in list[…], tuple[…, ...], dict[str, …] and unions")
 
 
-def _object_keeper(hint: Any) -> Keep:
-    def keep(value: object, owner: str, kept: dict[str, object]) -> Any:
+def _object_keeper(hint: Any, *, is_frame: bool = False) -> Keep:
+    def keep(value: object, owner: str, kept: Kept) -> Any:
         if not fits(value, hint):
             raise ValueRefused(f"declared to return {hint_name(hint)}, returned {type_name(type(value))}")
-        name = f"{owner}.{len(kept)}" if kept else owner
-        kept[name] = value
-        return token(value, name)
+        name = f"{owner}.{len(kept.objects)}" if kept.objects else owner
+        kept.objects[name] = value
+        file = kept.file_of(value) if is_frame and kept.file_of is not None else None
+        kept.is_filed = kept.is_filed and file is not None
+        return token(value, name, file)
 
     return keep
 
@@ -316,21 +351,20 @@ def _object_keeper(hint: Any) -> Keep:
 def _union_keeper(branches: list[tuple[Any, Keep]], hint: Any) -> Keep:
     ordered = [keep for part, keep in sorted(branches, key=lambda each: holds_objects(each[0]))]  # data first
 
-    def keep(value: object, owner: str, kept: dict[str, object]) -> Any:
+    def keep(value: object, owner: str, kept: Kept) -> Any:
         for branch in ordered:
-            before = dict(kept)
+            before, was_filed = dict(kept.objects), kept.is_filed
             try:
                 return branch(value, owner, kept)
             except ValueRefused:
-                kept.clear()
-                kept.update(before)
+                kept.objects, kept.is_filed = before, was_filed
         raise ValueRefused(f"declared to return {hint_name(hint)}, returned {type_name(type(value))}")
 
     return keep
 
 
 def _list_keeper(inner: Keep, kind: type) -> Keep:
-    def keep(value: object, owner: str, kept: dict[str, object]) -> Any:
+    def keep(value: object, owner: str, kept: Kept) -> Any:
         if type(value) is not kind:
             raise ValueRefused(f"declared to return a {kind.__name__}, returned {type_name(type(value))}")
         return [inner(part, owner, kept) for part in cast("list[object]", value)]
@@ -339,7 +373,7 @@ def _list_keeper(inner: Keep, kind: type) -> Keep:
 
 
 def _dict_keeper(inner: Keep) -> Keep:
-    def keep(value: object, owner: str, kept: dict[str, object]) -> Any:
+    def keep(value: object, owner: str, kept: Kept) -> Any:
         if type(value) is not dict or not all(isinstance(key, str) for key in value):
             raise ValueRefused(f"declared to return a dict by text, returned {type_name(type(value))}")
         return {key: inner(part, owner, kept) for key, part in value.items()}

@@ -23,7 +23,7 @@ from dagrun.graph.live_graph import PAUSE, LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.patches.apply_patch import CheckedPatch
 from dagrun.graph.patches.check_patch import Origin, Splicer
-from dagrun.graph.reopen import leaves_doubt
+from dagrun.graph.reopen import leaves_doubt, open_frames
 from dagrun.model import event as events
 from dagrun.model.event import (
     AttemptEnded,
@@ -45,7 +45,8 @@ from dagrun.model.plan import RetryRule
 from dagrun.model.planner import Trigger
 from dagrun.model.question import Answer, Asked, Question
 from dagrun.model.redaction.events import CLEANERS
-from dagrun.model.value import Stored, encode, join_stored
+from dagrun.model.value import ArtifactStore, Stored, encode, join_stored
+from dagrun.runtime.frame_files import opened
 from dagrun.runtime.record.failure_log import WATCHED, FailureLog, drop
 from dagrun.runtime.record.observers import Observer
 from dagrun.runtime.record.portions import FinalTally, Skips
@@ -290,6 +291,11 @@ class Record(EventLog):
     def reopen(self, steps: Iterable[str], reason: str) -> None:
         """Record that settled steps are open again."""
         self.emit(events.RunReopened(self.next_seq(), self.at(), tuple(steps), reason))
+
+    def open_frames(self, artifacts: ArtifactStore) -> None:
+        """Give the steps the frames that are on record as files: the run goes on, or has taken over their outputs."""
+        if self.graph.has_objects:
+            open_frames(self.graph, lambda stored: opened(stored, artifacts))
 
     def settle(self, node: Node, state: State, reason: str, **facts: Any) -> None:
         """End a step that is not running; *facts* are further fields of the event."""

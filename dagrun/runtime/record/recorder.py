@@ -70,9 +70,10 @@ def without_objects(event: Event) -> Event:
         case StepSettled() if type(event.value) is HeldObjects:
             return replace(event, value=value_for_record(event.value))
         case StepExpanded():
-            held = [index for index, item in enumerate(event.items) if type(item) is HeldObjects]
-            items = tuple(None if type(item) is HeldObjects else item for item in event.items)
-            return replace(event, items=items, hidden=(*event.hidden, *held)) if held else event
+            items = tuple(map(value_for_record, event.items))
+            held = [index for index, item in enumerate(items) if type(item) is Unavailable]
+            shown = tuple(None if type(item) is Unavailable else item for item in items)
+            return replace(event, items=shown, hidden=(*event.hidden, *held))
         case _:
             return event
 

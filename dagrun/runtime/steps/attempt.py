@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import Context
 from functools import partial
 from typing import Any, Final
@@ -35,6 +35,7 @@ from dagrun.model.tracing import AttemptFacts, RunTracer
 from dagrun.model.value import ArtifactStore, Stored, decode, describe, encode, store_text, to_json
 from dagrun.runtime.backend import is_being_cancelled, is_cancellation
 from dagrun.runtime.coroutine_driver import Suspended
+from dagrun.runtime.frame_files import FiledOutput, held_in_files, opened
 from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.slot import Slot
 from dagrun.runtime.steps.object_arguments import arguments_with_objects, held_elements
@@ -46,6 +47,7 @@ AskPerson = Callable[[str, Mapping[str, Any] | None, Any], Awaitable[Answer | No
 _LOG: Final = logging.getLogger("dagrun.tool")
 _SUCCEEDED: Final = State.SUCCEEDED
 _IN_THIS_PROCESS: Final = frozenset(("coroutine", "thread"))
+_NO_OBJECTS: Final[Mapping[str, object]] = {}
 
 
 class Attempts:
@@ -76,6 +78,8 @@ class Attempts:
             parts.policy.max_argument_bytes, parts.policy.max_spill_bytes, parts.policy.unrecorded
         )
         self._has_objects = parts.graph.has_objects
+        # What may not be recorded may be in no file either.
+        self._files_frames = self._has_objects and parts.tape is not None and not parts.policy.redact_records
         self._may_spill = any(tool.output.spills for tool in parts.graph.plan.toolbox.values())
         self._on_progress = parts.record.progress
         self._tracer = parts.tracer
@@ -94,12 +98,13 @@ class Attempts:
     def prepare(self, slot: Slot) -> Failure | None:
         """Fill in and check the arguments; return a failure if that cannot be done."""
         tool, plan = slot.tool, slot.node.plan
-        data, arguments = b"{}", {}
+        data, objects = b"{}", _NO_OBJECTS
+        arguments: dict[str, Any] = {}
         if plan.has_arguments or slot.node.on_fallback or slot.node.extra is not None:
             try:
                 data = self.fill(slot.node)
                 if self._has_objects:
-                    arguments = arguments_with_objects(self._graph, slot.node, executor_of(slot), data)
+                    arguments, objects = arguments_with_objects(self._graph, slot.node, executor_of(slot), data)
                 else:
                     arguments = tool.arguments.parse(data)
                 self._reveal(tool, arguments)
@@ -111,7 +116,7 @@ class Attempts:
                 arguments[tool.arguments.context] = self._tool_context(slot)
         context = partial(self._tool_context, slot)
         most = self._limits.most_of(tool) if tool.output.spills else tool.output_limit
-        slot.call = ToolCall(tool, data, arguments, context, self._grace, most)
+        slot.call = ToolCall(tool, data, arguments, context, self._grace, most, objects)
         return None
 
     def _reveal(self, tool: AnyTool, arguments: dict[str, Any]) -> None:
@@ -196,7 +201,7 @@ class Attempts:
             if name != "coroutine":
                 call.clock_stopped = partial(self._up.clock_stopped, slot)
             context = self._context.copy() if self._tracer is None else self._traced(self._tracer, slot, call)
-            coroutine = self._executors[name].call(call)
+            coroutine = self._filed(slot, name, call) if self._files_frames else self._executors[name].call(call)
             try:
                 got = context.run(coroutine.send, None)
             except StopIteration as stop:
@@ -265,12 +270,30 @@ class Attempts:
         """Store a result that has objects in memory, or becomes an artifact if it is too large."""
         tool = slot.tool
         if tool.output.hold is not None:
-            return self._store(tool, result, tool.output_limit, f"{slot.node.id}#{len(slot.node.attempts)}")
+            if isinstance(result, FiledOutput):
+                return result.unwrap()
+            stored = self._store(tool, result, tool.output_limit, _call_of(slot.node))
+            return opened(stored, self._artifacts) if isinstance(result, Encoded) else stored
         value = self._store(tool, result, self._limits.most_of(tool))
         plan = self._graph.plan
         if plan.policy.redact_records and self._tape is not None and len(to_json(value)) > tool.output_limit:
             refuse_kept_out(value, plan.redactor)
         return spill(value, tool, self._artifacts, slot.node.id, plan.secrets)
+
+    def _filed(self, slot: Slot, name: str, call: ToolCall) -> Coroutine[Any, Any, object]:
+        """Return the coroutine of a call; one that writes frames to files, if the tool returns some here."""
+        coroutine = self._executors[name].call(call)
+        return self._with_files(slot, coroutine) if slot.tool.output.has_frames and name != "process" else coroutine
+
+    async def _with_files(self, slot: Slot, coroutine: Coroutine[Any, Any, object]) -> object:
+        """Make a call, then write the frames that it returns to files, in a thread."""
+        result = await coroutine
+        tool = slot.tool
+        if tool.name in self._limits.unrecorded or slot.node.plan.tool.name in self._limits.unrecorded:
+            return result
+        secrets = self._graph.plan.secrets
+        file = partial(held_in_files, tool, result, _call_of(slot.node), self._artifacts, secrets)
+        return await anyio.to_thread.run_sync(file)
 
     @staticmethod
     def _store(tool: AnyTool, result: object, limit: int, call: str = "") -> Stored:
@@ -278,7 +301,7 @@ class Attempts:
             return store_text(result.data, limit)
         hold = tool.output.hold
         try:
-            return tool.output.encode(result, limit) if hold is None else hold(result, call, limit)
+            return tool.output.encode(result, limit) if hold is None else hold(result, call, limit, None)
         except ValueRefused:
             if inspect.iscoroutine(result):
                 result.close()  # else Python would warn much later that it was never awaited
@@ -385,6 +408,11 @@ def executor_of(slot: Slot) -> str:
     """Return the name of the executor that makes the call of *slot*."""
     plan = slot.node.plan
     return plan.executor if slot.tool is plan.tool else slot.tool.executor
+
+
+def _call_of(node: Node) -> str:
+    """Return the name of the running call of a step, which the tokens of its objects have."""
+    return f"{node.id}#{len(node.attempts)}"
 
 
 async def _ask_nobody(text: str, schema: Mapping[str, Any] | None, about: Any) -> Answer | None:

@@ -12,6 +12,7 @@ from typing import Any
 from dagrun.errors import ValueRefused
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
+from dagrun.model.contracts.frames import codec_of_frame
 from dagrun.model.contracts.held_objects import HeldObjects, held
 from dagrun.model.reference import Template
 from dagrun.model.value import Stored
@@ -19,7 +20,9 @@ from dagrun.model.value import Stored
 _IN_THIS_PROCESS = ("coroutine", "thread")
 
 
-def arguments_with_objects(graph: LiveGraph, node: Node, executor: str, data: bytes) -> dict[str, Any]:
+def arguments_with_objects(
+    graph: LiveGraph, node: Node, executor: str, data: bytes
+) -> tuple[dict[str, Any], dict[str, object]]:
     """Turn the arguments of the next call of *node* into keyword arguments, with the objects that it gets.
 
     Args:
@@ -28,9 +31,12 @@ def arguments_with_objects(graph: LiveGraph, node: Node, executor: str, data: by
         executor: The executor that makes the call.
         data: Its arguments as JSON text, with tokens.
 
+    Returns:
+        The arguments, and the objects among them, by the ``of`` of their tokens.
+
     Raises:
         ValidationError: The arguments do not fit the tool.
-        ValueRefused: An object stands inside a text, or would have to leave this process.
+        ValueRefused: An object stands inside a text, or cannot get to where the call is made.
     """
     arguments = node.tool.arguments
     objects: dict[str, object] = {}
@@ -41,13 +47,17 @@ def arguments_with_objects(graph: LiveGraph, node: Node, executor: str, data: by
             continue
         if hole.is_text:
             raise ValueRefused(f"{hole.reference} is an object in memory, which cannot stand inside a text")
-        if executor not in _IN_THIS_PROCESS:
-            raise ValueRefused(f"{hole.reference} is an object in memory, which does not reach the executor {executor}")
         objects.update(value.objects)
+        if executor not in _IN_THIS_PROCESS and not (executor == "process" and _are_frames(value)):
+            raise ValueRefused(f"{hole.reference} is an object in memory, which does not reach the executor {executor}")
         given.add(arguments.names.get(str(hole.place[0]), ""))
     if not objects:
-        return arguments.parse(data)
-    return arguments.parse_with(data, objects, frozenset(given))
+        return arguments.parse(data), objects
+    return arguments.parse_with(data, objects, frozenset(given)), objects
+
+
+def _are_frames(value: HeldObjects) -> bool:
+    return all(codec_of_frame(thing) is not None for thing in value.objects.values())
 
 
 def held_elements(graph: LiveGraph, items: Template, decoded: Sequence[Any], stored: list[Stored]) -> list[Stored]:
