@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from dagrun.llm.language_model import Form, LanguageModel, Message, Reply, Request, Usage
     from dagrun.llm.openai_model import OpenAIModel
     from dagrun.model.condition import Condition
+    from dagrun.model.contracts.deps import dep
     from dagrun.model.contracts.objects import Object
     from dagrun.model.critic import Critic, Verdict
     from dagrun.model.effect import Applied, Effect
@@ -159,6 +160,7 @@ _NAMES = {
     "dagrun.llm.language_model": "Form LanguageModel Message Reply Request Usage",
     "dagrun.model.planner": "Brief PastRequest Planner Refusal StepView Trigger",
     "dagrun.model.condition": "Condition",
+    "dagrun.model.contracts.deps": "dep",
     "dagrun.model.contracts.objects": "Object",
     "dagrun.model.tool_context": "PROVIDED ToolContext",
     "dagrun.model.effect": "Applied Effect",
@@ -340,6 +342,7 @@ __all__ = [
     "__version__",
     "agent_tool",
     "check",
+    "dep",
     "draft",
     "env",
     "event_types",

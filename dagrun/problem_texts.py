@@ -56,6 +56,10 @@ SENTENCES: Mapping[str, str] = {
     "redact function; nothing of that kind would be taken out",
     "DR217": "step {step} runs {tool} in the executor {executor}, where no object in memory gets: {reason}; let it run "
     "as a coroutine or in a thread, or pass data or an Artifact",
+    "DR218": "step {step} calls {tool}, whose parameter {argument} gets an object of the host, of type {type}: "
+    "{reason}; pass it with deps=…",
+    "DR219": "step {step} runs {tool} in a worker process, where {argument}, an object of the host, cannot get; let it "
+    "run as a coroutine or in a thread, or make the object in the tool",
     "DR220": "{field} takes {size} bytes of JSON as it is written, the ceiling is {limit} (max_argument_bytes of the "
     "policy); raise it, or pass an Artifact",
     # References and conditions.

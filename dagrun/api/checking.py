@@ -8,10 +8,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
+from dagrun.checks.check_context import context_of
+from dagrun.checks.check_objects import check_deps
 from dagrun.checks.check_plan import check_plan
 from dagrun.checks.checked_plan import CheckedPlan, empty_plan
+from dagrun.checks.findings import Findings
 from dagrun.checks.policy_names import REDACT_RECORDS, redacts_nothing
 from dagrun.errors import ContractError, PlanRefused, Problem
+from dagrun.model.contracts.deps import UNKNOWN_DEPS, Deps, deps_from
 from dagrun.model.executor import Executor
 from dagrun.model.plan import Plan
 from dagrun.model.planner import must_be_planner
@@ -35,6 +39,7 @@ def check(
     strict: bool = False,
     executors: Collection[str] = (),
     secrets: AnySecrets | None = None,
+    deps: Any = UNKNOWN_DEPS,
     redact: Hook | None = None,
 ) -> CheckedPlan:
     """Check a plan. The checked plan may be run any number of times.
@@ -48,6 +53,8 @@ def check(
         strict: Whether the plan is refused for advice, too.
         executors: The names of the executors of the host that steps may name, such as those passed to `start`.
         secrets: The secrets of the host, by name. A run of the checked plan has them.
+        deps: The dependencies of the tools, as for `start`. A run of the checked plan has them. Without them, the run
+            checks whether they are there.
         redact: The function of the host that redacts texts, as for `start`. A run of the checked plan has it.
 
     Raises:
@@ -58,6 +65,7 @@ def check(
         if tools is not None or policy is not None or strict or executors:
             raise ContractError("a checked plan has its tools, its policy and its executors; give them to check()")
         plan = plan if redact is None else replace(plan, redact=redact)
+        plan = plan if deps is UNKNOWN_DEPS else with_deps(plan, deps_from(deps))
         return plan if secrets is None else _with_secrets(plan, secrets_from(secrets))
     if isinstance(plan, PlannedValue):
         raise ContractError(f"plan got {plan!r}; make a plan of it: dagrun.plan(output=…)")
@@ -77,6 +85,7 @@ def check(
         strict=strict,
         executors=executors,
         secrets=known,
+        deps=deps_from(deps),
         is_hooked=redact is not None,
     )
     return checked if redact is None else replace(checked, redact=redact)
@@ -86,6 +95,33 @@ def _with_secrets(plan: CheckedPlan, secrets: Secrets) -> CheckedPlan:
     if missing := plan.secrets.keys() - secrets.keys():
         raise ContractError(f"the plan was checked with the secrets {', '.join(sorted(missing))}: secrets={{…}}")
     return replace(plan, secrets=secrets)
+
+
+def with_deps(plan: CheckedPlan, deps: Deps) -> CheckedPlan:
+    """Return a checked plan with the dependencies of a run.
+
+    Raises:
+        PlanRefused: One is missing.
+    """
+    plan = replace(plan, deps=deps)
+    index = {id_: place for place, id_ in enumerate(plan.steps)}
+    findings = Findings()
+    context = context_of(
+        plan.plan,
+        index,
+        plan.toolbox,
+        plan.policy,
+        findings,
+        inputs=None,
+        executors=plan.executors,
+        secrets=plan.secrets,
+        deps=deps,
+    )
+    for place, checked in enumerate(plan.steps.values()) if plan.takes_deps else ():
+        check_deps(context, place, checked)
+    if findings.has_errors:
+        raise PlanRefused(findings.problems())
+    return plan
 
 
 def first_plan(
@@ -104,6 +140,10 @@ def first_plan(
         ContractError: There is neither a plan nor a goal with a planner, or both.
     """
     checked = _first_plan(options, plan, policy, executors)
+    if (not checked.deps.is_known and checked.takes_deps) or (
+        options["deps"] is not None and isinstance(plan, CheckedPlan)
+    ):
+        checked = with_deps(checked, deps_from(options["deps"]))
     if missing := checked.secrets.missing:
         raise ContractError(f"the plan was checked with the secrets {', '.join(missing)}: secrets={{…}}")
     if redacts_nothing(checked.policy, is_hooked=checked.redact is not None):  # there was no plan to check yet
@@ -122,7 +162,10 @@ def _first_plan(
     if goal is None:
         if plan is None:
             raise ContractError("give a plan, or a goal and a planner: goal=…, planner=…")
-        return check(plan, tools, policy=limits, inputs=inputs, executors=executors, secrets=secrets, redact=redact)
+        deps = UNKNOWN_DEPS if isinstance(plan, CheckedPlan) else deps_from(options["deps"])
+        return check(
+            plan, tools, policy=limits, inputs=inputs, executors=executors, secrets=secrets, deps=deps, redact=redact
+        )
     if plan is not None:
         raise ContractError("a run begins with a plan or with a goal, not with both; the plan has a goal of its own")
     must_be("goal", goal, (str,), "a text")

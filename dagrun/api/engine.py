@@ -9,7 +9,7 @@ from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from secrets import token_hex
 from types import TracebackType
-from typing import Final, Self, Unpack
+from typing import Any, Final, Self, Unpack
 from weakref import WeakSet
 
 import anyio
@@ -72,6 +72,8 @@ class Engine:
         executors: Executors by name for every run, as in `dagrun.api.RunOptions`; a run may bring more.
         durations: Known durations of calls; `None` for none yet.
         tracing: Traces the runs, unless a run brings its own: a `dagrun.Tracing`; `None` for no traces.
+        deps: The dependencies of the tools of every run, as in `dagrun.api.RunOptions`; a run may bring others in
+            their place.
 
     Attributes:
         policy: The limits of each run.
@@ -91,6 +93,7 @@ class Engine:
         executors: Mapping[str, Executor] | None = None,
         durations: Durations | None = None,
         tracing: Traces | None = None,
+        deps: Any = None,
     ) -> None:
         if max_running is not None and max_running < 1:
             raise ContractError(f"max_running must be at least 1, got {max_running}")
@@ -101,6 +104,7 @@ class Engine:
         self._shared = SharedByRuns(cap=cap, budget=budget, durations=self.durations, hedge_share=HedgeShare())
         self._executors = Executors(executors)
         self._tracing = tracing
+        self._deps = deps
         self._is_open = False
         self._runs: WeakSet[Run] = WeakSet()
 
@@ -127,7 +131,7 @@ class Engine:
     @lists_options(RunOptions)
     def start(self, plan: AnyPlan | None = None, **options: Unpack[RunOptions]) -> AbstractAsyncContextManager[Run]:
         """Run a plan in this engine; see `dagrun.start`."""
-        opened, steps = self._open(plan, run_options(options)), weight_of(plan)
+        opened, steps = self._open(plan, run_options(self._with_deps(options))), weight_of(plan)
         return opened if steps < MANY else _unhurried(opened, steps)
 
     @lists_options(RunOptions)
@@ -139,7 +143,7 @@ class Engine:
     @lists_options(RunOptions)
     async def draft(self, **options: Unpack[RunOptions]) -> CheckedPlan:
         """Get the plan for a goal in this engine; see `dagrun.draft`."""
-        chosen = run_options(options)
+        chosen = run_options(self._with_deps(options))
         known = first_plan(chosen, None, self.policy, self._executors.named(chosen["executors"]))
         if known.steps:
             return known
@@ -166,6 +170,7 @@ class Engine:
         """Resume a run in this engine; see `dagrun.resume`."""
         self._must_be_open()
         named = self._executors.named(options.get("executors"))
+        options = self._with_deps(options)
         async with taken_up(run_id, options, named, self.policy) as past:
             plan, tape = past.plan, past.record.tape
             journal = self._teacher(options["journal"], plan)
@@ -197,6 +202,7 @@ class Engine:
     @asynccontextmanager
     async def retry(self, run_id: str, **options: Unpack[RetryOptions]) -> AsyncIterator[Run]:
         """Run again the failed part of a run that has ended; see `dagrun.retry`."""
+        options = self._with_deps(options)
         again = await failed_part(run_id, options, self._executors.named(options.get("executors")), self.policy)
         async with self._open(again.plan, again.options, taken_over=again) as running:
             yield running
@@ -265,6 +271,10 @@ class Engine:
     def _listed(self, running: Run) -> Run:
         self._runs.add(running)
         return running
+
+    def _with_deps(self, options: Any) -> Any:
+        """Return the options of a run with the dependencies of the engine, unless it brings its own."""
+        return {**options, "deps": self._deps} if options.get("deps") is None and self._deps is not None else options
 
     def _must_be_open(self) -> None:
         if not self._is_open:

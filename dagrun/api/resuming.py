@@ -13,6 +13,7 @@ from dagrun.api.record_opening import Present, held_tape, last_opening, present_
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.checks.tool_contracts import check_recorded_plan
 from dagrun.errors import CannotResume, JournalDamaged
+from dagrun.model.contracts.deps import deps_from
 from dagrun.model.event import Event, Opening, RunEnded, RunResumed, RunStarted
 from dagrun.model.executor import Executor
 from dagrun.model.outcome import Status
@@ -118,4 +119,5 @@ def _first_opening(events: Sequence[Event]) -> Opening:
 def _plan_of(first: Opening, opening: Opening, now: Present, options: ResumeOptions) -> CheckedPlan:
     """Check the plan that the run began with, against what there is now."""
     begun, secrets = replace(opening, plan=first.plan), secrets_from(options.get("secrets"))
-    return check_recorded_plan(begun, now.toolbox, now.policy, secrets, options.get("redact"))
+    deps = deps_from(options.get("deps"))
+    return check_recorded_plan(begun, now.toolbox, now.policy, secrets, options.get("redact"), deps=deps)

@@ -21,6 +21,7 @@ from dagrun.errors import CannotResume, JournalFailed
 from dagrun.graph.node import Node
 from dagrun.graph.patches.guards import guards_to_keep
 from dagrun.graph.reopen import doubtful
+from dagrun.model.contracts.deps import deps_from
 from dagrun.model.executor import Executor
 from dagrun.model.outcome import State, Status
 from dagrun.model.policy import Policy
@@ -171,6 +172,7 @@ def _taken_over(
         inputs=inputs,
         executors=tuple(executors),
         secrets=secrets,
+        deps=deps_from(options.get("deps")),
         is_hooked=options.get("redact") is not None,
     )
     chosen = with_defaults({**options, **_OF_THE_PLAN, "inputs": inputs, "run_id": options.get("new_id")})
@@ -203,7 +205,7 @@ def _taken_over(
 
 
 # A checked plan has these of its own, so they are no options of the run.
-_OF_THE_PLAN: Final = {"tools": None, "policy": None, "secrets": None}
+_OF_THE_PLAN: Final = {"tools": None, "policy": None, "secrets": None, "deps": None}
 
 
 def _roots_of(steps: Iterable[Node]) -> dict[str, tuple[str, int]]:

@@ -111,7 +111,7 @@ class ArgumentCheck:
 
     def _report_unknown(self, name: str) -> None:
         place = f"args{path_text((name,))}"
-        if name == self.contract.context:
+        if name == self.contract.context or name in self.contract.deps:
             self.add("DR206", place, argument=name)
         else:
             self.add("DR204", place, argument=name, hint=self.findings.hint(name, tuple(self.contract.names)))

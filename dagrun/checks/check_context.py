@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagrun.checks.argument_shapes import ArgumentShapes
-from dagrun.checks.checked_plan import EVERY_TOOL
+from dagrun.checks.checked_plan import EVERY_TOOL, takes_deps
 from dagrun.checks.findings import Findings
 from dagrun.checks.reference_sources import ReferenceSources
+from dagrun.model.contracts.deps import UNKNOWN_DEPS, Deps
 from dagrun.model.contracts.schema_types import Types, look_up
 from dagrun.model.plan import Plan
 from dagrun.model.policy import Policy
@@ -77,7 +78,8 @@ class CheckContext:
         sources: The steps and inputs that references refer to.
         executors: The names of the host's executors, which steps may name.
         secrets: The secrets of the host.
-        has_objects: Whether a tool returns objects in memory.
+        deps: The dependencies of the tools.
+        has_objects: Whether a tool returns objects in memory, or gets dependencies.
         shapes: The shapes of arguments that this check has seen. Each check has its own, because its results hold only
             for its steps, tools and secrets.
     """
@@ -89,11 +91,13 @@ class CheckContext:
     sources: ReferenceSources
     executors: frozenset[str] = frozenset()
     secrets: Secrets = NO_SECRETS
+    deps: Deps = UNKNOWN_DEPS
     shapes: ArgumentShapes = field(init=False, repr=False, compare=False)
     has_objects: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        has_objects = any(facts.tool.output.has_objects for facts in self.tools.values())
+        tools = [facts.tool for facts in self.tools.values()]
+        has_objects = any(tool.output.has_objects for tool in tools) or any(map(takes_deps, tools))
         object.__setattr__(self, "has_objects", has_objects)
         object.__setattr__(self, "shapes", ArgumentShapes(self.index, self.sources))
 
@@ -108,11 +112,12 @@ def context_of(
     inputs: Mapping[str, Any] | None,
     executors: frozenset[str],
     secrets: Secrets = NO_SECRETS,
+    deps: Deps = UNKNOWN_DEPS,
 ) -> CheckContext:
     """Return the context for the check of a whole plan; *index* has the place of each id."""
     steps = {id_: plan.steps[place] for id_, place in index.items()}
     sources = ReferenceSources(steps, dict(toolbox), inputs)
-    return CheckContext(policy, findings, index, tool_facts(toolbox, policy), sources, executors, secrets)
+    return CheckContext(policy, findings, index, tool_facts(toolbox, policy), sources, executors, secrets, deps)
 
 
 def tool_facts(toolbox: Toolbox, policy: Policy) -> dict[str, ToolFacts]:

@@ -1,4 +1,6 @@
-"""Check where objects in memory may go: they stay in this process, and nothing but null stands in for one.
+"""Check where objects may go: those of steps and those of the host stay in this process, and the latter are there.
+
+Nothing but null stands in for an object of a step.
 
 What a reference may name is checked with the other references (`check_references.py`), and whether an object is of the
 class that a parameter takes with the other arguments (`check_arguments.py`).
@@ -18,7 +20,7 @@ _IN_THIS_PROCESS = ("coroutine", "thread")
 
 
 def check_objects(context: CheckContext, index: int, checked: CheckedStep) -> None:
-    """Refuse objects where a tool does not run in this process, and a default in place of one.
+    """Refuse objects where a tool does not run in this process, a default in place of one, and missing dependencies.
 
     Args:
         context: The steps under check.
@@ -26,6 +28,7 @@ def check_objects(context: CheckContext, index: int, checked: CheckedStep) -> No
         checked: The step.
     """
     step, tool = checked.step, checked.tool
+    check_deps(context, index, checked)
     if tool.output.has_objects and step.has_default and step.default is not None:
         reason = f"{tool.name} returns an object in memory, so nothing but null can be its default"
         context.findings.add("DR112", index, "default", step=step.id, reason=reason)
@@ -38,6 +41,33 @@ def check_objects(context: CheckContext, index: int, checked: CheckedStep) -> No
             place = "executor" if step.executor is not None else "tool"
             facts = {"step": step.id, "tool": called.name, "executor": executor, "reason": reason}
             context.findings.add("DR217", index, place, **facts)
+
+
+def check_deps(context: CheckContext, index: int, checked: CheckedStep) -> None:
+    """Refuse a step whose tool, or fallback, wants a dependency that is missing, or cannot get there."""
+    for called, executor in _calls(checked):
+        for tool in _with_inner(called):
+            _check_deps_of(context, index, checked, tool, executor)
+
+
+def _check_deps_of(context: CheckContext, index: int, checked: CheckedStep, tool: AnyTool, executor: str) -> None:
+    arguments, step = tool.arguments, checked.step
+    wanted = dict(arguments.deps)
+    if arguments.context is not None and arguments.context_deps is not None:
+        wanted[arguments.context] = arguments.context_deps
+    if wanted and executor == "process":
+        facts = {"step": step.id, "tool": tool.name, "argument": min(wanted)}
+        context.findings.add("DR219", index, "executor" if step.executor is not None else "tool", **facts)
+        return
+    for name, kind, reason in context.deps.missing(wanted, arguments.optional_deps):
+        facts = {"step": step.id, "tool": tool.name, "argument": name, "type": kind, "reason": reason}
+        context.findings.add("DR218", index, "tool", **facts)
+
+
+def _with_inner(tool: AnyTool) -> Iterator[AnyTool]:
+    yield tool
+    for inner in tool.inner_tools:
+        yield from _with_inner(inner)
 
 
 def _calls(checked: CheckedStep) -> Iterator[tuple[AnyTool, str]]:

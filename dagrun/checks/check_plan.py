@@ -16,6 +16,7 @@ from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
 from dagrun.checks.findings import WHOLE_PLAN, Findings
 from dagrun.checks.policy_names import REDACT_RECORDS, check_policy_names, redacts_nothing
 from dagrun.errors import PlanRefused, Problem
+from dagrun.model.contracts.deps import UNKNOWN_DEPS, Deps
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import Policy
 from dagrun.model.reference import ID_PATTERN, RESERVED
@@ -42,6 +43,7 @@ def check_plan(
     strict: bool = False,
     executors: Collection[str] = (),
     secrets: Secrets = NO_SECRETS,
+    deps: Deps = UNKNOWN_DEPS,
     is_hooked: bool = False,
 ) -> CheckedPlan:
     """Check *plan*, and work out everything that can be known before it runs.
@@ -54,6 +56,7 @@ def check_plan(
         strict: Whether advice is refused like an error.
         executors: The names of the host's executors, which steps may name in addition to the built-in ones.
         secrets: The secrets of the host.
+        deps: The dependencies of the tools.
         is_hooked: Whether the host has a function that redacts texts.
 
     Returns:
@@ -70,6 +73,7 @@ def check_plan(
         strict=strict,
         executors=executors,
         secrets=secrets,
+        deps=deps,
         is_hooked=is_hooked,
     )
     if checked is None:
@@ -86,6 +90,7 @@ def find_problems(
     strict: bool = False,
     executors: Collection[str] = (),
     secrets: Secrets = NO_SECRETS,
+    deps: Deps = UNKNOWN_DEPS,
     is_hooked: bool = False,
 ) -> tuple[tuple[Problem, ...], CheckedPlan | None]:
     """Check *plan* like `check_plan`, but return the problems instead of raising them.
@@ -103,8 +108,9 @@ def find_problems(
         findings.add("DR108", WHOLE_PLAN, "steps", count=count, limit=policy.max_steps)
         return findings.problems(), None
     index = _check_ids(plan.steps, findings)
+    named = frozenset(executors)
     context = context_of(
-        plan, index, toolbox, policy, findings, inputs=inputs, executors=frozenset(executors), secrets=secrets
+        plan, index, toolbox, policy, findings, inputs=inputs, executors=named, secrets=secrets, deps=deps
     )
     steps, after, is_ordered = _check_steps(context, plan)
     output = check_output(context, plan.output) if plan.output is not None else None
@@ -126,6 +132,7 @@ def find_problems(
         is_ordered=is_ordered,
         executors=context.executors,
         secrets=secrets,
+        deps=deps,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from dagrun.errors import Problem
 from dagrun.faces import write_report
 from dagrun.model.condition import Condition
+from dagrun.model.contracts.deps import UNKNOWN_DEPS, Deps
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import ApprovalRule, Policy
 from dagrun.model.redaction.redactor import Hook, Redactor
@@ -86,7 +87,7 @@ class CheckedStep:
         asks = bool(self.asks) or pause == "before"
         self.is_plain = not asks and self.items is None and effect.is_free and step.when is None
         self.may_repeat = effect.may_repeat
-        self.has_arguments = bool(step.args) or tool.arguments.context is not None
+        self.has_arguments = bool(step.args) or tool.arguments.context is not None or bool(tool.arguments.deps)
         self.is_timed = self.timeout is not None or step.deadline is not None
         self.success = step.success
         self.pauses_after = pause == "after"
@@ -107,8 +108,10 @@ class CheckedPlan:
         is_ordered: Whether every step is written after all steps that it waits for.
         executors: The names of the host's executors, which steps may name, also those of patches.
         secrets: The secrets of the host, which are passed to tools and kept out of records.
+        deps: The dependencies of the tools.
         redact: The hook of the host for texts that are shown.
         redactor: Redacts texts that are shown.
+        takes_deps: Whether a tool gets dependencies.
     """
 
     plan: Plan
@@ -121,7 +124,9 @@ class CheckedPlan:
     is_ordered: bool = False
     executors: frozenset[str] = frozenset()
     secrets: Secrets = field(default=NO_SECRETS, repr=False, compare=False)
+    deps: Deps = field(default=UNKNOWN_DEPS, repr=False, compare=False)
     redact: Hook | None = field(default=None, repr=False, compare=False)
+    takes_deps: bool = field(init=False, repr=False, compare=False)
     redactor: Redactor = field(init=False, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -143,6 +148,13 @@ class CheckedPlan:
     def __post_init__(self) -> None:
         redactor = Redactor(self.secrets, self.policy.redact, self.redact)
         object.__setattr__(self, "redactor", redactor)
+        object.__setattr__(self, "takes_deps", any(map(takes_deps, self.toolbox.values())))
+
+
+def takes_deps(tool: AnyTool) -> bool:
+    """Whether a tool gets dependencies, or one that it calls by itself."""
+    arguments = tool.arguments
+    return bool(arguments.deps) or arguments.context_deps is not None or any(map(takes_deps, tool.inner_tools))
 
 
 def empty_plan(

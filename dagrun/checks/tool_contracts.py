@@ -18,6 +18,7 @@ from dagrun.checks.check_plan import check_plan
 from dagrun.checks.checked_plan import CheckedPlan, empty_plan
 from dagrun.checks.waves import in_waves
 from dagrun.errors import CannotResume, ContractError, PlanRefused, RecordRefused, ValueRefused, shorten
+from dagrun.model.contracts.deps import UNKNOWN_DEPS, Deps
 from dagrun.model.contracts.schema_types import Schema, types_of
 from dagrun.model.effect import Effect
 from dagrun.model.event import Opening
@@ -310,7 +311,13 @@ def _shown(value: Any) -> str:
 
 
 def check_recorded_plan(
-    opening: Opening, toolbox: Toolbox, policy: Policy, secrets: Secrets | None = None, redact: Hook | None = None
+    opening: Opening,
+    toolbox: Toolbox,
+    policy: Policy,
+    secrets: Secrets | None = None,
+    redact: Hook | None = None,
+    *,
+    deps: Deps = UNKNOWN_DEPS,
 ) -> CheckedPlan:
     """Check again the plan that a run was opened with.
 
@@ -320,6 +327,7 @@ def check_recorded_plan(
         policy: The policy.
         secrets: The secrets of the host; `None` if nothing will be run, so that they are not needed.
         redact: The hook of the host for texts that are shown.
+        deps: The dependencies of the tools.
 
     Raises:
         CannotResume: The plan is refused; the error has a line for each problem.
@@ -328,11 +336,18 @@ def check_recorded_plan(
     known = Secrets.unknown() if secrets is None else secrets
     is_hooked = redact is not None or secrets is None  # without secrets, nothing is run or recorded
     if not plan.steps:
-        return replace(empty_plan(plan.goal, toolbox, policy, opening.executors, known), redact=redact)
+        return replace(empty_plan(plan.goal, toolbox, policy, opening.executors, known), redact=redact, deps=deps)
     try:
         inputs = _inputs(opening.inputs)
         checked = check_plan(
-            plan, toolbox, policy, inputs=inputs, executors=opening.executors, secrets=known, is_hooked=is_hooked
+            plan,
+            toolbox,
+            policy,
+            inputs=inputs,
+            executors=opening.executors,
+            secrets=known,
+            deps=deps,
+            is_hooked=is_hooked,
         )
     except PlanRefused as error:
         raise CannotResume("the plan of the run does not pass any more", map(str, error.problems)) from error

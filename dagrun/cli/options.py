@@ -59,6 +59,11 @@ tools: Final = click.option(
     metavar="MODULE[:NAME]",
     help="The tools: an importable module, a file (./my_tools.py), or one tool in it. May be repeated.",
 )
+deps: Final = click.option(
+    "--deps",
+    metavar="MODULE:NAME",
+    help="The objects that tools get by type, such as clients: a function that returns them, or a context manager.",
+)
 inputs: Final = click.option(
     "-i",
     "--input",

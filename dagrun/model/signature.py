@@ -19,6 +19,7 @@ from typing_extensions import TypedDict
 
 from dagrun.errors import ContractError, ValueRefused, shorten
 from dagrun.model.contracts.computed_fields import computed_names, without_computed
+from dagrun.model.contracts.deps import dependency_of
 from dagrun.model.contracts.held_objects import HeldObjects
 from dagrun.model.contracts.json_schemas import ContractSchemas
 from dagrun.model.contracts.objects import (
@@ -35,7 +36,7 @@ from dagrun.model.contracts.objects import (
 )
 from dagrun.model.contracts.spilling import may_spill
 from dagrun.model.secrets.secret import Handle
-from dagrun.model.tool_context import ToolContext
+from dagrun.model.tool_context import PROVIDED, ToolContext
 from dagrun.model.value import (
     BYTES_ADVICE,
     MAX_VALUE_BYTES,
@@ -68,6 +69,9 @@ class Arguments:
             forbids extra fields would refuse them: it computes them again.
         objects: The parameters that take objects in memory, there or inside.
         hints: The types of the parameters, as pydantic gets them.
+        deps: The parameters that get objects of the host, with their types; see `Deps`.
+        optional_deps: Those of them that have a default.
+        context_deps: The type of ``context.deps``, if the context is a ``ToolContext[…]``; else `None`.
     """
 
     schema: Mapping[str, Any]
@@ -79,6 +83,9 @@ class Arguments:
     computed: frozenset[str] = frozenset()
     objects: frozenset[str] = frozenset()
     hints: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    deps: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    optional_deps: frozenset[str] = frozenset()
+    context_deps: Any = None
     _for_objects: dict[frozenset[str], SchemaValidator] = field(default_factory=dict, repr=False, compare=False)
 
     def parse(self, data: bytes) -> dict[str, Any]:
@@ -187,15 +194,14 @@ def arguments_of(function: Callable[..., Any]) -> Arguments:
     names: dict[str, str] = {}
     required: set[str] = set()
     secrets: set[str] = set()
-    context: str | None = None
+    host = _FromHost()
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in _KEYWORDS:
             raise ContractError(f"{name}: {parameter} cannot be filled by name; plans pass arguments by name only")
         if parameter.name in ("self", "cls") and parameter.annotation is parameter.empty:
             raise ContractError(f"{name} is a method; make a tool of a bound one: dagrun.tool(…)(thing.{name})")
         hint = hints.get(parameter.name, Any)
-        if ToolContext in (hint, *typing.get_args(hint)):
-            context = parameter.name
+        if host.takes(parameter, hint):
             continue
         if _is_secret(hint):
             secrets.add(parameter.name)
@@ -213,7 +219,18 @@ def arguments_of(function: Callable[..., Any]) -> Arguments:
     computed = frozenset(computed_names(adapter.core_schema))
     objects = frozenset(parameter for parameter in fields if has_objects(_property(schema, names, parameter)))
     return Arguments(
-        schema, validator, names, frozenset(required), context, frozenset(secrets), computed, objects, fields
+        schema,
+        validator,
+        names,
+        frozenset(required),
+        host.context,
+        frozenset(secrets),
+        computed,
+        objects,
+        fields,
+        host.deps,
+        frozenset(host.optional),
+        host.context_deps,
     )
 
 
@@ -233,6 +250,31 @@ def _property(schema: Mapping[str, Any], names: Mapping[str, str], name: str) ->
     """Return the schema of one argument, by its first name."""
     properties: Mapping[str, Any] = schema.get("properties", {})
     return next((part for key, part in properties.items() if names.get(key) == name), {})
+
+
+class _FromHost:
+    """The parameters that are no arguments of a plan: the context, and the objects of the host."""
+
+    def __init__(self) -> None:
+        self.context: str | None = None
+        self.context_deps: Any = None
+        self.deps: dict[str, Any] = {}
+        self.optional: set[str] = set()
+
+    def takes(self, parameter: inspect.Parameter, hint: Any) -> bool:
+        """Note a parameter if it is one of these; return whether it is."""
+        for kind in (hint, *typing.get_args(hint)):
+            if kind is ToolContext or typing.get_origin(kind) is ToolContext:
+                self.context = parameter.name
+                self.context_deps = next(iter(typing.get_args(kind)), None)
+                return True
+        kind = dependency_of(hint)
+        if kind is None:
+            return False
+        self.deps[parameter.name] = kind
+        if parameter.default not in (parameter.empty, PROVIDED):
+            self.optional.add(parameter.name)
+        return True
 
 
 def _is_secret(hint: Any) -> bool:

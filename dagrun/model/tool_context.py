@@ -7,14 +7,18 @@ import math
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Generic, cast
+
+from typing_extensions import TypeVar
 
 from dagrun.errors import ContractError, StepCancelled, ToolError, shorten
+from dagrun.model.contracts.deps import NO_DEPS, Deps
 from dagrun.model.contracts.spilling import ValueLimits
 from dagrun.model.question import Answer
 from dagrun.model.value import ArtifactStore
 
 Report = Callable[[str, Mapping[str, Any]], None]
+D = TypeVar("D", default=Any)
 
 
 class _Provided:
@@ -33,8 +37,10 @@ AskPerson = Callable[[str, Mapping[str, Any] | None, Any], Awaitable[Answer | No
 
 
 @dataclass(slots=True, kw_only=True)
-class ToolContext:
+class ToolContext(Generic[D]):
     """The context of one call, passed to every tool that has a parameter of this type; a plan cannot fill it in.
+
+    ``ToolContext[Client]`` says that *deps* is a ``Client``.
 
     Attributes:
         run_id: The id of the run.
@@ -44,6 +50,7 @@ class ToolContext:
         deadline: When the attempt must have ended, on the clock of the run (see also `seconds_left`); or none.
         logger: A logger whose records name the run and the step.
         artifacts: Stores files that are too large for JSON.
+        deps: What the host has passed with ``deps=``; in a ``ToolContext[T]``, the object of type ``T`` in it.
     """
 
     run_id: str
@@ -58,6 +65,8 @@ class ToolContext:
     stop: threading.Event = field(default_factory=threading.Event, repr=False)
     ask_person: AskPerson | None = field(default=None, repr=False)
     limits: ValueLimits = field(default=ValueLimits(), repr=False)
+    deps: D = field(default=cast(Any, None), repr=False)
+    provider: Deps = field(default=NO_DEPS, repr=False)
 
     @property
     def seconds_left(self) -> float | None:

@@ -186,6 +186,7 @@ class AgentCalls:
         arguments = dict(call.arguments)
         if tool.arguments.context is not None:
             arguments[tool.arguments.context] = self._context_of(call, usage, limit)
+        arguments |= self._context.provider.fill(tool.arguments.deps, tool.arguments.optional_deps)
         with anyio.CancelScope(deadline=limit) as scope:
             if tool.is_async:
                 result = await tool.function(**arguments)
@@ -208,7 +209,7 @@ class AgentCalls:
         return spill(value, tool, self._context.artifacts, f"{self._context.step}.{tool.name}")
 
     def _context_of(self, call: CheckedCall, usage: _ReportedUsage, limit: float) -> ToolContext:
-        outer = self._context
+        outer, kind = self._context, call.tool.arguments.context_deps
 
         def report(kind: str, facts: Mapping[str, Any]) -> None:
             if kind == "usage":
@@ -226,4 +227,5 @@ class AgentCalls:
             report=report,
             stop=threading.Event(),  # of this call alone: the calls after it must not be stopped
             ask_person=outer.ask_person if call.tool.is_async else None,
+            deps=outer.provider.given if kind is None else outer.provider.find(kind, call.tool.arguments.context or ""),
         )

@@ -35,6 +35,7 @@ class HostOptions(TypedDict, total=False):
     attended: bool
     executors: Mapping[str, Executor] | None
     secrets: AnySecrets | None
+    deps: Any
     redact: Hook | None
     record_key: str | bytes | None
     tracing: Traces | None
@@ -81,6 +82,8 @@ class RunOptions(DraftOptions, total=False):
             caller closes them after the run.
         secrets: The values that tools get through parameters of type ``SecretStr``, by name: texts, `env` or `Secret`.
             Plans refer to secrets by name; the values are kept out of records, reports, logs and briefs.
+        deps: The objects of the host that tools get by type, such as clients: one, several in a list, or several by
+            name or by type; see `dep`. No plan, planner or record sees them. The caller closes them after the run.
         redact: Is called with each text that is shown or logged, or sent to a planner, and returns the text without
             the parts that must be hidden. If it raises, the whole text is hidden.
         record_key: The key that seals what the policy's *redact_records* takes out of the record, so that the run can

@@ -40,6 +40,7 @@ Exit codes:
 @options.combined(
     options.goal,
     options.tools,
+    options.deps,
     options.inputs,
     options.secrets,
     options.policy,
@@ -100,5 +101,6 @@ def do(*, goal: str, inputs: tuple[str, ...], save_plan: str | None, **flags: An
             critics=critics,
             recording=new_record(configuration, flags, wanted.toolbox, named),
             artifacts=artifacts_in(output),
+            deps=configuration.settings.deps,
         )
         return OneRun(job, output, data, flags, save_plan=file).carry_out()

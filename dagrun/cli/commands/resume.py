@@ -50,6 +50,7 @@ def _shared(function: F) -> F:
     return options.combined(
         run_argument,
         options.tools,
+        options.deps,
         options.policy,
         options.max_running,
         options.output,
@@ -150,7 +151,14 @@ class _ResumeCommand:
             # Files that recorded values name must stay where they are found.
             is_with_record = self._verb == "resume" and output_of(self._past.opening.labels) is None
             artifacts = None if is_with_record else artifacts_in(output)
-            job = Job(plan=again, planner=planner, critics=critics, recording=recording, artifacts=artifacts)
+            job = Job(
+                plan=again,
+                planner=planner,
+                critics=critics,
+                recording=recording,
+                artifacts=artifacts,
+                deps=self._configuration.settings.deps,
+            )
             return OneRun(job, output, data, self._flags).carry_out()
 
     def _recording(self, toolbox: Toolbox, parent: Path | None) -> Recording | None:

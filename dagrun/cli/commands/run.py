@@ -41,6 +41,7 @@ Exit codes:
 @options.combined(
     options.plan,
     options.tools,
+    options.deps,
     options.inputs,
     options.secrets,
     options.policy,
@@ -88,6 +89,7 @@ def run(*, plan: str, inputs: tuple[str, ...], **flags: Any) -> int:
             critics=critics,
             recording=new_record(configuration, flags, checked.toolbox, named),
             artifacts=artifacts_in(output),
+            deps=configuration.settings.deps,
         )
         return OneRun(job, output, data, flags).carry_out()
 

@@ -17,12 +17,13 @@ from dagrun.api import resume, retry, start
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.cli.jobs.job import Goal, Job, OnEvent, Reporting, ResumeOrRetry
 from dagrun.cli.jobs.recording import unusable
+from dagrun.cli.setup.host_objects import opened_deps
 from dagrun.cli.setup.secrets import record_key
 from dagrun.cli.terminal import signals as interrupts
 from dagrun.cli.terminal.ask_person import make_approver
 from dagrun.cli.terminal.display import Display, make_display
 from dagrun.cli.terminal.signals import Interrupts
-from dagrun.cli.terminal.user_errors import REFUSED
+from dagrun.cli.terminal.user_errors import REFUSED, BadInput
 from dagrun.errors import DagrunError, JournalFailed
 from dagrun.model.event import Event
 from dagrun.model.outcome import State, Status
@@ -149,7 +150,7 @@ async def _opened(job: Job, folder: Path | None, more: dict[str, Any]) -> AsyncI
     """Open the run of *job*; a record that cannot be begun is reported as a mistake of the command line."""
     is_open = False
     try:
-        async with _run_of(job, folder, more) as run:
+        async with opened_deps(job.deps) as deps, _run_of(job, folder, {**more, "deps": deps}) as run:
             is_open = True
             yield run
     except JournalFailed as error:
@@ -214,7 +215,7 @@ def unwrapped() -> Iterator[None]:
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
             error = error.exceptions[0]
-        if isinstance(error, DagrunError):
+        if isinstance(error, DagrunError | BadInput):
             raise error from None
         raise
 

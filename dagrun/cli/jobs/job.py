@@ -91,6 +91,7 @@ class Job:
         critics: Review the outputs of steps before they are used.
         recording: Where the run is recorded; `None` for no record.
         artifacts: The folder for the files of tools; `None` for the folder of the record, or else a temporary one.
+        deps: ``module:name`` of what makes the dependencies of the tools; `None` for none.
     """
 
     plan: CheckedPlan | Goal | ResumeOrRetry
@@ -99,6 +100,7 @@ class Job:
     critics: tuple[Critic, ...] = ()
     recording: Recording | None = None
     artifacts: Path | None = None
+    deps: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from dagrun.cli.setup.settings import PROVIDERS, Configuration, variable
 
 _PATHS: Final = ("runs", "policy", "output")
-_PLAIN: Final = ("max_running", "durability")
+_PLAIN: Final = ("max_running", "durability", "deps")
 _MODEL: Final = ("model", "fast_model", "base_url", "api", "structure", "dialect", "max_output_tokens")
 _MAX_TOKEN: Final = 2_000  # characters
 

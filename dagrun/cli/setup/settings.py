@@ -36,6 +36,7 @@ class Settings(BaseModel):
 
     Attributes:
         tools: Sources of tools: ``module`` or ``module:name``.
+        deps: What makes the dependencies of the tools: ``module:name`` of a function or a context manager.
         policy: The limits of runs: the path of a TOML file, or the limits themselves.
         max_running: Steps that run at once; if the policy has a limit, too, the lower one holds.
         mode: How steps are scheduled.
@@ -58,6 +59,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     tools: list[str] = Field(default_factory=list)
+    deps: str | None = None
     policy: str | dict[str, Any] | None = None
     max_running: Annotated[int, Field(ge=1)] | None = None
     mode: Mode = "parallel"

@@ -202,7 +202,7 @@ class _Trial:
         sources = ReferenceSources(definitions, dict(self.graph.plan.toolbox), self.splicer.inputs)
         plan = self.graph.plan
         return CheckContext(
-            plan.policy, self.findings, index, self.splicer.facts, sources, plan.executors, plan.secrets
+            plan.policy, self.findings, index, self.splicer.facts, sources, plan.executors, plan.secrets, plan.deps
         )
 
     def _check_steps(self, scope: CheckContext, own: Mapping[str, int]) -> dict[str, CheckedStep]:

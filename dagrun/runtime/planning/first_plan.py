@@ -290,6 +290,7 @@ class FirstPlan:
             inputs=inputs,
             executors=known.executors,
             secrets=known.secrets,
+            deps=known.deps,
             is_hooked=known.redact is not None,
         )
         faults = [problem for problem in problems if not problem.is_advice] or self._faults

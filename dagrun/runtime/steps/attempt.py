@@ -114,6 +114,8 @@ class Attempts:
                 return Failure(ErrorKind.BAD_ARGUMENTS, f"{tool.name}: {explain(error)}", nothing_happened=True)
             if tool.arguments.context is not None:
                 arguments[tool.arguments.context] = self._tool_context(slot)
+            if tool.arguments.deps:
+                arguments |= self._graph.plan.deps.fill(tool.arguments.deps, tool.arguments.optional_deps)
         context = partial(self._tool_context, slot)
         most = self._limits.most_of(tool) if tool.output.spills else tool.output_limit
         slot.call = ToolCall(tool, data, arguments, context, self._grace, most, objects)
@@ -346,6 +348,7 @@ class Attempts:
         return slot.context
 
     def _make_context(self, slot: Slot) -> ToolContext:
+        provider, kind = self._graph.plan.deps, slot.tool.arguments.context_deps
         node, reference = slot.node, ref(slot)  # held weakly, as the slot keeps the context: no circle of references
 
         def report(kind: str, facts: Mapping[str, Any]) -> None:
@@ -375,6 +378,8 @@ class Attempts:
             clock=self._now,
             ask_person=self._asking(slot),
             limits=self._limits,
+            deps=provider.given if kind is None else provider.find(kind, slot.tool.arguments.context or ""),
+            provider=provider,
         )
 
     def _asking(self, slot: Slot) -> AskPerson | None:
