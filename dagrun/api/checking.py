@@ -15,7 +15,7 @@ from dagrun.checks.checked_plan import CheckedPlan, empty_plan
 from dagrun.checks.findings import Findings
 from dagrun.checks.policy_names import REDACT_RECORDS, redacts_nothing
 from dagrun.errors import ContractError, PlanRefused, Problem
-from dagrun.model.contracts.deps import UNKNOWN_DEPS, Deps, deps_from
+from dagrun.model.contracts.deps import NO_DEPS, UNKNOWN_DEPS, Deps, deps_from
 from dagrun.model.executor import Executor
 from dagrun.model.plan import Plan
 from dagrun.model.planner import must_be_planner
@@ -85,7 +85,7 @@ def check(
         strict=strict,
         executors=executors,
         secrets=known,
-        deps=deps_from(deps),
+        deps=deps if isinstance(deps, Deps) else deps_from(deps),
         is_hooked=redact is not None,
     )
     return checked if redact is None else replace(checked, redact=redact)
@@ -162,7 +162,8 @@ def _first_plan(
     if goal is None:
         if plan is None:
             raise ContractError("give a plan, or a goal and a planner: goal=…, planner=…")
-        deps = UNKNOWN_DEPS if isinstance(plan, CheckedPlan) else deps_from(options["deps"])
+        deps = NO_DEPS if options["deps"] is None else deps_from(options["deps"])
+        deps = UNKNOWN_DEPS if isinstance(plan, CheckedPlan) else deps
         return check(
             plan, tools, policy=limits, inputs=inputs, executors=executors, secrets=secrets, deps=deps, redact=redact
         )
