@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 from dagrun.checks.argument_shapes import ArgumentShapes
@@ -153,7 +154,12 @@ def _import_fault(tool: AnyTool) -> str:
     function = tool.function
     module, name = function.__module__, function.__qualname__
     if module == "__main__":
-        return "it is defined in the program itself; move it to a module"
+        if find_spec("cloudpickle") is not None:
+            return ""  # the process gets a copy of the function
+        return (
+            "it is defined in the program or the notebook itself; move it to a module, or install cloudpickle "
+            "(pip install 'dagrun-engine[notebook]')"
+        )
     if "<" in name:
         return f"{name} is defined inside a function; move it to the top of its module"
     target: Any = sys.modules.get(module)

@@ -21,6 +21,7 @@ from dagrun.errors import ContractError, ValueRefused, shorten
 from dagrun.model.contracts.computed_fields import computed_names, without_computed
 from dagrun.model.contracts.deps import dependency_of
 from dagrun.model.contracts.held_objects import HeldObjects
+from dagrun.model.contracts.json_forms import BASE64, adapter_for
 from dagrun.model.contracts.json_schemas import ContractSchemas
 from dagrun.model.contracts.objects import (
     IN_MEMORY,
@@ -320,7 +321,7 @@ def _holds_secret(schema: Any) -> bool:
 
 def _shape(name: str, fields: dict[str, Any]) -> Any:
     """Make a TypedDict, not a model: it validates into keyword arguments, and adds none that the plan left out."""
-    config = ConfigDict(extra="forbid", strict=True, validate_by_name=True, validate_by_alias=True)
+    config = ConfigDict(extra="forbid", strict=True, validate_by_name=True, validate_by_alias=True, **BASE64)
     make: Any = TypedDict  # called at run time, which type checkers do not support
     shape = make(name, fields)
     shape.__pydantic_config__ = config
@@ -346,7 +347,7 @@ def output_of(function: Callable[..., Any], *, is_object: bool = False) -> Outpu
         return Output({}, encode)
     if hint is None:
         hint = type(None)
-    adapter = _adapter(hint, f"{function.__name__}: what it returns")
+    adapter = _adapter(with_places(hint), f"{function.__name__}: what it returns")
     # By the names of fields, as the values are written.
     schema = _schema_of(adapter, f"{function.__name__} returns {hint}", mode="serialization", by_alias=False)
     if hint in (str, int, bool, float, type(None)):
@@ -385,7 +386,7 @@ def typed_value(value: Any, hint: Any) -> Any:
     """
     if hint is Any:
         return value
-    adapter: TypeAdapter[Any] = TypeAdapter(hint)
+    adapter = adapter_for(with_places(hint))
     data = json.dumps(value).encode()
     computed = frozenset(computed_names(adapter.core_schema))
     while True:
@@ -438,7 +439,7 @@ def _is_json(value: object) -> bool:
 
 def _adapter(shape: Any, what: str) -> TypeAdapter[Any]:
     try:
-        return TypeAdapter(shape)
+        return adapter_for(shape)
     except PydanticUserError as error:
         reason = shorten(str(error).split("\n", maxsplit=1)[0])
         raise ContractError(

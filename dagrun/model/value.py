@@ -52,7 +52,7 @@ MAX_DEPTH: Final = 64
 MAX_INT_BITS: Final = 4096
 
 _ADVICE: Final = "; return an Artifact for large data"
-BYTES_ADVICE: Final = "return text (base64, say), or an Artifact"
+BYTES_ADVICE: Final = "declare bytes in the return type, or return an Artifact"
 
 
 def plain_scalar(value: object) -> object:

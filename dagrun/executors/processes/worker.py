@@ -1,17 +1,22 @@
 """The program of a worker process: it serves the calls of its executor until the executor is gone.
 
-It imports the tool by name and reads JSON; nothing is ever unpickled. Its arguments are the number of its socket, and
-the most bytes of memory that it may use (0 for no limit). The output that tools print goes to the standard error.
+It imports the tool by name and reads JSON. Only a function of the host program itself, or of its notebook, cannot be
+imported: the host pickles it for this process, which is its own child. The host never unpickles anything.
+
+Its arguments are the number of its socket, and the most bytes of memory that it may use (0 for no limit). The output
+that tools print goes to the standard error.
 """
 
 from __future__ import annotations
 
+import base64
 import functools
 import inspect
 import io
 import json
 import logging
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -143,6 +148,8 @@ def _serve(request: bytes, data: bytes, channel: Channel) -> tuple[bytes, bytes]
 
 def _find(facts: Mapping[str, Any]) -> Tool[..., Any]:
     sys.path[:] = facts["path"]
+    if facts["function"] is not None:
+        return _copied_tool(facts["function"], facts["tool"], facts["effect"])
     return _load_tool(facts["target"], facts["tool"], facts["effect"])
 
 
@@ -151,6 +158,14 @@ def _load_tool(target: str, name: str, effect: str) -> Tool[..., Any]:
     value = import_target(target)
     # In the module, the name stands for the tool, or for a function of which a tool was made under another name.
     return make_tool(value.function if isinstance(value, Tool) else value, name=name, effect=effect, executor="process")
+
+
+@functools.lru_cache(maxsize=100)
+def _copied_tool(function: str, name: str, effect: str) -> Tool[..., Any]:
+    """Make a tool of a function that the host program has copied for this process."""
+    copied, hints = pickle.loads(base64.b64decode(function))  # sent by the parent of this process alone
+    copied.__annotations__ = hints
+    return make_tool(copied, name=name, effect=effect, executor="process")
 
 
 @contextmanager

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import typing
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -17,12 +19,13 @@ import anyio
 from anyio.abc import Process, UNIXSocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from dagrun.errors import ValueRefused
+from dagrun.errors import ValueRefused, shorten
 from dagrun.executors.processes import frames
 from dagrun.model.codec.type_codecs import codec_of
 from dagrun.model.executor import CallFailed, ResultRefused, StillRunning, ToolCall, WorkerDied
 from dagrun.model.outcome import Failure
 from dagrun.model.secrets.secret import KEY
+from dagrun.model.tool import Tool
 from dagrun.model.tool_context import ToolContext
 from dagrun.runtime.frame_files import with_files
 
@@ -204,6 +207,7 @@ def request_of(call: ToolCall) -> bytes:
         "secrets": _secrets(call),
         "headers": None if call.headers is None else dict(call.headers),
         "frames": None,
+        "function": pickled_function(call.tool) if call.tool.function.__module__ == "__main__" else None,
     }
     data = call.data
     if call.objects or call.tool.output.has_frames:
@@ -211,6 +215,24 @@ def request_of(call: ToolCall) -> bytes:
         facts["frames"] = {"folder": _folder(context), "call": f"{context.step}#{context.attempt}"}
         data = with_files(data, call.objects, context.artifacts)
     return frames.frame(frames.CALL, json.dumps(facts).encode()) + frames.frame(frames.ARGUMENTS, data)
+
+
+def pickled_function(tool: Tool[..., Any]) -> str:
+    """Return a copy of the function of a tool that no process can import, for a child of this process alone.
+
+    Raises:
+        ValueRefused: cloudpickle is not installed; or the function holds something that cannot be copied.
+    """
+    try:
+        from dagrun.executors.processes.function_copies import copy_of
+
+        # Its annotations may be texts, and the names in them are not in the copy.
+        hints = typing.get_type_hints(tool.function, include_extras=True)
+        return base64.b64encode(copy_of((tool.function, hints))).decode()
+    except Exception as error:  # whatever the things raise that the function refers to
+        reason = shorten(f"{type(error).__name__}: {error}")
+        text = f"{tool.name} is defined in the program itself, and cannot be copied into a worker process ({reason})"
+        raise ValueRefused(f"{text}; move it to a module") from error
 
 
 def _folder(context: ToolContext) -> str:

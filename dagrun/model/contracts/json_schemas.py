@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, core_schema
 
 from dagrun.errors import ContractError, shorten
 
@@ -38,6 +38,11 @@ class ContractSchemas(GenerateJsonSchema):
         whole = _Whole(dict(found.get("$defs", {})))
         found = whole.put_back({key: part for key, part in found.items() if key != "$defs"}, self._documents)
         return {**found, "$defs": whole.definitions} if whole.definitions else found
+
+    def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:
+        """Return the schema of bytes, which are base64 (of either alphabet) unless a model says otherwise."""
+        found = super().bytes_schema(schema)
+        return {**found, "format": "byte"} if found.get("format") == "base64url" else found
 
     def generate_inner(self, schema: Any) -> JsonSchemaValue:
         """Return the schema of a part; a mark in place of a document of its own, which pydantic cannot read."""

@@ -24,6 +24,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from dagrun.errors import ValueRefused
 from dagrun.model.contracts.frames import is_frame_class
 from dagrun.model.contracts.held_objects import owner_of, token, type_name, with_objects
+from dagrun.model.contracts.json_forms import NumpyPlace, is_numpy_class
 
 T = TypeVar("T")
 OBJECT_TYPE: Final = "python:"
@@ -148,8 +149,10 @@ def is_object_place(schema: Mapping[str, Any]) -> bool:
 
 
 def with_places(hint: Any) -> Any:
-    """Return a type with an `ObjectPlace` for each ``Object[…]`` in it."""
-    if not holds_objects(hint):
+    """Return a type with an `ObjectPlace` for each ``Object[…]`` in it, and places for scalars of numpy."""
+    if is_numpy_class(hint):
+        return Annotated[Any, NumpyPlace(hint)]
+    if not holds_objects(hint) and not _has_numpy(hint):
         return hint
     if typing.get_origin(hint) is Annotated and IN_MEMORY in hint.__metadata__:
         others = tuple(part for part in hint.__metadata__ if part is not IN_MEMORY)
@@ -183,6 +186,10 @@ def places_for_rest(hint: Any) -> Any:
     return Annotated[Any, ObjectPlace(hint)]
 
 
+def _has_numpy(hint: Any) -> bool:
+    return is_numpy_class(hint) or any(map(_has_numpy, typing.get_args(hint)))
+
+
 def _is_row(hint: Any) -> bool:
     return typing.get_origin(hint) is tuple and bool(typing.get_args(hint))
 
@@ -213,6 +220,8 @@ def _rebuilt(hint: Any, change: Callable[[Any], Any]) -> Any:
         return typing.Union[tuple(map(change, parts))]  # noqa: UP007  (its parts are computed)
     if origin is dict:
         return dict[parts[0], change(parts[1])]  # type: ignore[valid-type,misc]
+    if not all(isinstance(part, type) or typing.get_origin(part) is not None or part in (Any, ...) for part in parts):
+        return hint
     return origin[tuple(part if part is Ellipsis else change(part) for part in parts)]
 
 
