@@ -198,7 +198,7 @@ TYPES: dict[Any, Callable[[], st.SearchStrategy[Any]]] = {
 @given(st.data())
 def test_any_value_in_any_container_comes_back(data: st.DataObject) -> None:
     """A property: types, in lists, tuples, dicts and unions with null."""
-    kind = data.draw(st.sampled_from(list(TYPES)))
+    kind: Any = data.draw(st.sampled_from(list(TYPES)))
     values = TYPES[kind]()
     hint, strategy = data.draw(
         st.sampled_from(

@@ -43,7 +43,8 @@ def adapter_for(hint: Any) -> TypeAdapter[Any]:
         if error.code != _CONFIG_UNUSED:
             raise
     # A model keeps its own configuration; a dataclass or a typed dict has none, and takes that of the type around it.
-    return TypeAdapter(TypeAliasType("Value", hint), config=BASE64)  # type: ignore[misc]
+    named: Any = TypeAliasType("Value", hint)
+    return TypeAdapter(named, config=BASE64)
 
 
 def _holds_bytes(schema: Any) -> bool:
@@ -53,9 +54,9 @@ def _holds_bytes(schema: Any) -> bool:
         if isinstance(part, dict):
             if part.get("type") == "bytes":
                 return True
-            inner = part.values()
+            inner: list[Any] = list(part.values())
         elif isinstance(part, list | tuple):
-            inner = part
+            inner = list(part)
         else:
             continue
         if id(part) not in seen:
