@@ -46,6 +46,7 @@ bench: $(READY) ## measure what dagrun costs per step, and how long whole plans 
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/modes.py
 	$(BIN)/python benchmarks/latency.py
+	$(BIN)/python benchmarks/commands.py
 	$(BIN)/python benchmarks/many_runs.py
 	$(BIN)/python benchmarks/ordering.py
 	$(BIN)/python benchmarks/hedging.py

@@ -2,8 +2,8 @@
 
     python benchmarks/check.py [--results FOLDER]
 
-**What is measured.** A part of what ``overhead.py`` and ``latency.py`` measure, by the same functions, compared with
-what their last full runs have left in ``results/``. CI does so with every change.
+**What is measured.** A part of what ``overhead.py``, ``latency.py`` and ``commands.py`` measure, by the same functions,
+compared with what their last full runs have left in ``results/``. CI does so with every change.
 
 **How to read it.** One line for each figure: recorded, now, the change, a verdict. Only ratios to a baseline that took
 turns with dagrun, an exponent of growth, and bytes are compared, never times. A machine that changes its speed hits
@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import command
+import commands
 import latency
 import memory
 import overhead
@@ -149,6 +150,12 @@ def latency_ratio(name: str, measure: Callable[[], float]) -> Watched:
     return Watched(name, "ratio", "latency", "latency", {"name": name}, "value", measure)
 
 
+def start_ratio(name: str) -> Watched:
+    """What a command costs to start, as a ratio to the libraries that it needs."""
+    row, measure = {"name": name}, lambda: commands.ratio_of(name, 4)
+    return Watched(f"dagrun {name} / imports", "ratio", "commands", "commands", row, "ratio", measure)
+
+
 def watched() -> Iterator[Watched]:
     """Everything, in the order of the table."""
     yield per_step("no-op", "chain", 15)
@@ -180,6 +187,8 @@ def watched() -> Iterator[Watched]:
     )
     yield latency_ratio("start-up / bare", lambda: latency.starting(11)[0].ratio)
     yield latency_ratio("cancel / bare", lambda: latency.cancelling(7).ratio)
+    yield start_ratio("runs")
+    yield start_ratio("run")
 
 
 # Showing --------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from dagrun._version import __version__
 
 if TYPE_CHECKING:
-    from dagrun.api import Engine, Replayed, check, draft, replay, resume, retry, run, run_sync, start
+    from dagrun.api import Engine, check, draft, resume, retry, run, run_sync, start
+    from dagrun.api.replaying import Replayed, replay
     from dagrun.checks.checked_plan import CheckedPlan
     from dagrun.critics.counts import CountCritic
     from dagrun.critics.rubric import RubricCritic
@@ -133,7 +134,8 @@ if TYPE_CHECKING:
 # The public names by module. Each is imported on first use (PEP 562), so that `import dagrun` costs only what is used.
 _NAMES = {
     "dagrun.observe.faces": "report",
-    "dagrun.api": "Engine Replayed check draft replay resume retry run run_sync start",
+    "dagrun.api": "Engine check draft resume retry run run_sync start",
+    "dagrun.api.replaying": "Replayed replay",
     "dagrun.critics.counts": "CountCritic",
     "dagrun.critics.rubric": "RubricCritic",
     "dagrun.critics.rules": "RuleCritic",

@@ -5,12 +5,12 @@ Open ``running.py`` first: `start` and `run`. ``engine.py`` puts a run together;
 so from a record; the options of a run are listed in ``dagrun/runtime/run_options.py``.
 
 This package runs no step and decides nothing: it checks what the host passes, and hands it to ``dagrun.runtime``.
-Modules have names in "-ing" because the functions `check`, `resume` and `replay` would hide modules of these names.
+`replay` is in ``replaying.py`` alone, as runs do not need it. Modules have names in "-ing" because the functions
+`check`, `resume` and `replay` would hide modules of these names.
 """
 
 from dagrun.api.checking import AnyPlan, check
 from dagrun.api.engine import Engine
-from dagrun.api.replaying import Replayed, replay
 from dagrun.api.running import draft, resume, retry, run, run_sync, start
 from dagrun.runtime.run_options import Inputs, RunOptions
 
@@ -18,11 +18,9 @@ __all__ = [
     "AnyPlan",
     "Engine",
     "Inputs",
-    "Replayed",
     "RunOptions",
     "check",
     "draft",
-    "replay",
     "resume",
     "retry",
     "run",

@@ -9,7 +9,7 @@ from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from secrets import token_hex
 from types import TracebackType
-from typing import Any, Final, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 from weakref import WeakSet
 
 import anyio
@@ -27,8 +27,6 @@ from dagrun.api.record_opening import (
     traceparent_of,
     with_traceparent,
 )
-from dagrun.api.resuming import taken_up
-from dagrun.api.retrying import TakenOver, failed_part
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.decide.durations import Durations
 from dagrun.decide.hedging import HedgeShare
@@ -50,6 +48,9 @@ from dagrun.runtime.run import Run
 from dagrun.runtime.run_options import Inputs, RunOptions
 from dagrun.runtime.run_setup import CallSettings, OpenRecord, RunSetup, SharedByRuns, build_large
 from dagrun.runtime.steps.endings import learns
+
+if TYPE_CHECKING:
+    from dagrun.api.retrying import TakenOver
 
 # The engines around the running code: the one that called it as a tool, the one that called that one, and so on.
 _ENGINES: ContextVar[frozenset[Engine]] = ContextVar("dagrun engines", default=frozenset())
@@ -168,6 +169,8 @@ class Engine:
     @asynccontextmanager
     async def resume(self, run_id: str, **options: Unpack[ResumeOptions]) -> AsyncIterator[Run]:
         """Resume a run in this engine; see `dagrun.resume`."""
+        from dagrun.api.resuming import taken_up
+
         self._must_be_open()
         named = self._executors.named(options.get("executors"))
         options = self._with_deps(options)
@@ -202,6 +205,8 @@ class Engine:
     @asynccontextmanager
     async def retry(self, run_id: str, **options: Unpack[RetryOptions]) -> AsyncIterator[Run]:
         """Run again the failed part of a run that has ended; see `dagrun.retry`."""
+        from dagrun.api.retrying import failed_part
+
         options = self._with_deps(options)
         again = await failed_part(run_id, options, self._executors.named(options.get("executors")), self.policy)
         async with self._open(again.plan, again.options, taken_over=again) as running:

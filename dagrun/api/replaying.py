@@ -11,7 +11,6 @@ from dagrun.checks.tool_contracts import check_recorded_plan, recorded_toolbox
 from dagrun.errors import JournalDamaged, listing
 from dagrun.faces import write_report
 from dagrun.graph.build import build
-from dagrun.graph.fold import fold, state_hash
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.longest_paths import Expected
 from dagrun.graph.plan_history import PlanHistory
@@ -91,6 +90,8 @@ class Replayed:
     @property
     def hash(self) -> str:
         """A hash of the whole state, in hex. Equal records have equal hashes on every machine."""
+        from dagrun.graph.fold import state_hash
+
         return state_hash(self.graph)
 
 
@@ -118,6 +119,8 @@ def replayed(run_id: str, events: Sequence[Event]) -> Replayed:
     Raises:
         JournalDamaged: The events do not follow from each other.
     """
+    from dagrun.graph.fold import fold
+
     first = events[0]
     assert isinstance(first, RunStarted)
     assert first.opening is not None

@@ -6,8 +6,6 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-import networkx as nx
-
 from dagrun.checks.advice import advise
 from dagrun.checks.check_context import CheckContext, context_of
 from dagrun.checks.check_references import check_output
@@ -219,6 +217,8 @@ def _check_cycles(loose: Mapping[str, Collection[str]], index: Mapping[str, int]
     if count > MAX_LOOSE_EDGES:
         findings.add("DR114", WHOLE_PLAN, "steps", count=f"{count:,}", limit=f"{MAX_LOOSE_EDGES:,}")
         return
+    import networkx as nx  # here: it takes as long to load as all the rest, and few plans need it
+
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_nodes_from(loose)
     graph.add_edges_from((need, id_) for id_, needs in loose.items() for need in needs if need in loose)

@@ -130,7 +130,7 @@ class Contract(BaseModel):
         can_reconcile: Whether the tool has a *reconcile* function.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     name: str
     description: str

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-import networkx as nx
-
 from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
 
 
 def generations(plan: CheckedPlan) -> list[list[str]]:
     """Return the ids of *plan* by generation, in plan order; a step waits only for steps of earlier generations."""
+    import networkx as nx  # here: it takes as long to load as all the rest, and few runs go in waves
+
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_nodes_from(plan.steps)
     graph.add_edges_from((need, id_) for id_, step in plan.steps.items() for need in step.depends_on)

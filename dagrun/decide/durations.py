@@ -190,7 +190,7 @@ _Count = Annotated[int, Field(ge=0, le=_MAX_COUNT)]
 
 
 class _KeptCounts(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     first: int = Field(ge=0, le=_LAST)
     counts: list[_Count] = Field(min_length=1, max_length=_BUCKETS)
@@ -205,7 +205,7 @@ class _KeptCounts(BaseModel):
 
 
 class _KeptDurations(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     format: Literal[1]
     tools: dict[Annotated[str, Field(min_length=1, max_length=200)], _KeptCounts] = Field(max_length=_MAX_TOOLS)

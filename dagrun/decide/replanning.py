@@ -10,15 +10,17 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from dagrun.errors import Problem
 from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.patches.apply_patch import CheckedPatch
 from dagrun.graph.plan_history import PastReplan, PlanHistory
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire, rename_in_value
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import Policy
+
+if TYPE_CHECKING:
+    from dagrun.graph.patches.apply_patch import CheckedPatch
 
 
 def is_seen(fingerprint: str, past: Iterable[PastReplan]) -> bool:

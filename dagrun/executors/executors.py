@@ -11,8 +11,6 @@ import anyio
 
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.errors import ContractError
-from dagrun.executors.processes.executor import ProcessExecutor
-from dagrun.executors.threads import ThreadExecutor
 from dagrun.model.executor import Executor, ToolCall
 from dagrun.model.policy import Policy
 
@@ -97,8 +95,12 @@ class BuiltInExecutors(dict[str, Executor]):
     def __missing__(self, name: str) -> Executor:
         policy = self._policy
         if name == "thread":
+            from dagrun.executors.threads import ThreadExecutor
+
             self[name] = ThreadExecutor(max_threads=policy.max_threads, max_stuck=policy.max_stuck_threads)
         elif name == "process":
+            from dagrun.executors.processes.executor import ProcessExecutor  # here: few runs need processes
+
             self[name] = ProcessExecutor(max_processes=policy.max_processes, max_memory=policy.max_process_memory)
         else:
             raise KeyError(name)

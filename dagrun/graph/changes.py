@@ -61,7 +61,6 @@ from typing import Final
 from dagrun.graph.caps import Cap
 from dagrun.graph.live_graph import PAUSE, REPLAN, LiveGraph, agree_to, freeze, thaw
 from dagrun.graph.node import Node
-from dagrun.graph.patches.apply_patch import change_goal, splice
 from dagrun.graph.plan_history import PastReplan
 from dagrun.graph.released_outputs import keep_for_reopened, release_outputs
 from dagrun.model.contracts.held_objects import NOT_RECORDED
@@ -334,6 +333,20 @@ def _gives_objects(graph: LiveGraph, parent: Node) -> bool:
     return any(tool is not None and tool.output.has_objects for plan in plans for tool in (plan.tool, plan.fallback))
 
 
+def spliced(graph: LiveGraph, event: Spliced) -> None:
+    """A patch is applied; see `dagrun.graph.patches.apply_patch`, which few runs need."""
+    from dagrun.graph.patches.apply_patch import splice
+
+    splice(graph, event)
+
+
+def goal_changed(graph: LiveGraph, event: GoalChanged) -> None:
+    """The goal has changed: let no step start that was never called."""
+    from dagrun.graph.patches.apply_patch import change_goal
+
+    change_goal(graph, event)
+
+
 # The planner and models -----------------------------------------------------------------------------------------------
 
 
@@ -534,8 +547,8 @@ _CHANGES: Final[Mapping[type[Event], Callable[..., None]]] = {
     HedgeEnded: hedge_ended,
     StepSettled: step_settled,
     StepExpanded: step_expanded,
-    Spliced: splice,
-    GoalChanged: change_goal,
+    Spliced: spliced,
+    GoalChanged: goal_changed,
     DraftStarted: draft_started,
     DraftEnded: draft_ended,
     ReplanRequested: replan_requested,

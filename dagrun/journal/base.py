@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import secrets
 from abc import ABC, abstractmethod
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dagrun.errors import JournalFailed, RunNotFound, shorten
-from dagrun.model.codec.event_codec import events_of
-from dagrun.model.event import Event
 from dagrun.model.journal import Line
+
+if TYPE_CHECKING:
+    from dagrun.model.event import Event
 
 # A run id is the name of a folder, and a word on a command line.
 _RUN_ID: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
@@ -72,4 +73,6 @@ class Readable(ABC):
             RunNotFound: There is no run of this name, or it was killed before its first record.
             JournalDamaged: The records are not what was written.
         """
+        from dagrun.model.codec.event_codec import events_of  # here: to list runs, no record is decoded
+
         return events_of(run_id, await self.read(run_id))

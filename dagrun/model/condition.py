@@ -37,7 +37,7 @@ class Condition(BaseModel):
     with numbers, and texts with texts. Any other comparison is a mismatch: a failure, not "false".
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True, populate_by_name=True)
 
     ref: str | None = None
     op: Op | None = None

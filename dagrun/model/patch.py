@@ -14,7 +14,7 @@ from dagrun.model.condition import Condition
 from dagrun.model.plan import Names, Step, TerseModel
 from dagrun.model.reference import HOLE, leading_id
 
-_CONFIG = ConfigDict(extra="forbid", strict=True, frozen=True)
+_CONFIG = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class Add(TerseModel):

@@ -40,7 +40,7 @@ class TerseModel(BaseModel):
 class RetryRule(TerseModel):
     """When to try a step again. Times are in seconds; ``None`` means no limit."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     max_attempts: int = Field(default=2, ge=1, le=100)
     first_delay: float = Field(default=0.5, ge=0, allow_inf_nan=False)
@@ -54,7 +54,7 @@ class Step(TerseModel):
     A step can make the policy stricter, never looser.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     id: str = Field(json_schema_extra={"pattern": f"^{ID_PATTERN}$"}, description="Unique in the run, for ever.")
     tool: str = Field(description="The name of a tool in the toolbox.")
@@ -125,7 +125,7 @@ class Plan(BaseModel):
         'one'
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     steps: Steps = Field(description="In any order.")
     goal: str = Field(default="", description="What the plan is for, for people and critics.")

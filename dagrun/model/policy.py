@@ -34,7 +34,7 @@ class ApprovalRule(TerseModel):
         default_answer: The default answer; `None` for that of the policy.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     tool: str
     when: Condition | None = None
@@ -91,7 +91,7 @@ class HedgeRule(TerseModel):
             three hedges are not counted. When everything has become slow, doubled calls would make it slower.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     quantile: float = Field(default=0.95, ge=0.5, lt=1)
     most_medians: float = Field(default=3.0, gt=1, allow_inf_nan=False)
@@ -165,7 +165,7 @@ class Policy(TerseModel):
             the plan can read them any more, unless they are part of the run's answer. Journals keep them.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     max_running: Count | None = None
     max_running_by_tool: dict[str, Count] = Field(default_factory=dict)
@@ -224,7 +224,7 @@ class PlanLimits(TerseModel):
         max_edges: Dependencies of all steps together.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     max_bytes: Count = 1_000_000
     max_steps: Count = 1_000

@@ -151,7 +151,7 @@ class AnswerLetter(BaseModel):
         choice: As in `Answer`, like the fields that follow.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     key: str = Field(default="", max_length=200, repr=False)
     question: str = Field(max_length=64)

@@ -35,8 +35,6 @@ class Toolbox(Mapping[str, AnyTool]):
     """
 
     def __init__(self, *sources: Source | Iterable[Any], allow: Iterable[str] | None = None) -> None:
-        # networkx takes half a second to load: load it here, while a program is set up, and not in its first run.
-        importlib.import_module("networkx")
         tools: dict[str, AnyTool] = {}
         for new in _flatten(sources):
             known = tools.setdefault(new.name, new)

@@ -478,7 +478,7 @@ class Artifact(BaseModel):
         size: In bytes.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     sha256: Annotated[str, Field(pattern=SHA256_PATTERN)]
     media_type: Annotated[str, Field(max_length=200)] = "application/octet-stream"

@@ -37,8 +37,12 @@ from dagrun.model.event import (
 from dagrun.model.outcome import Recovery, State, Status
 from dagrun.model.usage import ModelUse
 
-KEEP: Final = 15  # ended steps that are kept; a table shows no more
+KEEP: Final = 200  # ended steps that are kept; hardly any terminal is taller
 MAX_NOTE: Final = 120
+
+# What people must see before anything else. Steps that were skipped or cancelled are consequences.
+FAILURES: Final = frozenset((State.FAILED, State.TIMED_OUT, State.ABANDONED, State.UNKNOWN))
+_PART: Final = 3  # failures take at most a third of a table while other steps run
 
 
 @dataclass(slots=True)
@@ -127,14 +131,27 @@ class ProgressTable:
         if handle is not None:
             handle(self, event)
 
+    @property
+    def failed(self) -> int:
+        """The number of steps that have failed, timed out, or are in doubt."""
+        return sum(self.counts[state] for state in FAILURES)
+
     def rows(self, limit: int = KEEP) -> list[Row]:
-        """Return the rows to show: running steps, the longest first, then delayed steps, then the last to end."""
+        """Return the rows to show: failures, then running steps, then delayed steps, then the last to end.
+
+        Failures and running steps come in the order of time. Failures take at most a third of the rows if other steps
+        need them.
+        """
+        failures = [row for row in self._unsuccessful if row.state in FAILURES]
+        at_work = len(self._running) + len(self._delayed)
+        shown = failures[: max(1, limit // _PART, limit - at_work)]
         elapsed = self.elapsed
-        shown = list(islice(self._running.values(), limit))
-        for row in shown:
+        for row in islice(self._running.values(), limit - len(shown)):
             row.seconds = elapsed - row.since
+            shown.append(row)
         shown += islice(self._delayed.values(), limit - len(shown))
-        shown += islice(reversed(self._ended), limit - len(shown))
+        ended = (row for row in reversed(self._ended) if row.state not in FAILURES)
+        shown += islice(ended, limit - len(shown))
         return shown
 
     def last_rows(self, limit: int = KEEP) -> list[Row]:

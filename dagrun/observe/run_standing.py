@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
-from dagrun.api.replaying import Replayed
 from dagrun.errors import shorten
-from dagrun.model.event import RunResumed, RunStarted, RunSuspended
-from dagrun.model.journal import Held
-from dagrun.model.outcome import Status
+
+if TYPE_CHECKING:
+    from dagrun.api.replaying import Replayed
+    from dagrun.model.journal import Held
+
+# As in `dagrun.model.outcome.Status`: runs are listed without the libraries that it needs.
+_SUCCEEDED: Final = "succeeded"
+_IN_DOUBT: Final = "unknown"
 
 
 class Stand(StrEnum):
@@ -59,7 +63,7 @@ class Standing:
     @property
     def is_resumable(self) -> bool:
         """Whether the run can be resumed."""
-        return self.stand in (Stand.WAITING, Stand.INTERRUPTED) or self.status == Status.UNKNOWN
+        return self.stand in (Stand.WAITING, Stand.INTERRUPTED) or self.status == _IN_DOUBT
 
     @property
     def text(self) -> str:
@@ -77,7 +81,7 @@ class Standing:
             case Stand.DAMAGED:
                 return f"damaged: {self.reason}"
             case _:
-                return self.status if self.status == Status.SUCCEEDED else f"{self.status}: {self.reason}"
+                return self.status if self.status == _SUCCEEDED else f"{self.status}: {self.reason}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the standing as plain JSON."""
@@ -124,6 +128,9 @@ def standing_of(past: Replayed, held: Held) -> Standing:
 
 
 def _stand_of(past: Replayed, held: Held) -> Stand:
+    from dagrun.model.event import RunSuspended
+    from dagrun.model.outcome import Status
+
     if past.has_ended:
         return Stand.ENDED
     if held.is_held:
@@ -134,6 +141,8 @@ def _stand_of(past: Replayed, held: Held) -> Stand:
 
 def _clock(past: Replayed, seq: int) -> float | None:
     """Return the time of day of a record: that of the last start or resumption, plus the seconds since then."""
+    from dagrun.model.event import RunResumed, RunStarted
+
     began = None
     for event in past.events:
         if event.seq > seq:

@@ -14,12 +14,10 @@ from dagrun.model.plan import Plan
 from dagrun.model.policy import PlanLimits
 from dagrun.model.signature import Arguments
 from dagrun.model.toolbox import AnyTool, Toolbox
-from dagrun.plans.compiler_dialect import CompilerText, is_compiler_text
 from dagrun.plans.json_reader import MAX_READ_DEPTH, parse_json, take_out_marks
 from dagrun.plans.numbered_dialect import from_numbered, is_numbered
 from dagrun.plans.plan_fields import validate_plan, wrong_type
 from dagrun.plans.strict_answers import restore_fields, restore_step
-from dagrun.plans.yaml_reader import parse_yaml
 
 Syntax = Literal["json", "yaml", "compiler"]
 
@@ -83,13 +81,20 @@ def parse_plan(
     Raises:
         PlanRefused: The text does not have the *syntax*, or is nested too deep.
     """
+    # What a plan in JSON does not need is imported where it is used: YAML takes long to load.
     if syntax is None:
+        from dagrun.plans.compiler_dialect import is_compiler_text
+
         syntax = "compiler" if is_compiler_text(text) else "json"
     max_depth = max_plan_depth(limits)
     match syntax:
         case "yaml":
+            from dagrun.plans.yaml_reader import parse_yaml
+
             return parse_yaml(text, max_depth)
         case "compiler":
+            from dagrun.plans.compiler_dialect import CompilerText
+
             reader = CompilerText(toolbox, limits)
             for line in text.split("\n"):
                 reader.read_line(line)

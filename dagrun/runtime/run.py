@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from anyio.abc import TaskGroup
 
 from dagrun.decide.durations import Durations
 from dagrun.errors import ContractError, Problem, SpliceRefused, StepNotFound
-from dagrun.graph.fold import fold
 from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.patches.apply_patch import CheckedPatch
 from dagrun.graph.plan_history import PlanHistory
 from dagrun.model.event import Event, RunResumed
 from dagrun.model.outcome import State, Status, TriggerKind
@@ -24,6 +23,9 @@ from dagrun.runtime.record.record import Record
 from dagrun.runtime.result import RunResult, StepResults
 from dagrun.runtime.run_assembly import RunAssembly
 from dagrun.runtime.run_setup import RunSetup
+
+if TYPE_CHECKING:
+    from dagrun.graph.patches.apply_patch import CheckedPatch
 
 
 class Run:
@@ -283,6 +285,8 @@ class Run:
         Raises:
             JournalDamaged: The events do not follow from each other.
         """
+        from dagrun.graph.fold import fold
+
         fold(self._graph, recorded, self.id)
 
     async def resume(self, tasks: TaskGroup, last: Event, resumed: Callable[[int, float], RunResumed]) -> None:

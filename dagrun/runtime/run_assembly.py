@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from anyio.abc import TaskGroup
 
@@ -16,18 +17,19 @@ from dagrun.model.question import ControlLetter
 from dagrun.runtime.backend import event_class
 from dagrun.runtime.deadlines import Alarms
 from dagrun.runtime.people.letters import LettersFromJournal
-from dagrun.runtime.planning.coordinator import Coordinator
 from dagrun.runtime.record.record import Record
 from dagrun.runtime.record.recorder import JournalWatch
-from dagrun.runtime.resume import Resumption
 from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.run_setup import RunSetup
 from dagrun.runtime.steps.attempt import Attempts
 from dagrun.runtime.steps.endings import Learning, learns
-from dagrun.runtime.steps.hedging import Hedges
 from dagrun.runtime.steps.scheduler import Scheduler
 from dagrun.runtime.steps.workers import Workers
 from dagrun.runtime.upcalls import Upcalls, weakly
+
+if TYPE_CHECKING:
+    from dagrun.runtime.planning.coordinator import Coordinator
+    from dagrun.runtime.steps.hedging import Hedges
 
 
 class RunAssembly:
@@ -73,6 +75,8 @@ class RunAssembly:
         rule = self.parts.policy.hedge
         if rule is None:
             return None
+        from dagrun.runtime.steps.hedging import Hedges
+
         shared, scheduler = self._setup.shared, self.scheduler
         durations, share = shared.durations, shared.hedge_share
         return Hedges(self.parts, rule, durations, share, running=scheduler.running, finish=scheduler.finish)
@@ -82,6 +86,8 @@ class RunAssembly:
         if planner is None:
             return None
         self._record.replan_on = frozenset(self.parts.policy.replan_on)
+        from dagrun.runtime.planning.coordinator import Coordinator  # here: few runs have a planner
+
         return Coordinator(self.parts, planner, self.scheduler, is_plan_only=self._setup.is_plan_only)
 
     @property
@@ -136,6 +142,8 @@ class RunAssembly:
         record.resume_run(last.seq, last.at, resumed)
         if doubtful:
             record.reopen(doubtful, "an effect is in doubt, and may be settled now")
+        from dagrun.runtime.resume import Resumption
+
         record.open_frames(self._setup.calls.artifacts)
         Resumption(self.parts, self.scheduler, self.coordinator, tasks, was_over=bool(doubtful)).resume()
         self._begin(tasks, last.seq + 1)

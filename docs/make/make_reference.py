@@ -24,7 +24,8 @@ from pydantic_core import PydanticUndefined
 
 import dagrun
 from dagrun.cli.command_table import COMMANDS, LazyCommand
-from dagrun.cli.setup.settings import Settings, variable
+from dagrun.cli.setup.setting_fields import Settings
+from dagrun.cli.setup.settings import variable
 from dagrun.cli.terminal.user_errors import REFUSED, USAGE
 from dagrun.model.event import Event
 from dagrun.model.outcome import Status
@@ -182,8 +183,8 @@ def _policy() -> str:
 def _settings() -> str:
     meanings = _attributes(Settings)
     rows = [
-        (f"`{name}`", f"`{variable(name)}`" if name != "prices" else "", _default(field), _cell(meanings[name]))
-        for name, field in Settings.model_fields.items()
+        (f"`{name}`", f"`{variable(name)}`" if name != "prices" else "", _shown(value), _cell(meanings[name]))
+        for name, value in Settings().as_dict().items()
     ]
     others = [
         ("`DAGRUN_CONFIG`", "the settings file to use in the place of the project's"),
@@ -226,6 +227,10 @@ def _default(field: FieldInfo) -> str:
         return f"`{type(value).__name__}()`"
     if isinstance(value, tuple) and len(value) > 3:
         return "all"
+    return _shown(value)
+
+
+def _shown(value: object) -> str:
     return "" if value in (None, PydanticUndefined, "", (), {}, []) else f"`{value}`"
 
 

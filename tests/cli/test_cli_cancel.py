@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from command_line import SECONDS, TOOLS, Ended, Shell, finished, shell, started
-from dagrun.cli.commands.remote import cancel
+from dagrun.cli.records import run_orders
 from dagrun.model.question import ControlLetter
 
 __all__ = ["shell"]
@@ -112,7 +112,7 @@ def test_a_step_that_has_ended_is_refused(shell: Shell) -> None:
 
 def test_an_order_that_nobody_takes_is_reported(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """As with a process of an older dagrun, which throws such letters away."""
-    monkeypatch.setattr(cancel, "PATIENCE", 0.2)
+    monkeypatch.setattr(run_orders, "PATIENCE", 0.2)
     with at_work(shell) as process:
         monkeypatch.setattr(ControlLetter, "model_dump_json", lambda _: '{"order":"cancel"}')
         told = shell("cancel", "one")

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -9,9 +10,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from command_line import Shell, environment, shell
 from dagrun._version import __version__
 from dagrun.cli.command_table import COMMANDS, LazyGroup, cli
 from dagrun.cli.main import main
+
+__all__ = ["shell"]
 
 HEAVY = {"anyio", "httpx", "matplotlib", "networkx", "openai", "pydantic", "rich", "yaml"}
 
@@ -49,6 +53,64 @@ def test_start_imports_nothing_heavy(module: str, banned: set[str]) -> None:
 
     assert result.returncode == 0, result.stderr
     assert banned.isdisjoint(result.stdout.split())
+
+
+# What lists and help pages may not import: the engine, and all that takes longer to load than they take to print.
+LIGHT = HEAVY | {"asyncio", "dagrun.api", "dagrun.graph", "dagrun.runtime", "dagrun.model.plan"}
+# What a plain run does not need. networkx judges only plans whose steps are out of order.
+UNUSED = (HEAVY - {"anyio", "pydantic"}) | {
+    "dagrun.executors.processes",
+    "dagrun.graph.fold",
+    "dagrun.graph.patches.apply_patch",
+    "dagrun.llm.language_model",
+    "dagrun.planners",
+    "dagrun.runtime.planning.coordinator",
+    "dagrun.runtime.steps.hedging",
+}
+
+
+def modules_of(shell: Shell, *calls: Sequence[str]) -> set[str]:
+    """The modules that commands, called one after another in a process of their own, have imported."""
+    code = f"""if True:
+        import sys
+        from dagrun.cli.main import main
+        codes = [main(call) or 0 for call in {[list(call) for call in calls]}]
+        print(*codes, *sys.modules, file=sys.stderr)"""
+    command, folder = [sys.executable, "-c", code], shell.folder
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False, env=environment())
+    words = done.stderr.splitlines()[-1].split()
+    assert words[: len(calls)] == ["0"] * len(calls), done.stderr[-2_000:]
+    return set(words[len(calls) :])
+
+
+def test_the_help_of_no_command_loads_the_engine(shell: Shell) -> None:
+    """A help page that takes a second is not read twice."""
+    assert LIGHT.isdisjoint(modules_of(shell, ["--help"], *([name, "--help"] for name in COMMANDS)))
+
+
+def test_lists_load_no_engine(shell: Shell) -> None:
+    """Also with runs to list, in a project with settings."""
+    shell.plan({"id": "a", "tool": "add", "args": {"a": 1}})
+    assert shell("run", "plan.json", "--tools", "cli_tools").code == 0
+    shell.trusted("dagrun.toml", "tools = ['cli_tools']\nmax_running = 3\nsecrets = ['KEY']\n")
+
+    assert LIGHT.isdisjoint(modules_of(shell, ["runs"], ["runs", "--json"], ["config"], ["prune", "-n"]))
+
+
+def test_a_plain_run_loads_only_what_it_needs(shell: Shell) -> None:
+    """Half of its CPU time would go into planners, patches, processes and the graphs of others."""
+    shell.plan({"id": "a", "tool": "add", "args": {"a": 1}})
+
+    assert UNUSED.isdisjoint(modules_of(shell, ["run", "plan.json", "--tools", "cli_tools"]))
+    checked = modules_of(shell, ["check", "plan.json", "--tools", "cli_tools"])
+    assert (UNUSED | {"dagrun.runtime.run"}).isdisjoint(checked)
+
+
+def test_networkx_judges_a_plan_out_of_order(shell: Shell) -> None:
+    """It is loaded where there is something to judge, and only there."""
+    shell.plan({"id": "b", "tool": "add", "args": {"a": "${a}"}}, {"id": "a", "tool": "add", "args": {"a": 1}})
+
+    assert "networkx" in modules_of(shell, ["check", "plan.json", "--tools", "cli_tools"])
 
 
 def test_version_costs_under_100_ms_of_cpu() -> None:

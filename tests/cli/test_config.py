@@ -28,7 +28,8 @@ def test_each_source_outranks_the_next(shell: Shell, user_file: Path) -> None:
 
     found = configure({"max_running": 4, "mode": None, "tools": ()}, environment)
 
-    assert found.settings.model_dump(exclude_unset=True) == {
+    settings = found.settings.as_dict()
+    assert {name: settings[name] for name in ("tools", "max_running", "mode", "output")} == {
         "tools": ["user"],
         "max_running": 4,
         "mode": "waves",

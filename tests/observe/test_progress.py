@@ -116,6 +116,45 @@ def test_last_rows_begin_with_what_went_wrong() -> None:
     assert [row.step for row in rows] == ["bad", "s26", "s27", "s28", "s29"]
 
 
+def test_rows_begin_with_failures_and_leave_room_for_what_runs() -> None:
+    """A run of many steps shows first what people must act on, and then what goes on."""
+    bad = [event for i in range(9) for event in (started(f"bad{i}", 0), ended(f"bad{i}", 1, State.FAILED))]
+    skipped = StepSettled(0, 1, "skipped", State.SKIPPED, "bad0 failed")
+    busy = [started(f"run{i}", 2) for i in range(9)]
+    table, _ = table_of(*bad, skipped, started("good", 0), ended("good", 1, State.SUCCEEDED), *busy, steps=30)
+
+    shown = [row.step for row in table.rows(9)]
+
+    assert shown == ["bad0", "bad1", "bad2", "run0", "run1", "run2", "run3", "run4", "run5"]
+    assert [row.step for row in table.rows(20)][8:] == ["bad8", *(f"run{i}" for i in range(9)), "good", "skipped"]
+    assert (table.failed, table.running) == (9, 9)
+
+
+@pytest.mark.parametrize(("width", "height"), [(60, 24), (80, 24), (120, 24), (60, 50), (80, 50), (120, 50), (40, 5)])
+def test_frame_is_at_most_as_tall_as_the_terminal(width: int, height: int) -> None:
+    """One line is left for the cursor: a frame that scrolls leaves its first lines behind at every redraw."""
+    events = [event for i in range(3) for event in (started(f"bad{i}", 0), ended(f"bad{i}", 1, State.FAILED))]
+    table, _ = table_of(*events, *(started(f"a_step_with_a_long_name_{i}", 0) for i in range(200)), steps=203)
+
+    lines = drawn(table, width, height=height)
+
+    assert len(lines) == height - 1
+    assert max(map(cell_len, lines)) < width
+    assert lines[0].startswith("✗ bad0")
+    assert "3 failed" in lines[-1] or width < 60
+
+
+def test_long_ids_keep_both_ends() -> None:
+    """Ids of one kind differ at their ends."""
+    table, _ = table_of(*(started(f"page_of_the_catalogue_of_a_shop_{i}", 0) for i in (17, 18)))
+
+    first, second, *_ = drawn(table, 50)
+
+    assert "page_of" in first
+    assert "op_17 " in first
+    assert "op_18 " in second
+
+
 def test_memory_does_not_grow_with_the_run() -> None:
     table, _ = table_of(steps=100_000)
     for i in range(20_000):
@@ -188,10 +227,10 @@ def test_summary_fits_on_a_line_and_counts_recoveries() -> None:
 # How it is drawn ------------------------------------------------------------------------------------------------------
 
 
-def drawn(table: ProgressTable, width: int, encoding: str = "utf-8") -> list[str]:
+def drawn(table: ProgressTable, width: int, encoding: str = "utf-8", height: int = 50) -> list[str]:
     stream = io.StringIO()
     stream = SimpleNamespace(write=stream.write, flush=stream.flush, getvalue=stream.getvalue, encoding=encoding)  # type: ignore[assignment]
-    console = Console(file=stream, width=width, height=50, force_terminal=False)
+    console = Console(file=stream, width=width, height=height, force_terminal=False)
     console.print(LiveTable(table, console).frame())
     return stream.getvalue().splitlines()
 
@@ -204,7 +243,7 @@ def test_frame_fits_the_width(width: int) -> None:
 
     lines = drawn(table, width)
 
-    assert len(lines) == 15
+    assert len(lines) == 43
     assert max(map(cell_len, lines)) < width
 
 

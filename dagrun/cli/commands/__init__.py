@@ -6,4 +6,7 @@ In: the arguments, which click has parsed. Out: the exit code; `None` stands for
 Three modules have two commands: ``answer.py`` also has ``approve``, ``resume.py`` also has ``retry``, and ``tools.py``
 also has ``schema``. A command never prints to ``sys.stdout``: it writes data by ``data_output``, so that the output of
 tools cannot get into it.
+
+A module here declares options and help, and imports what does the work inside its function: the help of every command,
+and the lists of runs and settings, appear at once.
 """

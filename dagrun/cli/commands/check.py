@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dagrun.checks.check_plan import find_problems
-from dagrun.checks.worksheet import Worksheet, worksheet_of
 from dagrun.cli import options
-from dagrun.cli.setup.inputs import read_inputs
-from dagrun.cli.setup.plans import load_plan
-from dagrun.cli.setup.secrets import names_of_secrets
 from dagrun.cli.setup.settings import configure
-from dagrun.cli.setup.tool_modules import load_toolbox
 from dagrun.cli.terminal.stdout import Data, data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION, bounded, columns_of, printable
-from dagrun.cli.terminal.worksheet_text import worksheet_lines
 from dagrun.errors import PlanRefused, Problem
-from dagrun.model.plan import Plan
+
+if TYPE_CHECKING:
+    from dagrun.checks.worksheet import Worksheet
+    from dagrun.model.plan import Plan
 
 EPILOG: Final = """
 \b
@@ -48,6 +44,13 @@ def check(*, plan: str, inputs: tuple[str, ...], strict: bool, html: str | None,
     ceilings, when a person takes over, and the questions that nobody has answered; --strict refuses the plan for these
     questions, too.
     """
+    from dagrun.checks.check_plan import find_problems
+    from dagrun.checks.worksheet import worksheet_of
+    from dagrun.cli.setup.inputs import read_inputs
+    from dagrun.cli.setup.plans import load_plan
+    from dagrun.cli.setup.secrets import names_of_secrets
+    from dagrun.cli.setup.tool_modules import load_toolbox
+
     configuration = configure(flags)
     input_values = read_inputs(inputs) if inputs else None
     width = columns_of(sys.stdout)
@@ -69,6 +72,8 @@ def check(*, plan: str, inputs: tuple[str, ...], strict: bool, html: str | None,
         else:
             _tell(data, plan, len(read.steps), problems)
             if sheet is not None:
+                from dagrun.cli.terminal.worksheet_text import worksheet_lines
+
                 data.text("\n".join(worksheet_lines(sheet, width)))
 
 

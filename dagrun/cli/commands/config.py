@@ -49,7 +49,7 @@ def config() -> None:
 def show_config(*, as_json: bool) -> None:
     """Show each setting, and where it comes from."""
     configuration = configure({})
-    values = configuration.settings.model_dump(mode="json")
+    values = configuration.settings.as_dict()
     with data_output() as data:
         if as_json:
             shown = {name: {"value": values[name], "origin": _origin(configuration, name)} for name in values}

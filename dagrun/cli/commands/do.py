@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from dagrun.cli import options
-from dagrun.cli.jobs.goals import get_plan, goal_of, is_saved, tell_stopped
-from dagrun.cli.jobs.job import Job
-from dagrun.cli.jobs.one_run import OneRun
-from dagrun.cli.jobs.recording import new_record
-from dagrun.cli.records.output_folder import artifacts_in, writable
 from dagrun.cli.records.run_records import runs_option
-from dagrun.cli.setup.inputs import read_inputs
-from dagrun.cli.setup.planners import load_critics, make_planner, name_of
-from dagrun.cli.setup.plans import show_order
-from dagrun.cli.setup.settings import configure
-from dagrun.cli.terminal.stdout import data_output
+from dagrun.cli.setup.settings import Configuration, configure
+from dagrun.cli.terminal.stdout import Data, data_output
 from dagrun.cli.terminal.user_errors import BadInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dagrun.cli.jobs.job import Goal
 
 EPILOG: Final = """
 \b
@@ -80,27 +79,57 @@ def do(*, goal: str, inputs: tuple[str, ...], save_plan: str | None, **flags: An
             "waves need the whole plan before anything runs: dagrun plan GOAL -o plan.json, and then dagrun run"
             " plan.json --mode waves; or do with --mode parallel"
         )
+    from dagrun.cli.jobs.goals import goal_of
+    from dagrun.cli.records.output_folder import writable
+    from dagrun.cli.setup.inputs import read_inputs
+
     with data_output() as data:
         file = writable(save_plan, "--save-plan")
         input_values = read_inputs(inputs)
         wanted = goal_of(goal, configuration, is_run=not flags["dry_run"])
-        if flags["dry_run"]:
-            drafting = get_plan(wanted, configuration, input_values, flags)
-            if drafting.plan is None:
-                return tell_stopped(drafting, data, flags)
-            show_order(drafting.plan, data, as_json=flags["as_json"])
-            return 0 if file is None or is_saved(drafting.plan, file) else 1
-        named = name_of(configuration)
-        planner = make_planner(configuration, named)
-        critics = load_critics(flags["critics"])
-        output = configuration.path("output")
+        doing = _Doing(wanted, input_values, file, configuration, flags)
+        return doing.show(data) if flags["dry_run"] else doing.run(data)
+
+
+@dataclass(frozen=True, slots=True)
+class _Doing:
+    """A goal, and where its plan is written."""
+
+    wanted: Goal
+    inputs: dict[str, Any]
+    file: Path | None
+    configuration: Configuration
+    flags: Mapping[str, Any]
+
+    def show(self, data: Data) -> int:
+        """Show what would run, and return the exit code."""
+        from dagrun.cli.jobs.goals import get_plan, is_saved, tell_stopped
+        from dagrun.cli.setup.plans import show_order
+
+        drafting = get_plan(self.wanted, self.configuration, self.inputs, self.flags)
+        if drafting.plan is None:
+            return tell_stopped(drafting, data, self.flags)
+        show_order(drafting.plan, data, as_json=self.flags["as_json"])
+        return 0 if self.file is None or is_saved(drafting.plan, self.file) else 1
+
+    def run(self, data: Data) -> int:
+        """Run it, and return the exit code."""
+        from dagrun.cli.jobs.job import Job
+        from dagrun.cli.jobs.one_run import OneRun
+        from dagrun.cli.jobs.recording import new_record
+        from dagrun.cli.records.output_folder import artifacts_in
+        from dagrun.cli.setup.planners import load_critics, make_planner, name_of
+
+        named = name_of(self.configuration)
+        planner = make_planner(self.configuration, named)
+        output = self.configuration.path("output")
         job = Job(
-            plan=wanted,
-            inputs=input_values,
+            plan=self.wanted,
+            inputs=self.inputs,
             planner=planner,
-            critics=critics,
-            recording=new_record(configuration, flags, wanted.toolbox, named),
+            critics=load_critics(self.flags["critics"]),
+            recording=new_record(self.configuration, self.flags, self.wanted.toolbox, named),
             artifacts=artifacts_in(output),
             deps=configuration.settings.deps,
         )
-        return OneRun(job, output, data, flags, save_plan=file).carry_out()
+        return OneRun(job, output, data, self.flags, save_plan=self.file).carry_out()

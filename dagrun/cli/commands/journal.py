@@ -7,15 +7,13 @@ from typing import Any, Final
 import click
 
 from dagrun.cli import options
-from dagrun.cli.records.run_records import Records, complete_run, run_argument, runs_option, wait
-from dagrun.cli.records.run_standings import Known, standings
+from dagrun.cli.records.run_records import Records, complete_run, run_argument, runs_option
+from dagrun.cli.records.run_standings import Known, verified
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import JournalDamaged
-from dagrun.model.codec.event_codec import events_of
-from dagrun.model.redaction.records import shown_lines
 
 VERIFY: Final = """
 \b
@@ -50,7 +48,7 @@ def verify(*, run_ids: tuple[str, ...], is_all: bool, as_json: bool, **flags: An
         raise BadInput("name runs, or all of them by --all")
     records = Records(configure(flags))
     with data_output() as data:
-        listed = standings(records, None if is_all else [records.find(run_id) for run_id in run_ids])
+        listed = verified(records, None if is_all else [records.find(run_id) for run_id in run_ids])
         if as_json:
             data.json({"schema_version": SCHEMA_VERSION, "runs": [_as_dict(known) for known in listed]})
         else:
@@ -62,7 +60,7 @@ def _line(known: Known) -> str:
     name = known.standing.run_id
     if known.fault is not None:
         return f"{name}: {known.standing.text}"
-    return f"{name}: good, {len(known.past.events) if known.past is not None else 0} records"
+    return f"{name}: good, {known.records or 0} records"
 
 
 def _as_dict(known: Known) -> dict[str, Any]:
@@ -70,7 +68,7 @@ def _as_dict(known: Known) -> dict[str, Any]:
     return {
         "run_id": known.standing.run_id,
         "is_good": fault is None,
-        "records": len(known.past.events) if known.past is not None else None if fault is not None else 0,
+        "records": known.records,
         "seq": fault.seq if isinstance(fault, JournalDamaged) else None,
         "reason": known.standing.reason if fault is not None else "",
     }
@@ -87,10 +85,13 @@ def export(*, run: str, is_full: bool, **flags: Any) -> None:
     line that was changed by this ends with the field "redacted". Such an export is for reading: no run can be resumed
     from it. Only a copy made with --full holds all that the record holds.
     """
+    from dagrun.model.codec.event_codec import events_of
+    from dagrun.model.redaction.records import shown_lines
+
     records = Records(configure(flags))
     with data_output() as data:
         name = records.find(run)
-        lines = wait(lambda: records.journal.read(name))
+        lines = records.lines(name)
         texts = [line.text for line in lines]
         for text in texts if is_full or not lines else shown_lines(events_of(name, lines), texts):
             data.text(text.decode("utf-8", "backslashreplace"))

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.cli import options
-from dagrun.cli.jobs.draft_plan import PlanDraft
-from dagrun.cli.jobs.goals import get_plan, goal_of, is_saved, tell_stopped, usage_of
-from dagrun.cli.records.output_folder import writable
-from dagrun.cli.setup.inputs import read_inputs
-from dagrun.cli.setup.plans import STDIN, as_written, plan_text
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from dagrun.checks.checked_plan import CheckedPlan
+    from dagrun.cli.jobs.draft_plan import PlanDraft
 
 EPILOG: Final = """
 \b
@@ -41,7 +39,7 @@ Exit codes:
     "file",
     metavar="FILE",
     type=click.Path(),
-    default=STDIN,
+    default="-",
     help="Write the plan to FILE.  [default: standard output]",
 )
 @options.combined(options.as_json, options.verbose, options.quiet)
@@ -54,6 +52,11 @@ def plan(*, goal: str, inputs: tuple[str, ...], file: str, **flags: Any) -> int:
 
     Ctrl-C stops the planner, and prints the steps that are written so far.
     """
+    from dagrun.cli.jobs.goals import get_plan, goal_of, is_saved, tell_stopped
+    from dagrun.cli.records.output_folder import writable
+    from dagrun.cli.setup.inputs import read_inputs
+    from dagrun.cli.setup.plans import STDIN, plan_text
+
     configuration = configure(flags)
     with data_output() as data:
         path = writable(None if file in (STDIN, "/dev/stdout") else file, "-o")
@@ -72,6 +75,9 @@ def plan(*, goal: str, inputs: tuple[str, ...], file: str, **flags: Any) -> int:
 
 
 def _as_dict(drafting: PlanDraft, made: CheckedPlan) -> dict[str, Any]:
+    from dagrun.cli.jobs.goals import usage_of
+    from dagrun.cli.setup.plans import as_written
+
     return {
         "schema_version": SCHEMA_VERSION,
         "status": "planned",

@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import suppress
-from dataclasses import replace
-from typing import Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final
 
-import anyio
 import click
 
-from dagrun.api import draft
 from dagrun.cli import options
-from dagrun.cli.jobs.goals import read_goal
-from dagrun.cli.jobs.job import Goal
-from dagrun.cli.setup.inputs import read_inputs
-from dagrun.cli.setup.settings import Dialect, configure
-from dagrun.cli.setup.tool_modules import load_toolbox
+from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import data_output
-from dagrun.cli.terminal.text import SCHEMA_VERSION
-from dagrun.errors import CannotPlan, PlanRefused, RunFailed
-from dagrun.llm.language_model import Reply, Request, Usage
-from dagrun.model.outcome import ErrorKind, State, TriggerKind
-from dagrun.model.plan import Step
-from dagrun.model.planner import Brief, Planner, RevisedBy, StepView, Trigger
-from dagrun.planners.model_planner import ModelPlanner
-from dagrun.planners.prompts import PROMPT_VERSION, Kind, Prompt
-from dagrun.planners.stepwise import StepwisePlanner
+
+if TYPE_CHECKING:
+    from dagrun.planners.prompts import Kind
 
 EPILOG: Final = """
 \b
@@ -37,12 +22,8 @@ Examples:
 
 _GOAL: Final = "(what is wanted, in words)"
 
-# An answer that every check refuses, to get the prompt that follows it.
-_FAULTY: Final = {
-    "json": '{"steps": [{"id": "a", "tool": "no_such_tool", "args": {}}], "output": null, "confidence": 0.5}',
-    "lean": '{"steps": [{"tool": "no_such_tool", "id": "a", "args": {}, "depends_on": []}], "output": "a"}',
-    "compiler": "1. no_such_tool()\n2. join()\n",
-}
+# As `dagrun.planners.prompts.Kind`, which is not loaded to print the help.
+KINDS: Final = ("first", "repair", "replan", "next")
 
 
 @click.command(epilog=EPILOG)
@@ -50,7 +31,7 @@ _FAULTY: Final = {
 @options.combined(options.tools, options.inputs, options.policy, options.directory)
 @click.option(
     "--kind",
-    type=click.Choice(get_args(Kind)),
+    type=click.Choice(KINDS),
     default="first",
     show_default=True,
     help="The prompt for the first plan; for a repair, after the plan was refused; for a change of a running plan; for"
@@ -64,69 +45,8 @@ def prompt(*, goal: str, inputs: tuple[str, ...], kind: Kind, as_json: bool, **f
     --json also prints the version of the prompt, and the schema of the answer: that goes to the model beside the
     prompt, or, if a server takes no schema, at the end of it.
     """
+    from dagrun.cli.jobs.overheard_prompt import show_prompt
+
     configuration = configure(flags)
     with data_output() as data:
-        toolbox = load_toolbox(configuration, or_installed=True)
-        wanted = Goal(text=read_goal(goal), toolbox=toolbox, policy=configuration.limits().policy)
-        request = anyio.run(_overhear, wanted, read_inputs(inputs), kind, configuration.settings.dialect)
-        if as_json:
-            data.json(_as_dict(request, kind, configuration.settings.dialect))
-        else:
-            data.text(str(Prompt(request.system, request.messages)))
-
-
-def _as_dict(request: Request, kind: Kind, dialect: Dialect) -> dict[str, Any]:
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "prompt_version": PROMPT_VERSION,
-        "kind": kind,
-        "dialect": dialect,
-        "system": request.system,
-        "messages": [{"role": message.role, "text": message.text} for message in request.messages],
-        "form": None if request.form is None else {"name": request.form.name, "schema": dict(request.form.schema)},
-    }
-
-
-async def _overhear(goal: Goal, inputs: dict[str, Any], kind: Kind, dialect: Dialect) -> Request:
-    """Return the request of the planner itself, in a run that ends there, so that it cannot differ from real ones."""
-    model = _Overheard(_FAULTY[dialect] if kind == "repair" else None)
-    planner: Planner
-    match kind:
-        case "next":
-            planner = StepwisePlanner(model)
-        case "replan":
-            planner = _AsIfFailed(ModelPlanner(model, dialect=dialect))
-        case _:
-            planner = ModelPlanner(model, dialect=dialect)
-    with suppress(PlanRefused, RunFailed):
-        await draft(goal.text, tools=goal.toolbox, policy=goal.policy, inputs=inputs, planner=planner)
-    return model.requests[-1]
-
-
-class _Overheard:
-    """A model that keeps its requests, and does not answer the last one."""
-
-    name = "none"
-
-    def __init__(self, first: str | None) -> None:
-        self.requests: list[Request] = []
-        self._first = first
-
-    async def stream(self, request: Request) -> AsyncGenerator[str | Reply, None]:
-        self.requests.append(request)
-        if self._first is None or len(self.requests) > 1:
-            raise CannotPlan("only the question was wanted")
-        yield Reply(text=self._first, stop="end", usage=Usage(), cost=None, model=self.name)
-
-
-class _AsIfFailed:
-    """Asks a planner as if the only step of its plan had failed."""
-
-    def __init__(self, planner: Planner) -> None:
-        self._planner = planner
-
-    def revise(self, brief: Brief) -> RevisedBy:
-        step = Step(id="example", tool=next((str(tool["name"]) for tool in brief.tools), "some_tool"))
-        failure = Trigger(TriggerKind.FAILED_TWICE, step.id, "", error="ToolError", error_kind=ErrorKind.TOOL)
-        views = {step.id: StepView(step, State.FAILED, attempts=2)}
-        return self._planner.revise(replace(brief, revision=1, triggers=(failure,), steps=views))
+        show_prompt(configuration, data, goal, inputs, kind, as_json=as_json)

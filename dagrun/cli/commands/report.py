@@ -146,7 +146,7 @@ def _view(source: str, flags: dict[str, Any]) -> tuple[RunView, str]:
         damage = f"The record is damaged at number {error.seq}: {error.reason}. This report shows what was before."
     if flags["redact"]:
         past.graph.plan.redactor.add_personal(flags["redact"])
-    held = records.held().get(name)
+    held = records.held(name)
     return view_of(past, values=flags["values"], held=held), damage
 
 

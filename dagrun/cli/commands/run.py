@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dagrun.checks.check_plan import check_plan
-from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.cli import options
-from dagrun.cli.jobs.job import Job
-from dagrun.cli.jobs.one_run import OneRun
-from dagrun.cli.jobs.recording import new_record
-from dagrun.cli.records.output_folder import artifacts_in
 from dagrun.cli.records.run_records import runs_option
-from dagrun.cli.setup.inputs import read_inputs
-from dagrun.cli.setup.planners import load_critics, make_planner
-from dagrun.cli.setup.plans import load_plan, scheduled, show_order
-from dagrun.cli.setup.secrets import secrets_of
 from dagrun.cli.setup.settings import Configuration, configure
-from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox
-from dagrun.cli.terminal.stdout import data_output
+from dagrun.cli.terminal.stdout import Data, data_output
+
+if TYPE_CHECKING:
+    from dagrun.checks.checked_plan import CheckedPlan
 
 EPILOG: Final = """
 \b
@@ -71,6 +64,9 @@ def run(*, plan: str, inputs: tuple[str, ...], **flags: Any) -> int:
     The run is recorded in a folder of its own under --runs. Ctrl-C ends it, and prints the outputs so far, and the
     command that resumes the run. A second Ctrl-C ends the program at once; the run can still be resumed.
     """
+    from dagrun.cli.setup.inputs import read_inputs
+    from dagrun.cli.setup.plans import show_order
+
     configuration = configure(flags)
     with data_output() as data:
         input_values = read_inputs(inputs)
@@ -78,25 +74,42 @@ def run(*, plan: str, inputs: tuple[str, ...], **flags: Any) -> int:
         if flags["dry_run"]:
             show_order(checked, data, as_json=flags["as_json"])
             return 0
-        named = flags["planner"]
-        planner = make_planner(configuration, named) if named is not None else None
-        critics = load_critics(flags["critics"])
-        output = configuration.path("output")
-        job = Job(
-            plan=scheduled(checked, configuration.settings.mode),
-            inputs=input_values,
-            planner=planner,
-            critics=critics,
-            recording=new_record(configuration, flags, checked.toolbox, named),
-            artifacts=artifacts_in(output),
-            deps=configuration.settings.deps,
-        )
-        return OneRun(job, output, data, flags).carry_out()
+        return _run(checked, input_values, configuration, data, flags)
 
 
 def _check(plan: str, inputs: dict[str, Any], configuration: Configuration) -> CheckedPlan:
+    from dagrun.checks.check_plan import check_plan
+    from dagrun.cli.setup.plans import load_plan
+    from dagrun.cli.setup.secrets import secrets_of
+    from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox
+
     limits = configuration.limits()
     toolbox = load_toolbox(configuration)
     configure_tools(configuration, limits)
     secrets = secrets_of(configuration)
     return check_plan(load_plan(plan, toolbox), toolbox, limits.policy, inputs=inputs, secrets=secrets)
+
+
+def _run(
+    checked: CheckedPlan, inputs: dict[str, Any], configuration: Configuration, data: Data, flags: Mapping[str, Any]
+) -> int:
+    from dagrun.cli.jobs.job import Job
+    from dagrun.cli.jobs.one_run import OneRun
+    from dagrun.cli.jobs.recording import new_record
+    from dagrun.cli.records.output_folder import artifacts_in
+    from dagrun.cli.setup.planners import load_critics, make_planner
+    from dagrun.cli.setup.plans import scheduled
+
+    named = flags["planner"]
+    planner = make_planner(configuration, named) if named is not None else None
+    output = configuration.path("output")
+    job = Job(
+        plan=scheduled(checked, configuration.settings.mode),
+        inputs=inputs,
+        planner=planner,
+        critics=load_critics(flags["critics"]),
+        recording=new_record(configuration, flags, checked.toolbox, named),
+        artifacts=artifacts_in(output),
+        deps=configuration.settings.deps,
+    )
+    return OneRun(job, output, data, flags).carry_out()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from typing import Any, Final
 
 import click
@@ -13,6 +12,7 @@ from dagrun.cli import options
 from dagrun.cli.records.resume_command import label
 from dagrun.cli.records.run_records import Records, runs_option
 from dagrun.cli.records.run_standings import Known, standings
+from dagrun.cli.records.run_words import what, when
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION, columns, columns_of
@@ -57,8 +57,7 @@ def runs(*, as_json: bool, **flags: Any) -> int:
 
 
 def _dict(known: Known) -> dict[str, Any]:
-    labels: Any = {} if known.past is None else known.past.opening.labels
-    return {**known.standing.as_dict(), "command": label(labels, "command")}
+    return {**known.standing.as_dict(), "command": label(known.labels, "command")}
 
 
 def _lines(found: Sequence[Known], width: int) -> list[str]:
@@ -78,24 +77,8 @@ def _cut(text: str, width: int) -> str:
 def _row(known: Known) -> tuple[str, ...]:
     standing = known.standing
     began = "-" if standing.began is None else when(standing.began)
-    steps = f"{standing.settled}/{standing.steps}" if known.past is not None else "-"
-    return standing.run_id, began, steps, shorten(what(known)), standing.text
-
-
-def what(known: Known) -> str:
-    """Return the purpose of a run: its goal, or the command that began it."""
-    if known.standing.goal or known.past is None:
-        return known.standing.goal or "-"
-    words = label(known.past.opening.labels, "command")
-    return " ".join(words[1:]) or "a plan"
-
-
-def when(seconds: float) -> str:
-    """Return a time as text, in the local time zone; "-" if it is no time."""
-    try:
-        return f"{datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M}"
-    except (ValueError, OverflowError, OSError):  # a record may hold any number
-        return "-"
+    steps = f"{standing.settled}/{standing.steps}" if known.records else "-"
+    return standing.run_id, began, steps, shorten(what(standing, known.labels)), standing.text
 
 
 def _paragraphs(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:

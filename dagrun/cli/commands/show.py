@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from dagrun.cli import options
-from dagrun.cli.setup.plans import as_written, load_plan
 from dagrun.cli.setup.settings import configure
-from dagrun.cli.setup.tool_modules import load_toolbox
 from dagrun.cli.terminal.stdout import Data, data_output
 from dagrun.cli.terminal.user_errors import BadInput
-from dagrun.model.plan import Plan
-from dagrun.plans.drawing import draw_dot, draw_mermaid, draw_tree
+
+if TYPE_CHECKING:
+    from dagrun.model.plan import Plan
 
 EPILOG: Final = """
 \b
@@ -24,7 +23,6 @@ Examples:
 """
 
 _PICTURES: Final = ("svg", "png", "html")
-_DRAW: Final = {"tree": draw_tree, "mermaid": draw_mermaid, "dot": draw_dot}
 
 
 @click.command(epilog=EPILOG)
@@ -44,6 +42,11 @@ def show(*, plan: str, form: str, file: str | None, **flags: Any) -> None:
 
     With --tools, a plan in the dialect of step_number and action is drawn with the data flow that it only implies.
     """
+    from dagrun.cli.setup.plans import as_written, load_plan
+    from dagrun.cli.setup.tool_modules import load_toolbox
+    from dagrun.plans.drawing import draw_dot, draw_mermaid, draw_tree
+
+    drawings = {"tree": draw_tree, "mermaid": draw_mermaid, "dot": draw_dot}
     configuration = configure(flags)
     with data_output() as data:
         toolbox = load_toolbox(configuration) if configuration.settings.tools else None
@@ -53,7 +56,7 @@ def show(*, plan: str, form: str, file: str | None, **flags: Any) -> None:
         elif form == "json":
             data.json(as_written(drawn))
         else:
-            data.text(_DRAW[form](drawn))
+            data.text(drawings[form](drawn))
 
 
 def _draw(plan: Plan, form: str, file: str | None, data: Data) -> None:

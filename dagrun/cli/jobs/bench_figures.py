@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, TypeAlias
 
-from dagrun.cli.setup.settings import Mode
+from dagrun.cli.setup.setting_fields import Mode
 from dagrun.cli.terminal.text import SCHEMA_VERSION, columns
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import MissingExtra

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -20,8 +21,8 @@ from dagrun.cli.jobs.recording import unusable
 from dagrun.cli.setup.host_objects import opened_deps
 from dagrun.cli.setup.secrets import record_key
 from dagrun.cli.terminal import signals as interrupts
-from dagrun.cli.terminal.ask_person import make_approver
 from dagrun.cli.terminal.display import Display, make_display
+from dagrun.cli.terminal.keyboard import terminal_of
 from dagrun.cli.terminal.signals import Interrupts
 from dagrun.cli.terminal.user_errors import REFUSED, BadInput
 from dagrun.errors import DagrunError, JournalFailed
@@ -34,6 +35,7 @@ from dagrun.runtime.run import Run
 
 if TYPE_CHECKING:
     from dagrun.cli.jobs.page_server import PageServer
+    from dagrun.model.question import Approver
 
 LEAVE_SECONDS: Final = 3.0  # for closing a run after its result; it takes milliseconds, unless something would not stop
 THREAD_SECONDS: Final = 0.5  # for idle threads to end
@@ -123,7 +125,7 @@ async def _execute(job: Job, reporting: Reporting, ending: _Ending) -> None:
 
 def _approver_of(display: Display, server: PageServer | None) -> Approver | None:
     """Return who is asked: the person at the terminal, or else whoever looks at the page of the run."""
-    approver = make_approver(display)
+    approver = _approver(display)
     return server.page.approver if approver is None and server is not None else approver
 
 
@@ -181,6 +183,15 @@ def _run_of(job: Job, folder: Path | None, more: dict[str, Any]) -> AbstractAsyn
         return retry(plan.run_id, **options, allow_differences=plan.allow_differences)
     what = {"goal": plan.text} if isinstance(plan, Goal) else {"plan": plan}
     return start(**what, **options, inputs=job.inputs, run_id=None if recording is None else recording.run_id)
+
+
+def _approver(display: Display) -> Approver | None:
+    """Return what asks the person at the terminal; `None` if there is no terminal."""
+    if terminal_of(sys.stdin) is None:
+        return None
+    from dagrun.cli.terminal.ask_person import make_approver
+
+    return make_approver(display)
 
 
 def both(first: OnEvent, second: OnEvent | None) -> OnEvent:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dagrun.api.replaying import Replayed
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.cli.jobs.recording import Recording
 from dagrun.model.critic import Critic
@@ -22,6 +21,7 @@ from dagrun.model.tracing import Traces
 from dagrun.runtime.result import RunResult
 
 if TYPE_CHECKING:
+    from dagrun.api.replaying import Replayed
     from dagrun.cli.jobs.page_server import PageServer
 
 OnEvent = Callable[[Event], object]

@@ -13,10 +13,8 @@ import click
 
 from dagrun.cli.jobs.execute import both, execute, exit_code_of
 from dagrun.cli.jobs.job import Job, OnEvent, Reporting, ResumeOrRetry
-from dagrun.cli.jobs.report_file import ReportFile
 from dagrun.cli.records.output_folder import RunFolder, run_folder, write_whole
 from dagrun.cli.setup.plans import plan_text
-from dagrun.cli.terminal.event_lines import EventLines
 from dagrun.cli.terminal.stdout import Data
 from dagrun.cli.terminal.text import SCHEMA_VERSION, SECRETS, coloured, columns_of, is_ascii, printable, to_json
 from dagrun.cli.terminal.user_errors import BadInput, problem_lines
@@ -25,14 +23,12 @@ from dagrun.model.event import Event
 from dagrun.model.outcome import State, Status
 from dagrun.model.value import decode_or_reason
 from dagrun.observe.summary import summarise, warnings_of
-from dagrun.observe.timeline import read_timeline, timeline_page
-from dagrun.observe.view.document import view_of
-from dagrun.observe.view.shape import RunView
-from dagrun.observe.view.values import shortened
 from dagrun.runtime.result import RunResult
 
 if TYPE_CHECKING:
+    from dagrun.cli.jobs.report_file import ReportFile
     from dagrun.cli.jobs.page_server import PageServer
+    from dagrun.cli.terminal.event_lines import EventLines
 
 # Of run.json, which has all that is printed, and the view of the run. Schema 1 had no view.
 RUN_JSON_VERSION: Final = 2
@@ -46,6 +42,18 @@ _LEVELS: Final = {-1: logging.ERROR, 0: logging.WARNING, 1: logging.INFO}
 def log_level(flags: Mapping[str, Any]) -> int:
     """Return the least level of log records that are shown, by ``--quiet`` and ``--verbose``."""
     return _LEVELS.get(-1 if flags["quiet"] else flags["verbose"], logging.DEBUG)
+
+
+def _event_lines(data: Data, job: Job) -> EventLines:
+    from dagrun.cli.terminal.event_lines import EventLines
+
+    return EventLines(data, job.plan.redactor)
+
+
+def _report_file(name: str) -> ReportFile:
+    from dagrun.cli.jobs.report_file import ReportFile
+
+    return ReportFile(name, option="--report")
 
 
 class OneRun:
@@ -76,8 +84,8 @@ class OneRun:
         past = job.plan.past.events if isinstance(job.plan, ResumeOrRetry) and job.plan.verb == "resume" else ()
         self._seen: list[Event] | None = list(past) if flags.get("timeline") else None
         self._is_traced: bool = flags.get("trace", False)
-        self._lines = EventLines(data, job.plan.redactor) if flags["events"] else None
-        self._report = ReportFile(flags["report"], option="--report") if flags.get("report") else None
+        self._lines = _event_lines(data, job) if flags["events"] else None
+        self._report = _report_file(flags["report"]) if flags.get("report") else None
         self._stack = ExitStack()
 
     def carry_out(self) -> int:
@@ -129,13 +137,12 @@ class OneRun:
         record = {"schema_version": SCHEMA_VERSION, **result.as_dict()}
         if self._next_steps is not None:
             record |= self._next_steps.as_dict(result)
-        view = view_of(result, values="full")
         try:
-            self._save({**record, "schema_version": RUN_JSON_VERSION, "view": view}, folder)
+            self._save(record, result, folder)
         except OSError as error:
             self._say(f"cannot write run.json: {error.strerror}")
         self._save_plan(result)
-        self._write_report(view)
+        self._write_report(result)
         if self._lines is not None:
             self._data.line({"event": "Result", **record})
         elif self._as_json:
@@ -143,21 +150,34 @@ class OneRun:
         else:
             self._answer(result)
         if self._seen is not None:
+            from dagrun.observe.timeline import read_timeline, timeline_page
+
             width = min(120, columns_of(sys.stderr))
             for line in timeline_page(read_timeline(self._seen), width, is_ascii=is_ascii(sys.stderr)):
                 self._say(line)
         if not self._is_quiet or result.status is not Status.SUCCEEDED:
             self._summarise(result)
 
-    def _save(self, record: dict[str, Any], folder: RunFolder) -> None:
-        if folder.path is not None:
-            folder.save(record)
-        elif self._job.recording is not None:
-            write_whole(self._job.recording.folder / "run.json", to_json(record, indent=2) + "\n", mode=0o600)
+    def _save(self, record: dict[str, Any], result: RunResult, folder: RunFolder) -> None:
+        """Write ``run.json`` into the output folder, or beside the record; a run with neither leaves none."""
+        recording = self._job.recording
+        if folder.path is None and recording is None:
+            return
+        from dagrun.observe.view.document import view_of
 
-    def _write_report(self, view: RunView) -> None:
+        whole = {**record, "schema_version": RUN_JSON_VERSION, "view": view_of(result, values="full")}
+        if folder.path is not None:
+            folder.save(whole)
+        elif recording is not None:
+            write_whole(recording.folder / "run.json", to_json(whole, indent=2) + "\n", mode=0o600)
+
+    def _write_report(self, result: RunResult) -> None:
         if self._report is None:
             return
+        from dagrun.observe.view.document import view_of
+        from dagrun.observe.view.values import shortened
+
+        view = view_of(result, values="full")
         try:
             self._report.write(shortened(view, "short"))
         except (OSError, MissingExtra) as error:

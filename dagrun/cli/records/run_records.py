@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from dagrun.cli.setup.secrets import record_key
+from dagrun.cli.setup.settings import COMMAND_LINE, Configuration, configure, project_folder
 from dagrun.cli.setup.trust import state_folder
 from dagrun.cli.terminal.user_errors import BadInput
-from dagrun.errors import shorten
+from dagrun.errors import DagrunError, shorten
+from dagrun.journal.private_folders import keep_private
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from dagrun.api.replaying import Replayed
-    from dagrun.cli.setup.settings import Configuration
     from dagrun.errors import JournalDamaged
     from dagrun.journal.sqlite.journal import SQLiteJournal
     from dagrun.model.event import Event
-    from dagrun.model.journal import Held
+    from dagrun.model.journal import Held, Line
 
-LAST: Final = "last"  # names the run that was written to last
+_BUSY_SECONDS: Final = 5.0  # how long to wait for a database that another process has locked
+
+LAST: Final = "last"  # names the run of this project that was written to last
 _MAX_NAMED: Final = 10
 
 T = TypeVar("T")
@@ -78,14 +82,22 @@ class Records:
 
     Attributes:
         folder: The folder, absolute.
-        journal: Reads and writes the records.
+        is_own: Whether it is where the user keeps records, by default or by a setting.
     """
 
     def __init__(self, configuration: Configuration) -> None:
+        self.folder = folder_of_runs(configuration)
+        # A folder that is only named for one command may have been made by anybody.
+        self.is_own = configuration.origins["runs"].name != COMMAND_LINE
+        self._durability = configuration.settings.durability
+        keep_private(self, self.folder)
+
+    @cached_property
+    def journal(self) -> SQLiteJournal:
+        """Reads and writes the records, on a loop. To read them alone, neither it nor a loop is needed."""
         from dagrun.journal.sqlite.journal import SQLiteJournal
 
-        self.folder = folder_of_runs(configuration)
-        self.journal: SQLiteJournal = SQLiteJournal(self.folder, configuration.settings.durability)
+        return SQLiteJournal(self.folder, self._durability)
 
     def place(self, run_id: str) -> Path:
         """Return the folder of a run."""
@@ -104,6 +116,9 @@ class Records:
     def find(self, text: str) -> str:
         """Return the name of the run that *text* stands for: its name, the beginning of only this name, or ``last``.
 
+        The standard error says which run is the last one. In a folder that the user has named for this command, it is
+        the last of the folder; else it is the last that was started in this project.
+
         Raises:
             BadInput: There is no such run, or more than one.
         """
@@ -113,7 +128,9 @@ class Records:
         if not names:
             raise BadInput(f"there are no runs in {self.folder} (--runs names another folder)")
         if text == LAST:
-            return max(names, key=lambda name: (written_at(self.place(name)), name))
+            last = self._last(names)
+            click.echo(f"last: {last}", err=True)
+            return last
         fitting = [name for name in names if text and name.startswith(text)]
         if len(fitting) == 1:
             return fitting[0]
@@ -124,6 +141,35 @@ class Records:
         shown = ", ".join(fitting[:_MAX_NAMED])
         more = f" and {len(fitting) - _MAX_NAMED} more" if len(fitting) > _MAX_NAMED else ""
         raise BadInput(f"{len(fitting)} runs begin with {shorten(text, 100)}: {shown}{more}")
+
+    def _last(self, names: list[str]) -> str:
+        """Return the run of this project that was written to last.
+
+        Raises:
+            BadInput: No run was started in this project.
+        """
+        newest = sorted(names, key=lambda name: (written_at(self.place(name)), name), reverse=True)
+        if not self.is_own:
+            return newest[0]
+        project = project_folder(Path.cwd().resolve())
+        for name in newest:
+            directory = self._directory_of(name)
+            if directory is not None and (directory == project or project in directory.parents):
+                return name
+        elsewhere = self._directory_of(newest[0])
+        where = "" if elsewhere is None else f", started in {shorten(str(elsewhere), 200)}"
+        raise BadInput(f"no run was started in {project}; the last one elsewhere is {newest[0]}{where}: name it")
+
+    def _directory_of(self, run_id: str) -> Path | None:
+        """Return where the command was called that began a run; `None` if its record does not say."""
+        from dagrun.journal.sqlite.reading import first_text
+
+        try:
+            opening = json.loads(first_text(self.folder, run_id, _BUSY_SECONDS) or b"null")
+            found = opening["opening"]["labels"]["directory"]
+            return Path(found).resolve() if isinstance(found, str) and "\0" not in found else None
+        except (DagrunError, ValueError, KeyError, TypeError, OSError, RecursionError):
+            return None
 
     def replay(self, run_id: str) -> Replayed:
         """Return the state of a run as its record has it; what is sealed stays so.
@@ -144,6 +190,7 @@ class Records:
             ContractError: The key is malformed.
             WrongRecordKey: It is not the key of the run.
         """
+        from dagrun.cli.setup.secrets import record_key
         from dagrun.runtime.record.sealing import Sealer
 
         key = record_key()
@@ -185,14 +232,42 @@ class Records:
         from dagrun.api.replaying import replayed
         from dagrun.model.codec.event_codec import events_of
 
-        lines = wait(lambda: self.journal.read(run_id))
+        lines = self.lines(run_id)
         if not lines:
             raise BadInput(f"run {run_id} was ended before its first record, so nothing is known of it: start it anew")
         return replayed(run_id, change(events_of(run_id, lines, unseal)))
 
-    def held(self) -> dict[str, Held]:
-        """Return which process holds each run, by the name of the run."""
-        return {held.run_id: held for held in wait(self.journal.runs)}
+    def lines(self, run_id: str) -> list[Line]:
+        """Return the lines of a record.
+
+        Raises:
+            RunNotFound: There is no such run.
+            JournalDamaged: The record is not what was written.
+            JournalFailed: The record cannot be read.
+        """
+        from dagrun.journal.sqlite.reading import read_lines
+
+        return read_lines(self.folder, run_id, _BUSY_SECONDS)
+
+    def all_held(self) -> list[Held]:
+        """Return which process holds each run, in the order of the names of the runs.
+
+        Raises:
+            JournalFailed: The folder cannot be read.
+        """
+        from dagrun.journal.sqlite.reading import held_runs
+
+        return held_runs(self.folder, _BUSY_SECONDS)
+
+    def held(self, run_id: str) -> Held:
+        """Return which process holds a run.
+
+        Raises:
+            RunNotFound: There is no such run.
+        """
+        from dagrun.journal.sqlite.reading import held_run
+
+        return held_run(self.folder, run_id, _BUSY_SECONDS)
 
 
 def wait(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -221,8 +296,6 @@ def _near(text: str, names: list[str]) -> str:
 def complete_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the names of runs that begin with *incomplete*, for the completion of the shell; never an error."""
     try:
-        from dagrun.cli.setup.settings import configure
-
         names = Records(configure({"runs": context.params.get("runs")})).names()
     except Exception:  # noqa: BLE001  (a traceback would appear in the middle of the typed line)
         return []

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from dagrun.api.replaying import Replayed, replayed
-from dagrun.cli.records.run_records import Records, wait
 from dagrun.errors import JournalDamaged, JournalError, JournalFailed, RunNotFound, shorten
-from dagrun.model.codec.event_codec import events_of
-from dagrun.model.journal import Held
-from dagrun.model.redaction.records import shown_events
+from dagrun.observe.record_tally import tally_of
 from dagrun.observe.run_standing import Stand, Standing, standing_of
+
+if TYPE_CHECKING:
+    from dagrun.cli.records.run_records import Records
+    from dagrun.model.journal import Held, Line
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +21,19 @@ class Known:
 
     Attributes:
         standing: Where the run stands.
-        past: The replayed run; `None` if its record is damaged, cannot be read, or is still empty.
+        records: The number of its records; `None` if they are damaged, or cannot be read.
+        labels: The labels that the run was opened with; empty if they are not known.
         fault: Why the record cannot be used; `None` if it can, or is empty.
     """
 
     standing: Standing
-    past: Replayed | None = None
+    records: int | None = None
+    labels: Mapping[str, Any] = field(default_factory=dict)
     fault: JournalError | None = None
+
+
+# Returns what a record of at least one line says.
+_Reader = Callable[["Held", "Sequence[Line]"], Known]
 
 
 def standings(records: Records, wanted: Iterable[str] | None = None) -> list[Known]:
@@ -36,29 +43,48 @@ def standings(records: Records, wanted: Iterable[str] | None = None) -> list[Kno
         records: The folder.
         wanted: The names of the runs; `None` for all.
     """
+    return _read_all(records, wanted, _counted)
+
+
+def verified(records: Records, wanted: Iterable[str] | None = None) -> list[Known]:
+    """Return where the runs of a folder stand, after a look at each record whether its events follow from each other.
+
+    Args:
+        records: The folder.
+        wanted: The names of the runs; `None` for all.
+    """
+    return _read_all(records, wanted, _replayed)
+
+
+def _read_all(records: Records, wanted: Iterable[str] | None, reader: _Reader) -> list[Known]:
     names = None if wanted is None else frozenset(wanted)
-    return wait(lambda: _read_all(records, names))
+    found = (_read(records, held, reader) for held in records.all_held() if names is None or held.run_id in names)
+    return [known for known in found if known is not None]
 
 
-async def _read_all(records: Records, names: frozenset[str] | None) -> list[Known]:
-    runs: list[Known] = []
-    for held in await records.journal.runs():
-        if names is None or held.run_id in names:
-            known = await _read(records, held)
-            runs += [known] if known is not None else []
-    return runs
-
-
-async def _read(records: Records, held: Held) -> Known | None:
+def _read(records: Records, held: Held, reader: _Reader) -> Known | None:
     run_id, owner = held.run_id, held.owner if held.is_held else ""
     try:
-        lines = await records.journal.read(run_id)
+        lines = records.lines(run_id)
         if not lines:  # it is just beginning, or was killed while it began
-            return Known(Standing(run_id=run_id, stand=Stand.RUNNING if owner else Stand.EMPTY, owner=owner))
-        past = replayed(run_id, shown_events(events_of(run_id, lines)))
+            return Known(Standing(run_id=run_id, stand=Stand.RUNNING if owner else Stand.EMPTY, owner=owner), 0)
+        return reader(held, lines)
     except RunNotFound:  # it was deleted a moment ago
         return None
     except (JournalDamaged, JournalFailed) as error:
         reason = f"record {error.seq}: {error.reason}" if isinstance(error, JournalDamaged) else str(error)
         return Known(Standing(run_id=run_id, stand=Stand.DAMAGED, reason=shorten(reason)), fault=error)
-    return Known(standing_of(past, held), past)
+
+
+def _counted(held: Held, lines: Sequence[Line]) -> Known:
+    tally = tally_of(lines, held)
+    return _replayed(held, lines) if tally is None else Known(tally[0], len(lines), tally[1])
+
+
+def _replayed(held: Held, lines: Sequence[Line]) -> Known:
+    from dagrun.api.replaying import replayed
+    from dagrun.model.codec.event_codec import events_of
+    from dagrun.model.redaction.records import shown_events
+
+    past = replayed(held.run_id, shown_events(events_of(held.run_id, lines)))
+    return Known(standing_of(past, held), len(lines), past.opening.labels)

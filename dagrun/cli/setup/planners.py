@@ -7,16 +7,19 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from dagrun.cli.setup.settings import ANTHROPIC, PROVIDERS, Configuration, Settings
+from dagrun.cli.setup.setting_fields import Settings
+from dagrun.cli.setup.settings import ANTHROPIC, PROVIDERS, Configuration
 from dagrun.cli.setup.tool_modules import look_in
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, shorten
-from dagrun.llm.language_model import LanguageModel
 from dagrun.model.critic import Critic
 from dagrun.model.planner import Planner
 from dagrun.model.toolbox import hint, import_target
+
+if TYPE_CHECKING:
+    from dagrun.llm.language_model import LanguageModel
 
 
 def load_planner(target: str | None) -> Planner | None:

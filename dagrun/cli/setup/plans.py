@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
 from dagrun.checks.waves import generations, in_waves
-from dagrun.cli.setup.settings import Mode
+from dagrun.cli.setup.setting_fields import Mode
 from dagrun.cli.terminal.stdout import Data
 from dagrun.cli.terminal.text import SCHEMA_VERSION, columns, to_json
 from dagrun.cli.terminal.user_errors import BadInput

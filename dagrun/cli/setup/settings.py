@@ -3,124 +3,46 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeAlias
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
+from dagrun.cli.setup.setting_fields import SETTINGS, Settings, checked
 from dagrun.cli.setup.toml_files import check_fields, read_toml
 from dagrun.cli.setup.trust import SettingsFile, close_to_tools, needs_trust, policy_needs_trust
 from dagrun.cli.terminal.user_errors import BadInput
-from dagrun.llm.prices import Price
-from dagrun.model.policy import Policy
-from dagrun.model.secrets.secret import NAME_PATTERN
 
-Mode = Literal["parallel", "waves", "sequential"]
-Api = Literal["auto", "responses", "chat"]
-Structure = Literal["auto", "schema", "tool", "json"]
-Dialect = Literal["json", "lean", "compiler"]
-Level = Literal["process", "power"]
-
-# The form of a secret in settings. A path may be anything; but what follows "env:" must be the name of a variable, as a
-# user may write the value of the secret there by mistake.
-_SECRET: Final = re.compile(rf"{NAME_PATTERN}(=env:[A-Za-z_][A-Za-z0-9_]{{0,199}}|=file:.{{1,1000}})?", re.ASCII)
-
-
-class Settings(BaseModel):
-    """The settings that a settings file may have.
-
-    Attributes:
-        tools: Sources of tools: ``module`` or ``module:name``.
-        deps: What makes the dependencies of the tools: ``module:name`` of a function or a context manager.
-        policy: The limits of runs: the path of a TOML file, or the limits themselves.
-        max_running: Steps that run at once; if the policy has a limit, too, the lower one holds.
-        mode: How steps are scheduled.
-        output: The folder for the files that a run leaves.
-        runs: The folder of the records of runs.
-        durability: What a record survives once the run relies on it: the end of the process, or a power cut.
-        expires_after: Days after which the record of a run may be deleted.
-        secrets: Sources of secrets: ``NAME=env:VARIABLE``, ``NAME=file:PATH``, or ``NAME`` for the variable ``NAME``.
-        planner: The planner: openai, anthropic, stepwise, ensemble, or ``module:name``.
-        model: The language model that the planner asks; of an ensemble, the strong one.
-        fast_model: The model that an ensemble asks first.
-        base_url: The address of the server of the model, if it is not the provider's own.
-        api: The interface of the server.
-        structure: How the model is made to answer in the wanted form.
-        dialect: How the model writes plans.
-        max_output_tokens: The longest answer, in tokens.
-        prices: The prices of models, by their names.
-    """
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    tools: list[str] = Field(default_factory=list)
-    deps: str | None = None
-    policy: str | dict[str, Any] | None = None
-    max_running: Annotated[int, Field(ge=1)] | None = None
-    mode: Mode = "parallel"
-    output: str | None = None
-    runs: str | None = None
-    durability: Level = "process"
-    expires_after: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    secrets: list[str] = Field(default_factory=list)
-    planner: str | None = None
-    model: str | None = None
-    fast_model: str | None = None
-    base_url: str | None = None
-    api: Api = "auto"
-    structure: Structure = "auto"
-    dialect: Dialect = "json"
-    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
-    prices: dict[str, Price] = Field(default_factory=dict)
-
-    @field_validator("secrets")
-    @classmethod
-    def _are_names(cls, given: list[str]) -> list[str]:
-        """Check the form of secrets. The message does not show the text: it may be the secret itself, by mistake."""
-        if not all(_SECRET.fullmatch(text) for text in given):
-            raise ValueError(
-                "write NAME=env:VARIABLE, NAME=file:PATH, or NAME for a variable of that name; a value never stands"
-                " where others can read it, so change one that you have given so"
-            )
-        return given
-
-    @field_validator("base_url")
-    @classmethod
-    def _is_plain_address(cls, url: str | None) -> str | None:
-        """Refuse an address with a password or a key in it, as ``config show`` and errors show the address."""
-        parts = urlsplit(url or "http://none")
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError("it must be an address that begins with http:// or https://")
-        if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-            raise ValueError("it must be an address and no more: keys and passwords go into the environment")
-        return url
+if TYPE_CHECKING:
+    from dagrun.model.policy import Policy
 
 
 class UntrustedSettings(Settings):
     """Settings of which some come from a file that the user does not trust: to read one of these is an error.
 
     So the one place that every command passes refuses them, and a command that does not use them is not disturbed.
+
+    Args:
+        settings: The settings.
+        file: The file that is not trusted.
+        names: The settings that come from it.
     """
 
-    _file: SettingsFile = PrivateAttr()
-    _names: tuple[str, ...] = PrivateAttr(default=())
+    __slots__ = ("_file", "_names")
 
-    @classmethod
-    def of(cls, settings: Settings, file: SettingsFile, names: tuple[str, ...]) -> UntrustedSettings:
-        """Return *settings*, of which those with *names* come from *file*."""
-        made = cls.model_construct(**settings.__dict__)
-        made._file, made._names = file, names
-        return made
+    def __init__(self, settings: Settings, file: SettingsFile, names: tuple[str, ...]) -> None:
+        object.__setattr__(self, "_file", file)
+        object.__setattr__(self, "_names", ())
+        super().__init__(**{name: getattr(settings, name) for name in SETTINGS})
+        object.__setattr__(self, "_names", names)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the settings that cannot be read."""
-        return self._names
+        names: tuple[str, ...] = self._names
+        return names
 
     def __getattribute__(self, name: str) -> Any:
         """Return an attribute.
@@ -128,7 +50,7 @@ class UntrustedSettings(Settings):
         Raises:
             BadInput: It is a setting of a file that is not trusted; the error says which file, and what to do.
         """
-        if name in Settings.model_fields and name in self._names:
+        if name in SETTINGS and name in self._names:
             raise self._file.refusal(self._names)
         return super().__getattribute__(name)
 
@@ -180,6 +102,8 @@ class Configuration:
         Raises:
             BadInput: The policy cannot be read, or does not fit.
         """
+        from dagrun.model.policy import Policy
+
         given, source = self.settings.policy, f"{self.origins['policy'].name}: policy"
         if isinstance(given, str):
             path = self.origins["policy"].folder / given
@@ -187,11 +111,11 @@ class Configuration:
             named = SettingsFile(path, given)
             if self.origins["policy"].is_project and policy_needs_trust(given) and not named.is_trusted:
                 raise named.refusal(())
-        fields = dict(given or {})
-        for_tools = fields.pop("tools", {})
+        limits_given = dict(given or {})
+        for_tools = limits_given.pop("tools", {})
         if not isinstance(for_tools, dict):
             raise BadInput(f"{source}: tools must be a table, for the settings of tools")
-        policy = check_fields(Policy, fields, source)
+        policy = check_fields(Policy, limits_given, source)
         limits = [limit for limit in (policy.max_running, self.settings.max_running) if limit is not None]
         if limits:
             policy = policy.model_copy(update={"max_running": min(limits)})
@@ -214,6 +138,7 @@ class Limits:
 
 
 _DEFAULT: Final = "default"
+COMMAND_LINE: Final = "command line"
 PYPROJECT: Final = "pyproject.toml"
 
 
@@ -267,24 +192,24 @@ def configure(flags: Mapping[str, Any], environment: Mapping[str, str] | None = 
     environment = os.environ if environment is None else environment
     close_to_tools()
     here = Path.cwd()
-    given = {name: value for name, value in flags.items() if name in Settings.model_fields and value}
+    given = {name: value for name, value in flags.items() if name in SETTINGS and value}
     given |= {name: list(given[name]) for name in ("tools", "secrets") if name in given}
     files, project = _files(here, environment)
     layers = [
-        (Origin("command line", here), given),
+        (Origin(COMMAND_LINE, here), given),
         (Origin("environment", here), _from_environment(environment)),
         *files,
     ]
     layers.insert(2, _from_provider(layers, here, environment))
     values: dict[str, Any] = {}
     address_for: str | None = None
-    origins = dict.fromkeys(Settings.model_fields, Origin(_DEFAULT, here))
-    for origin, fields in layers:
-        settings = check_fields(Settings, fields, origin.name)
-        if "base_url" in fields and "base_url" not in values:
-            address_for = settings.planner
-        for name in fields.keys() - values.keys():
-            values[name], origins[name] = getattr(settings, name), _named(origin, name)
+    origins = dict.fromkeys(SETTINGS, Origin(_DEFAULT, here))
+    for origin, found in layers:
+        fitting = checked(found, origin.name)
+        if "base_url" in fitting and "base_url" not in values:
+            address_for = fitting.get("planner")
+        for name in fitting.keys() - values.keys():
+            values[name], origins[name] = fitting[name], _named(origin, name)
     return _guarded(Configuration(Settings(**values), origins, address_for, project))
 
 
@@ -297,7 +222,7 @@ def _guarded(configuration: Configuration) -> Configuration:
     doubtful = tuple(name for name in names if needs_trust(name, project.fields[name], origins[name].folder))
     if not doubtful or project.is_trusted:
         return configuration
-    return replace(configuration, settings=UntrustedSettings.of(settings, project, doubtful))
+    return replace(configuration, settings=UntrustedSettings(settings, project, doubtful))
 
 
 def _named(origin: Origin, name: str) -> Origin:
@@ -317,7 +242,7 @@ def _from_provider(
     layers: Sequence[tuple[Origin, Mapping[str, Any]]], here: Path, environment: Mapping[str, str]
 ) -> tuple[Origin, dict[str, Any]]:
     """Return the address that the environment names for the provider of the planner."""
-    planner = next((fields["planner"] for _, fields in layers if fields.get("planner")), "")
+    planner = next((found["planner"] for _, found in layers if found.get("planner")), "")
     name = PROVIDERS.get(str(planner), PROVIDERS[""])
     return Origin(name, here), {"base_url": url} if (url := environment.get(name)) else {}
 
@@ -341,6 +266,19 @@ def _files(here: Path, environment: Mapping[str, str]) -> tuple[list[_Layer], Se
     if user.is_file():
         layers.append(_read(user))
     return layers, found
+
+
+def project_folder(here: Path) -> Path:
+    """Return the folder of the project that *here* is in: that of its checkout or of its settings, or *here* itself.
+
+    Runs belong together if they were started in the same project.
+    """
+    folders = [here, *here.parents]
+    top = next((folder for folder in folders if (folder / ".git").exists()), None)
+    if top is not None:
+        return top
+    found = next((folder for folder in folders if (folder / "dagrun.toml").is_file()), None)
+    return here if found is None else found
 
 
 def find_project(here: Path) -> SettingsFile | None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar, get_args
-
-from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import shorten
-from dagrun.model.toolbox import hint
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
+    from pydantic.fields import FieldInfo
 
 MAX_BYTES: Final = 1_000_000
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound="BaseModel")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -53,6 +53,8 @@ def check_fields(model: type[M], fields: Mapping[str, Any], source: str) -> M:
     Raises:
         BadInput: The fields do not fit; the error has a line for each fault, with its field.
     """
+    from pydantic import ValidationError
+
     try:
         return model.model_validate(fields)
     except ValidationError as error:
@@ -74,6 +76,8 @@ def fault_lines(error: ValidationError, source: str, model: type[BaseModel] | No
 def _sentence(model: type[BaseModel] | None, place: tuple[int | str, ...], kind: str, message: str) -> str:
     name = shorten(".".join(map(str, place)), 100)
     if kind == "extra_forbidden":
+        from dagrun.model.toolbox import hint
+
         return f"unknown field {name}{hint(str(place[-1]), _fields_at(model, place[:-1]))}"
     if kind == "tuple_type":  # users write a list where the model has a tuple
         message = "input should be a list"
@@ -108,4 +112,6 @@ def _model_in(kind: Any) -> Any:
 
 
 def _is_model(kind: Any) -> bool:
+    from pydantic import BaseModel
+
     return isinstance(kind, type) and issubclass(kind, BaseModel)

@@ -16,7 +16,6 @@ from dagrun.cli.terminal.output_guard import guarded
 from dagrun.cli.terminal.text import SECRETS, is_drawable
 from dagrun.errors import shorten
 from dagrun.model.event import AttemptStarted, Event, PlannerCalled, RunEnded
-from dagrun.observe.progress import ProgressTable
 
 if TYPE_CHECKING:
     from dagrun.cli.terminal.live_table import LiveTable
@@ -169,5 +168,6 @@ def make_display(*, is_shown: bool, log_level: int) -> Display:
     if not (is_shown and is_drawable(sys.stderr)):
         return Display(None, log_level, tells_faults=is_shown)
     from dagrun.cli.terminal.live_table import LiveTable
+    from dagrun.observe.progress import ProgressTable
 
     return Display(LiveTable(ProgressTable()), log_level)

@@ -1,4 +1,4 @@
-"""The live table of a run: at most 15 lines on a terminal, redrawn four times a second."""
+"""The live table of a run: at most as tall as the terminal, redrawn four times a second."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from rich.live import Live
 from rich.text import Text
 
 from dagrun.model.outcome import State, Status
-from dagrun.observe.progress import KEEP, ProgressTable, Row
+from dagrun.observe.progress import ProgressTable, Row
 from dagrun.observe.summary import spending_words
 from dagrun.plans.drawing import SYMBOLS
+
+_CUT_INSIDE: Final = 9  # cells; of a narrower id, only the beginning is shown
+_LAST: Final = 14  # rows that stay on the screen after the end
 
 _STYLES: Final[Mapping[State, str]] = {
     State.RUNNING: "cyan",
@@ -23,6 +26,7 @@ _STYLES: Final[Mapping[State, str]] = {
     State.SKIPPED: "dim",
     State.CANCELLED: "dim",
 }
+_PLAIN: Final = frozenset((State.SUCCEEDED, State.FAILED))
 _ASCII: Final[Mapping[State, str]] = {
     State.RUNNING: ">",
     State.READY: "o",
@@ -98,23 +102,24 @@ class LiveTable:
 
     def frame(self) -> Group:
         """Return the table as it is now."""
-        room = max(1, min(KEEP, self.console.height - 1) - 1)
+        room = max(1, self.console.height - 2)  # a line for the summary, and one for the cursor
         rows = self.table.rows(room)
         return Group(*self._lines(rows), self._summary())
 
     def last_frame(self) -> Group:
         """Return the rows that stay on the screen after the end."""
-        return Group(*self._lines(self.table.last_rows(KEEP - 1)))
+        return Group(*self._lines(self.table.last_rows(_LAST)))
 
     def _lines(self, rows: list[Row]) -> Iterator[Text]:
         """Lay out rows in the width of the console, without the tables of rich, which take ten times as long."""
         width = self.console.width - 1
         step_width = min(max((cell_len(row.step) for row in rows), default=0), max(8, width * 2 // 5))
-        tool_width = min(max((cell_len(row.tool) for row in rows), default=0), width // 4) if width >= 60 else 0
+        # On a narrow terminal, reports and reasons need the room more than tools do.
+        tool_width = min(max((cell_len(row.tool) for row in rows), default=0), width // 4) if width >= 90 else 0
         for row in rows:
             style = _STYLES.get(row.state, "red")
             tool = f" {self._cut(row.tool, tool_width)}" if tool_width else ""
-            head = f"{self._symbol(row.state)} {self._cut(row.step, step_width)}{tool} {_seconds(row):>8}"
+            head = f"{self._symbol(row.state)} {self._cut_inside(row.step, step_width)}{tool} {_seconds(row):>8}"
             note = self._cut(f" {self._note(row)}", max(0, width - cell_len(head))).rstrip()
             yield Text.assemble((self._cut(head, min(width, cell_len(head))), style), (note, "dim"), no_wrap=True)
 
@@ -126,15 +131,24 @@ class LiveTable:
             return set_cell_size(text, width)
         return set_cell_size(text, max(0, width - 1)) + ("." if self._is_ascii else "…") * (width > 0)
 
+    def _cut_inside(self, text: str, width: int) -> str:
+        """Return *text* cut or filled to exactly *width* cells. Both ends stay: ids often differ only at their ends."""
+        if cell_len(text) <= width or width < _CUT_INSIDE or not text.isascii():
+            return self._cut(text, width)
+        end = width // 3
+        return text[: width - end - 1] + ("." if self._is_ascii else "…") + text[-end:]
+
     def _symbol(self, state: State) -> str:
         return _ASCII.get(state, "!") if self._is_ascii else SYMBOLS[state]
 
     @staticmethod
     def _note(row: Row) -> str:
+        # The sign says that a step has failed; the reason says more.
+        is_told = row.state.is_settled and (row.state not in _PLAIN or not row.note)
         parts = (
             f"{row.fraction:.0%}" if row.fraction is not None else "",
             f"attempt {row.attempt}" if row.attempt > 1 else "",
-            str(row.state).replace("_", " ") if row.state.is_settled and row.state is not State.SUCCEEDED else "",
+            str(row.state).replace("_", " ") if is_told and row.state is not State.SUCCEEDED else "",
             row.note,
         )
         return " ".join(part for part in parts if part)
@@ -166,6 +180,8 @@ class LiveTable:
             yield f"{table.settled}/{table.steps} {table.elapsed:.1f} s"
             if table.status is None:
                 yield f"{table.running} running"
+                if table.failed:
+                    yield f"{table.failed} failed"
         if table.is_replanning:
             yield "the planner is asked"
         if table.retries:

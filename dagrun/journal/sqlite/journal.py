@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -13,14 +12,15 @@ from typing import Any, ClassVar, TypeAlias
 import anyio
 
 from dagrun.decide.durations import Durations
-from dagrun.errors import ContractError, JournalDamaged, JournalFailed, RunHeld
+from dagrun.errors import ContractError, JournalDamaged, RunHeld
 from dagrun.journal import anchor, durations_file, run_folder
-from dagrun.journal.base import Readable, check_run_id, is_run_id, no_such_run
+from dagrun.journal.base import Readable, check_run_id, is_run_id
 from dagrun.journal.hash_chain import Chain
 from dagrun.journal.lease import Lease, held_text, holding
 from dagrun.journal.private_folders import keep_private
 from dagrun.journal.run_folder import RunPaths
 from dagrun.journal.sqlite import database, inbox, news
+from dagrun.journal.sqlite.reading import find_run, held_run, held_runs, read_lines, verified
 from dagrun.journal.sqlite.tape import SQLiteTape, SQLiteWriter
 from dagrun.journal.write_queue import Callback
 from dagrun.model.journal import Durability, Held, Line, StoredRow
@@ -99,7 +99,7 @@ class SQLiteJournal(Readable):
             JournalDamaged: The records are not what was written.
             JournalFailed: The records cannot be read.
         """
-        return await anyio.to_thread.run_sync(self._read, run_id)
+        return await anyio.to_thread.run_sync(read_lines, self._folder, run_id, self._busy_seconds)
 
     async def rows_after(self, run_id: str, seq: int) -> list[StoredRow]:
         """Return the records after record *seq*; see `FollowsRecords`. Without news this costs two looks at files.
@@ -125,7 +125,7 @@ class SQLiteJournal(Readable):
         Raises:
             RunNotFound: There is no run of this name.
         """
-        return await anyio.to_thread.run_sync(self._held, run_id)
+        return await anyio.to_thread.run_sync(held_run, self._folder, run_id, self._busy_seconds)
 
     def artifacts(self, run_id: str) -> Path | None:
         """Return the folder for the files of a run, even if there is no such run; `None` for an invalid run id."""
@@ -240,35 +240,8 @@ class SQLiteJournal(Readable):
 
         return lines, key, start
 
-    def _read(self, run_id: str) -> list[Line]:
-        paths = self._find(run_id)
-        paths.check()
-        # The anchor is read before the records: the owner may move it while they are read.
-        mark = anchor.read(paths.anchor)
-        with database.reading(run_id, paths.database):
-            connection = database.open_for_reading(paths.database, self._busy_seconds)
-            try:
-                connection.execute("BEGIN")
-                return _verified(run_id, connection, mark)
-            finally:
-                connection.close()
-
     def _runs(self) -> list[Held]:
-        return [self._held(name) for name in run_folder.run_names(self._folder)]
-
-    def _held(self, run_id: str) -> Held:
-        try:
-            paths = self._find(run_id)
-            paths.check()
-            with database.reading(run_id, paths.database):
-                connection = database.open_for_reading(paths.database, self._busy_seconds)
-                try:
-                    holder = holding(connection)
-                finally:
-                    connection.close()
-        except (JournalDamaged, JournalFailed):
-            return Held(run_id)  # `open` and `read` report what is wrong with the run
-        return Held(run_id, str(holder.owner) if holder.owner else "", holder.is_held)
+        return held_runs(self._folder, self._busy_seconds)
 
     def _delete(self, run_id: str) -> None:
         paths = self._find(run_id)
@@ -302,29 +275,11 @@ class SQLiteJournal(Readable):
         return paths.read_answer_key()
 
     def _find(self, run_id: str) -> RunPaths:
-        if os.path.lexists(self._folder):
-            run_folder.check_folder(self._folder)
-        paths = RunPaths(self._folder / run_id)
-        if not is_run_id(run_id) or not paths.exists():
-            raise no_such_run(run_id)
-        return paths
+        return find_run(self._folder, run_id)
 
 
 def _checked(run_id: str, connection: sqlite3.Connection, paths: RunPaths, token: int) -> list[Line]:
     mark = anchor.read(paths.anchor)
     if mark is not None and mark.token >= token:
         raise JournalDamaged(run_id, 0, "the database is older than its anchor: it was replaced, or put back")
-    return _verified(run_id, connection, mark)
-
-
-def _verified(run_id: str, connection: sqlite3.Connection, mark: anchor.AnchorMark | None) -> list[Line]:
-    """Return the records, compared with the anchor.
-
-    Raises:
-        JournalDamaged: The records are not what was written.
-    """
-    lines, fault = database.records(run_id, connection)
-    fault = fault or anchor.check(lines, mark)
-    if fault is not None:
-        raise JournalDamaged(run_id, fault.seq, fault.reason)
-    return lines
+    return verified(run_id, connection, mark)

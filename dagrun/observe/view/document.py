@@ -12,7 +12,6 @@ from dagrun.graph.live_graph import LiveGraph
 from dagrun.model.journal import Held
 from dagrun.observe.view.history import FOREVER, History
 from dagrun.observe.view.log import log_of
-from dagrun.observe.view.old_run_json import view_of_old
 from dagrun.observe.view.path import gaps_on, path_as_it_went
 from dagrun.observe.view.revisions import planner_views, revision_views, seconds
 from dagrun.observe.view.run_facts import facts_of, head_of, slots_of
@@ -58,6 +57,8 @@ def _from_run_json(record: Mapping[str, Any]) -> RunView:
     if isinstance(inside, Mapping) and inside.keys() >= {"run", "steps", "path", "revisions"}:
         return cast(RunView, dict(inside))
     if record.keys() >= {"run_id", "status", "steps", "makespan"} and isinstance(record["steps"], Mapping):
+        from dagrun.observe.view.old_run_json import view_of_old
+
         return view_of_old(record)
     raise ContractError("this is no run.json: it has neither a view nor steps")
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dagrun.decide.recovery import Situation, decide
 from dagrun.decide.replanning import fingerprint_of
@@ -21,8 +21,6 @@ from dagrun.errors import Problem, ValueRefused, ValueTooLarge
 from dagrun.graph.changes import GOAL, apply
 from dagrun.graph.live_graph import PAUSE, LiveGraph
 from dagrun.graph.node import Node
-from dagrun.graph.patches.apply_patch import CheckedPatch
-from dagrun.graph.patches.check_patch import Origin, Splicer
 from dagrun.graph.reopen import leaves_doubt, open_frames
 from dagrun.model import event as events
 from dagrun.model.event import (
@@ -51,6 +49,10 @@ from dagrun.runtime.record.failure_log import WATCHED, FailureLog, drop
 from dagrun.runtime.record.observers import Observer
 from dagrun.runtime.record.portions import FinalTally, Skips
 from dagrun.runtime.upcalls import Upcalls
+
+if TYPE_CHECKING:
+    from dagrun.graph.patches.apply_patch import CheckedPatch
+    from dagrun.graph.patches.check_patch import Origin, Splicer
 
 _SUCCEEDED: Final = State.SUCCEEDED
 _NO_RETRY: Final = RetryRule(max_attempts=1)
@@ -369,6 +371,8 @@ class Record(EventLog):
     @cached_property
     def splicer(self) -> Splicer:
         """Checks patches; made when the first patch comes."""
+        from dagrun.graph.patches.check_patch import Splicer  # here: few runs are spliced
+
         return Splicer(self.graph)
 
     def splice(self, checked: CheckedPatch, origin: Origin, reason: str, guards: Mapping[str, str]) -> None:

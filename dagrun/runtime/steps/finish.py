@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import ClassVar
 
-from dagrun.decide.briefs import shape_of
 from dagrun.decide.run_status import status_of
 from dagrun.errors import ValueRefused
 from dagrun.graph.live_graph import LiveGraph
@@ -266,5 +265,7 @@ def _shown(graph: LiveGraph) -> bytes:
     try:
         return to_json(encode(answer_of(graph)))
     except ValueRefused:
+        from dagrun.decide.briefs import shape_of
+
         shapes = {node.id: shape_of(node.value) for node in graph.sinks()}
         return to_json(encode({"too large to show": shapes}))

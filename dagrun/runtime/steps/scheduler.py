@@ -17,14 +17,12 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from anyio.abc import TaskGroup
 
 from dagrun.decide.replanning import unagreed_calls
 from dagrun.graph.node import Node
-from dagrun.graph.patches.apply_patch import CheckedPatch
-from dagrun.graph.patches.check_patch import Origin
 from dagrun.model.outcome import Decision, ErrorKind, Outcome, Recovery, State, Status
 from dagrun.runtime.backend import is_being_cancelled
 from dagrun.runtime.deadlines import Alarms
@@ -35,11 +33,15 @@ from dagrun.runtime.steps.ask_from_tool import AskFromTool
 from dagrun.runtime.steps.attempt import Attempts
 from dagrun.runtime.steps.endings import CANCELLED_AROUND, Endings, Judge
 from dagrun.runtime.steps.finish import Finish
-from dagrun.runtime.steps.hedging import Hedges
 from dagrun.runtime.steps.reviews import Reviews, judged
 from dagrun.runtime.steps.stopping import Stopping
 from dagrun.runtime.steps.workers import WorkerScope
 from dagrun.runtime.stop_scope import StopScope
+
+if TYPE_CHECKING:
+    from dagrun.graph.patches.apply_patch import CheckedPatch
+    from dagrun.graph.patches.check_patch import Origin
+    from dagrun.runtime.steps.hedging import Hedges
 
 _READY: Final = State.READY
 _SUCCEEDED: Final = State.SUCCEEDED

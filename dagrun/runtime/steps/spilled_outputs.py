@@ -12,7 +12,6 @@ from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.contracts.schema_types import takes_artifact
 from dagrun.model.contracts.spilling import why_spilled
-from dagrun.model.redaction.records import is_kept_out
 from dagrun.model.redaction.redactor import Redactor
 from dagrun.model.reference import Hole, Reference, Template, path_text
 from dagrun.model.toolbox import AnyTool
@@ -42,6 +41,8 @@ def refuse_kept_out(value: Stored, redactor: Redactor) -> None:
     Raises:
         ValueRefused: It is one.
     """
+    from dagrun.model.redaction.records import is_kept_out
+
     if is_kept_out(value, redactor):
         raise ValueRefused(
             "the output is over its output_limit, and holds personal data, which the policy keeps out of the record, "

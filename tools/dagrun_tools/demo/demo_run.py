@@ -15,7 +15,7 @@ from dagrun.cli.jobs.execute import execute
 from dagrun.cli.jobs.job import Job, Reporting
 from dagrun.cli.records.output_folder import RunFolder, run_folder
 from dagrun.cli.setup.plans import scheduled
-from dagrun.cli.setup.settings import Mode
+from dagrun.cli.setup.setting_fields import Mode
 from dagrun_tools.demo.server import serving
 from dagrun_tools.demo.tools import in_constant_dollars, mortgage_rates_on_file
 

@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-import anyio
 import click
 
-from dagrun.api.replaying import Replayed
 from dagrun.cli import options
-from dagrun.cli.records.next_steps import answer_command, waits_for
-from dagrun.cli.records.resume_command import command_again, label, quoted
-from dagrun.cli.records.run_records import Records, run_argument, runs_option, wait
-from dagrun.cli.setup.settings import configure
-from dagrun.cli.terminal.ask_person import login, make_approver
-from dagrun.cli.terminal.display import Display
-from dagrun.cli.terminal.keyboard import terminal_of
-from dagrun.cli.terminal.stdout import data_output
-from dagrun.cli.terminal.text import SCHEMA_VERSION, columns_of, printable
-from dagrun.cli.terminal.user_errors import BadInput
-from dagrun.decide.questions import fault_of
-from dagrun.errors import shorten, visible
-from dagrun.model.question import Answer, AnswerLetter, Asked, Question
-from dagrun.observe.answer_values import BadAnswer, read_value
-from dagrun.observe.question_text import lay_out
+from dagrun.cli.records.run_records import run_argument, runs_option
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,10 +38,6 @@ Exit codes:
   130 you did not answer
 """
 
-_YES_NO: Final[Mapping[str, bool]] = {"y": True, "yes": True, "n": False, "no": False}
-_VALUES: Final = (Asked.INPUT, Asked.EFFECT)
-NOT_ANSWERED: Final = 130
-
 
 def _shared(function: F) -> F:
     return options.combined(
@@ -86,13 +64,16 @@ def approve(*, run: str, step: str | None, deny: bool, ticked: tuple[str, ...], 
     --yes or --deny. A yes is only for the call that is shown. If no process holds the run, the answer waits for dagrun
     resume.
     """
-    reply = _Reply(run, flags)
+    from dagrun.cli.records.answering import Reply, points
+    from dagrun.model.question import Answer
+
+    reply = Reply(run, flags)
     question = reply.find(step, is_value=False)
     reply.show(question)
     if deny:
         return reply.post(question, Answer("deny"), "Say no?")
     if flags["is_sure"]:
-        return reply.post(question, Answer("approve", ticked=_points(question, ticked)), "")
+        return reply.post(question, Answer("approve", ticked=points(question, ticked)), "")
     return reply.ask(question)
 
 
@@ -107,140 +88,9 @@ def answer(*, run: str, step: str, values: tuple[str, ...], **flags: Any) -> int
     If a call of STEP is in doubt, say whether it took effect: yes or no; a yes may be followed by the output of the
     call. The question is shown in full; on a terminal you are asked whether you are sure.
     """
-    reply = _Reply(run, flags)
+    from dagrun.cli.records.answering import Reply, answer_of
+
+    reply = Reply(run, flags)
     question = reply.find(step, is_value=True)
     reply.show(question)
-    return reply.post(question, _answer_of(question, values), "Is that your answer?")
-
-
-class _Reply:
-    """Answers a question of one run.
-
-    Args:
-        run_id: The run, as the user has typed it.
-        flags: The flags of the command line.
-    """
-
-    def __init__(self, run_id: str, flags: Mapping[str, Any]) -> None:
-        self._flags = flags
-        self._records = Records(configure(flags))
-        self._run_id = self._records.find(run_id)
-        self._past: Replayed = self._records.whole(self._run_id)
-        self._where = ["--runs", str(self._records.folder)] if flags["runs"] else []
-
-    def find(self, about: str | None, *, is_value: bool) -> Question:
-        """Return the question that is meant.
-
-        Args:
-            about: A step or the beginning of the id of a question; `None` for the only open question.
-            is_value: Whether the answer is a value.
-
-        Raises:
-            BadInput: There is no such question, or more than one, or the other command answers it.
-        """
-        fitting = [q for q in self._past.pending if about is None or q.step == about or q.id.startswith(about)]
-        if not fitting:
-            raise BadInput(*self._no_question(about))
-        if len(fitting) > 1:
-            listed = (f"{visible(q.id)}: {shorten(q.text)}" for q in fitting)
-            raise BadInput(f"{len(fitting)} questions are open; name one by its id:", *listed)
-        if (fitting[0].kind in _VALUES) != is_value:
-            command = answer_command(self._run_id, fitting[0], self._where)
-            raise BadInput(f"{shorten(fitting[0].text)} This is answered by: {command}")
-        return fitting[0]
-
-    def _no_question(self, about: str | None) -> list[str]:
-        asked = ", ".join(waits_for(self._past.pending))
-        others = f"it asks about {shorten(asked)}" if asked else "no question of it is open"
-        if self._past.has_ended:
-            others = f"it has ended: {self._past.status}"
-        return [f"run {self._run_id} asks nothing{'' if about is None else f' about {shorten(about, 60)}'}: {others}"]
-
-    def show(self, question: Question) -> None:
-        """Show the whole question on the standard error, unless `ask` will show it at the terminal."""
-        if self._is_at_terminal and not self._flags["is_sure"] and question.kind not in _VALUES:
-            return
-        page = lay_out(question, width=columns_of(sys.stderr) - 1, is_whole=True)
-        click.echo("\n".join(["", *page.lines, ""]), err=True)
-
-    @property
-    def _is_at_terminal(self) -> bool:
-        return terminal_of(sys.stdin) is not None and terminal_of(sys.stderr) is not None
-
-    def ask(self, question: Question) -> int:
-        """Ask at the terminal, as a run does."""
-        approver = make_approver(Display(None, 0))
-        if approver is None:
-            raise BadInput("here is nobody to ask; look at the question, and say --yes or --deny")
-        response = anyio.run(approver, replace(question, deadline=None))
-        if not isinstance(response, Answer):
-            click.echo("not answered", err=True)
-            return NOT_ANSWERED
-        return self._leave(question, self._signed(response, self._flags["note"] or response.note))
-
-    def post(self, question: Question, response: Answer, sure: str) -> int:
-        """Leave an answer for the run, if it fits the question, and the user is sure."""
-        response = self._signed(response, self._flags["note"])
-        if fault := fault_of(question, response):
-            raise BadInput(f"this does not answer the question: {fault}")
-        if not self._flags["is_sure"]:
-            if not self._is_at_terminal:
-                raise BadInput("here is nobody to ask whether you are sure; look at the question, and add --yes")
-            if not click.confirm(sure, err=True):
-                click.echo("not answered", err=True)
-                return NOT_ANSWERED
-        return self._leave(question, response)
-
-    def _signed(self, response: Answer, note: str) -> Answer:
-        return replace(response, by=self._flags["by"] or response.by or login(), note=note)
-
-    def _leave(self, question: Question, response: Answer) -> int:
-        key = wait(lambda: self._records.journal.answer_key(self._run_id))
-        letter = AnswerLetter.of(question.id, response, key)
-        wait(lambda: self._records.journal.post(self._run_id, letter.model_dump_json().encode()))
-        held = self._records.held().get(self._run_id)
-        is_held = held is not None and held.is_held
-        words = command_again("resume", self._run_id, label(self._past.opening.labels, "again"))
-        with data_output() as data:
-            if self._flags["as_json"]:
-                data.json(
-                    {
-                        "schema_version": SCHEMA_VERSION,
-                        "run_id": self._run_id,
-                        "question": question.id,
-                        "answer": response.as_dict(),
-                        "is_held": is_held,
-                        "next_command": None if is_held else words,
-                    }
-                )
-            elif is_held:
-                assert held is not None
-                data.text(f"answered; {held.owner} holds the run, and continues it")
-            else:
-                data.text(f"answered; no process holds the run now, so resume it:\n  {printable(quoted(words))}")
-        return 0
-
-
-def _points(question: Question, ticked: tuple[str, ...]) -> tuple[str, ...]:
-    strange = [point for point in ticked if point not in question.checklist]
-    if strange:
-        raise BadInput(*(f"--tick {shorten(point, 100)}: there is no such point on the checklist" for point in strange))
-    return ticked
-
-
-def _answer_of(question: Question, values: tuple[str, ...]) -> Answer:
-    if question.kind is Asked.INPUT:
-        if len(values) != 1:
-            raise BadInput("give one VALUE; a text with blanks goes in quotes")
-        return Answer("approve", value=_read(values[0], question.schema or {}))
-    took_effect = _YES_NO.get(values[0].casefold()) if values else None
-    if took_effect is None or len(values) > 1 + took_effect:
-        raise BadInput("say yes (it took effect; and maybe what the call gave), or no (it surely did not)")
-    return Answer("approve" if took_effect else "deny", value=_read(values[1], {}) if len(values) > 1 else None)
-
-
-def _read(text: str, schema: Mapping[str, Any]) -> Any:
-    try:
-        return read_value(text, schema)
-    except BadAnswer as error:
-        raise BadInput(f"VALUE: {error}") from error
+    return reply.post(question, answer_of(question, values), "Is that your answer?")

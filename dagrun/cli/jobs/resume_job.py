@@ -1,0 +1,155 @@
+"""A recorded run that is resumed or retried by the command line: from flags and the record to a job."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dagrun.cli.jobs.job import Job, ResumeOrRetry, Verb
+from dagrun.cli.jobs.one_run import OneRun
+from dagrun.cli.jobs.recording import Recording, new_record, old_record
+from dagrun.cli.records.output_folder import artifacts_in
+from dagrun.cli.records.resume_command import command_again, label, output_of, quoted, where_is
+from dagrun.cli.records.run_records import Records
+from dagrun.cli.setup.planners import load_critics, make_planner
+from dagrun.cli.setup.secrets import secrets_of
+from dagrun.cli.setup.settings import Configuration, configure
+from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox
+from dagrun.cli.terminal.stdout import data_output
+from dagrun.cli.terminal.user_errors import BadInput
+from dagrun.model.policy import Policy
+from dagrun.model.toolbox import Toolbox
+
+
+class ResumeCommand:
+    """Resumes or retries a recorded run.
+
+    Args:
+        verb: Which of the two.
+        run_id: The run, as the user has typed it.
+        flags: The flags of the command line.
+    """
+
+    def __init__(self, verb: Verb, run_id: str, flags: Mapping[str, Any]) -> None:
+        self._verb: Verb = verb
+        self._flags = flags
+        self._configuration = configure(flags)
+        records = Records(self._configuration)
+        self._run_id = records.find(run_id)
+        self._past = records.whole(self._run_id)
+        if not self._configuration.settings.tools:
+            self._configuration = self._as_recorded(records)
+
+    def carry_out(self) -> int:
+        """Resume or retry the run, and return the exit code."""
+        named = self._flags["planner"]
+        with data_output() as data:
+            output, parent = self._folders()
+            limits = self._configuration.limits()
+            toolbox = load_toolbox(self._configuration)
+            configure_tools(self._configuration, limits)
+            again = ResumeOrRetry(
+                verb=self._verb,
+                run_id=self._run_id,
+                toolbox=toolbox,
+                policy=_policy(self._configuration, limits.policy),
+                secrets=secrets_of(self._configuration),
+                allow_differences=self._flags["allow_differences"],
+                steal=self._flags.get("steal", False),
+                past=self._past,
+            )
+            planner = make_planner(self._configuration, named) if named is not None else None
+            critics = load_critics(self._flags["critics"])
+            recording = self._recording(toolbox, parent)
+            # Files that recorded values name must stay where they are found.
+            is_with_record = self._verb == "resume" and output_of(self._past.opening.labels) is None
+            artifacts = None if is_with_record else artifacts_in(output)
+            job = Job(
+                plan=again,
+                planner=planner,
+                critics=critics,
+                recording=recording,
+                artifacts=artifacts,
+                deps=self._configuration.settings.deps,
+            )
+            return OneRun(job, output, data, self._flags).carry_out()
+
+    def _as_recorded(self, records: Records) -> Configuration:
+        """Return the settings with the tools on record: those that the user named when the run began.
+
+        From here on, the command works in the folder where the run began, as the command does that a run prints for its
+        resumption. Tools that the settings of a project have named are named by them again, and need the user's trust.
+
+        Raises:
+            BadInput: Others may have written the record, or that folder is gone; the error has the command to type.
+        """
+        labels = self._past.opening.labels
+        again, directory = label(labels, "again"), labels.get("directory")
+        named = [word for option, word in pairwise(again) if option == "--tools"]
+        if not isinstance(directory, str) or "\0" in directory or not (named or directory != os.getcwd()):
+            return self._configuration  # no tools are on record
+        if not records.is_own:
+            words = command_again(self._verb, self._run_id, [*again, *where_is(self._configuration)])
+            raise BadInput(
+                f"others may have written the records in {records.folder}, so no code that they name is imported; name"
+                f" the tools: {quoted(words)}"
+            )
+        flags = _absolute(self._flags)
+        try:
+            click.get_current_context().with_resource(contextlib.chdir(directory))
+        except OSError as error:
+            raise BadInput(
+                f"run {self._run_id} was started in {directory}: {error.strerror}; name its tools by --tools"
+            ) from error
+        return configure({**flags, "tools": tuple(named)})
+
+    def _recording(self, toolbox: Toolbox, parent: Path | None) -> Recording | None:
+        if self._verb == "resume":
+            return old_record(self._configuration, self._flags, self._run_id, toolbox, self._past.pending)
+        return new_record(self._configuration, self._flags, toolbox, self._flags["planner"], parent)
+
+    def _folders(self) -> tuple[Path | None, Path | None]:
+        """Return the folder for the files of the run; and that of the first run, if its files are not with its record.
+
+        Raises:
+            BadInput: The run has an output folder, and the user has not named it.
+        """
+        output, recorded = self._configuration.path("output"), output_of(self._past.opening.labels)
+        if self._verb == "retry":
+            return output, None if recorded is None else recorded / "artifacts"
+        if recorded is not None and output is None:
+            # The folder on the record is not used by itself: others may have written the record.
+            words = command_again("resume", self._run_id, [*_as_given(self._flags), "-o", str(recorded)])
+            raise BadInput(f"the files of run {self._run_id} are in {recorded}; name that folder: {quoted(words)}")
+        return output, None
+
+
+def _absolute(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *flags* with paths that hold in every folder."""
+    paths = {name: os.path.abspath(flags[name]) for name in ("policy", "output", "runs") if flags.get(name)}
+    secrets = tuple(_absolute_secret(text) for text in flags["secrets"])
+    return {**flags, **paths, "secrets": secrets}
+
+
+def _absolute_secret(text: str) -> str:
+    name, sign, path = text.partition("=file:")
+    return f"{name}{sign}{os.path.abspath(path)}" if sign else text
+
+
+def _as_given(flags: Mapping[str, Any]) -> list[str]:
+    tools = [word for tool in flags["tools"] for word in ("--tools", tool)]
+    return tools + (["--runs", os.path.abspath(flags["runs"])] if flags["runs"] else [])
+
+
+def _policy(configuration: Configuration, policy: Policy) -> Policy | None:
+    """Return the limits that the user has named; `None` for the recorded ones."""
+    settings = configuration.settings
+    if settings.mode == "sequential":
+        return policy.model_copy(update={"max_running": 1})
+    return None if settings.policy is None and settings.max_running is None else policy

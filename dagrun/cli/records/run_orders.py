@@ -1,0 +1,122 @@
+"""Orders of people to the process at a run, left in its inbox; and the wait until they show on record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import anyio
+import click
+
+from dagrun.api.replaying import Replayed
+from dagrun.cli.records.resume_command import command_again, label, quoted
+from dagrun.cli.records.run_records import Records, wait
+from dagrun.cli.setup.settings import configure
+from dagrun.cli.terminal.ask_person import login
+from dagrun.cli.terminal.stdout import data_output
+from dagrun.cli.terminal.text import SCHEMA_VERSION, printable
+from dagrun.cli.terminal.user_errors import FAILED, BadInput
+from dagrun.errors import shorten
+from dagrun.journal.following import RecordFollower
+from dagrun.model.codec.event_codec import decode
+from dagrun.model.event import AttemptEnded, Event, Reviewed, RunEnded, RunStopping, RunSuspended, StepSettled
+from dagrun.model.question import ControlLetter
+from dagrun.model.toolbox import hint
+
+Order = Literal["cancel", "suspend"]
+
+NOBODY: Final = 5
+PATIENCE: Final = 10.0  # seconds until a run should have reacted, besides the grace periods of its calls
+LOOK_EVERY: Final = 0.05  # seconds; a look without news costs two looks at files
+
+
+class RunOrder:
+    """Gives an order to the process at a run, and waits until it shows on record.
+
+    Args:
+        order: The order.
+        run_id: The run, as the user has typed it.
+        step: The step to cancel; `None` for the run.
+        flags: The flags of the command line.
+    """
+
+    def __init__(self, order: Order, run_id: str, step: str | None, flags: Mapping[str, Any]) -> None:
+        self._order: Order = order
+        self._flags = flags
+        self._step = step
+        self._records = Records(configure(flags))
+        self._run_id = self._records.find(run_id)
+        self._past: Replayed = self._records.replay(self._run_id)
+
+    def carry_out(self) -> int:
+        """Give the order, and return the exit code."""
+        self._check()
+        return wait(self._give)
+
+    def _check(self) -> None:
+        """Refuse an order about what is over or does not exist."""
+        past, step = self._past, self._step
+        if past.has_ended:
+            raise BadInput(f"run {self._run_id} has ended: {past.status}")
+        if step is None:
+            return
+        if step not in past.graph.nodes:
+            raise BadInput(f"run {self._run_id} has no step {shorten(step, 60)}{hint(step, past.graph.nodes)}")
+        if (state := past.states[step]).is_settled:
+            raise BadInput(f"step {shorten(step, 60)} of run {self._run_id} has ended: {state}")
+
+    async def _give(self) -> int:
+        journal = self._records.journal
+        held = await journal.held(self._run_id)
+        if not held.is_held:
+            return self._nobody()
+        follower = RecordFollower(journal, self._run_id)
+        await follower.news()
+        letter = ControlLetter(
+            key=await journal.answer_key(self._run_id),
+            control=self._order,
+            after=follower.seq,
+            step=self._step or "",
+            reason=self._flags["reason"],
+            by=self._flags["by"] or login(),
+        )
+        await journal.post(self._run_id, letter.model_dump_json().encode())
+        with anyio.move_on_after(PATIENCE + 2 * self._past.opening.policy.grace):
+            while True:
+                is_held = (await journal.held(self._run_id)).is_held  # before the last records are read
+                told = [text for line in await follower.news() if (text := told_by(letter, decode(line.text)))]
+                if told:
+                    return self._say("done", told[0])
+                if not is_held:
+                    return self._nobody()
+                await anyio.sleep(LOOK_EVERY)
+        return self._say("ignored", f"{held.owner} has not reacted; an older dagrun takes answers, and no orders")
+
+    def _nobody(self) -> int:
+        words = quoted(command_again("resume", self._run_id, label(self._past.opening.labels, "again")))
+        return self._say("nobody", f"no process is at run {self._run_id}; dagrun resume would go on:\n  {words}")
+
+    def _say(self, result: Literal["done", "ignored", "nobody"], text: str) -> int:
+        with data_output() as data:
+            if self._flags["as_json"]:
+                facts = {"run_id": self._run_id, "order": self._order, "step": self._step, "result": result}
+                data.json({"schema_version": SCHEMA_VERSION, **facts, "text": text})
+            elif result == "done":
+                data.text(printable(text))
+            else:
+                click.echo(printable(text), err=True)
+        return {"done": 0, "ignored": FAILED, "nobody": NOBODY}[result]
+
+
+def told_by(order: ControlLetter, event: Event) -> str:
+    """Return what *event*, which came after *order*, tells of it; empty if that is nothing.
+
+    It may also tell that the order came too late, as the run or the step had just ended by itself.
+    """
+    match event:
+        case RunEnded() | RunStopping() | RunSuspended():
+            return f"run {event.status}: {event.reason}" if event.reason else f"run {event.status}"
+        case AttemptEnded() | Reviewed() | StepSettled() if event.step == order.step and event.state.is_settled:
+            return f"step {shorten(event.step, 60)} {event.state}"
+        case _:
+            return ""

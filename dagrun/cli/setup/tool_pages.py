@@ -1,0 +1,68 @@
+"""Tools as people and programs are shown them by ``dagrun tools``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from dagrun.cli.terminal.text import columns
+from dagrun.errors import shorten
+from dagrun.model.toolbox import AnyTool
+
+_LIMIT: Final = 400  # characters of the description of an argument
+
+
+def as_dict(tool: AnyTool) -> dict[str, Any]:
+    """Return a tool as plain JSON."""
+    return {
+        **tool.describe(),
+        "effect_declared": tool.effect_declared,
+        "executor": tool.executor,
+        "timeout": tool.timeout,
+        "pool": tool.pool,
+        "needs_approval": tool.needs_approval,
+        "fallback": tool.fallback,
+    }
+
+
+def describe(tool: AnyTool) -> Iterator[str]:
+    """Yield the lines that describe a tool."""
+    yield tool.name
+    yield from (f"  {shorten(line, 1_000)}".rstrip() for line in tool.description.splitlines())
+    yield ""
+    yield f"effect: {tool.effect}{'' if tool.effect_declared else ' (not declared)'}"
+    yield f"runs in: {tool.executor}"
+    if tool.timeout is not None:
+        yield f"time limit: {tool.timeout:g} s"
+    if tool.needs_approval is not None:
+        yield f"needs approval: {'yes' if tool.needs_approval else 'no'}"
+    if tool.fallback is not None:
+        yield f"fallback: {tool.fallback}"
+    yield f"gives: {_kind(tool.output.schema) or 'anything'}"
+    properties: Mapping[str, Any] = tool.arguments.schema.get("properties", {})
+    yield "takes:" if properties else "takes: nothing"
+    required = {name for name, parameter in tool.arguments.names.items() if parameter in tool.arguments.required}
+    rows = [_argument(name, schema, is_required=name in required) for name, schema in properties.items()]
+    yield from (f"  {line}" for line in columns(rows).splitlines())
+
+
+def _argument(name: str, schema: Mapping[str, Any], *, is_required: bool) -> tuple[str, str, str, str]:
+    default = "required" if is_required else f"default {shorten(json.dumps(schema.get('default')), 40)}"
+    return name, _kind(schema), default, shorten(str(schema.get("description", "")), _LIMIT)
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    """Return a JSON Schema in a word or two."""
+    if "enum" in schema:
+        return " | ".join(shorten(json.dumps(value), 40) for value in schema["enum"])
+    if "const" in schema:
+        return json.dumps(schema["const"])
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    for key in ("anyOf", "oneOf"):
+        if key in schema:
+            return " | ".join(dict.fromkeys(_kind(part) for part in schema[key]))
+    if schema.get("type") == "array" and schema.get("items"):
+        return f"array of {_kind(schema['items'])}"
+    return str(schema.get("type", "")).replace("python:", "an object in memory: ")
