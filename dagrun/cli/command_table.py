@@ -68,6 +68,20 @@ class PluginGroup(LazyGroup):
         """Return the names of our own commands in their order, then those of other packages."""
         return [*self.commands, *sorted(self._plugins.keys() - self.commands.keys())]
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by groups, with their help lines in one column."""
+        names = self.list_commands(ctx)
+        grouped = {heading: [name for name in listed if name in names] for heading, listed in GROUPS.items()}
+        grouped[_OTHERS] = [name for name in names if not any(name in listed for listed in GROUPS.values())]
+        widest = max(map(len, names))
+        room = formatter.width - widest - 6
+        for heading, listed in grouped.items():
+            commands = [(name, self.get_command(ctx, name)) for name in listed]
+            rows = [(name.ljust(widest), command.get_short_help_str(room)) for name, command in commands if command]
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command by its name; `None` if there is none."""
         own = super().get_command(ctx, cmd_name)
@@ -130,6 +144,16 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "config": ("dagrun.cli.commands.config:config", "Show the settings; say which files of settings are trusted."),
     "completion": ("dagrun.cli.commands.completion:completion", "Print a completion script for the shell."),
 }
+
+# The headings of the help page, each with its commands; what no heading has comes last.
+GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Plans": ("run", "check", "show", "bench"),
+    "Goals": ("do", "plan", "prompt"),
+    "Running and waiting runs": ("resume", "retry", "approve", "answer", "cancel", "suspend", "serve"),
+    "Records": ("runs", "inspect", "report", "replay", "journal", "prune"),
+    "Set-up": ("new", "tools", "schema", "config", "completion"),
+}
+_OTHERS: Final = "More commands"
 
 # The group of entry points by which other packages add commands; each refers to a click command.
 ENTRY_POINTS: Final = "dagrun.commands"

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from collections.abc import Iterator
 from typing import Final
+
+# East Asian letters may be separated from each other; all others belong to their words.
+_EAST: Final = r"[\u2e80-\u9fff\uac00-\ud7a3\uff00-\uff60]"
+_BREAKABLE: Final = rf"(?:{_EAST}|(?:(?!{_EAST}|\s).)+)\s*"
 
 BAR: Final = "| "  # stands before text from outside, so that it cannot look like a line of dagrun
 
@@ -31,6 +37,42 @@ def wrap(text: str, width: int, head: str, again: str | None = None) -> list[str
         lines.append(f"{before}{text[start:end]}")
         before, start = again, end
     return lines
+
+
+def wrap_words(text: str, width: int, head: str, again: str) -> list[str]:
+    """Break *text* between its words into lines of at most *width* cells; blanks at a break are left out.
+
+    A word that is wider than a line, such as JSON without blanks, is broken at any character, and East Asian text
+    between its letters.
+
+    Args:
+        text: One line, without control characters.
+        width: The width of a line in cells; more than *head* takes.
+        head: The beginning of the first line.
+        again: The beginning of the other lines.
+    """
+    lines: list[str] = []
+    line, is_empty = head, True
+    for word in _words(text, width - len(again)):
+        if not is_empty and cells(line) + cells(word.rstrip()) > width:
+            lines.append(line.rstrip())
+            line, is_empty = again, True
+        line += word
+        is_empty = False
+    return [*lines, line.rstrip()]
+
+
+def _words(text: str, room: int) -> Iterator[str]:
+    """Yield the parts of *text* that may not be broken, with the blanks behind them."""
+    for word in re.findall(r" *[^ ]+ *|^ *$", text):
+        if cells(word.strip()) > room:
+            start = 0
+            while start < len(word):
+                end = _end(word, start, room)
+                yield word[start:end]
+                start = end
+        else:
+            yield from re.findall(_BREAKABLE, word) if not word.isascii() else (word,)
 
 
 def _end(text: str, start: int, room: int) -> int:

@@ -147,7 +147,7 @@ class ProgressTable:
         shown = failures[: max(1, limit // _PART, limit - at_work)]
         elapsed = self.elapsed
         for row in islice(self._running.values(), limit - len(shown)):
-            row.seconds = elapsed - row.since
+            row.seconds = max(0.0, elapsed - row.since)  # the run reads its clock at other instants
             shown.append(row)
         shown += islice(self._delayed.values(), limit - len(shown))
         ended = (row for row in reversed(self._ended) if row.state not in FAILURES)

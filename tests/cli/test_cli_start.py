@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import get_args
 
 import click
 import pytest
@@ -13,7 +14,11 @@ from click.testing import CliRunner
 from command_line import Shell, environment, shell
 from dagrun._version import __version__
 from dagrun.cli.command_table import COMMANDS, LazyGroup, cli
+from dagrun.cli.commands import prompt, report
 from dagrun.cli.main import main
+from dagrun.model.secrets.patterns import Personal
+from dagrun.observe.report.report import FORMS
+from dagrun.planners.prompts import Kind
 
 __all__ = ["shell"]
 
@@ -86,6 +91,13 @@ def modules_of(shell: Shell, *calls: Sequence[str]) -> set[str]:
 def test_the_help_of_no_command_loads_the_engine(shell: Shell) -> None:
     """A help page that takes a second is not read twice."""
     assert LIGHT.isdisjoint(modules_of(shell, ["--help"], *([name, "--help"] for name in COMMANDS)))
+
+
+def test_choices_of_options_are_those_of_what_they_choose() -> None:
+    """They stand in the commands once more, as the help must not load the engine."""
+    assert report.FORMS == FORMS
+    assert get_args(Personal) == report.PERSONAL
+    assert get_args(Kind) == prompt.KINDS
 
 
 def test_lists_load_no_engine(shell: Shell) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import re
 from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
@@ -191,6 +192,7 @@ def ran(folder: Path) -> Result:
 def test_other_branches_never_stop(ran: Result, folder: Path) -> None:
     """With a real server and a real splice, nine steps wait for their sources during the splice."""
     assert ran.return_value == 0, ran.stderr
+    assert re.search(r"^ +\d\.\d\d s  clean: failed$", ran.stderr, re.MULTILINE), "in a pipe, each step has a line"
     facts = json.loads(ran.stdout)
     (change,) = facts["changes"]
     assert change["change"].startswith("adds map_columns")

@@ -24,8 +24,10 @@ Example:
 \b
 A setting comes from the first of these places that has it:
   the command line
-  the environment (DAGRUN_TOOLS=one,two and so on; OPENAI_BASE_URL or ANTHROPIC_BASE_URL)
-  dagrun.toml, or [tool.dagrun] in pyproject.toml, of the project; or the file that DAGRUN_CONFIG names
+  the environment: DAGRUN_TOOLS=one,two and so on; OPENAI_BASE_URL or
+    ANTHROPIC_BASE_URL
+  dagrun.toml, or [tool.dagrun] in pyproject.toml, of the project; or the file
+    that DAGRUN_CONFIG names
   config.toml in your folder for settings of dagrun
 """
 
@@ -35,6 +37,11 @@ TRUST: Final = """
 Examples:
   dagrun config trust
   dagrun config trust ../other/dagrun.toml
+"""
+DISTRUST: Final = """
+\b
+Example:
+  dagrun config distrust
 """
 _file: Final = click.argument("file", required=False, type=click.Path(dir_okay=False, exists=True, path_type=Path))
 
@@ -78,7 +85,7 @@ def trust(*, file: Path | None) -> None:
         click.echo(f"trusted: {printable(str(found.path))}")
 
 
-@config.command()
+@config.command(epilog=DISTRUST)
 @_file
 @options.directory
 def distrust(*, file: Path | None) -> None:

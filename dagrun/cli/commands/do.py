@@ -130,6 +130,6 @@ class _Doing:
             critics=load_critics(self.flags["critics"]),
             recording=new_record(self.configuration, self.flags, self.wanted.toolbox, named),
             artifacts=artifacts_in(output),
-            deps=configuration.settings.deps,
+            deps=self.configuration.settings.deps,
         )
         return OneRun(job, output, data, self.flags, save_plan=self.file).carry_out()

@@ -6,23 +6,26 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from dagrun.cli import options
-from dagrun.cli.jobs.report_file import LARGE, ReportFile
 from dagrun.cli.records.run_records import Records, complete_run, runs_option
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import Data, data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import JournalDamaged, shorten
-from dagrun.model.redaction.redactor import Redactor
-from dagrun.model.secrets.patterns import Personal
-from dagrun.observe.report.report import FORMS, ReportStyle, make_report
-from dagrun.observe.view.shape import RunView
-from dagrun.observe.view.values import shortened, without
+
+if TYPE_CHECKING:
+    from dagrun.cli.jobs.report_file import ReportFile
+    from dagrun.observe.report.report import ReportStyle
+    from dagrun.observe.view.shape import RunView
+
+# As in `dagrun.observe.report.report` and `dagrun.model.secrets.patterns`, which are not loaded to print the help.
+FORMS: Final = ("html", "svg", "png", "json", "markdown", "perfetto", "dot", "mermaid")
+PERSONAL: Final = ("email", "phone", "iban", "card")
 
 EPILOG: Final = """
 \b
@@ -56,7 +59,7 @@ Exit codes: 0, 1 if the record is damaged (the report shows its good part), 2 wr
     "--max-nodes", type=click.IntRange(1, 2_000), default=300, help="The most boxes of a graph.  [default: 300]"
 )
 @click.option("--theme", type=click.Choice(["auto", "light", "dark"]), default="auto", help="The colours of a picture.")
-@click.option("--redact", multiple=True, type=click.Choice(get_args(Personal)), help="Personal data to leave out, too.")
+@click.option("--redact", multiple=True, type=click.Choice(PERSONAL), help="Personal data to leave out, too.")
 @click.option("--title", default="", help="The heading.  [default: the goal of the run]")
 @click.option("--open", "is_opened", is_flag=True, help="Open the page in the browser.")
 @click.option("--force", is_flag=True, help="Overwrite a file that is no report of dagrun.")
@@ -68,6 +71,9 @@ def report(*, source: str, file: str | None, form: str | None, as_json: bool, **
     RUN is the name of a recorded run, its beginning, or last; a run.json, or a folder with one; or - for the view of a
     run (dagrun schema view) on the standard input. A run that is not over is shown as far as it is recorded.
     """
+    from dagrun.cli.jobs.report_file import ReportFile
+    from dagrun.observe.report.report import ReportStyle, make_report
+
     with data_output() as data:
         style = ReportStyle(
             title=flags["title"], max_boxes=flags["max_nodes"], part=flags["part"], is_dark=flags["theme"] == "dark"
@@ -95,6 +101,8 @@ def report(*, source: str, file: str | None, form: str | None, as_json: bool, **
 
 
 def _write(target: ReportFile, view: RunView, style: ReportStyle, to: tuple[Data, dict[str, Any], bool]) -> None:
+    from dagrun.cli.jobs.report_file import LARGE
+
     data, flags, as_json = to
     try:
         size = target.write(view, style)
@@ -128,7 +136,9 @@ def _name(view: RunView, form: str | None) -> str:
 
 def _view(source: str, flags: dict[str, Any]) -> tuple[RunView, str]:
     """Return the view of *source*, and what is wrong with the record; empty if nothing is."""
+    from dagrun.model.redaction.redactor import Redactor
     from dagrun.observe.view.document import view_of
+    from dagrun.observe.view.values import shortened, without
 
     path = Path(source)
     if path.is_dir() and (path / "run.json").is_file():
@@ -166,5 +176,7 @@ def _add_to_summary(view: RunView) -> None:
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if not summary:
         raise BadInput("--github: there is no GITHUB_STEP_SUMMARY in the environment; it is set in GitHub Actions")
+    from dagrun.observe.report.report import make_report
+
     with open(summary, "ab") as file:
         file.write(make_report(view, "markdown"))

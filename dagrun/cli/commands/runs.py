@@ -17,7 +17,7 @@ from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION, columns, columns_of
 from dagrun.errors import shorten, visible
-from dagrun.observe.line_breaks import wrap
+from dagrun.observe.line_breaks import wrap_words
 from dagrun.observe.run_standing import Stand
 
 EPILOG: Final = """
@@ -83,6 +83,6 @@ def _row(known: Known) -> tuple[str, ...]:
 
 def _paragraphs(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
     for run_id, *facts in rows:
-        yield from wrap(visible(run_id), width, "")
+        yield from wrap_words(visible(run_id), width, "", "")
         for name, fact in zip(_HEAD[1:], facts, strict=True):
-            yield from wrap(visible(fact), width, f"  {name}: ")
+            yield from wrap_words(visible(fact), width, f"  {name}: ", "    ")

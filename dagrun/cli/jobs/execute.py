@@ -35,7 +35,6 @@ from dagrun.runtime.run import Run
 
 if TYPE_CHECKING:
     from dagrun.cli.jobs.page_server import PageServer
-    from dagrun.model.question import Approver
 
 LEAVE_SECONDS: Final = 3.0  # for closing a run after its result; it takes milliseconds, unless something would not stop
 THREAD_SECONDS: Final = 0.5  # for idle threads to end

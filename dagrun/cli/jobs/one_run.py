@@ -26,8 +26,8 @@ from dagrun.observe.summary import summarise, warnings_of
 from dagrun.runtime.result import RunResult
 
 if TYPE_CHECKING:
-    from dagrun.cli.jobs.report_file import ReportFile
     from dagrun.cli.jobs.page_server import PageServer
+    from dagrun.cli.jobs.report_file import ReportFile
     from dagrun.cli.terminal.event_lines import EventLines
 
 # Of run.json, which has all that is printed, and the view of the run. Schema 1 had no view.

@@ -20,7 +20,7 @@ from dagrun.model.redaction.redactor import Redactor
 from dagrun.model.toolbox import hint
 from dagrun.model.value import Stored, Unavailable, decode
 from dagrun.observe.chronicle import Entry, RecordedAnswer, answers, chronicle
-from dagrun.observe.line_breaks import wrap
+from dagrun.observe.line_breaks import wrap_words
 from dagrun.observe.run_standing import Stand, Standing, standing_of
 from dagrun.observe.summary import spending_words
 from dagrun.observe.timeline import read_timeline, timeline_page
@@ -99,13 +99,13 @@ class _Page:
 
     def text(self, lines: list[str]) -> None:
         for line in lines:
-            self.lines += wrap(visible(line), self._width, "", "  ") if line else [""]
+            self.lines += wrap_words(visible(line), self._width, "", "  ")
 
     def entry(self, entry: Entry) -> None:
         head = f"{entry.at:>9.3f}  "
-        self.lines += wrap(f"{entry.about}: {entry.text}", self._width, head, _INDENT)
+        self.lines += wrap_words(f"{entry.about}: {entry.text}", self._width, head, _INDENT)
         for detail in entry.details:
-            self.lines += wrap(detail, self._width, f"{_INDENT}  ", f"{_INDENT}    ")
+            self.lines += wrap_words(detail, self._width, f"{_INDENT}  ", f"{_INDENT}    ")
 
 
 def _answer_lines(said: list[RecordedAnswer]) -> list[str]:

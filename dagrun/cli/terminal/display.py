@@ -15,7 +15,16 @@ import anyio
 from dagrun.cli.terminal.output_guard import guarded
 from dagrun.cli.terminal.text import SECRETS, is_drawable
 from dagrun.errors import shorten
-from dagrun.model.event import AttemptStarted, Event, PlannerCalled, RunEnded
+from dagrun.model.event import (
+    AttemptEnded,
+    AttemptStarted,
+    Event,
+    PlannerCalled,
+    Reviewed,
+    RunEnded,
+    Spliced,
+    StepSettled,
+)
 
 if TYPE_CHECKING:
     from dagrun.cli.terminal.live_table import LiveTable
@@ -156,6 +165,32 @@ class Display:
             await anyio.sleep(SECONDS)
             self._tell_fault()
             self._live.refresh()
+
+
+class StepLines:
+    """Writes a line for each step that has ended: in a pipe, where no table is drawn, a run is seen to go on.
+
+    It must be made before the run, as the standard error is redirected meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._stream = sys.stderr
+
+    def on_event(self, event: Event) -> None:
+        """Write a line, if a step has ended or the plan has changed."""
+        match event:
+            case AttemptEnded() | Reviewed() if not event.state.is_settled and event.outcome.failure is not None:
+                recovery = str(event.decision.recovery).replace("_", " ")
+                self._write(event, f"{event.step}: {recovery} after {event.outcome.failure.message}")
+            case AttemptEnded() | Reviewed() | StepSettled() if event.state.is_settled:
+                self._write(event, f"{event.step}: {event.state}")
+            case Spliced():
+                self._write(event, f"the plan was changed: {event.reason}")
+
+    def _write(self, event: Event, text: str) -> None:
+        if self._stream is not None:
+            self._stream.write(SECRETS.hide(f"{event.at:7.2f} s  {shorten(text)}\n"))
+            self._stream.flush()
 
 
 def make_display(*, is_shown: bool, log_level: int) -> Display:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,11 +12,13 @@ from typing import Any
 
 import dagrun_tools
 from dagrun import Event, Planner, Policy, RunResult, Toolbox, check
-from dagrun.cli.jobs.execute import execute
+from dagrun.cli.jobs.execute import both, execute
 from dagrun.cli.jobs.job import Job, Reporting
 from dagrun.cli.records.output_folder import RunFolder, run_folder
 from dagrun.cli.setup.plans import scheduled
 from dagrun.cli.setup.setting_fields import Mode
+from dagrun.cli.terminal.display import StepLines
+from dagrun.cli.terminal.text import is_drawable
 from dagrun_tools.demo.server import serving
 from dagrun_tools.demo.tools import in_constant_dollars, mortgage_rates_on_file
 
@@ -75,7 +78,8 @@ def carry_out(
             results.append(result)
 
         job = Job(plan=scheduled(checked, mode), inputs=inputs, artifacts=folder.artifacts, planner=planner)
-        return DemoRun(execute(job, Reporting(on_result=deliver, on_event=on_event)), results[0])
+        watch = on_event if is_drawable(sys.stderr) else both(StepLines().on_event, on_event)
+        return DemoRun(execute(job, Reporting(on_result=deliver, on_event=watch)), results[0])
 
 
 def files_in(folder: Path) -> list[str]:

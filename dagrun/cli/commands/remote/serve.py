@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import anyio
 import click
 
 from dagrun.cli import options
-from dagrun.cli.jobs.page_server import PageServer
 from dagrun.cli.records.run_records import Records, runs_option
 from dagrun.cli.setup.settings import configure
-from dagrun.cli.terminal.signals import Interrupts, next_in_loop
+
+if TYPE_CHECKING:
+    from dagrun.cli.jobs.page_server import PageServer
 
 EPILOG: Final = """
 \b
@@ -44,12 +44,18 @@ def serve(**flags: Any) -> int:
     Questions can be answered there, and runs cancelled or suspended, also those of other processes. The page starts
     nothing. Its address holds a token: whoever has it can answer for you.
     """
+    import anyio
+
+    from dagrun.cli.jobs.page_server import PageServer
+
     records = Records(configure(flags))
     anyio.run(_serve, PageServer(records.journal, flags))
     return 0
 
 
 async def _serve(server: PageServer) -> None:
+    from dagrun.cli.terminal.signals import Interrupts, next_in_loop
+
     with Interrupts() as signals:
         signals.on_first(next_in_loop(lambda _: server.stop()))
         server.announce(lambda text: click.echo(text, err=True))

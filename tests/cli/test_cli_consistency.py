@@ -1,0 +1,93 @@
+"""Every command behaves alike: its help, its errors, and what it prints where there is no terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from command_line import Shell, shell
+from dagrun.cli.command_table import COMMANDS, GROUPS, LazyCommand, cli
+
+__all__ = ["shell"]
+
+
+def paths() -> Iterator[tuple[str, ...]]:
+    """Every command of ours, and every command below one."""
+    for name, target in COMMANDS.items():
+        yield (name,)
+        command = LazyCommand(name, *target).load()
+        if isinstance(command, click.Group):
+            yield from ((name, inner) for inner in command.commands)
+
+
+PATHS = list(paths())
+IDS = [" ".join(path) for path in PATHS]
+
+
+@pytest.mark.parametrize("path", PATHS, ids=IDS)
+def test_help_has_a_usage_an_example_and_80_columns(path: tuple[str, ...], shell: Shell) -> None:
+    """An example is what people read first; a line that is too long is broken where it means something else."""
+    shown = shell(*path, "--help")
+
+    assert (shown.code, shown.err) == (0, "")
+    assert shown.out.startswith(f"Usage: dagrun {' '.join(path)}")
+    assert max(map(len, shown.out.splitlines())) <= 80
+    has_commands = "\nCommands:\n" in shown.out
+    assert has_commands or re.search(rf"\n  Examples?:\n(.*\n)*? .*dagrun {' '.join(path)}", shown.out), shown.out
+    assert "\x1b" not in shown.out
+
+
+@pytest.mark.parametrize("path", PATHS, ids=IDS)
+def test_an_unknown_option_is_told_with_the_usage(path: tuple[str, ...], shell: Shell) -> None:
+    ended = shell(*path, "--no-such-option")
+
+    assert (ended.code, ended.out) == (2, "")
+    assert "Usage: dagrun" in ended.err
+    assert "Error: No such option" in ended.err
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize("name", ["resume", "retry", "inspect", "replay", "approve", "cancel", "suspend"])
+def test_a_run_that_does_not_exist_is_a_wrong_input(name: str, shell: Shell) -> None:
+    """And the folder in which it was looked for is named."""
+    ended = shell(name, "nothing")
+
+    assert ended.code == 2
+    assert "there are no runs in" in ended.err
+
+
+@pytest.mark.parametrize("name", ["run", "check", "show", "bench"])
+def test_a_plan_that_does_not_exist_is_a_wrong_input(name: str, shell: Shell) -> None:
+    ended = shell(name, "nothing.json", "--tools", "cli_tools")
+
+    assert ended.code == 2
+    assert "nothing.json" in ended.err
+
+
+def test_every_command_has_one_heading_on_the_help_page(shell: Shell) -> None:
+    """A command that nobody finds does not exist."""
+    listed = [name for names in GROUPS.values() for name in names]
+
+    assert len(listed) == len(set(listed))
+    assert COMMANDS.keys() <= set(listed), "give the command a heading in GROUPS"
+    shown = shell("--help").out
+    for name in COMMANDS:
+        assert len(re.findall(rf"^  {name} ", shown, re.MULTILINE)) == 1, name
+    assert cli.name == "cli"
+
+
+@pytest.mark.parametrize("columns", ["20", "40", "80", "300"])
+def test_pages_fit_any_width(columns: str, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words stay whole, and commands stay on one line."""
+    shell.plan({"id": "a_step_with_a_long_name", "tool": "fail"}, {"id": "b", "tool": "add", "args": {"a": 1}})
+    assert shell("run", "plan.json", "--tools", "cli_tools").code == 1
+    monkeypatch.setenv("COLUMNS", columns)
+
+    pages = [shell("inspect", "last"), shell("inspect", "last", "--timeline"), shell("runs"), shell("replay", "last")]
+
+    assert all(page.code == 0 for page in pages)
+    words = pages[0].out.split()
+    assert {"a_step_with_a_long_name:", shell.run_id} <= set(words)
