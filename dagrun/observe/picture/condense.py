@@ -20,6 +20,8 @@ from dagrun.observe.looks import TIMES
 
 DEFAULT_BOXES: Final = 300
 MOST_BOXES: Final = 2_000
+# Where steps share boxes, every box stands for many of them anyway: fewer boxes are easier to take in.
+_SHARED: Final = 150
 
 
 @dataclass(slots=True)
@@ -152,6 +154,7 @@ def _keys(steps: list[dict[str, Any]], most: int) -> _Keys:
     for step in steps:
         for need in step["needs"]:
             users.setdefault(need, []).append(step["n"])
+    most = min(most, _SHARED)
     alike = _Keys(lambda step: (step["tool"], tuple(sorted(step["needs"])), tuple(users.get(step["n"], ()))))
     if _fits(alike, steps, most):
         return alike

@@ -57,7 +57,7 @@ def lay_out(count: int, edges: Iterable[Edge], *, shape: float = 0.3) -> Layout:
     """
     wanted = list(dict.fromkeys((a, b) for a, b in edges if a != b))
     kept = reduced(count, wanted)
-    parts = [_Part(members, [edge for edge in kept if edge[0] in members]) for members in _components(count, kept)]
+    parts = [_Component(members, [edge for edge in kept if edge[0] in members]) for members in _components(count, kept)]
     if len(parts) > 1:
         parts = _grouped(parts)
     packed = _pack(parts, shape)
@@ -120,7 +120,7 @@ def _components(count: int, edges: Sequence[Edge]) -> list[dict[int, None]]:
     return list(parts.values())
 
 
-class _Part:
+class _Component:
     """One connected part of the graph, laid out by itself."""
 
     def __init__(self, members: dict[int, None], edges: list[Edge]) -> None:
@@ -133,12 +133,12 @@ class _Part:
         self.rows = max(y for _, y in self.places.values()) + 1
 
 
-def _grouped(parts: list[_Part]) -> list[_Part]:
+def _grouped(parts: list[_Component]) -> list[_Component]:
     """Put parts with edges first, the largest of them before the others; single boxes keep their order."""
     return sorted(parts, key=lambda part: -len(part.boxes))
 
 
-def _pack(parts: Sequence[_Part], shape: float) -> list[tuple[float, float]]:
+def _pack(parts: Sequence[_Component], shape: float) -> list[tuple[float, float]]:
     """Return the left upper corner of each part: in rows from left to right, about as wide as *shape* says."""
     area = sum((part.columns + 0.3) * (part.rows + 0.5) for part in parts)
     width = max((_LEAST_WIDTH, math.sqrt(area * shape), *(part.columns for part in parts)))

@@ -16,6 +16,7 @@ View = Mapping[str, Any]
 
 _BAD: Final = ("failed", "timed_out", "unknown", "abandoned")
 MAX_WRONG: Final = 50
+_FIRST: Final = 8  # of what went wrong, seen at once
 MAX_ROWS: Final = 200  # of questions and changes
 MAX_LOG: Final = 500  # lines that are in the page without its script
 _MAX_IDS: Final = 8
@@ -171,7 +172,9 @@ def wrong(view: View) -> Markup:
     if not items:
         return NOTHING
     more = tag("p", f"… and {len(bad) - MAX_WRONG:,} more steps", class_="note") if len(bad) > MAX_WRONG else None
-    return section("wrong", "What went wrong", tag("ul", *items), more)
+    hidden = items[_FIRST:]
+    rest = tag("details", tag("summary", f"{len(hidden)} more"), tag("ul", *hidden), more) if hidden else more
+    return section("wrong", "What went wrong", tag("ul", *items[:_FIRST]), rest)
 
 
 def _is_told_by_elements(step: View, view: View) -> bool:

@@ -297,7 +297,7 @@ class _Sums:
         self.usage = ModelUse()
         self._running: Counter[str] = Counter()
         self._slots = Slots(graph, 0.0)
-        self._parts: dict[str, _Part] = {}
+        self._parts: dict[str, _StepSums] = {}
         self.take(graph, graph.nodes)
 
     @property
@@ -314,7 +314,7 @@ class _Sums:
                 self._add(old, -1)
             self._add(new, 1)
 
-    def _add(self, part: _Part, sign: int) -> None:
+    def _add(self, part: _StepSums, sign: int) -> None:
         if part.state:
             self.counts[part.state] += sign
         for key in part.limits:
@@ -326,7 +326,7 @@ class _Sums:
 
 
 @dataclass(slots=True)
-class _Part:
+class _StepSums:
     """What one step adds to the sums."""
 
     state: str
@@ -335,10 +335,10 @@ class _Part:
     limits: tuple[str, ...]
 
 
-def _part(node: Node, slots: Slots) -> _Part:
+def _part(node: Node, slots: Slots) -> _StepSums:
     """Return what a step adds to the sums; the state of steps that are not in the plan, and of elements, counts not."""
     usage = ModelUse()
     figures.add_usage(usage, node)
     state = "" if node.parent is not None or node.is_gone else str(node.state)
     limits = tuple(slots.limits_of(node)) if node.is_in_flight else ()
-    return _Part(state, sum(attempt.duration for attempt in node.attempts), usage, limits)
+    return _StepSums(state, sum(attempt.duration for attempt in node.attempts), usage, limits)

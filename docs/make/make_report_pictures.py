@@ -1,0 +1,57 @@
+"""Make the pictures of the report from the product: screenshots of its page in Chromium.
+
+    make pictures
+
+Two small ones are in docs/pictures; all of them, to be looked at, are in build/pictures: light, dark and on a phone, of
+the run in which everything happens, of 1,000 and of 10,000 steps.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import product
+from pathlib import Path
+from typing import Final
+
+from playwright.sync_api import FloatRect, Page
+
+from browsing import browsing
+from dagrun.observe.report.report import make_report
+from dagrun.observe.view.document import view_of
+from view_runs import at_once, large, rich
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+ALL: Final = ROOT / "build" / "pictures"
+SMALL: Final = ROOT / "docs" / "pictures"
+LOOKS: Final = (("light", False, 1280), ("dark", True, 1280), ("phone", False, 390))
+
+
+def main() -> int:
+    """Write the pages, and take the pictures."""
+    ALL.mkdir(parents=True, exist_ok=True)
+    runs = {"rich": rich, "1000": lambda: large(1_000), "10000": lambda: large(10_000)}
+    for name, run in runs.items():
+        (ALL / f"{name}.html").write_bytes(make_report(view_of(at_once(run).past)))
+    with browsing() as pages:
+        for name, (look, dark, width) in product(runs, LOOKS):
+            page = pages.open(ALL / f"{name}.html", dark=dark, width=width)
+            page.locator("html[data-ready]").wait_for(state="attached")
+            page.screenshot(path=ALL / f"{name}-{look}.png", full_page=True)
+            if name == "rich" and look != "phone":
+                _take_middle(page, SMALL / f"report-{look}.png")
+    sys.stdout.write(f"{ALL}\n")
+    return 0
+
+
+def _take_middle(page: Page, path: Path) -> None:
+    """Take the graph and the time, without what changes from run to run."""
+    graph, rows = page.locator("#graph").bounding_box(), page.locator("#rows").bounding_box()
+    assert graph is not None
+    assert rows is not None
+    height = rows["y"] + rows["height"] + 8 - graph["y"]
+    clip = FloatRect(x=graph["x"] - 12, y=graph["y"], width=graph["width"] + 24, height=height)
+    page.screenshot(path=path, full_page=True, clip=clip)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
