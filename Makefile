@@ -9,8 +9,8 @@ READY := $(VENV)/.ready
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help env test rigs night check lint format types floors bench bench-runs bench-check bench-full bench-peers structure docs pictures \
-  reference demo demo-model clean
+.PHONY: help env test rigs night check lint format types floors bench bench-runs bench-check bench-full bench-peers bench-jobs \
+  structure docs pictures reference demo demo-model clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,10 @@ bench-peers: $(READY) ## compare with other engines, each in an environment of i
 
 bench-full: $(READY) ## measure plans of up to 100,000 steps (5 minutes, 1 GB)
 	$(BIN)/python benchmarks/full.py
+
+bench-jobs: $(READY) ## write five jobs with dagrun, LangGraph and Hamilton: lines, concepts, CPU time (5 minutes)
+	PYTHONPATH=benchmarks $(BIN)/python -m peers.environments --only "LangGraph @task" --only Hamilton || true
+	PYTHONPATH=benchmarks $(BIN)/python -m jobs.compare_jobs
 
 structure: $(READY) ## count files, import circles, and the files that a run passes through; compare with the targets
 	$(BIN)/python benchmarks/structure.py --check

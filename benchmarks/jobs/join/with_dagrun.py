@@ -1,0 +1,24 @@
+"""Fetch three temperatures at the same time, and name the warmest city."""
+
+import asyncio
+
+import dagrun
+
+TEMPERATURES = {"Oslo": 4.0, "Rome": 18.0, "Cairo": 29.0}
+
+
+@dagrun.tool(effect="read")
+async def fetch(city: str) -> float:
+    """Fetch the temperature of a city."""
+    await asyncio.sleep(0.01)
+    return TEMPERATURES[city]
+
+
+@dagrun.tool(effect="pure")
+async def warmest(temperatures: dict[str, float]) -> str:
+    """Name the warmest city."""
+    return max(temperatures, key=lambda city: temperatures[city])
+
+
+fetched = {city: fetch.step(city) for city in TEMPERATURES}
+print(dagrun.run_sync(dagrun.plan(output=warmest.step(fetched))).output)
