@@ -138,6 +138,7 @@ class EventLog:
         if self._keep is not None:
             self._keep(event)
         if self._observers:
+            event._redactor = self._redactor  # here, and not in a loop of its own: every event passes
             self._pending.append(event)
 
     def deliver(self) -> None:
@@ -150,8 +151,6 @@ class EventLog:
         # An observer may change the run again, for instance cancel a step; the events of that are delivered in turn.
         while self._pending and not self._is_delivering:
             batch, self._pending = self._pending, []
-            for event in batch:
-                event._redactor = self._redactor
             self._is_delivering = True
             try:
                 for observer in self._observers:
@@ -185,7 +184,9 @@ class EventLog:
     def progress(self, node: Node, fraction: float | None, message: str) -> None:
         """Show the observers how far a step is; no state changes."""
         if self._observers:
-            self._pending.append(Progress(self._seq, self.at(), node.id, fraction, self._redactor.text(message)))
+            event = Progress(self._seq, self.at(), node.id, fraction, self._redactor.text(message))
+            event._redactor = self._redactor
+            self._pending.append(event)
             self.deliver()
 
     def end_run(self, status: Status, reason: str) -> None:
