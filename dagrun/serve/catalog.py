@@ -36,7 +36,7 @@ _OPEN: Final = (Stand.RUNNING, Stand.WAITING, Stand.INTERRUPTED)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RunEntry:
     """One run of the list.
 
     Attributes:
@@ -75,9 +75,9 @@ class Catalog:
         self._feeds: OrderedDict[str, Feed] = OrderedDict()
         self._opening = anyio.Lock()
         self._listing = anyio.Lock()
-        self._kept: dict[str, tuple[str, Entry]] = {}
+        self._kept: dict[str, tuple[str, RunEntry]] = {}
         self._made = float("-inf")
-        self._entries: list[Entry] = []
+        self._entries: list[RunEntry] = []
 
     # Feeds ------------------------------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class Catalog:
 
     # The list ---------------------------------------------------------------------------------------------
 
-    async def entries(self) -> list[Entry]:
+    async def entries(self) -> list[RunEntry]:
         """Return all runs, those that began last first."""
         async with self._listing:
             entries = await self._of_journal()
@@ -149,7 +149,7 @@ class Catalog:
                 known[run_id] = _entry_of_run(run)
         return sorted(known.values(), key=lambda entry: (-(entry.standing.began or 0.0), entry.standing.run_id))
 
-    async def _of_journal(self) -> list[Entry]:
+    async def _of_journal(self) -> list[RunEntry]:
         if self.journal is None:
             return []
         if isinstance(self.journal, MarksRecords):
@@ -164,7 +164,7 @@ class Catalog:
             self._made = time.monotonic()
         return self._entries
 
-    async def _entry(self, run_id: str, mark: str) -> Entry | None:
+    async def _entry(self, run_id: str, mark: str) -> RunEntry | None:
         kept = self._kept.get(run_id)
         if kept is not None and kept[0] == mark:
             return await self._as_now(kept[1])
@@ -178,7 +178,7 @@ class Catalog:
             self._kept[run_id] = (mark, entry)
         return entry
 
-    async def _as_now(self, entry: Entry) -> Entry:
+    async def _as_now(self, entry: RunEntry) -> RunEntry:
         """Return an entry whose record has not changed: its process may have ended since."""
         assert self.journal is not None
         standing = entry.standing
@@ -189,25 +189,25 @@ class Catalog:
             return entry
         return replace(entry, standing=replace(standing, stand=Stand.INTERRUPTED, owner=""))
 
-    async def _followed(self, held: Held) -> Entry | None:
+    async def _followed(self, held: Held) -> RunEntry | None:
         """Return a run that another process carries out; its feed reads what is new alone."""
         try:
             feed = await self._opened(held.run_id)
             await feed.refresh()
         except RunNotFound:
-            return Entry(Standing(run_id=held.run_id, stand=Stand.RUNNING, owner=held.owner))
+            return RunEntry(Standing(run_id=held.run_id, stand=Stand.RUNNING, owner=held.owner))
         except JournalError as error:
             return _damaged(held.run_id, error)
         assert isinstance(feed, RecordFeed)
         return _entry_of_feed(feed)
 
-    async def _read(self, held: Held) -> Entry | None:
+    async def _read(self, held: Held) -> RunEntry | None:
         assert self.journal is not None
         try:
             lines = await self.journal.read(held.run_id)
             if not lines:
                 stand = Stand.RUNNING if held.is_held else Stand.EMPTY
-                return Entry(Standing(run_id=held.run_id, stand=stand, owner=held.owner if held.is_held else ""))
+                return RunEntry(Standing(run_id=held.run_id, stand=stand, owner=held.owner if held.is_held else ""))
             return await anyio.to_thread.run_sync(_entry_of_lines, lines, held)
         except RunNotFound:
             return None
@@ -215,23 +215,23 @@ class Catalog:
             return _damaged(held.run_id, error)
 
 
-def _damaged(run_id: str, error: JournalError) -> Entry:
+def _damaged(run_id: str, error: JournalError) -> RunEntry:
     reason = f"record {error.seq}: {error.reason}" if isinstance(error, JournalDamaged) else str(error)
-    return Entry(Standing(run_id=run_id, stand=Stand.DAMAGED, reason=shorten(reason)))
+    return RunEntry(Standing(run_id=run_id, stand=Stand.DAMAGED, reason=shorten(reason)))
 
 
-def _entry_of_lines(lines: Sequence[Line], held: Held) -> Entry:
+def _entry_of_lines(lines: Sequence[Line], held: Held) -> RunEntry:
     return _entry_of_past(replayed(held.run_id, shown_events(events_of(held.run_id, lines))), held)
 
 
-def _entry_of_past(past: Replayed, held: Held) -> Entry:
+def _entry_of_past(past: Replayed, held: Held) -> RunEntry:
     """Return a run on record in short; *past* has only what may be shown."""
     standing = standing_of(past, held)
     is_open = standing.stand in _OPEN
-    return Entry(standing, _command(past.opening.labels), _counts(past.graph), past.pending if is_open else ())
+    return RunEntry(standing, _command(past.opening.labels), _counts(past.graph), past.pending if is_open else ())
 
 
-def _entry_of_feed(feed: RecordFeed) -> Entry:
+def _entry_of_feed(feed: RecordFeed) -> RunEntry:
     opening = feed.opening.opening
     assert opening is not None
     stand = Stand.ENDED if feed.is_over else Stand.WAITING if feed.is_suspended else Stand.INTERRUPTED
@@ -247,12 +247,12 @@ def _entry_of_feed(feed: RecordFeed) -> Entry:
     )
 
 
-def _entry_of_run(run: Run) -> Entry:
+def _entry_of_run(run: Run) -> RunEntry:
     stand = Stand.ENDED if run.has_ended else Stand.RUNNING
     return _entry_of_graph(run.graph, run_id=run.id, stand=stand, owner="this process", began=time.time() - run.seconds)
 
 
-def _entry_of_graph(graph: LiveGraph, *, command: str = "", **facts: Any) -> Entry:
+def _entry_of_graph(graph: LiveGraph, *, command: str = "", **facts: Any) -> RunEntry:
     shown = graph.plan.redactor
     planned = list(graph.planned())
     questions = tuple(graph.questions.values())
@@ -265,7 +265,7 @@ def _entry_of_graph(graph: LiveGraph, *, command: str = "", **facts: Any) -> Ent
         settled=sum(1 for node in planned if node.state.is_settled),
         waits_for=tuple(dict.fromkeys(shorten(question.step or question.text) for question in questions)),
     )
-    return Entry(standing, command, _counts(graph), questions)
+    return RunEntry(standing, command, _counts(graph), questions)
 
 
 def _command(labels: Mapping[str, Any]) -> str:
@@ -280,7 +280,7 @@ def _counts(graph: LiveGraph) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(counts.items()))
 
 
-def matching(entries: Iterable[Entry], states: Sequence[str], text: str) -> list[Entry]:
+def matching(entries: Iterable[RunEntry], states: Sequence[str], text: str) -> list[RunEntry]:
     """Return the entries whose stand or status is one of *states*, and whose name, goal or command holds *text*."""
     text = text.casefold()
     return [

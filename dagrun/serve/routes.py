@@ -18,7 +18,7 @@ from starlette.routing import Route
 from dagrun.errors import JournalDamaged, JournalError, JournalFailed, RunNotFound
 from dagrun.journal.base import is_run_id
 from dagrun.model.signature import explain
-from dagrun.serve.catalog import Catalog, Entry, matching
+from dagrun.serve.catalog import Catalog, RunEntry, matching
 from dagrun.serve.feeds import Feed
 from dagrun.serve.guard import USER, body_of, problem
 from dagrun.serve.posts import Posts
@@ -271,5 +271,5 @@ def _number(text: str | None, default: int, most: int) -> int:
     return min(most, max(1, int(text))) if text is not None and text.isdecimal() and len(text) < 9 else default
 
 
-def _open_questions(entry: Entry) -> int:
+def _open_questions(entry: RunEntry) -> int:
     return len(entry.questions)
