@@ -189,6 +189,7 @@ def _settings() -> str:
     others = [
         ("`DAGRUN_CONFIG`", "the settings file to use in the place of the project's"),
         ("`DAGRUN_RECORD_KEY`", "the key that seals and opens what records hide (`redact_records`)"),
+        ("`DAGRUN_PAGE_TOKEN`", "the token of the page of `dagrun serve` and `--serve`; a random one without it"),
         ("`OPENAI_API_KEY`, `ANTHROPIC_API_KEY`", "the keys of the providers; they are read from nowhere else"),
         ("`OPENAI_BASE_URL`, `ANTHROPIC_BASE_URL`", "the addresses of the providers' servers"),
         ("`XDG_STATE_HOME`", "the folder of state, `~/.local/state` without it; runs are in `dagrun` below it"),

@@ -45,3 +45,12 @@ def test_decisions_are_numbered_one_after_another() -> None:
     ]
 
     assert numbers == [str(number) for number in range(1, len(numbers) + 1)]
+
+
+def test_every_entry_of_the_changelog_stands_once() -> None:
+    """A merge of two changes to the list easily leaves one of them twice."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    entries = [entry.splitlines()[0] for entry in re.split(r"^- ", text, flags=re.MULTILINE)[1:]]
+
+    assert len(set(entries)) == len(entries)
+    assert "## 0.2.0" in text.split("## 0.1.0")[0]
