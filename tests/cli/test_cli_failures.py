@@ -55,7 +55,7 @@ def test_verbose_prints_the_traceback(broken: Shell) -> None:
 def test_inspect_names_the_place_with_its_path(broken: Shell) -> None:
     broken("run", "plan.json", "--tools", "broken_tools")
 
-    shown = broken("inspect", "last").out.replace("\n", " ")
+    shown = " ".join(broken("inspect", "last").out.split())
 
     assert "exception: KeyError: 'price' (broken_tools.py:5)" in shown
     assert "at /" in shown
