@@ -135,14 +135,17 @@ class Catalog:
     def _running(self) -> dict[str, Run]:
         return {} if self._engine is None else self._engine.runs
 
+    def _feeds_inside(self) -> dict[str, Run]:
+        feeds = self._feeds.values()
+        return {feed.run_id: feed.run for feed in feeds if isinstance(feed, LiveFeed) and not feed.is_over}
+
     # The list ---------------------------------------------------------------------------------------------
 
     async def entries(self) -> list[RunEntry]:
         """Return all runs, those that began last first."""
         async with self._listing:
             entries = await self._of_journal()
-        alive = dict(self._running().items())
-        alive |= {feed.run_id: feed.run for feed in self._feeds.values() if isinstance(feed, LiveFeed)}
+        alive = self._running() | {feed.run_id: feed.run for feed in self._feeds.values() if isinstance(feed, LiveFeed)}
         known = {entry.standing.run_id: entry for entry in entries}
         for run_id, run in alive.items():
             if run_id not in known or not run.has_ended:
@@ -154,7 +157,8 @@ class Catalog:
             return []
         if isinstance(self.journal, MarksRecords):
             marks = await self.journal.marks()
-            running = self._running()
+            # What is seen from inside needs no look at its record.
+            running = self._running() | self._feeds_inside()
             made = [await self._entry(run_id, mark) for run_id, mark in marks.items() if run_id not in running]
             self._kept = {run_id: kept for run_id, kept in self._kept.items() if run_id in marks}
             return [entry for entry in made if entry is not None]

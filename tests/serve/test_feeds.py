@@ -279,6 +279,19 @@ async def test_the_runs_of_an_engine_are_seen_from_inside() -> None:
         assert engine.runs == {}
 
 
+async def test_a_run_of_this_process_is_seen_from_inside_although_it_has_a_record() -> None:
+    """Also after the list was looked at: else its readers would wait for the record, and see no progress."""
+    journal = MemoryJournal()
+    async with paying(journal) as run:
+        client = Client(page_of(journal, run))
+        for _ in range(2):
+            (listed,) = (await client.get("/api/runs")).json()["runs"]
+            assert (listed["owner"], listed["stand"]) == ("this process", "running")
+            view = (await client.get(f"/api/runs/{RUN}")).json()
+            assert view["run"]["owner"] == "this process"
+        run.cancel()
+
+
 # Runs of other processes ----------------------------------------------------------------------------------------------
 
 

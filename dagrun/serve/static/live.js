@@ -1,8 +1,10 @@
 // The page: the list of runs with what waits for people, and one run while it goes on.
-import { ask, badge, diff, drawing, fill, get, keepToken, make, page, panel, post, Refused, span, symbol, takeToken, value, words } from "./parts.js";
+import { ask, badge, diff, fill, get, keepToken, make, page, panel, post, Refused, span, symbol, takeToken, value, words } from "./parts.js";
 
 const HIDDEN_EVERY = 10_000, LIST_EVERY = 3_000, SILENT = 25_000, ROW = 28; // milliseconds; pixels
 const ORDER = ["held", "running", "ready", "blocked", "waiting"];
+const SHOWN = ["succeeded", "skipped", "superseded", "cancelled", "failed", "timed_out", "unknown", "abandoned", "running", ...["held", "ready", "blocked", "waiting"]];
+const sorted = (/** @type {Record<string, number>} */ counts) => SHOWN.filter((state) => counts[state]).map((state) => /** @type {[string, number]} */ ([state, counts[state]]));
 const BAD = ["failed", "timed_out", "unknown", "abandoned"];
 const main = document.getElementById("page");
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
@@ -75,8 +77,8 @@ const ago = (/** @type {number} */ then) => {
 };
 
 function progress(counts, total) {
-  const bar = make("div", { class: "progress", role: "img", "aria-label": Object.entries(counts).map(([s, n]) => `${n} ${words(s)}`).join(", ") });
-  for (const [state, count] of Object.entries(counts)) {
+  const bar = make("div", { class: "progress", role: "img", "aria-label": sorted(counts).map(([s, n]) => `${n} ${words(s)}`).join(", ") });
+  for (const [state, count] of sorted(counts)) {
     const part = make("span", { class: `b ${state}`, title: `${count} ${words(state)}` });
     part.style.flexGrow = String(count);
     if (count) bar.append(part);
@@ -97,7 +99,6 @@ class RunPage {
     this.order = "live";
     this.unfolded = new Set();
     this.asked = "";
-    this.drawn = -1;
     this.selected = null;
     this.build();
   }
@@ -113,7 +114,7 @@ class RunPage {
     this.inner = make("div", { class: "inner", role: "rowgroup" });
     this.rows = make("div", { id: "rows", role: "table", "aria-label": "steps", tabindex: 0, scroll: () => this.paint() }, this.inner);
     this.drawer = make("aside", { id: "step", role: "dialog", "aria-labelledby": "step-name", hidden: true });
-    fill(main, make("nav", {}, make("a", { href: page(".") }, "← All runs")), this.lost, id("head", "header"), id("wrong"), id("open"), id("answer"), id("graph"),
+    fill(main, make("nav", {}, make("a", { href: page(".") }, "← All runs")), this.lost, id("head", "header"), id("wrong"), id("open"), 
       make("section", { id: "time" }, make("h2", {}, "Steps and time"), make("div", { class: "tools" }, this.text, order), this.chips, this.axis, this.rows), id("changes"), this.drawer);
     document.addEventListener("keydown", (event) => this.key(event));
     addEventListener("resize", () => this.paint());
@@ -214,7 +215,6 @@ class RunPage {
     this.open_();
     if (!news || news.revisions.length) this.changes_();
     this.list();
-    this.colour(news);
     document.documentElement.dataset.ready = "1";
     if (this.selected !== null && (!news || news.steps[this.selected])) this.details(this.selected);
   }
@@ -232,7 +232,7 @@ class RunPage {
     const live = run.stand === "running" && !this.readOnly;
     fill(this.head, make("h1", {}, badge(state), " ", goal), run.reason && run.stand !== "running" ? make("p", { class: "reason" }, run.reason) : "",
       make("p", { class: "soft" }, `run ${run.id} · `, this.clock, ` · ${run.owner || "no process"}`, run.tokens ? ` · ${run.tokens} tokens` : "", run.cost ? ` · cost ${run.cost}` : "", run.began ? ` · began ${new Date(run.began * 1000).toLocaleString()}` : ""),
-      progress(run.counts, total), make("p", {}, Object.entries(run.counts).map(([s, n]) => `${symbol(s)} ${n} ${words(s)}`).join("   ")),
+      progress(run.counts, total), make("p", {}, sorted(run.counts).map(([s, n]) => `${symbol(s)} ${n} ${words(s)}`).join(" · ")),
       resume ? make("p", {}, "It goes on with: ", make("code", {}, resume)) : "",
       live ? make("p", { class: "buttons" }, this.order_("suspend", "Suspend the run"), this.order_("cancel", "Cancel the run")) : "");
     this.tick();
@@ -293,37 +293,10 @@ class RunPage {
       r.ran_on.length ? make("p", { class: "soft" }, `ran on meanwhile: ${names(r.ran_on)}`) : null))] : []));
   }
 
-  // The graph is drawn by the server; what changes in it is its colours
-  async colour(news) {
-    const { view } = this;
-    if (view.graph !== this.drawn) {
-      this.drawn = view.graph;
-      const found = await ask(`runs/${this.run}/graph.svg?v=${view.graph}`).then((r) => r.text()).catch(() => "");
-      const svg = found ? drawing(found) : null;
-      if (!svg) return fill(this.graph);
-      svg.addEventListener("click", (event) => { const box = event.target.closest("[data-n]"); if (box) { event.preventDefault(); this.box(box); } });
-      fill(this.graph, make("h2", {}, "Graph"), make("div", { class: "scroll" }, svg));
-      news = null;
-    }
-    const changed = news ? new Set(Object.keys(news.steps)) : null;
-    for (const box of this.graph.querySelectorAll("[data-n]")) if (!changed || changed.has(box.dataset.n)) this.paintBox(box);
-  }
-
-  paintBox(box) {
-    const step = this.view.steps[box.dataset.n];
-    if (!step) return;
-    box.setAttribute("class", `box ${step.state}${step.on_path ? " on-path" : ""}`);
-    box.setAttribute("aria-label", `${step.id}, ${words(step.state)}`);
-    const mark = box.querySelector(".symbol");
-    if (mark) mark.textContent = symbol(step.state);
-  }
-
-  box(box) { this.details(Number(box.dataset.n)); }
-
   // The table, which is the timeline: only the rows that can be seen are there
   list() {
     const steps = this.view.steps, { counts } = this.view.run;
-    fill(this.chips, ...Object.entries(counts).map(([state, count]) => make("button", { type: "button", class: `chip ${state}`, "aria-pressed": String(this.states.has(state)), click: () => {
+    fill(this.chips, ...sorted(counts).map(([state, count]) => make("button", { type: "button", class: `chip ${state}`, "aria-pressed": String(this.states.has(state)), click: () => {
       if (!this.states.delete(state)) this.states.add(state);
       this.list();
     } }, `${symbol(state)} ${count} ${words(state)}`)));
@@ -348,7 +321,7 @@ class RunPage {
     const end = this.end = nice(Math.max(this.now(), 0.01)), focus = document.activeElement?.dataset?.n;
     fill(this.inner, ...this.shown.slice(first, first + count).map((step, at) => this.row(step, first + at, end)));
     if (focus !== undefined) this.inner.querySelector(`[data-n="${focus}"]`)?.focus({ preventScroll: true });
-    fill(this.axis, ...[0, 1, 2, 3, 4].map((n) => { const mark = make("span", {}, span((end * n) / 4) || "0"); mark.style.left = `${n * 25}%`; return mark; }));
+    fill(this.axis, ...[0, 1, 2, 3, 4].map((n) => { const mark = make("span", {}, n ? span((end * n) / 4) : "0"); mark.style.left = `${n * 25}%`; return mark; }));
   }
 
   row(step, at, end) {

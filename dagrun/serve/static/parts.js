@@ -11,7 +11,6 @@ export const symbol = (/** @type {string} */ state) => LOOKS[state] ?? "•";
 export const words = (/** @type {string} */ state) => state.replaceAll("_", " ");
 
 const ROOT = new URL("../", import.meta.url);
-const SVG = "http://www.w3.org/2000/svg";
 const KEY = "dagrun-token";
 
 /**
@@ -82,14 +81,6 @@ export const post = async (/** @type {string} */ path, /** @type {object} */ bod
   (await ask(path, {
     method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json", "X-Dagrun": "1" },
   })).json();
-
-/** Read a drawing of the server; nothing in it is run. */
-export function drawing(/** @type {string} */ text) {
-  const parsed = new DOMParser().parseFromString(text, "image/svg+xml").documentElement;
-  if (parsed.namespaceURI !== SVG || parsed.nodeName !== "svg") return null;
-  for (const bad of [...parsed.querySelectorAll("script, style, foreignObject")]) bad.remove();
-  return document.importNode(parsed, true);
-}
 
 // Values ---------------------------------------------------------------------------------------------------
 
