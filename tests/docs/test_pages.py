@@ -45,6 +45,9 @@ def test_decisions_are_numbered_one_after_another() -> None:
     ]
 
     assert numbers == [str(number) for number in range(1, len(numbers) + 1)]
+    assert not [
+        page.name for page in pages if re.search(r"^## [^\n]*\n+(?=## |\Z)", page.read_text("utf-8"), re.MULTILINE)
+    ]
 
 
 def test_every_entry_of_the_changelog_stands_once() -> None:
