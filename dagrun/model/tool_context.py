@@ -18,7 +18,7 @@ from dagrun.model.question import Answer
 from dagrun.model.value import ArtifactStore
 
 Report = Callable[[str, Mapping[str, Any]], None]
-D = TypeVar("D", default=Any)
+D = TypeVar("D", default=object)  # with Any, type checkers could not tell the overloads of `Tool.step` apart
 
 
 class _Provided:

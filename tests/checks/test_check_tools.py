@@ -84,17 +84,18 @@ def test_a_tool_runs_where_it_can(tool_name: str, executor: str | None, chosen: 
         assert checked.steps["a"].executor == chosen
 
 
-@pytest.mark.parametrize("kind", ["inside a function", "the program itself", "something else"])
+@pytest.mark.parametrize("kind", ["inside a function", "something else"])
 def test_a_worker_process_must_be_able_to_import_the_tool(kind: str) -> None:
-    """It gets a name and JSON, never a pickled function; one that cannot be imported is refused before the run."""
+    """It gets a name and JSON; a function that cannot be imported is refused before the run.
+
+    Functions of the program itself are copied: see tests/executors/test_main_functions.py.
+    """
 
     @tool(effect="pure", executor="process")
     def local(n: int = 0) -> int:
         raise NotImplementedError
 
-    if kind == "the program itself":
-        local.function.__module__ = "__main__"
-    elif kind == "something else":
+    if kind == "something else":
         local.function.__module__, local.function.__qualname__ = "elsewhere", "local"
         sys.modules["elsewhere"] = ModuleType("elsewhere")
     box = Toolbox(local)

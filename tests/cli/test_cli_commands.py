@@ -155,11 +155,11 @@ def test_completion_script_is_for_this_command(shell: Shell, name: str) -> None:
 
 def test_completion_knows_lazy_commands(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_DAGRUN_COMPLETE", "bash_complete")
-    monkeypatch.setenv("COMP_WORDS", "dagrun run --po")
+    monkeypatch.setenv("COMP_WORDS", "dagrun run --pol")
     monkeypatch.setenv("COMP_CWORD", "2")
 
     with pytest.raises(SystemExit):
-        shell("run", "--po")
+        shell("run", "--pol")
     assert shell.capture.readouterr().out == "plain,--policy\n"
 
 

@@ -24,7 +24,7 @@ def test_goal_becomes_an_answer(shell: Shell, monkeypatch: pytest.MonkeyPatch) -
     assert (ended.code, ended.out) == (0, "7\n")
     assert ended.err.startswith("succeeded: 2 succeeded (")
     assert "150 tokens, cost unknown)" in ended.err
-    assert ended.err.count("\n") == 1
+    assert [line.split()[0] for line in ended.err.splitlines()] == ["succeeded:", "report:"]
     assert [(call.model, call.streams) for call in server.calls] == [("model-one", True)]
     assert GOAL in server.calls[0].prompt
 
@@ -102,8 +102,9 @@ def test_every_problem_of_a_plan_is_listed(shell: Shell, monkeypatch: pytest.Mon
         ended = shell("do", GOAL, *TOOLS, "--json")
 
     assert ended.code == 3
-    *problems, said = ended.err.splitlines()[1:]
+    *problems, said, report = ended.err.splitlines()[1:]
     assert [line.split()[0] for line in problems] == ["DR201", "DR203"]
+    assert report.startswith("report: dagrun report ")
     assert said.startswith('  its model answered: {"steps": [{"id": "x", "tool": "nope"')
     assert [problem["code"] for problem in ended.json["problems"]] == ["DR201", "DR203"]
     assert len(server.calls) == 2, "it was told once what is wrong"
@@ -136,7 +137,8 @@ def test_error_of_the_model_is_told_in_a_line(
 
     assert ended.code == 1
     assert ended.json["status"] == "failed"
-    assert words in ended.err.splitlines()[-1]
+    told = [line for line in ended.err.splitlines() if not line.startswith("report: ")]
+    assert words in told[-1]
     assert len(ended.err.splitlines()) <= 3
     assert "Traceback" not in ended.err
     assert SECRET not in ended.err + ended.out

@@ -51,7 +51,7 @@ def test_log_record_is_one_line(shell: Shell) -> None:
     ended = shell("run", shell.plan({"id": "x", "tool": "hostile"}), *TOOLS)
 
     lines = ended.err.splitlines()
-    assert [line.split()[0] for line in lines] == ["warning", "|", "|", "failed:", "run", "dagrun"]
+    assert [line.split()[0] for line in lines] == ["warning", "|", "|", "failed:", "run", "dagrun", "report:"]
     assert "\\nforged: line" in lines[0]
     assert lines[2].startswith("| forged: line")
 
