@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from browsers import SECONDS, browser, tab, visitor
 from command_line import Shell, finished, shell, started
@@ -566,6 +566,25 @@ def test_texts_of_models_are_only_texts(scene: Shell, browser: Browser) -> None:
         assert page.locator("img, iframe, object, main script").count() == 0
         width = page.evaluate("document.documentElement.scrollWidth - innerWidth")
         assert width <= 0, "a long word makes the page wider than the window"
+
+
+def test_a_reader_may_type_before_the_first_news(scene: Shell, browser: Browser) -> None:
+    """On a slow connection the page is there before the run is; what was typed holds when it comes."""
+    scene.file("policy.toml", "")
+    steps = [{"id": f"s{n}", "tool": "quick", "args": {"value": "x"}} for n in range(3)]
+    assert finished(scene, "run", scene.plan(*steps), "-t", "page_tools", "--run-id", "one").code == 0
+    held: list[Route] = []
+    with serving(scene) as (_, address), tab(browser, address) as page:
+        page.route("**/stream?*", lambda route: held.append(route))
+        page.goto(at_run(address).partition("#")[0])
+        page.locator("#time input").fill("s1")
+        page.locator("#time input").blur()
+        page.keyboard.press("j")
+        page.wait_for_timeout(100)
+        held[0].continue_()
+        page.unroute("**/stream?*")
+        expect(row(page, "s1")).to_be_visible()
+        expect(row(page, "s0")).to_have_count(0)
 
 
 # The command ----------------------------------------------------------------------------------------------------------

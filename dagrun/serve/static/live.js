@@ -295,6 +295,7 @@ class RunPage {
 
   // The table, which is the timeline: only the rows that can be seen are there
   list() {
+    if (!this.view) return; // a reader may type before the first news
     const steps = this.view.steps, { counts } = this.view.run;
     fill(this.chips, ...sorted(counts).map(([state, count]) => make("button", { type: "button", class: `chip ${state}`, "aria-pressed": String(this.states.has(state)), click: () => {
       if (!this.states.delete(state)) this.states.add(state);
@@ -390,6 +391,7 @@ class RunPage {
   }
 
   move(by) {
+    if (!this.shown) return;
     const at = this.shown.findIndex((s) => String(s.n) === document.activeElement?.dataset?.n), to = Math.max(0, Math.min(this.shown.length - 1, at + by));
     if (to * ROW < this.rows.scrollTop || (to + 1) * ROW > this.rows.scrollTop + this.rows.clientHeight) this.rows.scrollTop = to * ROW - 100;
     this.paint();
