@@ -44,6 +44,8 @@ class FrameCodec:
 
 def is_frame_class(kind: Any) -> bool:
     """Whether a type is one of the classes of frames; arrays of a certain type are arrays."""
+    while hasattr(kind, "__value__"):  # a type with a name of its own, as `NDArray` is in numpy 2.5
+        kind = kind.__value__
     return isinstance(kind := typing.get_origin(kind) or kind, type) and _name_of(kind) in CODECS
 
 
