@@ -38,7 +38,9 @@ def restore_step(step: dict[str, Any], toolbox: Toolbox | None) -> None:
     if isinstance(step.get("for_each"), str) and step["for_each"].lstrip().startswith("["):
         step["for_each"] = _parsed(step["for_each"])
     tool, args = step.get("tool"), step.get("args")
-    if toolbox is not None and isinstance(tool, str) and tool in toolbox and isinstance(args, dict):
+    if not isinstance(args, dict) or not any(map(_may_be_strict, args.values())):
+        return
+    if toolbox is not None and isinstance(tool, str) and tool in toolbox:
         arguments = toolbox[tool].arguments
         known = arguments.schema.get("properties", {})
         step["args"] = {
@@ -64,6 +66,8 @@ def restored(value: Any, schema: Any, root: Schema) -> Any:
         schema: The schema that the strict one was made from.
         root: The schema with the definitions.
     """
+    if not _may_be_strict(value):  # nearly always; looking at schemas costs three times the check of a plan
+        return value
     types = types_of(schema, root) if isinstance(schema, Mapping) else None
     if types is None:
         return value
@@ -78,6 +82,19 @@ def restored(value: Any, schema: Any, root: Schema) -> Any:
             return [_restored_part(part, number, schema, root) for number, part in enumerate(value)]
         case _:
             return value
+
+
+def _may_be_strict(value: Any) -> bool:
+    """Whether a value has a part that only the strict form has: a text of JSON, a list of pairs, or an empty list."""
+    match value:
+        case str():
+            return value.lstrip()[:1] in ("{", "[")
+        case list():
+            return not value or any(map(_may_be_strict, value))
+        case dict():
+            return value.keys() == _PAIR or any(map(_may_be_strict, value.values()))
+        case _:
+            return False
 
 
 def restored_text(text: str, restore: Callable[[Any], Any]) -> str:
