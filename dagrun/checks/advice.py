@@ -72,7 +72,7 @@ def _advise_on_repeated_calls(steps: Sequence[CheckedStep], context: CheckContex
     calls: dict[Any, list[int]] = {}
     for key, places in candidates.items():
         for place in places:
-            calls.setdefault((key, steps[place].args.holes), []).append(place)
+            calls.setdefault((key, steps[place].args.references), []).append(place)
     for places in nsmallest(MAX_ADVICE + 1, (places for places in calls.values() if len(places) > 1)):
         names = [steps[place].step.id for place in places[:_MAX_NAMED]]
         if len(places) > _MAX_NAMED:

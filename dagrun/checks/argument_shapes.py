@@ -20,7 +20,6 @@ from dagrun.model.reference import (
     HOLE,
     ID_PATTERN,
     BadReference,
-    Hole,
     Reference,
     Template,
     compile_template,
@@ -78,7 +77,7 @@ class ShapedArguments:
 
     def template(self) -> Template:
         """Return the template of the arguments."""
-        return Template(self.shape.pieces, tuple(map(Hole, self.references, self.shape.places)))
+        return Template(self.shape.pieces, self.references, self.shape.places)
 
     def sources(self) -> dict[str, None]:
         """Return the ids of the steps that the arguments refer to, in the order of first mention."""
@@ -133,7 +132,7 @@ class ArgumentShapes:
         shape = self._shapes.get(key)
         if shape is None:
             template, _ = compile_template(args)  # without faults: the outline is plain JSON and has valid references
-            shape = self._shapes[key] = ArgumentShape(template.pieces, tuple(hole.place for hole in template.holes))
+            shape = self._shapes[key] = ArgumentShape(template.pieces, template.places)
         return ShapedArguments(shape, *zip(*references, strict=True))
 
 

@@ -46,7 +46,7 @@ class ArgumentCheck:
 
     def check(self, template: Template, lookups: Iterable[tuple[Hole, Lookup | None]]) -> None:
         """Check arguments with or without references."""
-        if template.holes:
+        if template.references:
             self.check_with_references(template, lookups)
         else:
             self.check_literal(template)

@@ -34,6 +34,8 @@ class ToolFacts:
         timeout: Seconds for an attempt: the shorter time of tool and policy; or none.
         has_aliases: Whether one of its arguments has two names.
         may_ask: Whether a call of it, or one that it makes by itself, may need a person.
+        is_plain: Whether a step that names nothing else may call it as it is: it runs in no worker process, and has no
+            fallback.
         argument_types: The JSON types that places in its arguments take, as far as they were looked up.
         import_fault: Why a worker process cannot import it; empty if it can, `None` if that was not looked up.
     """
@@ -45,6 +47,7 @@ class ToolFacts:
     timeout: float | None
     has_aliases: bool
     may_ask: bool
+    is_plain: bool
     argument_types: dict[Path, Types | None] = field(default_factory=dict)
     import_fault: str | None = None
 
@@ -81,6 +84,7 @@ class CheckContext:
         secrets: The secrets of the host.
         deps: The dependencies of the tools.
         has_objects: Whether a tool returns objects in memory, or gets dependencies.
+        hides: Whether there are values of secrets to hide.
         shapes: The shapes of arguments that this check has seen. Each check has its own, because its results hold only
             for its steps, tools and secrets.
     """
@@ -95,11 +99,13 @@ class CheckContext:
     deps: Deps = UNKNOWN_DEPS
     shapes: ArgumentShapes = field(init=False, repr=False, compare=False)
     has_objects: bool = field(init=False, repr=False, compare=False)
+    hides: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         tools = [facts.tool for facts in self.tools.values()]
         has_objects = any(tool.output.has_objects for tool in tools) or any(map(takes_deps, tools))
         object.__setattr__(self, "has_objects", has_objects)
+        object.__setattr__(self, "hides", self.secrets.are_hidden)
         object.__setattr__(self, "shapes", ArgumentShapes(self.index, self.sources))
 
 
@@ -142,6 +148,7 @@ def _facts(tool: AnyTool, toolbox: Toolbox, policy: Policy) -> ToolFacts:
         timeout=timeout,
         has_aliases=len(set(names.values())) < len(names),
         may_ask=bool(tool.needs_approval) or _has_rule(policy, tool, *tool.inner_tools),
+        is_plain=tool.executor != "process" and tool.fallback is None,
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dagrun.checks.check_context import CheckContext
 from dagrun.checks.checked_plan import CheckedStep
 from dagrun.model.contracts.objects import has_only_frames
-from dagrun.model.reference import Hole
+from dagrun.model.reference import Reference
 from dagrun.model.toolbox import AnyTool
 
 _IN_THIS_PROCESS = ("coroutine", "thread")
@@ -79,13 +79,13 @@ def _calls(checked: CheckedStep) -> Iterator[tuple[AnyTool, str]]:
 
 def _passed(context: CheckContext, checked: CheckedStep, executor: str) -> str:
     """Say that an argument of a step is an object that cannot get to an executor; an empty text if none is."""
-    held = (hole.reference for hole in checked.args.holes if _is_stuck(context, checked, hole, executor))
-    return next((f"{reference} is one" for reference in held), "")
+    stuck = (one for one in checked.args.references if _is_stuck(context, checked, one, executor))
+    return next((f"{reference} is one" for reference in stuck), "")
 
 
-def _is_stuck(context: CheckContext, checked: CheckedStep, hole: Hole, executor: str) -> bool:
-    name = hole.reference.step
+def _is_stuck(context: CheckContext, checked: CheckedStep, reference: Reference, executor: str) -> bool:
+    name = reference.step
     if name != "item" and (name not in context.index or name == checked.step.id):
         return False
-    hint = context.sources.look_up(hole.reference, checked.items).hint
+    hint = context.sources.look_up(reference, checked.items).hint
     return hint is not None and not (executor == "process" and has_only_frames(hint))

@@ -57,7 +57,7 @@ class StepReferences:
         if isinstance(value, list):
             if len(value) > self._context.policy.max_fan_out:
                 self._refuse_list(f"it has {len(value)} elements, the ceiling is {self._context.policy.max_fan_out}")
-        elif not template.holes or template.holes[0].place or template.holes[0].is_text:
+        elif not template.references or template.places[0] or template.texts:
             name = f'"${{{value}}}"' if isinstance(value, str) and value in self._context.index else '"${step.path}"'
             self._refuse_list(f"this is neither; a reference is written {name}")
             return
@@ -191,7 +191,7 @@ def check_output(context: CheckContext, output: Any) -> Template | None:
     if isinstance(output, str) and "${" not in output:
         try:
             # A bare id or path is a reference, because a plain text would be no useful answer.
-            template: Template | None = Template((b"", b""), (Hole(parse_reference(output), ()),))
+            template: Template | None = Template((b"", b""), (parse_reference(output),), ((),))
         except BadReference as error:
             context.findings.add("DR301", PLAN_OUTPUT, "output", text=repr(output[:200]), reason=error)
             return None

@@ -16,11 +16,13 @@ from dagrun.checks.plain_json import EMPTY_ARGS, compile_value, fits, is_plain_j
 from dagrun.model.plan import Step
 from dagrun.model.reference import Template
 from dagrun.model.secrets.secret import Secrets
+from dagrun.model.toolbox import AnyTool
 
 _EXECUTORS = ("coroutine", "thread", "process")
 
 
-_NO_SOURCES: Final[frozenset[str]] = frozenset()
+_NO_NAMES: Final[frozenset[str]] = frozenset()
+_NO_SOURCES: Final[Mapping[str, None]] = {}
 
 # Pydantic has checked everything about these fields but their references. Most steps have no others, which saves time.
 _PLAIN_FIELDS: Final = frozenset(
@@ -35,12 +37,15 @@ def check_step(context: CheckContext, index: int, step: Step) -> tuple[CheckedSt
         The step as the runtime needs it, or `None` if its problems leave nothing to run; and the ids of the steps of
         the plan that it waits for, in the order of first mention.
     """
-    facts = _check_tool(context, index, step)
+    facts = context.tools.get(step.tool)
+    if facts is None or not facts.is_allowed:
+        _report_tool(context, index, step)
     is_plain = _PLAIN_FIELDS.issuperset(step.model_fields_set)
     args, shaped = _compile_arguments(context, index, step)
     references = None
+    sources: Mapping[str, None]
     if is_plain and facts is not None and _is_known_valid(facts, step, args, shaped):
-        sources = shaped.sources() if shaped is not None else {}
+        sources = shaped.sources() if shaped is not None else _NO_SOURCES
     else:
         references = StepReferences(context, index, step)
         call = ArgumentCheck(context.findings, index, step, facts, context.secrets) if facts is not None else None
@@ -53,47 +58,56 @@ def check_step(context: CheckContext, index: int, step: Step) -> tuple[CheckedSt
             references.success(step.success, waits_for)
     if facts is None:
         return None, waits_for
-    executor: str = facts.executor
-    if executor == "process" or step.executor is not None:
-        executor = _check_executor(context, index, step, facts)
-    fallback = None
-    if step.fallback is not None or facts.tool.fallback is not None:
-        fallback = _check_fallback(context, index, step, facts, args)
+    executor, pool, timeout, fallback = _check_call(context, index, step, facts, args, is_plain=is_plain)
     if args is None:
         return None, waits_for
-    if context.secrets.are_hidden and (leak := leaked_secret(step, context)):
+    if context.hides and (leak := leaked_secret(step, context)):
         context.findings.add("DR213", index, step=step.id, secret=leak)
     checked = CheckedStep(
         step=step,
         tool=facts.tool,
-        fallback=fallback.tool if fallback is not None else None,
+        fallback=fallback,
         executor=executor,
-        pool=step.pool if step.pool is not None else facts.pool,
+        pool=pool,
         args=args,
         items=references.items if references is not None else None,
         depends_on=waits_for,
-        value_sources=frozenset(sources) if sources else _NO_SOURCES,
-        timeout=facts.timeout if step.timeout is None else lowest_limit(step.timeout, facts.timeout),
+        value_sources=frozenset(sources) if sources else _NO_NAMES,
+        timeout=timeout,
         asks=asks_of(step, facts.tool, context.policy) if facts.may_ask or step.confidence is not None else (),
-        fallback_asks=asks_of(step, fallback.tool, context.policy) if fallback is not None else (),
+        fallback_asks=asks_of(step, fallback, context.policy) if fallback is not None else (),
     )
     if context.has_objects:
         check_objects(context, index, checked)
     return checked, waits_for
 
 
+def _check_call(
+    context: CheckContext, index: int, step: Step, facts: ToolFacts, args: Template | None, *, is_plain: bool
+) -> tuple[str, str | None, float | None, AnyTool | None]:
+    """Return where a step is called, its pool, its seconds for an attempt, and its fallback."""
+    if is_plain and facts.is_plain:  # saves looking at what nearly no step has
+        return facts.executor, facts.pool, facts.timeout, None
+    executor: str = facts.executor
+    if executor == "process" or step.executor is not None:
+        executor = _check_executor(context, index, step, facts)
+    fallback = None
+    if step.fallback is not None or facts.tool.fallback is not None:
+        fallback = _check_fallback(context, index, step, facts, args)
+    pool = step.pool if step.pool is not None else facts.pool
+    timeout = facts.timeout if step.timeout is None else lowest_limit(step.timeout, facts.timeout)
+    return executor, pool, timeout, fallback.tool if fallback is not None else None
+
+
 # The tool ------------------------------------------------------------------------------------------------------------
 
 
-def _check_tool(context: CheckContext, index: int, step: Step) -> ToolFacts | None:
-    """Return the facts about the tool of *step*; `None` if there is no such tool."""
-    facts = context.tools.get(step.tool)
-    if facts is None:
-        hint = context.findings.hint(step.tool, context.tools)
-        context.findings.add("DR201", index, "tool", step=step.id, tool=repr(step.tool[:200]), hint=hint)
-    elif not facts.is_allowed:
+def _report_tool(context: CheckContext, index: int, step: Step) -> None:
+    if step.tool in context.tools:
         context.findings.add("DR202", index, "tool", step=step.id, tool=step.tool)
-    return facts
+        return
+    hint = context.findings.hint(step.tool, context.tools)
+    context.findings.add("DR201", index, "tool", step=step.id, tool=repr(step.tool[:200]), hint=hint)
 
 
 def _check_executor(context: CheckContext, index: int, step: Step, facts: ToolFacts) -> str:
@@ -176,9 +190,9 @@ def _compile_arguments(context: CheckContext, index: int, step: Step) -> tuple[T
             return None, None
         return shaped.template(), shaped
     template = compile_value(step.args, context.findings, index, "args", limit)
-    if template is not None and template.holes and not template.holes[0].place:
+    if template is not None and template.references and not template.places[0]:
         reason = "the arguments are values by name; a reference stands for one of them"
-        context.findings.add("DR301", index, "args", text=repr(str(template.holes[0].reference)), reason=reason)
+        context.findings.add("DR301", index, "args", text=repr(str(template.references[0])), reason=reason)
         return None, None
     return template, None
 

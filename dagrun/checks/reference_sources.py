@@ -75,9 +75,9 @@ class ReferenceSources:
 
     def list_reference(self, items: Template | None) -> Reference | None:
         """Return the reference that stands for the list of a for_each; `None` if there is no valid one."""
-        if items is None or not items.holes or items.holes[0].place or items.holes[0].is_text:
+        if items is None or not items.references or items.places[0] or items.texts:
             return None
-        reference = items.holes[0].reference
+        reference = items.references[0]
         return reference if reference.step in self._steps or reference.step == "input" else None
 
     @staticmethod

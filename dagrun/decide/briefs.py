@@ -60,7 +60,7 @@ def _references(graph: LiveGraph) -> Iterator[Reference]:
     plans = [node.plan for node in graph.planned()]
     templates = [template for plan in plans for template in (plan.args, plan.items)]
     for template in (*templates, graph.output):
-        yield from (hole.reference for hole in (template.holes if template is not None else ()))
+        yield from template.references if template is not None else ()
     for plan in plans:
         for condition in (plan.step.when, plan.step.success):
             yield from (leaf.reference for leaf in (condition.leaves() if condition is not None else ()))

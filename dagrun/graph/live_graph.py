@@ -236,7 +236,7 @@ class LiveGraph:
 
     def objects_in(self, template: Template) -> dict[str, object]:
         """Return the objects in memory that *template* puts in, by the ``of`` of their tokens."""
-        values = [self.look_up(hole.reference) for hole in template.holes]
+        values = [self.look_up(reference) for reference in template.references]
         return {key: thing for value in values if type(value) is HeldObjects for key, thing in value.objects.items()}
 
     # Release and blocking ---------------------------------------------------------------------------------

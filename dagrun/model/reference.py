@@ -109,7 +109,7 @@ def _unquote(quoted: str) -> str:
         raise BadReference(f"{shorten(quoted, 40)} is not a quoted key") from None
 
 
-@dataclass(slots=True, unsafe_hash=True)  # not frozen because a check makes one per reference; never changed
+@dataclass(frozen=True, slots=True)
 class Hole:
     """A place in a template where the output of a step is put in.
 
@@ -126,10 +126,25 @@ class Hole:
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen because a check makes one per step; never changed
 class Template:
-    """A JSON value with holes, stored as pieces of JSON text: ``pieces[0] hole[0] pieces[1] …``."""
+    """A JSON value with holes, stored as pieces of JSON text: ``pieces[0] hole[0] pieces[1] …``.
+
+    Attributes:
+        pieces: The JSON text around the holes.
+        references: The outputs that are put in, one for each hole.
+        places: The path of each hole in the template.
+        texts: The numbers of the holes that are parts of longer texts.
+    """
 
     pieces: tuple[bytes, ...]
-    holes: tuple[Hole, ...] = ()
+    references: tuple[Reference, ...] = ()
+    places: tuple[Path, ...] = ()
+    texts: frozenset[int] = frozenset()
+
+    @property
+    def holes(self) -> tuple[Hole, ...]:
+        """The holes, made at each call: a plan has many, of which few are looked at one by one."""
+        pairs = zip(self.references, self.places, strict=True)
+        return tuple(Hole(reference, place, number in self.texts) for number, (reference, place) in enumerate(pairs))
 
     def fill(self, look_up: Callable[[Reference], Stored], limit: int = MAX_VALUE_BYTES) -> bytes:
         """Build the JSON text, with the value from *look_up* in place of each hole.
@@ -137,17 +152,18 @@ class Template:
         Raises:
             ValueTooLarge: The text would take more than *limit* bytes.
         """
-        first = self.pieces[0]
+        first, texts = self.pieces[0], self.texts
         size = len(first)
-        if not self.holes:
+        if not self.references:
             if size > limit:
                 raise ValueTooLarge(f"{size} bytes of JSON are over the limit of {limit}")
             return first
         parts: list[bytes] = [first]
-        for hole, piece in zip(self.holes, self.pieces[1:], strict=True):
-            value = look_up(hole.reference)
-            as_json = value if type(value) is bytes else to_json(value)  # saves a call for most values
-            data = _as_text(value, as_json) if hole.is_text else as_json
+        for reference, piece in zip(self.references, self.pieces[1:], strict=True):
+            value = look_up(reference)
+            data = value if type(value) is bytes else to_json(value)  # saves a call for most values
+            if texts and len(parts) // 2 in texts:
+                data = _as_text(value, data)
             size += len(data) + len(piece)
             if size > limit:  # checked in the loop: references that double their text would fill the memory first
                 raise ValueTooLarge(f"over {limit} bytes of JSON")
@@ -157,7 +173,7 @@ class Template:
     @property
     def sources(self) -> frozenset[str]:
         """The ids of the steps whose outputs are put in."""
-        return frozenset(hole.reference.step for hole in self.holes)
+        return frozenset(reference.step for reference in self.references)
 
 
 def _as_text(value: Stored, as_json: bytes) -> bytes:
@@ -200,12 +216,14 @@ class _Writer:
     def __init__(self) -> None:
         self.faults: list[ReferenceFault] = []
         self._done: list[bytes] = []
-        self._holes: list[Hole] = []
+        self._references: list[Reference] = []
+        self._places: list[Path] = []
+        self._texts: set[int] = set()
         self._text: list[str] = []
 
     def template(self) -> Template:
         self._cut()
-        return Template(tuple(self._done), tuple(self._holes))
+        return Template(tuple(self._done), tuple(self._references), tuple(self._places), frozenset(self._texts))
 
     def value(self, value: Any, place: Path) -> None:
         match value:
@@ -273,7 +291,10 @@ class _Writer:
 
     def _hole(self, reference: Reference, place: Path, *, is_text: bool = False) -> None:
         self._cut()
-        self._holes.append(Hole(reference, place, is_text))
+        if is_text:
+            self._texts.add(len(self._references))
+        self._references.append(reference)
+        self._places.append(place)
 
     def _fault(self, place: Path, text: str, reason: str) -> None:
         self.faults.append(ReferenceFault(place, text, reason))

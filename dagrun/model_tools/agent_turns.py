@@ -11,7 +11,7 @@ from dagrun.llm.quoting import DATA_RULE, block
 from dagrun.model.toolbox import Toolbox
 from dagrun.model_tools.typed_answers import restore_answer, shape_schema
 from dagrun.plans.plan_schemas import call_schema
-from dagrun.plans.strict_answers import restore_step, restored_text
+from dagrun.plans.strict_answers import StepRestorer, restored_text
 from dagrun.plans.strict_schemas import closed, strict_schema, with_null
 
 RULES: Final = """\
@@ -69,10 +69,10 @@ class Turns:
         ContractError: Values of the type cannot be made from JSON.
     """
 
-    __slots__ = ("_answer", "_model", "_toolbox", "form", "system")
+    __slots__ = ("_answer", "_model", "_restorer", "form", "system")
 
     def __init__(self, name: str, toolbox: Toolbox, shape: Any) -> None:
-        self._toolbox, self._answer = toolbox, shape_schema(name, shape)
+        self._restorer, self._answer = StepRestorer(toolbox), shape_schema(name, shape)
         self._model = create_model("Turn", __base__=Turn, answer=(shape | None, None))
         none = {"type": "null"}
         properties = {
@@ -99,7 +99,7 @@ class Turns:
 
     def _restored(self, tree: Any) -> Any:
         if isinstance(tree, dict) and isinstance(tree.get("call"), dict):
-            restore_step(tree["call"], self._toolbox)
+            self._restorer.restore(tree["call"])
         return restore_answer(tree, self._answer)
 
 

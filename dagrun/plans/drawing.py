@@ -83,7 +83,7 @@ def _needs(step: Step) -> dict[str, None]:
     for value, field in ((step.for_each, "for_each"), (step.args, "args")):
         template = compile_value(value, Findings(), 0, field) if value else None
         if template is not None:
-            needs.update((hole.reference.step, None) for hole in template.holes)
+            needs.update((reference.step, None) for reference in template.references)
     if step.when is not None:
         needs.update(_condition_needs(step.when))
     needs.pop(step.id, None)

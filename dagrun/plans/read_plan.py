@@ -17,7 +17,7 @@ from dagrun.model.toolbox import AnyTool, Toolbox
 from dagrun.plans.json_reader import MAX_READ_DEPTH, parse_json, take_out_marks
 from dagrun.plans.numbered_dialect import from_numbered, is_numbered
 from dagrun.plans.plan_fields import validate_plan, wrong_type
-from dagrun.plans.strict_answers import restore_fields, restore_step
+from dagrun.plans.strict_answers import StepRestorer, restore_fields
 
 Syntax = Literal["json", "yaml", "compiler"]
 
@@ -253,9 +253,10 @@ def _restore(tree: dict[str, Any], toolbox: Toolbox | None) -> None:
     """Turn a plan in the strict form of `toolset_schema`, as models write it, into the form of plans."""
     restore_fields(tree)
     steps = tree.get("steps")
+    restore = StepRestorer(toolbox).restore
     for step in steps if isinstance(steps, list) else ():
         if isinstance(step, dict):
-            restore_step(step, toolbox)
+            restore(step)
 
 
 # Nulls ----------------------------------------------------------------------------------------------------------------

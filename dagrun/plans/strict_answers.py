@@ -18,6 +18,7 @@ _EMPTY_FIELDS: Final = ("output", "reason", "thought", "stop", "refusal")
 _EMPTY_STEP_FIELDS: Final = ("for_each", "on_failure")
 _PAIR: Final = {"key", "value"}
 _NAMED: Final = {"name", "value"}
+_MAX_FLAT: Final = 5  # levels; what is deeper may be a text that holds JSON
 
 
 def restore_fields(tree: dict[str, Any]) -> None:
@@ -27,25 +28,45 @@ def restore_fields(tree: dict[str, Any]) -> None:
             del tree[name]
 
 
-def restore_step(step: dict[str, Any], toolbox: Toolbox | None) -> None:
-    """Turn a step into the form of plans; in place."""
-    for name in _EMPTY_STEP_FIELDS:
-        if step.get(name) == "":
-            del step[name]
-    for name in ("when", "success"):
-        if isinstance(step.get(name), list):
-            step[name] = _condition(step[name])
-    if isinstance(step.get("for_each"), str) and step["for_each"].lstrip().startswith("["):
-        step["for_each"] = _parsed(step["for_each"])
-    tool, args = step.get("tool"), step.get("args")
-    if not isinstance(args, dict) or not any(map(_may_be_strict, args.values())):
-        return
-    if toolbox is not None and isinstance(tool, str) and tool in toolbox:
-        arguments = toolbox[tool].arguments
-        known = arguments.schema.get("properties", {})
-        step["args"] = {
-            key: restored(value, known[key], arguments.schema) if key in known else value for key, value in args.items()
-        }
+class StepRestorer:
+    """Turns steps of one answer into the form of plans.
+
+    Args:
+        toolbox: The tools that the steps may call.
+    """
+
+    __slots__ = ("_flat", "_toolbox")
+
+    def __init__(self, toolbox: Toolbox | None) -> None:
+        self._toolbox = toolbox
+        self._flat: dict[str, frozenset[str]] = {}  # by tool: the arguments that are the same in both forms inside
+
+    def restore(self, step: dict[str, Any]) -> None:
+        """Turn a step into the form of plans; in place."""
+        if "" in step.values():
+            for name in _EMPTY_STEP_FIELDS:
+                if step.get(name) == "":
+                    del step[name]
+        for name in ("when", "success"):
+            if name in step and isinstance(step[name], list):
+                step[name] = _condition(step[name])
+        if "for_each" in step and isinstance(items := step["for_each"], str) and items.lstrip().startswith("["):
+            step["for_each"] = _parsed(items)
+        args = step.get("args")
+        if args and isinstance(args, dict):
+            step["args"] = self._restored_args(step.get("tool"), args)
+
+    def _restored_args(self, tool: object, args: dict[str, Any]) -> dict[str, Any]:
+        if self._toolbox is None or not isinstance(tool, str) or tool not in self._toolbox:
+            return args
+        schema = self._toolbox[tool].arguments.schema
+        flat = self._flat.get(tool)
+        if flat is None:
+            flat = self._flat[tool] = _flat_names(schema)
+        if not any((name not in flat or type(args[name]) is str) and _may_be_strict(args[name]) for name in args):
+            return args
+        known = schema.get("properties", {})
+        return {key: restored(value, known[key], schema) if key in known else value for key, value in args.items()}
 
 
 def restore_args(args: Any) -> Any:
@@ -66,7 +87,7 @@ def restored(value: Any, schema: Any, root: Schema) -> Any:
         schema: The schema that the strict one was made from.
         root: The schema with the definitions.
     """
-    if not _may_be_strict(value):  # nearly always; looking at schemas costs three times the check of a plan
+    if not _may_be_strict(value):  # nearly always
         return value
     types = types_of(schema, root) if isinstance(schema, Mapping) else None
     if types is None:
@@ -84,8 +105,33 @@ def restored(value: Any, schema: Any, root: Schema) -> Any:
             return value
 
 
+def _flat_names(schema: Schema) -> frozenset[str]:
+    """Return the properties of an object whose strict form holds nothing that is written otherwise in a plan."""
+    return frozenset(name for name, part in schema.get("properties", {}).items() if _is_flat(part, schema, _MAX_FLAT))
+
+
+def _is_flat(schema: Any, root: Schema, depth: int) -> bool:
+    match schema:
+        case {"type": "string" | "integer" | "number" | "boolean" | "null"}:
+            return True
+        case {"anyOf": list(parts)}:
+            objects = [part for part in parts if part.keys() & {"$ref", "properties"}]
+            return len(objects) < 2 and all(_is_flat(part, root, depth) for part in parts)
+        case {"$ref": str(name)} if depth:
+            return _is_flat(root.get("$defs", {}).get(name.removeprefix("#/$defs/")), root, depth - 1)
+        case {"type": "array", "items": items} if depth and "prefixItems" not in schema:
+            return _is_flat(items, root, depth - 1)
+        case {"type": "object", "properties": properties} if depth:
+            return all(_is_flat(part, root, depth - 1) for part in properties.values())
+        case _:
+            return not schema  # anything, which is never restored
+
+
 def _may_be_strict(value: Any) -> bool:
-    """Whether a value has a part that only the strict form has: a text of JSON, a list of pairs, or an empty list."""
+    """Whether a value has a part that only the strict form has: a text of JSON, a list of pairs, or an empty list.
+
+    It is asked first: looking at schemas takes three times as long as the check of a plan.
+    """
     match value:
         case str():
             return value.lstrip()[:1] in ("{", "[")
