@@ -118,7 +118,7 @@ if TYPE_CHECKING:
     from dagrun.model.value import Artifact, Unavailable
     from dagrun.model_tools.agent_tool import agent_tool
     from dagrun.model_tools.llm_tool import llm_tool
-    from dagrun.observe.faces import report
+    from dagrun.observe.faces import report, show
     from dagrun.observe.tracing import Tracing
     from dagrun.planners.ensemble import EnsemblePlanner
     from dagrun.planners.model_planner import ModelPlanner
@@ -133,7 +133,7 @@ if TYPE_CHECKING:
 
 # The public names by module. Each is imported on first use (PEP 562), so that `import dagrun` costs only what is used.
 _NAMES = {
-    "dagrun.observe.faces": "report",
+    "dagrun.observe.faces": "report show",
     "dagrun.api": "Engine check draft resume retry run run_sync start",
     "dagrun.api.replaying": "Replayed replay",
     "dagrun.critics.counts": "CountCritic",
@@ -360,6 +360,7 @@ __all__ = [
     "retry",
     "run",
     "run_sync",
+    "show",
     "start",
     "tool",
     "web",

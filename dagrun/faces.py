@@ -1,6 +1,6 @@
 """How objects of lower floors reach what shows them, which is above them: by name, when it is asked for.
 
-So a result can write its report, and a run that nobody looks at loads nothing of that.
+So a result can write its report or show itself in a notebook, and a run that nobody looks at loads nothing of that.
 """
 
 from __future__ import annotations
@@ -21,3 +21,9 @@ def write_report(source: object, path: str | Path | None, options: dict[str, Any
     """Write a report of *source*; see `dagrun.report`."""
     written: str = face("report")(source, path, **options)
     return written
+
+
+def notebook_bundle(source: object) -> dict[str, str]:
+    """Return *source* as a notebook shows it: its text, and a piece of HTML, by media type."""
+    bundle: dict[str, str] = face("notebook_bundle")(source)
+    return bundle

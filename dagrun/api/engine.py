@@ -32,9 +32,10 @@ from dagrun.decide.durations import Durations
 from dagrun.decide.hedging import HedgeShare
 from dagrun.errors import ContractError, PlanRefused, ValueRefused, ValueTooLarge
 from dagrun.executors.executors import Executors
+from dagrun.faces import face
 from dagrun.graph.budget import Budget
 from dagrun.graph.caps import Cap
-from dagrun.model.event import Event, Opening
+from dagrun.model.event import Opening
 from dagrun.model.executor import Executor
 from dagrun.model.journal import Journal
 from dagrun.model.policy import Policy
@@ -197,7 +198,7 @@ class Engine:
             begin = partial(running.resume, last=past.last, resumed=past.resumed)
             async with (
                 self._memory.kept(journal, running),
-                _carried_out(running, begin, past.options["on_event"], tracer),
+                _carried_out(running, begin, past.options, tracer),
             ):
                 yield self._listed(running)
 
@@ -254,7 +255,7 @@ class Engine:
             running = Run(setup)
             begin = partial(running.open, taken_over=taken_over.settle if taken_over is not None else None)
             kept = self._memory.kept(journal, running) if journal is not None else _NOTHING
-            async with kept, _carried_out(running, begin, options["on_event"], tracer):
+            async with kept, _carried_out(running, begin, options, tracer):
                 yield self._listed(running)
 
     def _tracer(
@@ -341,21 +342,28 @@ async def _open_record(
         yield OpenRecord(tape, opening, seal)
 
 
+def _watched(running: Run, options: RunOptions, tracer: RunTracer | None) -> None:
+    """Show the events of a run to all that the options name."""
+    if tracer is not None:
+        running.watch(tracer)
+    if options["on_event"] is not None:
+        running.watch(Callback(options["on_event"]))
+    if options["show"]:
+        face("show")(running)
+
+
 @asynccontextmanager
 async def _carried_out(
     running: Run,
     begin: Callable[[TaskGroup], Awaitable[None]],
-    on_event: Callable[[Event], object] | None,
+    options: RunOptions,
     tracer: RunTracer | None,
 ) -> AsyncIterator[None]:
     """Begin a run in a task group of its own, and wait for its end after the body."""
     failure: BaseException | None = None
     try:
         async with anyio.create_task_group() as tasks:
-            if tracer is not None:
-                running.watch(tracer)
-            if on_event is not None:
-                running.watch(Callback(on_event))
+            _watched(running, options, tracer)
             try:
                 await begin(tasks)
                 yield

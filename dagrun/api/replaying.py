@@ -9,7 +9,7 @@ from typing import Any
 
 from dagrun.checks.tool_contracts import check_recorded_plan, recorded_toolbox
 from dagrun.errors import JournalDamaged, listing
-from dagrun.faces import write_report
+from dagrun.faces import notebook_bundle, write_report
 from dagrun.graph.build import build
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.longest_paths import Expected
@@ -42,6 +42,9 @@ class Replayed:
     def __repr__(self) -> str:
         title = f"Replayed {self.run_id}: {self.status or 'interrupted'} after {len(self.events)} events"
         return f"<{listing(title, self.steps.table())}>"
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return notebook_bundle(self)
 
     @property
     def status(self) -> Status | None:

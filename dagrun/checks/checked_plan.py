@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagrun.errors import Problem
-from dagrun.faces import write_report
+from dagrun.faces import notebook_bundle, write_report
 from dagrun.model.condition import Condition
 from dagrun.model.contracts.deps import UNKNOWN_DEPS, Deps
 from dagrun.model.plan import Plan, Step
@@ -133,6 +133,9 @@ class CheckedPlan:
         advice = len(self.advice)
         remarks = f"\n  {advice} remark{'s' * (advice != 1)}: see .advice" if advice else ""
         return f"<Checked{repr(self.plan)[1:-1]}{remarks}>"
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return notebook_bundle(self)
 
     def report(self, path: str | pathlib.Path | None = None, **options: Any) -> str:
         """Draw the plan, which has not run, as one HTML file that loads nothing, or in another form.

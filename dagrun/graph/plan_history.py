@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagrun.errors import listing, short_repr
+from dagrun.faces import notebook_bundle
 from dagrun.model.patch import Add, Consequence, Drop, Replace, Rewire
 from dagrun.model.plan import Plan, Step
 
@@ -68,6 +69,9 @@ class PlanDiff:
 
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.changed)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return notebook_bundle(self)
 
     def lines(self) -> Iterator[str]:
         """Yield the differences line by line, each step as one line of JSON after ``+`` or ``-``."""

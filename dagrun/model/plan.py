@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from dagrun.errors import fields_repr, listing, shorten
+from dagrun.faces import notebook_bundle
 from dagrun.model.condition import Condition
 from dagrun.model.python_plans.plan_text import plan_as_json, plan_as_python, plan_as_yaml
 from dagrun.model.reference import ID_PATTERN
@@ -141,6 +142,9 @@ class Plan(BaseModel):
         return f"<{listing(title + answer, map(repr, self.steps))}>"
 
     __str__ = __repr__
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return notebook_bundle(self)
 
     def to_json(self, indent: int | None = 2) -> str:
         """Return the plan as JSON, without the fields that say nothing; `dagrun.read_plan` reads it."""

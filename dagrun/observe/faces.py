@@ -1,4 +1,4 @@
-"""`report`: what there is of a run or a plan, as a page, a picture or a text."""
+"""`report` and `show`: what there is of a run or a plan, as a page, a picture or a text, and in a notebook."""
 
 from __future__ import annotations
 
@@ -66,3 +66,30 @@ def _view(source: Any, values: Values) -> RunView:
             return view_of(cast(Mapping[str, Any], source))
         case _:
             return view_of(source, values=values)
+
+
+def notebook_bundle(source: Any) -> dict[str, str]:
+    """Return what a notebook shows of a source of `show`: ``text/plain`` and ``text/html``, at most 200 KB of it."""
+    from dagrun.observe.notebook.bundle import bundle_of
+
+    return bundle_of(source)
+
+
+def show(source: Any) -> None:
+    """Show a run or a plan in a notebook, below the cell that calls this.
+
+    A `Run` that goes on is shown until its end, in one display that is updated at most four times a second; its last
+    frame stays in the notebook. Call it where the run is: in the ``async with`` of `dagrun.start`. For functions that
+    return a result, pass ``show=True``.
+
+    Outside of a notebook, the text of *source* goes to stderr; that of a run that goes on, when the run has ended.
+
+    Args:
+        source: A `Run`, a `RunResult`, a `Replayed`, a plan (checked or not), or a `PlanDiff`.
+
+    Raises:
+        ContractError: There is nothing to show in *source*; or it is a run, and this is not the thread of its loop.
+    """
+    from dagrun.observe.notebook.live_cell import show_in_cell
+
+    show_in_cell(source)

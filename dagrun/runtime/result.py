@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from dagrun.decide.exception_text import is_showable
 from dagrun.errors import ContractError, FailureCause, Problem, RunFailed, ValueRefused, listing, short_repr, shorten
-from dagrun.faces import write_report
+from dagrun.faces import notebook_bundle, write_report
 from dagrun.graph import figures
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
@@ -221,6 +221,9 @@ class RunResult:
     def __repr__(self) -> str:
         title = f"RunResult {self.run_id}: {self.status} in {self.makespan:.3f} s: {shorten(self.reason)}"
         return f"<{listing(title, self.steps.table())}>"
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return notebook_bundle(self)
 
     @property
     def output(self) -> Any:

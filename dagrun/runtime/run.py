@@ -10,6 +10,7 @@ from anyio.abc import TaskGroup
 
 from dagrun.decide.durations import Durations
 from dagrun.errors import ContractError, Problem, SpliceRefused, StepNotFound
+from dagrun.faces import notebook_bundle
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.plan_history import PlanHistory
 from dagrun.model.event import Event, RunResumed
@@ -56,6 +57,9 @@ class Run:
         graph, scheduler = self._graph, self._scheduler
         status = graph.status or ("stopping" if scheduler.finish.is_closing else "running")
         return f"<Run {self.id} {status}: {scheduler.standing()}>"
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return notebook_bundle(self)
 
     # For the host program ---------------------------------------------------------------------------------
 
@@ -301,6 +305,18 @@ class Run:
     def watch(self, observer: Observer) -> None:
         """Show the events of the run to *observer*, from now on."""
         self._record.watch(observer)
+
+    def call_at(self, seconds: float, ring: Callable[[], None]) -> bool:
+        """Call *ring* in the loop, so many seconds after the start of the run, if the run has not ended by then.
+
+        Returns:
+            Whether the run goes on: before its begin and after its end, nothing is called.
+
+        Raises:
+            ContractError: This is not the thread of the loop.
+        """
+        self._must_be_in_loop("shown", "run_sync(dagrun.show, run)")
+        return not self.has_ended and self._assembly.call_at(seconds, ring)
 
     async def wait_until_ended(self) -> None:
         """Wait until every step has settled, or the run is suspended."""

@@ -214,6 +214,12 @@ class RunAssembly:
         self._record.deliver()
         return was_running
 
+    def call_at(self, seconds: float, ring: Callable[[], None]) -> bool:
+        """Call *ring* so many seconds after the start of the run, if it is open, and has not ended by then."""
+        if self._is_open:
+            self._alarms.at(self._record.zero + seconds, ring)
+        return self._is_open
+
     def _on_charge(self) -> None:
         self.parts.accounts.look()
         self.scheduler.settle_down()

@@ -39,6 +39,7 @@ class HostOptions(TypedDict, total=False):
     redact: Hook | None
     record_key: str | bytes | None
     tracing: Traces | None
+    show: bool
 
 
 class NewRunOptions(HostOptions, total=False):
@@ -91,6 +92,8 @@ class RunOptions(DraftOptions, total=False):
             ``cryptography.fernet.Fernet.generate_key()`` makes them. `None` for no such originals. It needs a *journal*
             and the extra ``encrypt``.
         tracing: Traces the run: a `dagrun.Tracing`. `None` stands for that of the engine, and without one for none.
+        show: Whether the run is shown while it goes on, in one display of the notebook; elsewhere, its text comes at
+            its end. See `dagrun.show`. Default: `False`.
         journal: The journal that records the run, so that `resume` can resume it; `None` for no record. The caller
             closes it after the run.
         labels: Notes for people that the journal keeps with the run: plain JSON by name. It needs a *journal*.
@@ -101,7 +104,11 @@ class RunOptions(DraftOptions, total=False):
 
 
 # Every other option is `None` by default.
-_DEFAULTS: Final[Mapping[str, object]] = dict.fromkeys(RunOptions.__annotations__) | {"critics": (), "attended": False}
+_DEFAULTS: Final[Mapping[str, object]] = dict.fromkeys(RunOptions.__annotations__) | {
+    "critics": (),
+    "attended": False,
+    "show": False,
+}
 
 
 def with_defaults(options: Mapping[str, Any]) -> RunOptions:

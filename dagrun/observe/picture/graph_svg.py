@@ -67,19 +67,22 @@ class Picture:
         )
 
 
-def draw_graph(view: Mapping[str, Any], *, most: int = DEFAULT_BOXES, paper: Paper = LIGHT) -> Picture:
+def draw_graph(
+    view: Mapping[str, Any], *, most: int = DEFAULT_BOXES, paper: Paper = LIGHT, is_linked: bool = True
+) -> Picture:
     """Draw the graph of a view.
 
     Args:
         view: The view of a run.
         most: The most boxes.
         paper: The colours.
+        is_linked: Whether a box is a link to its step, for a page that has a place for each step.
     """
     drawing = condense(view, most)
     if not drawing.boxes:
         return Picture(Markup(""), 0, 0, "There are no steps.")
     layout = lay_out(len(drawing.boxes), [*drawing.edges, *drawing.replaced])
-    artist = _Artist(drawing, layout, view["steps"], paper)
+    artist = _Artist(drawing, layout, view["steps"], paper, is_linked=is_linked)
     edges = [artist.edge(a, b, bends) for (a, b), bends in layout.routes]
     boxes = [artist.box(place, box) for place, box in enumerate(drawing.boxes)]
     width = 2 * MARGIN + (layout.columns - 1) * COLUMN + WIDTH
@@ -97,7 +100,10 @@ def _note(drawing: Drawing, layout: Layout) -> str:
 
 
 class _Artist:
-    def __init__(self, drawing: Drawing, layout: Layout, steps: list[dict[str, Any]], paper: Paper) -> None:
+    def __init__(
+        self, drawing: Drawing, layout: Layout, steps: list[dict[str, Any]], paper: Paper, *, is_linked: bool
+    ) -> None:
+        self._is_linked = is_linked
         self._drawing = drawing
         self._layout = layout
         self._steps = steps
@@ -145,7 +151,7 @@ class _Artist:
         title = self._title(box)
         name = cut_to(box.label, WIDTH - 34, 12)
         return tag(
-            "a",
+            "a" if self._is_linked else "g",
             tag("title", title),
             tag(
                 "rect",
@@ -168,7 +174,8 @@ class _Artist:
             data_steps=None if len(box.steps) == 1 else _ranges(box.steps),
             data_rev=box.revision or None,
             data_gone=box.gone,
-            href=f"#step-{self._steps[box.steps[0]]['id']}",
+            href=f"#step-{self._steps[box.steps[0]]['id']}" if self._is_linked else None,
+            role=None if self._is_linked else "img",
             aria_label=title,
         )
 

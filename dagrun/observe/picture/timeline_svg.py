@@ -29,7 +29,12 @@ WAIT_LINES: Final = {
 
 
 def draw_timeline(
-    view: Mapping[str, Any], *, width: float = 1180.0, max_rows: int = MAX_ROWS, paper: Paper = LIGHT
+    view: Mapping[str, Any],
+    *,
+    width: float = 1180.0,
+    max_rows: int = MAX_ROWS,
+    paper: Paper = LIGHT,
+    is_linked: bool = True,
 ) -> Picture:
     """Draw the timeline of a view.
 
@@ -38,13 +43,14 @@ def draw_timeline(
         width: The width of the drawing, in pixels.
         max_rows: The most rows: first steps that need a look, then those of the critical path, then the longest.
         paper: The colours.
+        is_linked: Whether rows and changes of the plan are links, for a page that has a place for each of them.
     """
     rows = chosen_rows(view, max_rows)
     asked = sum(1 for step in view["steps"] if step["started"] is not None or step["waits"])
     if not rows:
         return Picture(Markup(""), 0, 0, "No step was called.")
     note = "" if len(rows) == asked else f"{len(rows)} of {asked:,} steps that ran; `dagrun inspect` tells of all."
-    artist = _TimeArtist(view, width, paper)
+    artist = _TimeArtist(view, width, paper, is_linked)
     return artist.picture(rows, note)
 
 
@@ -74,6 +80,10 @@ class _TimeArtist:
     view: Mapping[str, Any]
     width: float
     paper: Paper
+    is_linked: bool
+
+    def _link(self, *parts: Markup, to: str, **facts: Any) -> Markup:
+        return tag("a", *parts, **facts, href=f"#{to}") if self.is_linked else tag("g", *parts, **facts)
 
     @property
     def _length(self) -> float:
@@ -155,7 +165,7 @@ class _TimeArtist:
             if call["hedge"] is not None:
                 parts.append(self._hedge(call["hedge"], y))
         kind = "row" + " hot" * step["on_path"]
-        return tag("a", *parts, class_=kind, data_n=step["n"], href=f"#step-{step['id']}")
+        return self._link(*parts, class_=kind, data_n=step["n"], to=f"step-{step['id']}")
 
     def _bar(self, who: str, span: tuple[float, float], state: str, y: float, step: Mapping[str, Any]) -> Markup:
         start, end = span
@@ -218,4 +228,4 @@ class _TimeArtist:
             stroke_dasharray="5 4",
         )
         mark = tag("path", d=f"M{number(x - 4)} {number(top - 6)}h8l-4 6z", fill=hot)
-        return tag("a", title, line, mark, class_="splice", href=f"#revision-{change['number']}")
+        return self._link(title, line, mark, class_="splice", to=f"revision-{change['number']}")
