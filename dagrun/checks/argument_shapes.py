@@ -34,7 +34,6 @@ _MAX_VALUES: Final = 1_000
 _MAX_BITS: Final = 64
 
 _ID: Final = re.compile(ID_PATTERN)
-_WHOLE_OUTPUT: Final = re.compile(rf"\$\{{({ID_PATTERN})\}}")  # by far the most frequent reference
 INVALID: Final = object()
 _REFERENCE: Final = object()  # takes the place of a reference in an outline
 
@@ -190,9 +189,9 @@ class _Outline:
 
     def _text(self, text: str) -> Hashable:
         if "${" in text:
-            simple = _WHOLE_OUTPUT.fullmatch(text)
-            reference = Reference(simple[1]) if simple is not None else _parse(text)
-            facts = self._texts[text] = self._facts_of(reference)
+            name = text[2:-1]  # by far the most references are whole outputs
+            is_whole = name in self._index and text == f"${{{name}}}"
+            facts = self._texts[text] = self._facts_of(Reference(name) if is_whole else _parse(text))
             self._references.append(facts)
             return _REFERENCE
         if not text.isascii() and text_fault(text) is not None:

@@ -63,7 +63,10 @@ class StepRestorer:
         flat = self._flat.get(tool)
         if flat is None:
             flat = self._flat[tool] = _flat_names(schema)
-        if not any((name not in flat or type(args[name]) is str) and _may_be_strict(args[name]) for name in args):
+        for name, value in args.items():
+            if (name not in flat or type(value) is str) and _may_be_strict(value):
+                break
+        else:
             return args
         known = schema.get("properties", {})
         return {key: restored(value, known[key], schema) if key in known else value for key, value in args.items()}
