@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from inspect import isfunction
 from pathlib import Path
+from threading import Lock
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from dagrun.checks.check_context import context_of
 from dagrun.checks.check_objects import check_deps
@@ -14,6 +16,7 @@ from dagrun.checks.check_plan import check_plan
 from dagrun.checks.checked_plan import CheckedPlan, empty_plan
 from dagrun.checks.findings import Findings
 from dagrun.checks.policy_names import REDACT_RECORDS, redacts_nothing
+from dagrun.checks.reference_sources import look_up_input
 from dagrun.errors import ContractError, PlanRefused, Problem
 from dagrun.model.contracts.deps import NO_DEPS, UNKNOWN_DEPS, Deps, deps_from
 from dagrun.model.executor import Executor
@@ -23,11 +26,16 @@ from dagrun.model.policy import Policy
 from dagrun.model.python_plans.planned_values import PlannedValue
 from dagrun.model.redaction.redactor import Hook
 from dagrun.model.secrets.secret import NO_SECRETS, Secrets, secrets_from
+from dagrun.model.tool import Tool
 from dagrun.model.toolbox import AnyTool, Toolbox, Tools
 from dagrun.plans.read_plan import read_plan
 from dagrun.runtime.run_options import AnySecrets, Inputs, RunOptions
 
 AnyPlan: TypeAlias = Plan | CheckedPlan | str | bytes | Path
+
+_MAX_KEPT: Final = 64  # plans of an engine
+_MAX_KEPT_STEPS: Final = 2_000  # of a plan that is kept; a run of a larger one costs far more than its check
+_MAX_FITTING: Final = 100
 
 
 def check(
@@ -124,8 +132,92 @@ def with_deps(plan: CheckedPlan, deps: Deps) -> CheckedPlan:
     return plan
 
 
+def must_fit_inputs(plan: CheckedPlan, inputs: Inputs) -> None:
+    """Refuse inputs of a run that a checked plan refers to in vain, as if it were checked with them.
+
+    Inputs that have the same types, where the plan refers to them, are checked once.
+
+    Raises:
+        PlanRefused: An input is missing, or has a type that its step does not take.
+    """
+    if not plan.input_paths:
+        return
+    found = tuple(look_up_input(inputs, path) for path in plan.input_paths)
+    if found in plan.fitting:
+        return
+    check_plan(
+        plan.plan,
+        plan.toolbox,
+        plan.policy,
+        inputs=inputs,
+        executors=plan.executors,
+        secrets=plan.secrets,
+        deps=plan.deps,
+        is_hooked=plan.redact is not None,
+    )
+    if len(plan.fitting) >= _MAX_FITTING:
+        plan.fitting.clear()
+    plan.fitting.add(found)
+
+
+class CheckedPlans:
+    """The plans that an engine has checked last, so that equal ones are checked once.
+
+    A plan is equal if it has the same text or is the same object, and has the same tools, policy and executors. Plans
+    with secrets, dependencies or a function that redacts are checked each time; so are files, which may change, and
+    tools of modules, which may too.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()  # large plans are checked in threads
+        self._known: dict[Hashable, tuple[CheckedPlan, object]] = {}
+
+    def check(
+        self, plan: AnyPlan, tools: Tools | None, policy: Policy | None, inputs: Inputs, executors: Collection[str]
+    ) -> CheckedPlan:
+        """Check a plan as `check` does, unless an equal one was checked before.
+
+        Raises:
+            PlanRefused: As for `check`.
+            ContractError: As for `check`.
+        """
+        named = _names_of(tools)
+        if named is None or isinstance(plan, Path):
+            return check(plan, tools, policy=policy, inputs=inputs, executors=executors, deps=NO_DEPS)
+        key = (plan if isinstance(plan, str | bytes) else id(plan), named, id(policy), frozenset(executors))
+        with self._lock:
+            known = self._known.pop(key, None)
+            if known is not None:
+                self._known[key] = known  # the last of those that are kept
+        if known is not None:
+            must_fit_inputs(known[0], inputs)
+            return known[0]
+        checked = check(plan, tools, policy=policy, inputs=inputs, executors=executors, deps=NO_DEPS)
+        if len(checked.steps) <= _MAX_KEPT_STEPS and not checked.takes_deps:
+            if checked.input_paths:
+                checked.fitting.add(tuple(look_up_input(inputs, path) for path in checked.input_paths))
+            with self._lock:
+                self._known[key] = checked, (plan, tools, policy)  # kept alive, so that no other gets its id
+                if len(self._known) > _MAX_KEPT:
+                    del self._known[next(iter(self._known))]
+        return checked
+
+
+def _names_of(tools: Tools | None) -> Hashable:
+    """Return what tells tools from others, as long as these are alive; `None` if they may change."""
+    if tools is None or isinstance(tools, Toolbox | Tool) or isfunction(tools):
+        return (id(tools),)
+    if isinstance(tools, list | tuple) and all(isinstance(one, Toolbox | Tool) or isfunction(one) for one in tools):
+        return tuple(map(id, tools))
+    return None
+
+
 def first_plan(
-    options: RunOptions, plan: AnyPlan | None, policy: Policy | None, executors: Mapping[str, Executor]
+    options: RunOptions,
+    plan: AnyPlan | None,
+    policy: Policy | None,
+    executors: Mapping[str, Executor],
+    known: CheckedPlans,
 ) -> CheckedPlan:
     """Return the checked plan that a run begins with; it has no steps if the planner has still to write them.
 
@@ -134,12 +226,13 @@ def first_plan(
         plan: The plan of the caller.
         policy: The limits, if the options name none.
         executors: The executors of the host, by name.
+        known: The plans that the engine has checked.
 
     Raises:
         PlanRefused: The plan has problems.
         ContractError: There is neither a plan nor a goal with a planner, or both.
     """
-    checked = _first_plan(options, plan, policy, executors)
+    checked = _first_plan(options, plan, policy, executors, known)
     if (not checked.deps.is_known and checked.takes_deps) or (
         options["deps"] is not None and isinstance(plan, CheckedPlan)
     ):
@@ -152,7 +245,11 @@ def first_plan(
 
 
 def _first_plan(
-    options: RunOptions, plan: AnyPlan | None, policy: Policy | None, executors: Mapping[str, Executor]
+    options: RunOptions,
+    plan: AnyPlan | None,
+    policy: Policy | None,
+    executors: Mapping[str, Executor],
+    checked: CheckedPlans,
 ) -> CheckedPlan:
     if isinstance(plan, CheckedPlan):
         policy, executors = None, {}
@@ -162,8 +259,12 @@ def _first_plan(
     if goal is None:
         if plan is None:
             raise ContractError("give a plan, or a goal and a planner: goal=…, planner=…")
+        if isinstance(plan, CheckedPlan):
+            must_fit_inputs(plan, inputs)
+            return check(plan, tools, policy=limits, executors=executors, secrets=secrets, redact=redact)
+        if secrets is None and options["deps"] is None and redact is None:
+            return checked.check(plan, tools, limits, inputs, executors)
         deps = NO_DEPS if options["deps"] is None else deps_from(options["deps"])
-        deps = UNKNOWN_DEPS if isinstance(plan, CheckedPlan) else deps
         return check(
             plan, tools, policy=limits, inputs=inputs, executors=executors, secrets=secrets, deps=deps, redact=redact
         )

@@ -15,7 +15,7 @@ from weakref import WeakSet
 import anyio
 from anyio.abc import TaskGroup
 
-from dagrun.api.checking import AnyPlan, check, first_plan
+from dagrun.api.checking import AnyPlan, CheckedPlans, check, first_plan
 from dagrun.api.learned_durations import Memory
 from dagrun.api.options import ResumeOptions, RetryOptions, lists_options, run_options
 from dagrun.api.record_opening import (
@@ -108,6 +108,7 @@ class Engine:
         self._tracing = tracing
         self._deps = deps
         self._is_open = False
+        self._checked = CheckedPlans()
         self._runs: WeakSet[Run] = WeakSet()
 
     def __repr__(self) -> str:
@@ -146,7 +147,7 @@ class Engine:
     async def draft(self, **options: Unpack[RunOptions]) -> CheckedPlan:
         """Get the plan for a goal in this engine; see `dagrun.draft`."""
         chosen = run_options(self._with_deps(options))
-        known = first_plan(chosen, None, self.policy, self._executors.named(chosen["executors"]))
+        known = first_plan(chosen, None, self.policy, self._executors.named(chosen["executors"]), self._checked)
         if known.steps:
             return known
         async with self._open(None, chosen, is_plan_only=True) as running:
@@ -225,7 +226,7 @@ class Engine:
         self._must_be_open()
         context = self._context()
         named = self._executors.named(options["executors"])
-        checked = await aside(_to_check(plan), partial(first_plan, options, plan, self.policy, named))
+        checked = await aside(_to_check(plan), partial(first_plan, options, plan, self.policy, named, self._checked))
         run_id = options["run_id"] or token_hex(16)
         inputs = _stored(options["inputs"] or {}, checked.policy.max_argument_bytes)
         if name := checked.secrets.found_in(to_json(inputs).decode()):

@@ -131,6 +131,7 @@ def find_problems(
         executors=context.executors,
         secrets=secrets,
         deps=deps,
+        input_paths=tuple(context.sources.input_paths),
     )
 
 

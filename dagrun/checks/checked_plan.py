@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from dagrun.model.redaction.redactor import Hook, Redactor
 from dagrun.model.reference import Template
 from dagrun.model.secrets.secret import NO_SECRETS, Secrets
 from dagrun.model.toolbox import AnyTool, Toolbox
+from dagrun.model.value import Path
 
 EVERY_TOOL = "*"
 
@@ -110,6 +111,8 @@ class CheckedPlan:
         secrets: The secrets of the host, which are passed to tools and kept out of records.
         deps: The dependencies of the tools.
         redact: The hook of the host for texts that are shown.
+        input_paths: The parts of the inputs that it refers to.
+        fitting: What was found there in inputs that were checked with it, as `dagrun.api.checking` notes it.
         redactor: Redacts texts that are shown.
         takes_deps: Whether a tool gets dependencies.
     """
@@ -126,6 +129,8 @@ class CheckedPlan:
     secrets: Secrets = field(default=NO_SECRETS, repr=False, compare=False)
     deps: Deps = field(default=UNKNOWN_DEPS, repr=False, compare=False)
     redact: Hook | None = field(default=None, repr=False, compare=False)
+    input_paths: tuple[Path, ...] = field(default=(), repr=False, compare=False)
+    fitting: set[Hashable] = field(default_factory=set, repr=False, compare=False)
     takes_deps: bool = field(init=False, repr=False, compare=False)
     redactor: Redactor = field(init=False, repr=False, compare=False)
 

@@ -24,9 +24,12 @@ class ReferenceSources:
         steps: The steps by id.
         tools: The tools by name.
         inputs: The inputs of the run; `None` if they are not known yet.
+
+    Attributes:
+        input_paths: The parts of the inputs that were looked up.
     """
 
-    __slots__ = ("_inputs", "_memo", "_steps", "_tools")
+    __slots__ = ("_inputs", "_memo", "_steps", "_tools", "input_paths")
 
     def __init__(
         self,
@@ -39,6 +42,7 @@ class ReferenceSources:
         self._inputs = None if inputs is None else dict(inputs)
         # Memoized, because many steps use the same part of the output of the same tool.
         self._memo: dict[tuple[str, Path], Lookup] = {}
+        self.input_paths: dict[Path, None] = {}
 
     def producer(self, id_: str) -> Step:
         """Return the step with the id *id_*."""
@@ -114,12 +118,16 @@ class ReferenceSources:
         return replace(lookup, hint=Union[hints])  # noqa: UP007  (the parts are computed)
 
     def _input(self, path: Path) -> Lookup:
-        if self._inputs is None:
-            return UNKNOWN
-        value: Any = self._inputs
-        for part in path:
-            known = isinstance(value, dict) if isinstance(part, str) else isinstance(value, list | tuple)
-            if not known or not (part in value if isinstance(part, str) else part < len(value)):
-                return Lookup(None, part, tuple(map(str, value)) if isinstance(value, dict) else ())
-            value = value[part]
-        return Lookup(type_of(value))
+        self.input_paths[path] = None
+        return UNKNOWN if self._inputs is None else look_up_input(self._inputs, path)
+
+
+def look_up_input(inputs: Mapping[str, Any], path: Path) -> Lookup:
+    """Return what is known about a part of the inputs of a run."""
+    value: Any = dict(inputs)
+    for part in path:
+        known = isinstance(value, dict) if isinstance(part, str) else isinstance(value, list | tuple)
+        if not known or not (part in value if isinstance(part, str) else part < len(value)):
+            return Lookup(None, part, tuple(map(str, value)) if isinstance(value, dict) else ())
+        value = value[part]
+    return Lookup(type_of(value))
