@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from dagrun.model.condition import Condition
     from dagrun.model.contracts.deps import dep
     from dagrun.model.contracts.objects import Object
+    from dagrun.model.contracts.sharing import Batch
     from dagrun.model.critic import Critic, Verdict
     from dagrun.model.effect import Applied, Effect
     from dagrun.model.event import (
@@ -164,6 +165,7 @@ _NAMES = {
     "dagrun.model.condition": "Condition",
     "dagrun.model.contracts.deps": "dep",
     "dagrun.model.contracts.objects": "Object",
+    "dagrun.model.contracts.sharing": "Batch",
     "dagrun.model.tool_context": "PROVIDED ToolContext",
     "dagrun.model.effect": "Applied Effect",
     "dagrun.model.event": (
@@ -213,6 +215,7 @@ __all__ = [
     "Asked",
     "AttemptEnded",
     "AttemptStarted",
+    "Batch",
     "Brief",
     "Budget",
     "CannotPlan",

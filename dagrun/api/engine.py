@@ -47,7 +47,7 @@ from dagrun.runtime.record.observers import Callback
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
 from dagrun.runtime.run_options import Inputs, RunOptions
-from dagrun.runtime.run_setup import CallSettings, OpenRecord, RunSetup, SharedByRuns, build_large
+from dagrun.runtime.run_setup import MAX_CACHE_BYTES, CallSettings, OpenRecord, RunSetup, SharedByRuns, build_large
 from dagrun.runtime.steps.endings import learns
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ class Engine:
         tracing: Traces the runs, unless a run brings its own: a `dagrun.Tracing`; `None` for no traces.
         deps: The dependencies of the tools of every run, as in `dagrun.api.RunOptions`; a run may bring others in
             their place.
+        max_cache_bytes: The most bytes that the kept results of tools with a `cache` take in memory, in all runs
+            together; 64 MiB unless something else is said, 0 to keep none.
 
     Attributes:
         policy: The limits of each run.
@@ -96,14 +98,23 @@ class Engine:
         durations: Durations | None = None,
         tracing: Traces | None = None,
         deps: Any = None,
+        max_cache_bytes: int = MAX_CACHE_BYTES,
     ) -> None:
+        if max_cache_bytes < 0:
+            raise ContractError(f"max_cache_bytes is a number of bytes, 0 or more, got {max_cache_bytes}")
         if max_running is not None and max_running < 1:
             raise ContractError(f"max_running must be at least 1, got {max_running}")
         self.policy = policy
         self._memory = Memory(durations)
         self.durations = self._memory.durations
         cap = Cap(max_running) if max_running is not None else None
-        self._shared = SharedByRuns(cap=cap, budget=budget, durations=self.durations, hedge_share=HedgeShare())
+        self._shared = SharedByRuns(
+            cap=cap,
+            budget=budget,
+            durations=self.durations,
+            hedge_share=HedgeShare(),
+            max_cache_bytes=max_cache_bytes,
+        )
         self._executors = Executors(executors)
         self._tracing = tracing
         self._deps = deps

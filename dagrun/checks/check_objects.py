@@ -66,6 +66,8 @@ def _check_deps_of(context: CheckContext, index: int, checked: CheckedStep, tool
 
 def _with_inner(tool: AnyTool) -> Iterator[AnyTool]:
     yield tool
+    if tool.batch is not None:
+        yield tool.batch.form
     for inner in tool.inner_tools:
         yield from _with_inner(inner)
 

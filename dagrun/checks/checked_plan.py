@@ -162,6 +162,8 @@ class CheckedPlan:
 def takes_deps(tool: AnyTool) -> bool:
     """Whether a tool gets dependencies, or one that it calls by itself."""
     arguments = tool.arguments
+    if tool.batch is not None and takes_deps(tool.batch.form):
+        return True
     return bool(arguments.deps) or arguments.context_deps is not None or any(map(takes_deps, tool.inner_tools))
 
 

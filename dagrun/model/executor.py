@@ -8,10 +8,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from dagrun.errors import ValueRefused, short_repr
+from dagrun.errors import ValueRefused, ValueTooLarge, short_repr
 from dagrun.model.outcome import Failure
 from dagrun.model.tool import Tool
 from dagrun.model.tool_context import ToolContext
+from dagrun.model.value import Stored, encode, store_text
 
 
 class ResultRefused(Exception):
@@ -46,6 +47,36 @@ class Encoded:
     """A result that is checked and encoded as JSON text already, because it comes from another process."""
 
     data: bytes
+
+    def store(self, limit: int) -> Stored:
+        """Return the result as a stored value.
+
+        Raises:
+            ValueRefused: It is longer than *limit* bytes, or is not JSON.
+        """
+        return store_text(self.data, limit)
+
+
+class KeptResult(Encoded):
+    """A result that is stored already: that of a call which several steps share.
+
+    Args:
+        value: The stored value. It has no objects in memory.
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: Stored) -> None:
+        super().__init__(b"")
+        self._value = value
+
+    def store(self, limit: int) -> Stored:
+        """Return the stored value, if it keeps the limit."""
+        if type(self._value) is not bytes:
+            return encode(self._value, limit)
+        if len(self._value) > limit:
+            raise ValueTooLarge(f"{len(self._value)} bytes of JSON are over the ceiling of {limit}")
+        return self._value
 
 
 @dataclass(slots=True)

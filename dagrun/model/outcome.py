@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from dagrun.errors import short_repr
 from dagrun.model.value import Stored, decode_with_objects
@@ -166,6 +166,32 @@ class Failure:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class SharedCall:
+    """Says that a step did not make its call alone; see the `cache` and `batch` of `Tool`.
+
+    Attributes:
+        how: ``cached``: the call had ended before, and its result was kept. ``joined``: an equal call was under way.
+            ``batched``: several calls were made as one.
+        step: The step that made the call, or began the batch.
+        attempt: The attempt of that step.
+        run: The run of that step; empty for this one.
+        calls: How many calls were made as one.
+    """
+
+    how: Literal["cached", "joined", "batched"]
+    step: str
+    attempt: int
+    run: str = ""
+    calls: int = 1
+
+    def __str__(self) -> str:
+        whose = f"step {self.step}{f' in run {self.run}' if self.run else ''}"
+        if self.how == "batched":
+            return f"one of {self.calls} calls made as one, with {whose}"
+        return f"the kept result of {whose}" if self.how == "cached" else f"the call of {whose}, which was under way"
+
+
 @dataclass(slots=True)
 class Outcome:
     """How one attempt ended.
@@ -177,6 +203,7 @@ class Outcome:
         tokens: Tokens that it reported.
         cost: Cost that it reported; `None` if it reported none.
         surprise: Why the result is unexpected, in a sentence; empty if it is not.
+        shared: Whose call it was, if the step did not make one alone; `None` if it did.
     """
 
     __repr__ = short_repr
@@ -187,6 +214,7 @@ class Outcome:
     tokens: int = 0
     cost: float | None = None
     surprise: str = ""
+    shared: SharedCall | None = later(None)
 
     @property
     def output(self) -> Any:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from dagrun.errors import ContractError, shorten
+from dagrun.model.contracts.sharing import Batch, Cache, check_sharing
 from dagrun.model.effect import Effect
 from dagrun.model.python_plans.planned_values import PlannedValue
 from dagrun.model.python_plans.step_maker import ElementsMaker, StepMaker, StepOptions
@@ -49,6 +50,10 @@ class Tool(Generic[P, R_co]):
         version: A part of the tool's identity in records.
         stream_safe: Whether it may be called before the planner has ended the plan, in spite of its effect.
         inner_tools: The tools that a call of it may call by itself, as an agent does.
+        cache: How long a result is kept for equal calls, which are then not made: for the ``"run"``, as long as the
+            ``"engine"``, or so many seconds in all runs of an engine. Equal calls at the same time are one call. `None`
+            if every call is made. For effects ``pure`` and ``read`` alone.
+        batch: What makes several calls as one; `None` if each is made by itself. For the same effects alone.
     """
 
     name: str
@@ -70,6 +75,8 @@ class Tool(Generic[P, R_co]):
     version: str = "1"
     stream_safe: bool = False
     inner_tools: tuple[Tool[..., Any], ...] = ()
+    cache: Cache | None = None
+    batch: Batch | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function itself: no retries, no checks, no run."""
@@ -168,6 +175,8 @@ def tool(
     version: str = ...,
     stream_safe: bool = ...,
     object_output: bool = ...,
+    cache: Cache | None = ...,
+    batch: Batch | None = ...,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
 
@@ -226,6 +235,8 @@ def make_tool(
             f"{new_tool.name} returns an object in memory, which no record holds, so it is called again when a run is "
             f"resumed: that is for effects pure and read, not {new_tool.effect}; return data, or an Artifact"
         )
+    if new_tool.cache is not None or new_tool.batch is not None:
+        object.__setattr__(new_tool, "batch", check_sharing(new_tool, make_tool))
     for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
         object.__setattr__(new_tool, attribute, getattr(function, attribute))
     object.__setattr__(new_tool, "__wrapped__", function)
@@ -270,7 +281,9 @@ def _executor(function: Callable[..., Any], executor: str | None) -> ExecutorNam
 
 
 _LIMITS = ("timeout", "max_tokens", "max_cost", "output_limit")
-_OPTIONS = frozenset((*_LIMITS, "pool", "needs_approval", "fallback", "reconcile", "version", "stream_safe"))
+_OPTIONS = frozenset(
+    (*_LIMITS, "pool", "needs_approval", "fallback", "reconcile", "version", "stream_safe", "cache", "batch")
+)
 
 
 def _checked_options(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:

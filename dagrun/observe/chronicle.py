@@ -300,7 +300,7 @@ def why(event: AttemptEnded | Reviewed | Attempt) -> list[str]:
     outcome, decision = event.outcome, event.decision
     if outcome is None or decision is None:
         return []
-    return [*_failure(outcome.failure), *_surprise(outcome), _decision(decision), _spent_by(outcome)]
+    return [*_failure(outcome.failure), *_surprise(outcome), *_shared(outcome), _decision(decision), _spent_by(outcome)]
 
 
 def _failure(failure: Failure | None) -> list[str]:
@@ -362,6 +362,10 @@ def _answers_in(event: Event) -> tuple[str, Sequence[str]]:
 
 def _surprise(outcome: Outcome) -> list[str]:
     return [f"surprising: {outcome.surprise}"] if outcome.surprise else []
+
+
+def _shared(outcome: Outcome) -> list[str]:
+    return [] if outcome.shared is None else [f"shared: {outcome.shared}"]
 
 
 def _decision(decision: Decision) -> str:

@@ -181,7 +181,8 @@ class ProgressTable:
         row = self._running.pop(event.step, None) or Row(event.step, "", event.state, event.attempt, event.at)
         row.state, row.seconds, row.fraction = event.state, event.at - row.since, None
         failure = event.outcome.failure
-        row.note = shorten(failure.message, MAX_NOTE) if failure is not None else event.outcome.surprise
+        shared = "" if event.outcome.shared is None else str(event.outcome.shared)
+        row.note = shorten(failure.message, MAX_NOTE) if failure is not None else event.outcome.surprise or shared
         if event.state.is_settled:
             self._settle(row)
             return

@@ -331,6 +331,8 @@ class _RunSpans:
     def _describe(self, span: Span, event: AttemptEnded | Reviewed) -> None:
         outcome, recovery = event.outcome, event.decision.recovery
         span.set_attributes({names.STEP_STATE: event.state.value, names.RECOVERY: recovery.value})
+        if outcome.shared is not None:
+            span.set_attribute(names.SHARED, outcome.shared.how)
         if outcome.failure is not None:
             span.set_attribute(names.ERROR_TYPE, outcome.failure.kind.value)
             if recovery not in _FOLLOWED:

@@ -29,6 +29,7 @@ from dagrun.runtime.upcalls import Upcalls, weakly
 
 if TYPE_CHECKING:
     from dagrun.runtime.planning.coordinator import Coordinator
+    from dagrun.runtime.sharing.shared_calls import SharedCalls
     from dagrun.runtime.steps.hedging import Hedges
 
 
@@ -69,6 +70,7 @@ class RunAssembly:
         self._watch = JournalWatch(parts.record, up) if tape is not None else None
         self._alarms: Alarms
         self._workers: Workers
+        self._sharing: SharedCalls | None = None
         self._is_open = False
 
     def _make_hedges(self) -> Hedges | None:
@@ -163,13 +165,12 @@ class RunAssembly:
         self._up.nudge = workers.nudge
         if setup.shared.cap is not None:
             parts.frontier.on_room = weakly(workers.nudge)  # the shared cap outlives the run, too
+        root = setup.opening.root if setup.opening is not None else setup.run_id
         attempts = Attempts(
-            parts,
-            setup.calls.executors,
-            setup.calls.artifacts,
-            root=setup.opening.root if setup.opening is not None else setup.run_id,
-            ask_person=self.scheduler.inside.ask,
+            parts, setup.calls.executors, setup.calls.artifacts, root=root, ask_person=self.scheduler.inside.ask
         )
+        if attempts.shares:
+            self._share(attempts, tasks, root)
         parts.people.open(tasks, self._alarms)
         if parts.reviews is not None:
             parts.reviews.open(tasks)
@@ -179,6 +180,17 @@ class RunAssembly:
         if self._watch is not None and parts.tape is not None:
             self._watch.open(tasks, parts.tape)
         self._is_open = True
+
+    def _share(self, attempts: Attempts, tasks: TaskGroup, root: str) -> None:
+        """Let steps share the calls of tools that have a cache or a batch form."""
+        from dagrun.runtime.sharing.result_cache import cache_of  # here: few runs have such tools
+        from dagrun.runtime.sharing.shared_calls import OwnAttempts, SharedCalls
+
+        calls = self._setup.calls
+        own = OwnAttempts(self.parts, calls.executors, calls.artifacts, root=root, ask_person=self.scheduler.inside.ask)
+        attempts.sharing = self._sharing = SharedCalls(
+            self.parts, own, cache_of(self._setup.shared), tasks, self._alarms
+        )
 
     # What the parts tell each other -----------------------------------------------------------------------
 
@@ -240,6 +252,8 @@ class RunAssembly:
             self._watch.close()
         self.parts.people.close()
         self._alarms.stop()
+        if self._sharing is not None:
+            self._sharing.close()
         self.parts.frontier.leave()
         self.parts.ledger.leave()
 

@@ -7,7 +7,7 @@ from contextvars import Context
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.decide.durations import Durations
@@ -25,6 +25,11 @@ from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.large_plans import MANY, aside
 from dagrun.runtime.run_options import RunOptions
 
+if TYPE_CHECKING:
+    from dagrun.runtime.sharing.result_cache import ResultCache
+
+MAX_CACHE_BYTES: Final = 64 << 20  # of kept results of calls, unless the engine says otherwise
+
 
 @dataclass(slots=True, kw_only=True)
 class SharedByRuns:
@@ -35,12 +40,16 @@ class SharedByRuns:
         budget: Ceilings on the use of all runs together; `None` if there are none.
         durations: How long the calls of each tool took, as far as it is known.
         hedge_share: Counts the calls of each tool, and how many of them were hedged.
+        max_cache_bytes: The most bytes that kept results of calls take.
+        results: The kept results; `None` until a run has a tool that shares calls.
     """
 
     cap: Cap | None
     budget: Budget | None
     durations: Durations
     hedge_share: HedgeShare
+    max_cache_bytes: int = MAX_CACHE_BYTES
+    results: ResultCache | None = None
 
 
 @dataclass(slots=True)  # not frozen, like `RunSetup`

@@ -12,7 +12,7 @@ from dagrun.graph.ledger import Reservation
 from dagrun.graph.node import Node
 from dagrun.model.critic import Verdict
 from dagrun.model.executor import ToolCall
-from dagrun.model.outcome import ErrorKind, Failure, Outcome, State
+from dagrun.model.outcome import ErrorKind, Failure, Outcome, SharedCall, State
 from dagrun.model.tool_context import ToolContext
 from dagrun.model.toolbox import AnyTool
 from dagrun.runtime.stop_scope import StopScope
@@ -35,6 +35,10 @@ class RareAttemptState:
         is_unentered: Whether it was stopped before its tool was called at all.
         second: The second call beside this one, made because this one was slow.
         is_second: Whether this is such a second call.
+        shared: Whose call it was, if the attempt has shared one; see `dagrun.runtime.sharing`.
+        on_refused: Called if its output is refused; drops the kept result.
+        is_batch: Whether this is the call of a batch form.
+        results: What the batch form has returned.
     """
 
     surprise: str = ""
@@ -48,6 +52,10 @@ class RareAttemptState:
     is_unentered: bool = False
     second: Second | None = None
     is_second: bool = False
+    shared: SharedCall | None = None
+    on_refused: Callable[[], object] | None = None
+    is_batch: bool = False
+    results: object = None
 
 
 @dataclass(slots=True, eq=False)

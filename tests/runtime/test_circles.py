@@ -23,6 +23,8 @@ from persons import Person, pay
 from persons import run as ask
 from persons import step as paying
 from replans import Thinker, fails, instead, nap, patch, run, start, uses
+from shared_tools import Counted, Prices, look, price
+from shared_tools import play as play_counted
 from small_tools import AT_ONCE, toolset
 
 pytestmark = pytest.mark.anyio
@@ -58,6 +60,19 @@ async def _shared() -> None:
 
 async def _hedged() -> None:
     await play_hedged(slow_step(), tools=[Looker(Act(50.0, "slow"), Act(0.5, "quick"))])
+
+
+COUNTED: Final = Counted(acts={1: ValueError("no")})
+PRICES: Final = Prices()
+
+
+async def _shared_calls() -> None:
+    COUNTED.calls.clear()
+    await play_counted(COUNTED, look("a", retry=AT_ONCE), look("b"), look("c", "b"), look("d", about="y", timeout=0.5))
+
+
+async def _batched() -> None:
+    await PRICES.play(price("a", "x"), price("b", "y"))
 
 
 async def _judged() -> None:
@@ -128,8 +143,8 @@ async def _releases() -> None:
 RUNS: Final[dict[str, Callable[[], Awaitable[None]]]] = {
     function.__name__.strip("_"): function
     for function in (
-        _plain, _fails, _each, _limited, _shared, _hedged, _judged, _asks, _unanswered, _replans, _drafts, _splices,
-        _watched, _cancelled, _cancelled_around, _written, _resumed, _releases,
+        _plain, _fails, _each, _limited, _shared, _shared_calls, _batched, _hedged, _judged, _asks, _unanswered,
+        _replans, _drafts, _splices, _watched, _cancelled, _cancelled_around, _written, _resumed, _releases,
     )
 }  # fmt: skip
 

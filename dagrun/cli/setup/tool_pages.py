@@ -23,6 +23,8 @@ def as_dict(tool: AnyTool) -> dict[str, Any]:
         "pool": tool.pool,
         "needs_approval": tool.needs_approval,
         "fallback": tool.fallback,
+        "cache": tool.cache,
+        "batch": None if tool.batch is None else {"max_calls": tool.batch.max_calls, "within": tool.batch.within},
     }
 
 
@@ -39,6 +41,11 @@ def describe(tool: AnyTool) -> Iterator[str]:
         yield f"needs approval: {'yes' if tool.needs_approval else 'no'}"
     if tool.fallback is not None:
         yield f"fallback: {tool.fallback}"
+    if tool.cache is not None:
+        kept = f"the {tool.cache}" if isinstance(tool.cache, str) else f"{tool.cache:g} s"
+        yield f"keeps results: for {kept}"
+    if tool.batch is not None:
+        yield f"batches: up to {tool.batch.max_calls} calls within {tool.batch.within:g} s"
     yield f"gives: {_kind(tool.output.schema) or 'anything'}"
     properties: Mapping[str, Any] = tool.arguments.schema.get("properties", {})
     yield "takes:" if properties else "takes: nothing"

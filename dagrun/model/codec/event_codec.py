@@ -166,6 +166,7 @@ def _encode_end(event: AttemptEnded) -> bytes:
         or outcome.tokens
         or outcome.cost is not None
         or outcome.surprise
+        or outcome.shared is not None
         or outcome.failure is not None
         or type(value) is Unavailable
     ):

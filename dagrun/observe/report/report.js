@@ -215,6 +215,11 @@
     const some = numbers.slice(0, 12).map((n) => link(n));
     return el("div", {}, el("b", {}, title), ...some, numbers.length > 12 ? `and ${numbers.length - 12} more` : "");
   };
+  const shared = (call) => {
+    const whose = `step ${call.step}${call.run ? ` in run ${call.run}` : ""}`;
+    if (call.how === "batched") return `one of ${call.calls} calls made as one, with ${whose}`;
+    return call.how === "cached" ? `the kept result of ${whose}` : `the call of ${whose}, which was under way`;
+  };
   const attempt = (one) => {
     const [symbol, word, kind] = look(one.state || "running");
     const from = one.started || 0, lines = [];
@@ -223,6 +228,7 @@
     if (one.delay) lines.push(`next attempt after ${took(one.delay)}`);
     if (one.surprise) lines.push(`surprising: ${one.surprise}`);
     if (one.tokens) lines.push(`${one.tokens} tokens`);
+    if (one.shared) lines.push(shared(one.shared));
     if (one.hedge) lines.push(`second call at ${took(one.hedge.started)}: ${one.hedge.has_won ? "it was faster" : one.hedge.fault || "not needed"}`);
     return el("li", {}, el(`span.sym.${kind}`, {}, symbol), ` ${one.tool}, ${word}, at ${took(from)} for ${took((one.ended ?? data.at) - from)}`,
       ...lines.filter(Boolean).map((line) => el("p.note", {}, line)));

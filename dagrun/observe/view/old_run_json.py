@@ -117,6 +117,7 @@ def _attempt(call: Mapping[str, Any]) -> dict[str, Any]:
         "cost": None,
         "surprise": "",
         "hedge": None,
+        "shared": None,
     }
 
 

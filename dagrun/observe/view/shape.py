@@ -101,6 +101,16 @@ class HedgeView(TypedDict):
     fault: str
 
 
+class SharedView(TypedDict):
+    """Whose call an attempt has shared: `how` is ``cached``, ``joined`` or ``batched``, `run` is empty for this run."""
+
+    how: str
+    step: str
+    attempt: int
+    run: str
+    calls: int
+
+
 class AttemptView(TypedDict):
     """One call of a tool.
 
@@ -121,6 +131,7 @@ class AttemptView(TypedDict):
     cost: float | None
     surprise: str
     hedge: HedgeView | None
+    shared: SharedView | None
 
 
 class StepFacts(TypedDict):

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from dagrun.graph.node import Node
-from dagrun.model.outcome import Attempt, Recovery, State
+from dagrun.model.outcome import Attempt, Recovery, SharedCall, State
 from dagrun.model.redaction.redactor import Redactor
 from dagrun.observe.view.history import History
 from dagrun.observe.view.revisions import seconds
-from dagrun.observe.view.shape import AttemptView, StepFacts
+from dagrun.observe.view.shape import AttemptView, SharedView, StepFacts
 from dagrun.observe.view.values import ValueWriter
 from dagrun.observe.view.waits import Wait, Waits
 
@@ -137,7 +137,12 @@ class StepWriter:
                 "has_won": hedge.has_won,
                 "fault": self._redactor.text(hedge.fault),
             },
+            "shared": None if outcome is None or outcome.shared is None else _shared(outcome.shared),
         }
+
+
+def _shared(call: SharedCall) -> SharedView:
+    return {"how": call.how, "step": call.step, "attempt": call.attempt, "run": call.run, "calls": call.calls}
 
 
 def _limit(wait: Wait) -> list[str]:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import Context
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
 import anyio
@@ -32,7 +32,7 @@ from dagrun.model.signature import explain
 from dagrun.model.tool_context import ToolContext
 from dagrun.model.toolbox import AnyTool
 from dagrun.model.tracing import AttemptFacts, RunTracer
-from dagrun.model.value import ArtifactStore, Stored, decode, describe, encode, store_text, to_json
+from dagrun.model.value import ArtifactStore, Stored, decode, describe, encode, to_json
 from dagrun.runtime.backend import is_being_cancelled, is_cancellation
 from dagrun.runtime.coroutine_driver import Suspended
 from dagrun.runtime.frame_files import FiledOutput, held_in_files, opened
@@ -40,6 +40,9 @@ from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.slot import Slot
 from dagrun.runtime.steps.object_arguments import arguments_with_objects, held_elements
 from dagrun.runtime.steps.spilled_outputs import refuse_kept_out, refuse_spilled, why_list_spilled
+
+if TYPE_CHECKING:
+    from dagrun.runtime.sharing.shared_calls import SharedCalls
 
 AskInside = Callable[[Slot, str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
 AskPerson = Callable[[str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
@@ -60,6 +63,10 @@ class Attempts:
         root: The id of the run from which idempotency keys are made.
         ask_person: Asks a person on behalf of a running attempt; takes its slot, the question, the JSON Schema of the
             answer, and what is shown with the question.
+
+    Attributes:
+        shares: Whether there are tools with a cache or a batch form.
+        sharing: Makes their calls; `None` until it is there.
     """
 
     def __init__(
@@ -80,7 +87,8 @@ class Attempts:
         self._has_objects = parts.graph.has_objects
         # What may not be recorded may be in no file either.
         self._files_frames = self._has_objects and parts.tape is not None and not parts.policy.redact_records
-        self._may_spill = any(tool.output.spills for tool in parts.graph.plan.toolbox.values())
+        tools = parts.graph.plan.toolbox.values()
+        self._may_spill = any(tool.output.spills for tool in tools)
         self._on_progress = parts.record.progress
         self._tracer = parts.tracer
         self._now = parts.now
@@ -94,6 +102,9 @@ class Attempts:
         self._ask_person = ask_person
         self._log: RedactingLogger | None = None
         up.key_of = self.key_of
+        self.shares = any(tool.cache is not None or tool.batch is not None for tool in tools)
+        self.sharing: SharedCalls | None = None
+        self._is_plain = not (self._files_frames or self.shares)
 
     def prepare(self, slot: Slot) -> Failure | None:
         """Fill in and check the arguments; return a failure if that cannot be done."""
@@ -113,10 +124,10 @@ class Attempts:
             except ValidationError as error:
                 return Failure(ErrorKind.BAD_ARGUMENTS, f"{tool.name}: {explain(error)}", nothing_happened=True)
             if tool.arguments.context is not None:
-                arguments[tool.arguments.context] = self._tool_context(slot)
+                arguments[tool.arguments.context] = self.context_of(slot)
             if tool.arguments.deps:
                 arguments |= self._graph.plan.deps.fill(tool.arguments.deps, tool.arguments.optional_deps)
-        context = partial(self._tool_context, slot)
+        context = partial(self.context_of, slot)
         most = self._limits.most_of(tool) if tool.output.spills else tool.output_limit
         slot.call = ToolCall(tool, data, arguments, context, self._grace, most, objects)
         return None
@@ -203,7 +214,7 @@ class Attempts:
             if name != "coroutine":
                 call.clock_stopped = partial(self._up.clock_stopped, slot)
             context = self._context.copy() if self._tracer is None else self._traced(self._tracer, slot, call)
-            coroutine = self._filed(slot, name, call) if self._files_frames else self._executors[name].call(call)
+            coroutine = self._executors[name].call(call) if self._is_plain else self._special(slot, name, call)
             try:
                 got = context.run(coroutine.send, None)
             except StopIteration as stop:
@@ -255,18 +266,23 @@ class Attempts:
             direct = tool.output.is_direct
             value = self._store(tool, result, tool.output_limit) if direct else self._kept(slot, result)
         except ValueRefused as error:
-            text = f"{slot.tool.name}: {error}"
-            if isinstance(error, ValueTooLarge):
-                text = f"{text} (the ceiling is {self._limits.name_of(slot.tool)})"
-            refused = Failure(ErrorKind.BAD_OUTPUT, shorten(text, 500))
-            return Outcome(State.FAILED, None, with_error(refused, error), slot.tokens, slot.cost)
+            return self._refused(slot, error)
         condition = slot.node.plan.success
         if condition is not None:
             failure = self.failed_condition(condition, (slot.node.plan.step.id, value))
             if failure is not None:
-                return Outcome(State.FAILED, None, failure, slot.tokens, slot.cost)
-        surprise = slot.rare.surprise if slot.rare is not None else ""
-        return Outcome(_SUCCEEDED, value, None, slot.tokens, slot.cost, surprise)
+                return self._failed(slot, State.FAILED, failure)
+        rare = slot.rare
+        if rare is None:
+            return Outcome(_SUCCEEDED, value, None, slot.tokens, slot.cost)
+        return Outcome(_SUCCEEDED, value, None, slot.tokens, slot.cost, rare.surprise, rare.shared)
+
+    def _refused(self, slot: Slot, error: ValueRefused) -> Outcome:
+        text = f"{slot.tool.name}: {error}"
+        if isinstance(error, ValueTooLarge):
+            text = f"{text} (the ceiling is {self._limits.name_of(slot.tool)})"
+        refused = Failure(ErrorKind.BAD_OUTPUT, shorten(text, 500))
+        return Outcome(State.FAILED, None, with_error(refused, error), slot.tokens, slot.cost)
 
     def _kept(self, slot: Slot, result: object) -> Stored:
         """Store a result that has objects in memory, or becomes an artifact if it is too large."""
@@ -282,8 +298,16 @@ class Attempts:
             refuse_kept_out(value, plan.redactor)
         return spill(value, tool, self._artifacts, slot.node.id, plan.secrets)
 
-    def _filed(self, slot: Slot, name: str, call: ToolCall) -> Coroutine[Any, Any, object]:
-        """Return the coroutine of a call; one that writes frames to files, if the tool returns some here."""
+    def _special(self, slot: Slot, name: str, call: ToolCall) -> Coroutine[Any, Any, object]:
+        """Return the coroutine of a call in a run in which some tools share calls, or return frames.
+
+        That of a tool with a cache or a batch form may share a call, and that of a tool that returns frames here writes
+        them to files.
+        """
+        if self.sharing is not None and (call.tool.cache is not None or call.tool.batch is not None):
+            return self.sharing.call(slot, name, call)
+        if not self._files_frames:
+            return self._executors[name].call(call)
         coroutine = self._executors[name].call(call)
         return self._with_files(slot, coroutine) if slot.tool.output.has_frames and name != "process" else coroutine
 
@@ -300,7 +324,7 @@ class Attempts:
     @staticmethod
     def _store(tool: AnyTool, result: object, limit: int, call: str = "") -> Stored:
         if isinstance(result, Encoded):
-            return store_text(result.data, limit)
+            return result.store(limit)
         hold = tool.output.hold
         try:
             return tool.output.encode(result, limit) if hold is None else hold(result, call, limit, None)
@@ -331,7 +355,8 @@ class Attempts:
         # After any exception but ToolError, it is not known whether an effect took place.
         if state is State.FAILED and not failure.nothing_happened and not slot.tool.effect.is_free:
             state = State.UNKNOWN
-        return Outcome(state, None, failure, slot.tokens, slot.cost)
+        rare = slot.rare
+        return Outcome(state, None, failure, slot.tokens, slot.cost, "", None if rare is None else rare.shared)
 
     def _foreign_cancellation(self, slot: Slot, error: BaseException) -> Outcome:
         if slot.is_fresh:
@@ -340,7 +365,8 @@ class Attempts:
         text = "a cancellation hit it that a step before it had left behind"
         return self._failed(slot, State.FAILED, Failure(ErrorKind.STRAY_CANCELLATION, text))
 
-    def _tool_context(self, slot: Slot) -> ToolContext:
+    def context_of(self, slot: Slot) -> ToolContext:
+        """Return the context of the call of *slot*, made when it is asked for."""
         if slot.context is None:
             slot.context = self._make_context(slot)
             if slot.asked is not None:  # a tool that was left behind may ask for it only now

@@ -112,6 +112,8 @@ class Learning:
         """Add the duration of an attempt that has succeeded, and whose end is recorded."""
         if slot.rare is not None and slot.rare.asking is not None:
             return  # it has waited for a person
+        if slot.rare is not None and slot.rare.shared is not None:
+            return  # it has waited for a call of another step
         attempt = slot.node.latest
         assert attempt is not None
         seconds = attempt.duration
@@ -191,6 +193,8 @@ class Endings:
         if outcome.state is _SUCCEEDED and not outcome.surprise:
             decision, state = PROCEED, _SUCCEEDED
         else:
+            if slot.rare is not None and slot.rare.on_refused is not None and outcome.has_returned:
+                slot.rare.on_refused()
             decision = self._judge.decide(slot, outcome)
             state = settled_state(outcome, decision, in_doubt=node.is_in_doubt)
         if slot.rare is None:

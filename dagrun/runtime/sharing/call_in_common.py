@@ -1,0 +1,158 @@
+"""`CallInCommon`: one call that several attempts wait for, in a task of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+
+from dagrun.model.executor import StillRunning
+from dagrun.model.outcome import Outcome, State
+from dagrun.runtime.backend import is_being_cancelled
+from dagrun.runtime.slot import Slot
+
+NOBODY: Final = "no step waits for it any more"
+
+
+def _nothing() -> None:
+    pass
+
+
+class CallInCommon:
+    """A call that several attempts wait for. Who has joined it waits, or leaves; the last to leave stops it.
+
+    Args:
+        slot: The slot of the call itself. Its node is the step that began it.
+        grace: Seconds that it may take to end when it is told to stop.
+        run_id: The run that it belongs to.
+
+    Attributes:
+        slot: The same.
+        run_id: The same.
+        step: The step that began it.
+        attempt: The attempt of that step.
+        members: The slots of the attempts that wait, the longest first. Who joins is added here, and then waits.
+        close: Keeps newcomers away; may be called more than once.
+        is_launched: Whether it has a task.
+        outcome: How it ended; `None` while it runs, and if it was stopped.
+    """
+
+    __slots__ = (
+        "_ended",
+        "_grace",
+        "_is_left_behind",
+        "attempt",
+        "close",
+        "is_launched",
+        "members",
+        "outcome",
+        "run_id",
+        "slot",
+        "step",
+    )
+
+    def __init__(self, slot: Slot, grace: float, run_id: str) -> None:
+        self.slot = slot
+        self.run_id = run_id
+        self.step = slot.node.id
+        self.attempt = len(slot.node.attempts)
+        self.members: list[Slot] = []
+        self.close: Callable[[], object] = _nothing
+        self.is_launched = False
+        self.outcome: Outcome | None = None
+        self._is_left_behind = False
+        self._grace = grace
+        self._ended = anyio.Event()
+
+    async def wait(self, member: Slot) -> Outcome | None:
+        """Wait for the end of the call on behalf of *member*, which has joined; return its outcome.
+
+        Raises:
+            StillRunning: The attempt was the last, was told to stop, and the call has not ended.
+        """
+        try:
+            await self._ended.wait()
+        except GeneratorExit:  # the runtime has dropped this coroutine, so it must not await any more
+            self._leave(member)
+            raise
+        except anyio.get_cancelled_exc_class():
+            if self._leave(member):
+                with anyio.move_on_after(self._grace, shield=True):
+                    await self._ended.wait()
+                if self._is_left_behind or not self._ended.is_set():
+                    raise StillRunning(
+                        f"{self.slot.tool.name} still runs, {self._grace:g} s after it was told to stop"
+                    ) from None
+            raise
+        return self.outcome
+
+    def _leave(self, member: Slot) -> bool:
+        """Take an attempt away; stop the call and return `True` if it was the last."""
+        if self._ended.is_set():
+            return False
+        if member.asked is State.TIMED_OUT:
+            self.close()  # its next attempt does not join the call that it was tired of
+        if len(self.members) > 1:
+            self.members.remove(member)
+            member.make_rare().has_reported = True  # another is charged
+            return False
+        self.stop(NOBODY)
+        return True
+
+    def stop(self, reason: str) -> None:
+        """Tell the call to stop."""
+        self.close()
+        self.slot.tell_to_stop(State.CANCELLED, reason, self._grace)
+        if not self.is_launched:
+            self.close, self.slot.call = _nothing, None
+            self._ended.set()
+
+    def end(self, outcome: Outcome | None, charge: Callable[[list[Slot], Slot], None]) -> Outcome | None:
+        """End the call: charge its members, and let them go on.
+
+        Args:
+            outcome: How it ended; `None` if it was cancelled.
+            charge: Takes the members, and the slot of the call with its usage.
+
+        Returns:
+            The outcome, as the members get it; `None` if the call was told to stop.
+        """
+        slot = self.slot
+        self.close()
+        self.close = _nothing  # it leads back here
+        slot.is_done, slot.call = True, None  # the call leads back to the slot
+        self._is_left_behind = outcome is not None and outcome.state is State.ABANDONED
+        if slot.asked is None and not is_being_cancelled():  # else it may have swallowed that
+            self.outcome = outcome
+        if self.members:
+            charge(self.members, slot)
+        if slot.rare is not None and slot.rare.surprise:
+            for member in self.members:
+                member.make_rare().surprise = slot.rare.surprise
+        self._ended.set()
+        return self.outcome
+
+
+def charge_first(members: list[Slot], used: Slot) -> None:
+    """Charge what a call has used to the attempt that waits for it longest."""
+    first, *others = members
+    first.tokens += used.tokens
+    if used.cost is not None:
+        first.cost = (first.cost or 0.0) + used.cost
+    if used.rare is not None and used.rare.has_reported:
+        first.make_rare().has_reported = True
+    for other in others:
+        other.make_rare().has_reported = True
+
+
+def charge_equally(members: list[Slot], used: Slot) -> None:
+    """Charge what a call has used to all attempts that wait for it, in equal shares; what is left over to the first."""
+    if used.rare is None or not used.rare.has_reported:
+        return  # each counts at its worst case, as it would alone
+    share, rest = divmod(used.tokens, len(members))
+    for number, member in enumerate(members):
+        member.make_rare().has_reported = True
+        member.tokens += share + (rest if number == 0 else 0)
+        if used.cost is not None:
+            member.cost = (member.cost or 0.0) + used.cost / len(members)

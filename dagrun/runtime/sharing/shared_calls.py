@@ -1,0 +1,267 @@
+"""Calls that several steps share. The rules of this package are these.
+
+1. Everything that is asked before a call is asked of each step: condition, approval, ceilings, limits. A step that
+   gets the result of another call is an attempt like any other, and its outcome says whose call it was.
+2. A call that several attempts wait for has a task of its own, in the run that began it. An attempt that is told to
+   stop leaves; the call goes on for the others. The last one stops it, and waits for its end, for the grace period at
+   most. An attempt that has run out of time closes the call to newcomers, so that its next attempt is a new call. A run
+   that ends stops its calls; attempts of other runs that wait for one make it anew.
+3. What a call has used is charged once, when it ends: to the attempt that waits for it longest, that of a batch in
+   equal shares. The others are charged for an attempt and a call, and for no tokens and no cost.
+4. A success is kept. A failure is shared by those who wait, each of which decides by its own rules whether to try
+   again, and is not kept; nor is a surprising success.
+5. A result that a step refuses (by its condition, a critic, a limit) is dropped, so that the next attempt, or the step
+   that a planner puts in its place, makes the call.
+6. Second calls beside slow ones are equal to each other, and not to the slow ones. When one wins, the slow call is
+   stopped, and who waits for it gets the kept result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from contextvars import Context, copy_context
+from functools import partial
+from time import monotonic
+from typing import Any, Final, Literal
+
+from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint, current_token
+
+from dagrun.decide.exception_text import drop_frames
+from dagrun.errors import ToolError, ValueRefused
+from dagrun.model.executor import CallFailed, KeptResult, ToolCall
+from dagrun.model.outcome import ErrorKind, Failure, Outcome, SharedCall, State
+from dagrun.model.question import Answer
+from dagrun.model.toolbox import AnyTool
+from dagrun.model.tracing import RunTracer
+from dagrun.model.value import Stored
+from dagrun.runtime.backend import is_being_cancelled, is_cancellation, leave_leaked_scopes, shake_off_cancellation
+from dagrun.runtime.deadlines import Alarms
+from dagrun.runtime.run_parts import RunParts
+from dagrun.runtime.sharing.batches import Batches
+from dagrun.runtime.sharing.call_in_common import CallInCommon, charge_first
+from dagrun.runtime.sharing.result_cache import Entry, Key, ResultCache, names_artifact, same, size_of
+from dagrun.runtime.slot import Slot, leaked_outcome
+from dagrun.runtime.steps.attempt import AskPerson, Attempts, executor_of
+
+RUN_ENDED: Final = "the run that made the call has ended"
+FASTER: Final = "a second call beside it was faster"
+_SUCCEEDED: Final = State.SUCCEEDED
+
+
+class OwnAttempts(Attempts):
+    """Makes the calls that have a task of their own, which have no condition and no question of a single step."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.batches: Batches | None = None
+        self._is_plain = False
+
+    def _special(self, slot: Slot, name: str, call: ToolCall) -> Coroutine[Any, Any, object]:
+        if self.batches is not None and self.batches.takes(name, call):
+            return self.batches.call(slot, call)
+        return self._executors[name].call(call)
+
+    def _traced(self, tracer: RunTracer, slot: Slot, call: ToolCall) -> Context:
+        return copy_context()  # its task has begun in the span of the attempt that made it
+
+    def _conclude(self, slot: Slot, result: object) -> Outcome:
+        """Check and encode the result, once for all who wait for it; those of a batch are left to its calls."""
+        assert slot.call is not None
+        assert slot.rare is not None
+        if slot.rare.is_batch:
+            slot.rare.results = result
+            return Outcome(_SUCCEEDED, None, None, slot.tokens, slot.cost)
+        try:
+            value = self._store(slot.tool, result, slot.call.output_limit)
+        except ValueRefused as error:
+            return self._refused(slot, error)
+        return Outcome(_SUCCEEDED, value, None, slot.tokens, slot.cost)
+
+    def _asking(self, slot: Slot) -> AskPerson | None:
+        return _ask_nobody if executor_of(slot) == "coroutine" else None
+
+
+async def _ask_nobody(text: str, schema: Mapping[str, Any] | None, about: Any) -> Answer | None:
+    raise ToolError("a call that several steps may share asks nobody; let its tool have neither cache nor batch")
+
+
+class SharedCalls:
+    """Makes the calls of one run whose tools have a cache or a batch form.
+
+    Args:
+        parts: What the parts of the run share.
+        attempts: Makes the calls that have a task of their own.
+        results: The results of all runs of the engine.
+        tasks: The task group of the run.
+        alarms: The alarms of the run.
+    """
+
+    def __init__(
+        self, parts: RunParts, attempts: OwnAttempts, results: ResultCache, tasks: TaskGroup, alarms: Alarms
+    ) -> None:
+        self._run_id = parts.run_id
+        self._deps = parts.graph.plan.deps
+        self._grace = parts.policy.grace
+        self._record = parts.record
+        self._now = parts.now
+        self._new_scope = parts.new_scope
+        self._attempts = attempts
+        self._results = results
+        self._tasks = tasks
+        self._loop = current_token()
+        self._running: set[CallInCommon] = set()
+        self._kept: set[Key] = set()  # results of this run alone
+        attempts.batches = Batches(self._make, self._launch, alarms, parts.now)
+
+    def close(self) -> None:
+        """Stop what still runs, and forget the results of this run: the run has ended."""
+        for own in list(self._running):
+            own.stop(RUN_ENDED)
+        self._results.forget(self._kept)
+        self._kept.clear()
+        self._attempts.batches = None  # it leads back here
+
+    def call(self, slot: Slot, name: str, call: ToolCall) -> Coroutine[Any, Any, object]:
+        """Return a coroutine that makes or shares the call of an attempt.
+
+        Args:
+            slot: The attempt.
+            name: The executor.
+            call: The call.
+        """
+        return self._attempts._special(slot, name, call) if call.tool.cache is None else self._cached(slot, call)
+
+    # Kept results, and calls under way --------------------------------------------------------------------
+
+    async def _cached(self, slot: Slot, call: ToolCall) -> KeptResult:
+        key = self._key(slot, call)
+        rare = slot.make_rare()
+        while True:
+            mine = key._replace(is_second=False)
+            rare.on_refused = partial(self._results.forget, (mine, mine._replace(run=self._run_id)))
+            entry = self._find(key)
+            if entry is not None:
+                rare.shared, rare.has_reported = self._whose("cached", entry), True
+                return KeptResult(entry.value)
+            found = self._results.under_way.get((self._loop, key))
+            rare.shared = None if found is None else self._whose("joined", found)
+            own = found or self._begin(key, slot, call)
+            own.members.append(slot)
+            outcome = await own.wait(slot)
+            if outcome is None:  # it was stopped: the run that made it has ended, or a second call was faster
+                if slot.asked is not None:  # so is this attempt, and its cancellation comes at the next await
+                    await checkpoint()
+                    raise CallFailed(Failure(ErrorKind.CANCELLED, slot.reason, nothing_happened=True))
+                continue
+            if outcome.failure is not None:
+                raise CallFailed(outcome.failure)
+            if own.run_id == self._run_id or not names_artifact(outcome.value):
+                return KeptResult(outcome.value)
+            key = key._replace(run=self._run_id)  # its file is in the folder of another run
+
+    def _find(self, key: Key) -> Entry | None:
+        entry = self._results.get(key, self._loop, self._now())
+        if entry is not None or key.run:
+            return entry
+        # What names a file of this run is kept for this run.
+        return self._results.get(key._replace(run=self._run_id), self._loop, self._now())
+
+    def _whose(self, how: Literal["cached", "joined"], made: Entry | CallInCommon) -> SharedCall:
+        return SharedCall(how, made.step, made.attempt, "" if made.run_id == self._run_id else made.run_id)
+
+    def _key(self, slot: Slot, call: ToolCall) -> Key:
+        tool, arguments = call.tool, call.arguments
+        is_second = slot.rare is not None and slot.rare.is_second
+        if tool.cache == "run" or call.objects:  # the tokens of objects are unique in a run alone
+            return Key(tool, self._run_id, self._results.digest(call.data), (), is_second)
+        secrets = [arguments[name] for name in sorted(tool.arguments.secrets & arguments.keys())]
+        texts = [b"" if secret is None else secret.get_secret_value().encode() for secret in secrets]
+        things = [arguments.get(name) for name in sorted(tool.arguments.deps)]
+        if tool.arguments.context is not None:
+            things.append(self._deps.given)
+        return Key(tool, "", self._results.digest(call.data, texts), same(things), is_second)
+
+    def _begin(self, key: Key, slot: Slot, call: ToolCall) -> CallInCommon:
+        own = self._make(slot, call.tool, call.arguments, call.data, call.output_limit)
+        place = (self._loop, key)
+        self._results.under_way[place] = own
+        own.close = partial(self._close, place, own)
+        self._launch(own, partial(self._landed, key, own))
+        return own
+
+    def _close(self, place: Any, own: CallInCommon) -> None:
+        if self._results.under_way.get(place) is own:
+            del self._results.under_way[place]
+
+    def _landed(self, key: Key, own: CallInCommon, outcome: Outcome | None) -> None:
+        """End a call: charge it, keep its result, and give it to those who wait."""
+        slot, outcome = own.slot, own.end(outcome, charge_first)
+        if outcome is None or outcome.state is not _SUCCEEDED:
+            return
+        if slot.rare is not None and slot.rare.shared is not None and own.members:
+            own.members[0].make_rare().shared = slot.rare.shared  # it was part of a batch
+        if slot.rare is None or not slot.rare.surprise:
+            self._keep(key._replace(is_second=False), outcome.value, own)
+        if key.is_second:
+            slow = self._results.under_way.get((self._loop, key._replace(is_second=False)))
+            if slow is not None:
+                slow.stop(FASTER)
+
+    def _keep(self, key: Key, value: Stored, own: CallInCommon) -> None:
+        if not key.run and names_artifact(value):
+            key = key._replace(run=self._run_id)
+        if key.run:
+            self._kept.add(key)
+        facts = (value, size_of(value), self._run_id, own.step, own.attempt)
+        self._results.put(key, Entry(*facts, at=self._now(), loop=self._loop, wall=monotonic()))
+
+    # A call with a task of its own ------------------------------------------------------------------------
+
+    def _make(self, slot: Slot, tool: AnyTool, arguments: Mapping[str, Any], data: bytes, limit: int) -> CallInCommon:
+        """Make a call of *tool* on behalf of an attempt, with a slot and a context of its own.
+
+        Raises:
+            LookupError: A dependency of a batch form is missing.
+        """
+        own = Slot(slot.node, tool, self._new_scope(), True, self._now)
+        own.make_rare()
+        made, wanted = dict(arguments), tool.arguments
+        if wanted.context is not None:
+            made[wanted.context] = self._attempts.context_of(own)
+        if wanted.deps:
+            made |= self._deps.fill(wanted.deps, wanted.optional_deps)
+        objects = {} if slot.call is None else slot.call.objects
+        own.call = ToolCall(tool, data, made, partial(self._attempts.context_of, own), self._grace, limit, objects)
+        return CallInCommon(own, self._grace, self._run_id)
+
+    def _launch(self, own: CallInCommon, landed: Callable[[Outcome | None], object]) -> None:
+        own.is_launched = True
+        self._running.add(own)
+        self._tasks.create_task(self._run(own, landed), name="dagrun shared call", context=copy_context())
+
+    async def _run(self, own: CallInCommon, landed: Callable[[Outcome | None], object]) -> None:
+        """Make the call; a scope or a cancellation that its tool leaves behind ends with this task."""
+        slot, outcome = own.slot, None
+        try:
+            try:
+                outcome = await self._perform(slot)
+            except RuntimeError:
+                leave_leaked_scopes(slot.scope.raw)
+                outcome = leaked_outcome(slot)
+            finally:
+                self._running.discard(own)
+                landed(outcome)
+                if outcome is not None and outcome.failure is not None and not own.members:
+                    drop_frames(outcome.failure.exception)
+                self._record.deliver()
+            await shake_off_cancellation()
+        except BaseException as error:
+            if not is_cancellation(error) or is_being_cancelled():
+                raise
+
+    async def _perform(self, slot: Slot) -> Outcome | None:
+        with slot.scope:
+            if slot.asked is None:  # else all have left before this task began
+                return await self._attempts.perform(slot)
+        return None
