@@ -7,7 +7,7 @@ from contextvars import Context
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.decide.durations import Durations
@@ -25,9 +25,6 @@ from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.large_plans import MANY, aside
 from dagrun.runtime.run_options import RunOptions
 
-if TYPE_CHECKING:
-    from dagrun.runtime.sharing.result_cache import ResultCache
-
 MAX_CACHE_BYTES: Final = 64 << 20  # of kept results of calls, unless the engine says otherwise
 
 
@@ -41,7 +38,8 @@ class SharedByRuns:
         durations: How long the calls of each tool took, as far as it is known.
         hedge_share: Counts the calls of each tool, and how many of them were hedged.
         max_cache_bytes: The most bytes that kept results of calls take.
-        results: The kept results; `None` until a run has a tool that shares calls.
+        results: The kept results, a `ResultCache` of `dagrun.runtime.sharing`; `None` until a run has a tool that
+            shares calls.
     """
 
     cap: Cap | None
@@ -49,7 +47,7 @@ class SharedByRuns:
     durations: Durations
     hedge_share: HedgeShare
     max_cache_bytes: int = MAX_CACHE_BYTES
-    results: ResultCache | None = None
+    results: Any = None
 
 
 @dataclass(slots=True)  # not frozen, like `RunSetup`

@@ -9,13 +9,11 @@ import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from dagrun.errors import ContractError, shorten
 
-if TYPE_CHECKING:
-    from dagrun.model.tool import Tool
-
+AnyTool: TypeAlias = Any  # a `Tool`, which is defined above this module
 Cache: TypeAlias = Literal["run", "engine"] | float
 MAX_BATCH: Final = 10_000
 
@@ -53,7 +51,7 @@ class Batch:
         return str(next(iter(self.form.arguments.schema["properties"])))
 
 
-def check_sharing(tool: Tool[..., Any], make_form: Callable[..., Tool[..., Any]]) -> Batch | None:
+def check_sharing(tool: AnyTool, make_form: Callable[..., AnyTool]) -> Batch | None:
     """Check what *tool* says about shared calls.
 
     Args:
@@ -73,7 +71,7 @@ def check_sharing(tool: Tool[..., Any], make_form: Callable[..., Tool[..., Any]]
     return _checked_batch(tool, tool.batch, make_form)
 
 
-def _check_cache(tool: Tool[..., Any]) -> None:
+def _check_cache(tool: AnyTool) -> None:
     kept: object = tool.cache
     is_time = isinstance(kept, int | float) and not isinstance(kept, bool) and 0 < kept < math.inf
     if kept not in ("run", "engine") and not is_time:
@@ -81,7 +79,7 @@ def _check_cache(tool: Tool[..., Any]) -> None:
     _refuse_effect(tool, "cache", "a call that is left out")
 
 
-def _refuse_effect(tool: Tool[..., Any], option: str, what: str) -> None:
+def _refuse_effect(tool: AnyTool, option: str, what: str) -> None:
     if not tool.effect.is_free:
         known = (
             f"its effect is {tool.effect}"
@@ -95,7 +93,7 @@ def _refuse_effect(tool: Tool[..., Any], option: str, what: str) -> None:
         )
 
 
-def _checked_batch(tool: Tool[..., Any], batch: object, make_form: Callable[..., Tool[..., Any]]) -> Batch:
+def _checked_batch(tool: AnyTool, batch: object, make_form: Callable[..., AnyTool]) -> Batch:
     if not isinstance(batch, Batch):
         raise ContractError(f"{tool.name}: batch is a dagrun.Batch(function, …), got {type(batch).__name__}")
     _refuse_effect(tool, "batch", "calls that become one")
@@ -103,18 +101,19 @@ def _checked_batch(tool: Tool[..., Any], batch: object, make_form: Callable[...,
         raise ContractError(
             f"{tool.name}: a batch form runs in this process, and executor='process' does not; omit one"
         )
-    if not (isinstance(batch.max_calls, int) and 2 <= batch.max_calls <= MAX_BATCH):
-        raise ContractError(f"{tool.name}: max_calls of a batch is from 2 to {MAX_BATCH}, got {batch.max_calls!r}")
-    if not (isinstance(batch.within, int | float) and 0 <= batch.within < math.inf):
-        raise ContractError(f"{tool.name}: within of a batch is in seconds, 0 or more, got {batch.within!r}")
+    chosen: Any = batch  # whatever its annotations say
+    if not (isinstance(chosen.max_calls, int) and 2 <= chosen.max_calls <= MAX_BATCH):
+        raise ContractError(f"{tool.name}: max_calls of a batch is from 2 to {MAX_BATCH}, got {chosen.max_calls!r}")
+    if not (isinstance(chosen.within, int | float) and 0 <= chosen.within < math.inf):
+        raise ContractError(f"{tool.name}: within of a batch is in seconds, 0 or more, got {chosen.within!r}")
     known = tool.arguments.schema.get("properties", {})
-    if isinstance(batch.by, str) or (unknown := [name for name in batch.by if name not in known]):
-        wrong = batch.by if isinstance(batch.by, str) else ", ".join(map(str, unknown))
+    if isinstance(chosen.by, str) or (unknown := [name for name in chosen.by if name not in known]):
+        wrong = chosen.by if isinstance(chosen.by, str) else ", ".join(map(str, unknown))
         raise ContractError(f"{tool.name}: by= of a batch lists parameters of the tool, got {wrong}")
     return _with_form(tool, batch, make_form)
 
 
-def _with_form(tool: Tool[..., Any], batch: Batch, make_form: Callable[..., Tool[..., Any]]) -> Batch:
+def _with_form(tool: AnyTool, batch: Batch, make_form: Callable[..., AnyTool]) -> Batch:
     if inspect.isclass(batch.function) or not callable(batch.function):
         raise ContractError(f"{tool.name}: the batch form is a function, got {shorten(repr(batch.function), 60)}")
     form = make_form(batch.function, name=tool.name, effect=tool.effect)

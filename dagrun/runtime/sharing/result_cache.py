@@ -163,7 +163,8 @@ def cache_of(shared: SharedByRuns) -> ResultCache:
     with _MAKING:
         if shared.results is None:
             shared.results = ResultCache(shared.max_cache_bytes)
-        return shared.results
+        results: ResultCache = shared.results
+        return results
 
 
 def size_of(value: Stored) -> int:

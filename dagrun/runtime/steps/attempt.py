@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import Context
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 from weakref import ref
 
 import anyio
@@ -41,9 +41,6 @@ from dagrun.runtime.slot import Slot
 from dagrun.runtime.steps.object_arguments import arguments_with_objects, held_elements
 from dagrun.runtime.steps.spilled_outputs import refuse_kept_out, refuse_spilled, why_list_spilled
 
-if TYPE_CHECKING:
-    from dagrun.runtime.sharing.shared_calls import SharedCalls
-
 AskInside = Callable[[Slot, str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
 AskPerson = Callable[[str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
 
@@ -51,6 +48,13 @@ _LOG: Final = logging.getLogger("dagrun.tool")
 _SUCCEEDED: Final = State.SUCCEEDED
 _IN_THIS_PROCESS: Final = frozenset(("coroutine", "thread"))
 _NO_OBJECTS: Final[Mapping[str, object]] = {}
+
+
+class Sharing(Protocol):
+    """Makes the calls of tools that have a cache or a batch form: see `dagrun.runtime.sharing`."""
+
+    def call(self, slot: Slot, name: str, call: ToolCall) -> Coroutine[Any, Any, object]:
+        """Return a coroutine that makes or shares the call of an attempt, through the executor *name*."""
 
 
 class Attempts:
@@ -103,7 +107,7 @@ class Attempts:
         self._log: RedactingLogger | None = None
         up.key_of = self.key_of
         self.shares = any(tool.cache is not None or tool.batch is not None for tool in tools)
-        self.sharing: SharedCalls | None = None
+        self.sharing: Sharing | None = None
         self._is_plain = not (self._files_frames or self.shares)
 
     def prepare(self, slot: Slot) -> Failure | None:

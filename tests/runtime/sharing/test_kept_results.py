@@ -211,7 +211,7 @@ async def test_other_secrets_are_another_call() -> None:
             (await engine.run(plan, tools=[tool], secrets={"key": value})).output
             for value in ("of ann: 1234567", "of bob: 7654321", "of ann: 1234567")
         ]
-        assert b"1234567" not in repr(engine._shared.results._entries).encode()  # type: ignore[union-attr]
+        assert b"1234567" not in repr(engine._shared.results._entries).encode()
 
     assert outputs == [1, 2, 1]
 
