@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dagrun.api import Engine, check, draft, resume, retry, run, run_sync, start
     from dagrun.api.replaying import Replayed, replay
     from dagrun.checks.checked_plan import CheckedPlan
+    from dagrun.checks.tool_advice import check_tools
     from dagrun.critics.counts import CountCritic
     from dagrun.critics.rubric import RubricCritic
     from dagrun.critics.rules import RuleCritic
@@ -152,6 +153,7 @@ _NAMES = {
     "dagrun.model_tools.llm_tool": "llm_tool",
     "dagrun.graph.budget": "Budget",
     "dagrun.checks.checked_plan": "CheckedPlan",
+    "dagrun.checks.tool_advice": "check_tools",
     "dagrun.graph.plan_history": "PlanDiff PlanHistory Revision",
     "dagrun.plans.read_plan": "read_plan",
     "dagrun.journal.memory": "MemoryJournal",
@@ -347,6 +349,7 @@ __all__ = [
     "__version__",
     "agent_tool",
     "check",
+    "check_tools",
     "dep",
     "draft",
     "env",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from itertools import islice
 from typing import Any, Final
 
-from dagrun.problem_texts import SENTENCES
+from dagrun.problem_texts import MENDS, SENTENCES
 
 # The longest text of an error, in characters. Without a limit, a plan with 100,000 faults prints 55 MB.
 MAX_ERROR_TEXT = 4096
@@ -38,6 +38,11 @@ class Problem:
     def sentence(self) -> str:
         """The fault in words that a planner can act on, without its place."""
         return SENTENCES[self.code].format_map({k: shorten(v) for k, v in self.facts.items()})
+
+    @property
+    def mend(self) -> str:
+        """What to do about it, for a finding about a tool; empty for other problems, whose sentence says it."""
+        return MENDS.get(self.code, "")
 
     def __str__(self) -> str:
         place = f"{shorten(self.path)}: " if self.path else ""

@@ -102,9 +102,31 @@ SENTENCES: Mapping[str, str] = {
     "DR423": "step {step} reads what {dependency} gave, which was released; add a step that makes it again",
     "DR424": "the run would answer with what {step} gave, which was released; give the patch another output, or add a "
     "step that makes it again",
+    # Tools: what makes a planner choose the wrong one, or a run do the wrong thing with it.
+    "DR801": "the name {tool} would fit any tool",
+    "DR802": "the name {tool} is that of several jobs",
+    "DR803": "the description of {tool} does not say what it does: {reason}",
+    "DR804": "the description of {tool} leaves open what it does: “{words}”",
+    "DR805": "{tool} returns {kind}",
+    "DR806": "{tool} takes {count} arguments, and a planner fills in more than {most} wrongly",
+    "DR807": "{tool} does not describe {arguments}",
+    "DR808": "{tool} takes anything as {arguments}",
+    "DR809": "{tool} declares no effect, so it counts as effectful: never retried by itself, never stopped",
+    "DR810": "{tool} reaches outside, and has no time limit: a call may hang for as long as its run",
+    "DR811": "{tool} reaches outside, and does not say how it fails",
+    "DR812": "{tool} is {effect}, and nobody said whether a person must agree to its calls",
+    "DR813": "{tool} is {effect}, and nothing finds out whether a call of unknown outcome took place",
+    "DR814": "{tool} and {other} have the same description, so a planner cannot know which one to call",
+    "DR815": "{tool} is {effect}, and takes no context, so it never sees the key that makes a repeated call one call",
     # Advice: the plan runs all the same.
     "DR901": "step {step} depends on {dependency} but uses nothing of it",
     "DR902": "steps {steps} make the same call of {tool}; one would do",
+    "DR903": "step {step} depends on {dependency}, which {through} waits for already; without it, the order is the "
+    "same",
+    "DR904": "steps {steps} wait for one another, and use nothing of one another; without depends_on all {count} run "
+    "side by side",
+    "DR905": "steps {steps} call {tool} with arguments that differ in {argument} alone; one step with for_each over a "
+    "list says it once",
     "DR910": "step {step} calls {tool}, which changes the outside world, and nobody said whether it needs approval",
     "DR911": "step {step} has no time limit: neither the step, nor {tool}, nor the policy names one",
     "DR912": "step {step} calls {tool}, which reaches outside: no fallback and no on_failure say what happens then",
@@ -112,4 +134,23 @@ SENTENCES: Mapping[str, str] = {
     "DR914": "the ceiling of {ceiling} does not bind {tool}: it names no {field}",
     "DR915": "nobody has answered: {question}",
     "DR990": "there is more of the kind of {code}; only the first {limit} are listed",
+}
+
+# What to do about a finding of `dagrun tools check`, by its code.
+MENDS: Mapping[str, str] = {
+    "DR801": "name it after what it does and to what, such as load_invoices",
+    "DR802": "make a tool of each job: a plan then says which one a step does",
+    "DR803": "say in a sentence what it does, with what, and what it returns",
+    "DR804": "name the one thing that it does; make a tool of each other thing",
+    "DR805": "declare what it returns (a dataclass, a TypedDict, list[str]), so that references to parts are checked",
+    "DR806": "split it, give the rarer arguments defaults in the host, or join those that belong together in one model",
+    "DR807": "describe each in the section Args: of its docstring, with the unit or form of the value and an example",
+    "DR808": "declare the type of each, so that a wrong value is a problem of the plan, not a failure of the run",
+    "DR809": 'declare it: effect="pure", "read", "idempotent" or "effectful"',
+    "DR810": "declare a timeout in seconds, longer than any good call takes",
+    "DR811": "name in a section Raises: of its docstring what it raises (ToolError) and when; or declare a fallback",
+    "DR812": "declare needs_approval=True, or False if no call needs a person",
+    "DR813": "declare reconcile=, a function that looks by idempotency key whether the call took place",
+    "DR814": "say in each description when that tool is the right one",
+    "DR815": "take a ToolContext, and pass its idempotency_key to the service",
 }

@@ -8,10 +8,12 @@ from enum import StrEnum
 from typing import Any, Final
 
 from dagrun.checks.checked_plan import Ask, CheckedPlan, CheckedStep
+from dagrun.checks.tool_advice import untyped
 from dagrun.errors import Problem
 from dagrun.model.effect import Effect
 from dagrun.model.outcome import TriggerKind
 from dagrun.model.policy import Policy
+from dagrun.model.toolbox import AnyTool
 
 # The questions that a plan and its policy should answer. The first four are about a step.
 QUESTIONS: Final[Mapping[str, str]] = {
@@ -24,6 +26,8 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "max_tokens": "how many tokens may a run use?",
     "max_cost": "what may a run cost?",
     "answer_within": "how long is a person waited for?",
+    "primary_metric": "by which figure are runs judged (the primary metric)?",
+    "guardrail_metric": "which figure must not get worse meanwhile (the guardrail metric)?",
 }
 
 # The triggers for which a planner may be asked when a step has failed for good.
@@ -92,17 +96,29 @@ class Worksheet:
         steps: A sheet for each step, in plan order.
         ceilings: The ceilings of a run, by the field of the policy; `None` if a ceiling is not set.
         people: When a person decides, whatever the step.
+        contracts: The contracts of tools that are not stable, by the name of the tool: what they leave open, in a few
+            words each. References to what is left open cannot be checked, and may break from call to call.
+        unknown: What is not known in advance about the steps, in a sentence each; none if the plan says it all.
+        metrics: The figures by which runs are judged, by the field of the policy; empty if nobody has named one.
         unanswered: The questions that the policy leaves open; keys of `QUESTIONS`.
     """
 
     steps: tuple[StepSheet, ...]
     ceilings: Mapping[str, float | None]
     people: tuple[str, ...]
+    contracts: Mapping[str, tuple[str, ...]]
+    unknown: tuple[str, ...]
+    metrics: Mapping[str, str]
     unanswered: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the worksheet as plain JSON."""
         return {
+            "has_stable_contracts": not self.contracts,
+            "unstable_contracts": {tool: list(open_) for tool, open_ in self.contracts.items()},
+            "has_known_steps": not self.unknown,
+            "unknown_steps": list(self.unknown),
+            "metrics": {name: text or None for name, text in self.metrics.items()},
             "steps": [sheet.as_dict() for sheet in self.steps],
             "ceilings": dict(self.ceilings),
             "people": list(self.people),
@@ -110,8 +126,12 @@ class Worksheet:
         }
 
     def problems(self) -> tuple[Problem, ...]:
-        """Return the open questions of the policy as advice; the check gives advice about those of steps."""
-        return tuple(Problem("DR915", f"policy.{key}", {"question": QUESTIONS[key]}) for key in self.unanswered)
+        """Return the open questions of the policy as advice; the check gives advice about those of steps.
+
+        Metrics are left out: a run without them is no less safe.
+        """
+        open_ = (key for key in self.unanswered if key not in self.metrics)
+        return tuple(Problem("DR915", f"policy.{key}", {"question": QUESTIONS[key]}) for key in open_)
 
 
 def worksheet_of(plan: CheckedPlan) -> Worksheet:
@@ -122,6 +142,9 @@ def worksheet_of(plan: CheckedPlan) -> Worksheet:
         steps=steps,
         ceilings=_ceilings_of(policy),
         people=tuple(_people_of(policy)),
+        contracts=_unstable(plan),
+        unknown=tuple(_unknown_in(plan)),
+        metrics={"primary_metric": policy.primary_metric or "", "guardrail_metric": policy.guardrail_metric or ""},
         unanswered=tuple(_unanswered_of(plan, steps)),
     )
 
@@ -229,6 +252,44 @@ def _people_of(policy: Policy) -> Iterator[str]:
         yield f"after {policy.answer_within:g} s without an answer it is taken for '{policy.default_answer}'"
 
 
+def _tools_of(plan: CheckedPlan) -> list[AnyTool]:
+    """Return the tools that the steps may call, each once."""
+    called = {
+        tool.name: tool for step in plan.steps.values() for tool in (step.tool, step.fallback) if tool is not None
+    }
+    return list(called.values())
+
+
+def _unstable(plan: CheckedPlan) -> dict[str, tuple[str, ...]]:
+    return {tool.name: found for tool in _tools_of(plan) if (found := tuple(_left_open(tool)))}
+
+
+def _left_open(tool: AnyTool) -> Iterator[str]:
+    """Yield what the contract of a tool leaves open."""
+    if not tool.effect_declared:
+        yield "no effect declared"
+    if (kind := untyped(tool.output.schema)) and not tool.output.has_objects:
+        yield f"returns {kind}"
+    loose = [name for name, schema in tool.arguments.schema.get("properties", {}).items() if untyped(schema)]
+    if loose:
+        yield f"takes anything as {', '.join(loose)}"
+
+
+def _unknown_in(plan: CheckedPlan) -> Iterator[str]:
+    """Yield what is decided only in the run about the steps."""
+    if not plan.steps:
+        yield "the planner writes all steps"
+    for id_, checked in plan.steps.items():
+        if checked.items is not None and checked.items.sources:
+            yield f"{id_} has as many elements as a list that exists only in the run"
+        if checked.step.when is not None:
+            yield f"{id_} runs only if its condition holds"
+        if checked.tool.inner_tools:
+            yield f"{id_} calls {', '.join(tool.name for tool in checked.tool.inner_tools)} as its agent chooses"
+    if plan.policy.max_replans and (plan.policy.replan_on or not plan.steps):
+        yield f"a planner, if there is one, may change the plan {plan.policy.max_replans} times"
+
+
 def _unanswered_of(plan: CheckedPlan, steps: tuple[StepSheet, ...]) -> Iterator[str]:
     policy = plan.policy
     tools = [tool for step in plan.steps.values() for tool in (step.tool, step.fallback) if tool is not None]
@@ -243,3 +304,7 @@ def _unanswered_of(plan: CheckedPlan, steps: tuple[StepSheet, ...]) -> Iterator[
     asks = policy.approve_output or policy.approve_patches != "never" or any(sheet.people for sheet in steps)
     if asks and policy.answer_within is None:
         yield "answer_within"
+    if policy.primary_metric is None:
+        yield "primary_metric"
+    if policy.guardrail_metric is None:
+        yield "guardrail_metric"

@@ -70,6 +70,9 @@ else:
     Redacted = Annotated[tuple[Personal, ...], Field(strict=False)]
 
 
+Metric = Annotated[str, Field(min_length=3, max_length=200)]
+
+
 class HedgeRule(TerseModel):
     """When a slow call is hedged: a second call starts beside it, the first success counts, the other call is stopped.
 
@@ -161,6 +164,9 @@ class Policy(TerseModel):
             of another one are skipped; a run whose plan, patches or inputs were redacted cannot be resumed.
         unrecorded: Tools whose outputs are not written to the journal. When the run is resumed, those of them that only
             look are called again; steps that need the output of another one are skipped.
+        primary_metric: The figure by which the host judges whether runs like this are worth it, in words, such as
+            ``reports accepted unchanged``. dagrun does not compute it: the worksheet of `dagrun check` asks for it.
+        guardrail_metric: The figure that must not get worse meanwhile, such as ``cost per report below 0.50``.
         release_outputs: Whether outputs that are texts, lists or objects are dropped from memory as soon as no step of
             the plan can read them any more, unless they are part of the run's answer. Journals keep them.
     """
@@ -209,6 +215,8 @@ class Policy(TerseModel):
     redact_records: bool = False
     unrecorded: Names = ()
     release_outputs: bool = False
+    primary_metric: Metric | None = None
+    guardrail_metric: Metric | None = None
 
 
 class PlanLimits(TerseModel):

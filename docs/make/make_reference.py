@@ -108,6 +108,7 @@ KINDS: Final[Mapping[str, str]] = {
     "DR2": "Tools and their arguments",
     "DR3": "References and conditions",
     "DR4": "Patches: edits of a plan that is running",
+    "DR8": "Tools: what `dagrun tools check` finds",
     "DR9": "Advice: the plan runs all the same",
 }
 

@@ -202,10 +202,48 @@ def test_what_the_policy_leaves_open(steps: list[dict[str, Any]], policy: Policy
     """Only questions that matter for this plan: a ceiling of cost is missing only if a tool costs money."""
     sheet = sheet_of(*steps, policy=policy)
 
-    assert list(sheet.unanswered) == keys
+    assert list(sheet.unanswered) == [*keys, "primary_metric", "guardrail_metric"]
     assert [str(problem) for problem in sheet.problems()] == [
         f"DR915 policy.{key}: nobody has answered: {QUESTIONS[key]}" for key in keys
     ]
+
+
+def test_metrics_are_asked_for() -> None:
+    """Nothing is refused without them, as a run is no less safe."""
+    named = Policy(primary_metric="reports accepted unchanged", guardrail_metric="cost per report below 0.50")
+    sheet = sheet_of(ADD, policy=named)
+
+    assert not {"primary_metric", "guardrail_metric"} & set(sheet.unanswered)
+    assert sheet.as_dict()["metrics"] == {
+        "primary_metric": "reports accepted unchanged",
+        "guardrail_metric": "cost per report below 0.50",
+    }
+    assert "  guardrail: cost per report below 0.50" in worksheet_lines(sheet, 80)
+
+
+def test_contracts_that_are_not_stable() -> None:
+    """What a tool leaves open may differ from call to call, and no check sees it."""
+    sheet = sheet_of(ADD, PAY, {"id": "u", "tool": "undeclared", "args": {"path": "x"}})
+
+    assert sheet.contracts == {"undeclared": ("no effect declared", "returns anything")}
+    assert sheet.as_dict()["has_stable_contracts"] is False
+    assert sheet_of(ADD).as_dict()["has_stable_contracts"] is True
+    assert "  undeclared: no effect declared, returns anything" in worksheet_lines(sheet, 80)
+
+
+def test_what_is_not_known_before_the_run() -> None:
+    """The length of a list, whether a condition holds, and what a planner does."""
+    listed = {"id": "each", "tool": "add", "args": {"a": "${item}"}, "for_each": "${n}"}
+    fixed = {"id": "fixed", "tool": "add", "args": {"a": "${item}"}, "for_each": [1, 2]}
+    asked = ADD | {"id": "if", "when": {"ref": "fixed", "op": "exists"}}
+    source = {"id": "n", "tool": "anything", "args": {"value": [1]}}
+
+    assert sheet_of(source, listed, fixed, asked, policy=Policy(max_replans=2)).unknown == (
+        "each has as many elements as a list that exists only in the run",
+        "if runs only if its condition holds",
+        "a planner, if there is one, may change the plan 2 times",
+    )
+    assert sheet_of(ADD, policy=Policy(max_replans=0)).as_dict()["has_known_steps"] is True
 
 
 def test_what_holds_for_the_whole_run() -> None:

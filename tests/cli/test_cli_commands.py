@@ -118,6 +118,60 @@ def test_strict_refuses_what_the_policy_leaves_open(shell: Shell) -> None:
     assert shell("check", plan, *TOOLS, "--strict").code == 0
 
 
+def test_check_gives_advice_about_the_shape_of_a_plan(shell: Shell) -> None:
+    """What could run side by side, and what is a list in disguise; a strict check refuses it."""
+    row = [{"id": f"s{n}", "tool": "nap", "depends_on": [f"s{n - 1}"] if n else [], "timeout": n + 1} for n in range(3)]
+    adds = [{"id": f"a{n}", "tool": "add", "args": {"a": n, "b": 1}, "timeout": 1} for n in range(3)]
+    plan = shell.plan(*row, *adds)
+
+    told = shell("check", plan, *TOOLS, "--json").json["problems"]
+
+    assert [each["code"] for each in told if each["code"] in ("DR904", "DR905")] == ["DR904", "DR905"]
+    assert shell("check", plan, *TOOLS, "--strict").code == 3
+
+
+GOOD = '''
+import dagrun
+
+@dagrun.tool(effect="read", timeout=5)
+async def find_price(item: str) -> float:
+    """Find what an item costs today.
+
+    Args:
+        item: The number of the item, such as A-17.
+
+    Raises:
+        ToolError: There is no such item.
+    """
+'''
+
+
+def test_tools_are_checked(shell: Shell) -> None:
+    """Each finding has a code, a reason and a mend, and the exit code says whether there is any."""
+    shell.file("good_ones.py", GOOD)
+    shell.file("bad_ones.py", GOOD + "\n@dagrun.tool\ndef process(data):\n    pass\n")
+
+    good = shell("tools", "check", "--tools", "good_ones")
+    assert (good.code, good.out) == (0, "1 tool, nothing to say\n")
+
+    bad = shell("tools", "check", "--tools", "bad_ones")
+    assert bad.code == 1
+    assert (
+        "\nprocess\n  DR801  the name process would fit any tool\n         mend: name it after what it does" in bad.out
+    )
+    assert "find_price" not in bad.out
+
+    codes = ["DR801", "DR803", "DR805", "DR807", "DR808", "DR809", "DR810", "DR811", "DR812", "DR813"]
+    found = shell("tools", "check", "process", "--tools", "bad_ones", "--json").json
+    assert [each["code"] for each in found["findings"]] == codes
+    assert all(each["mend"] and each["message"] and each["path"] == "process" for each in found["findings"])
+    ignored = [part for code in codes for part in ("--ignore", code)]
+    assert shell("tools", "check", "--tools", "bad_ones", *ignored).code == 0
+
+    wrong = shell("tools", "check", "--tools", "good_ones", "--ignore", "DR1")
+    assert (wrong.code, "--ignore DR1: there is no such code" in wrong.err) == (2, True)
+
+
 def test_tools_are_listed_and_shown(shell: Shell) -> None:
     listed = shell("tools", "list", *TOOLS)
     shown = shell("tools", "show", "add", *TOOLS)

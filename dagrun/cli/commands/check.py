@@ -41,10 +41,11 @@ def check(*, plan: str, inputs: tuple[str, ...], strict: bool, html: str | None,
 
     Without --input, references to the inputs of the run are not checked. With a policy, from --policy or a settings
     file, the autonomy worksheet follows: the steps of high risk, those that are safe to retry, the fallbacks and
-    ceilings, when a person takes over, and the questions that nobody has answered; --strict refuses the plan for these
-    questions, too.
+    ceilings, when a person takes over, contracts that are not stable, what is not known in advance, the metrics, and
+    the questions that nobody has answered; --strict refuses the plan for the questions about limits and people, too.
     """
     from dagrun.checks.check_plan import find_problems
+    from dagrun.checks.shape_advice import shape_advice
     from dagrun.checks.worksheet import worksheet_of
     from dagrun.cli.setup.inputs import read_inputs
     from dagrun.cli.setup.plans import load_plan
@@ -53,13 +54,12 @@ def check(*, plan: str, inputs: tuple[str, ...], strict: bool, html: str | None,
 
     configuration = configure(flags)
     input_values = read_inputs(inputs) if inputs else None
-    width = columns_of(sys.stdout)
     with data_output() as data:
-        policy = configuration.limits().policy
-        toolbox = load_toolbox(configuration)
+        policy, toolbox = configuration.limits().policy, load_toolbox(configuration)
         read = load_plan(plan, toolbox)
         secrets = names_of_secrets(configuration)
         problems, checked = find_problems(read, toolbox, policy, inputs=input_values, secrets=secrets)
+        problems += shape_advice(checked) if checked is not None else ()
         if html is not None:
             _draw(html, read, problems)
         if checked is None:
@@ -74,7 +74,7 @@ def check(*, plan: str, inputs: tuple[str, ...], strict: bool, html: str | None,
             if sheet is not None:
                 from dagrun.cli.terminal.worksheet_text import worksheet_lines
 
-                data.text("\n".join(worksheet_lines(sheet, width)))
+                data.text("\n".join(worksheet_lines(sheet, columns_of(sys.stdout))))
 
 
 def _draw(file: str, plan: Plan, problems: tuple[Problem, ...]) -> None:

@@ -1,9 +1,10 @@
-"""``dagrun tools`` and ``dagrun schema``: what plans may call, for people, and as JSON Schema."""
+"""``dagrun tools`` and ``dagrun schema``: what plans may call, what is wrong with it, and the JSON Schemas."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -11,14 +12,25 @@ from dagrun.cli import options
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION, columns
+from dagrun.cli.terminal.user_errors import BadInput
 
 if TYPE_CHECKING:
+    from dagrun.errors import Problem
     from dagrun.model.toolbox import Toolbox
+
+CHECK: Final = """
+\b
+Examples:
+  dagrun tools check --tools my_tools
+  dagrun tools check load_csv --tools my_tools --ignore DR810 --json
+
+Exit codes: 0 nothing was found, 1 something was, 2 wrong usage.
+"""
 
 
 @click.group(cls=options.DefaultGroup, default=["list"])
 def tools() -> None:
-    """List the tools, with their arguments and outputs; without a command, list."""
+    """List the tools, with their arguments and outputs, or check how they are declared; without a command, list."""
 
 
 @tools.command("list", epilog="\b\nExample:\n  dagrun tools list --tools my_tools")
@@ -50,6 +62,43 @@ def show_tool(*, name: str, as_json: bool, **flags: Any) -> None:
             data.json({"schema_version": SCHEMA_VERSION, **as_dict(tool)})
         else:
             data.text("\n".join(describe(tool)))
+
+
+@tools.command("check", epilog=CHECK)
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option("--ignore", "ignored", metavar="CODE", multiple=True, help="Leave out findings of this code; repeatable.")
+@options.combined(options.tools, options.as_json, options.directory)
+def check_tools(*, names: tuple[str, ...], ignored: tuple[str, ...], as_json: bool, **flags: Any) -> int:
+    """Look for what makes tools hard to choose or unsafe to call; without NAME, in all of them.
+
+    Vague names and descriptions, outputs and arguments without a type, undeclared effects, too many arguments, no way
+    to fail, an effect without approval or reconcile: each finding has a code, a reason, and what to do about it.
+    """
+    from dagrun.checks.tool_advice import check_tools as found_in
+    from dagrun.problem_texts import MENDS
+
+    if unknown := [code for code in ignored if code not in MENDS]:
+        raise BadInput(f"--ignore {unknown[0]}: there is no such code; they are {min(MENDS)} to {max(MENDS)}")
+    with data_output() as data:
+        toolbox = _toolbox(flags)
+        chosen = [toolbox[name] for name in names] or list(toolbox.values())
+        found = found_in(chosen, ignore=ignored)
+        if as_json:
+            listed = [{**problem.as_dict(), "mend": problem.mend} for problem in found]
+            data.json({"schema_version": SCHEMA_VERSION, "tools": len(chosen), "findings": listed})
+        else:
+            data.text("\n".join(_findings(len(chosen), found)))
+    return int(bool(found))
+
+
+def _findings(tools: int, found: Sequence[Problem]) -> Iterator[str]:
+    count = f"{len(found)} finding{'s' * (len(found) != 1)}" if found else "nothing to say"
+    yield f"{tools} tool{'s' * (tools != 1)}, {count}"
+    for name, problems in groupby(found, key=lambda problem: problem.path):
+        yield f"\n{name}"
+        for problem in problems:
+            yield f"  {problem.code}  {problem.sentence}"
+            yield f"         mend: {problem.mend}"
 
 
 def _toolbox(flags: Mapping[str, Any]) -> Toolbox:

@@ -33,6 +33,9 @@ def worksheet_lines(sheet: Worksheet, width: int) -> list[str]:
             *(f"any step: {when}" for when in sheet.people),
         ],
         "Ceilings": [", ".join(of_all)],
+        "Unstable contracts": [f"{tool}: {', '.join(facts)}" for tool, facts in sheet.contracts.items()],
+        "Not known before": list(sheet.unknown),
+        "Metrics": [f"{name.removesuffix('_metric')}: {text}" for name, text in sheet.metrics.items() if text],
         "Nobody has answered": [
             *_grouped((step.step, tuple(QUESTIONS[key] for key in step.unanswered)) for step in sheet.steps),
             *(f"policy ({key}): {QUESTIONS[key]}" for key in sheet.unanswered),

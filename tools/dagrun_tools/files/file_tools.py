@@ -69,12 +69,15 @@ class FileWritten(TypedDict):
 
 @tool(effect="read")
 def read_file(path: str, context: ToolContext, form: ContentForm = "auto") -> FileRead:
-    """Read a file.
+    """Read a file of the run's folder, as text or as an artifact.
 
     Args:
         path: Below the folder of the run's files, with '/' between names.
         context: Of the call.
         form: "text" gives the content as text, "artifact" as a file; "auto" gives text of moderate length as text.
+
+    Raises:
+        ToolError: There is no such file, or it is too large.
     """
     current = rules.get()
     data = confined_files.read(current.root, path, current.max_bytes)
@@ -92,6 +95,9 @@ def write_file(path: str, content: str | Artifact, context: ToolContext, overwri
         content: The text, or an artifact.
         context: Of the call.
         overwrite: Whether a file that is there with another content is replaced.
+
+    Raises:
+        ToolError: The file is there already with another content, or the content is too large.
     """
     current = rules.get()
     data = content.encode() if isinstance(content, str) else _bytes_of(content, context, current.max_bytes)

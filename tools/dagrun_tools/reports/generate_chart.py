@@ -49,6 +49,9 @@ def generate_chart(
 
     Returns:
         The chart; also as an SVG artifact, which reports put in.
+
+    Raises:
+        ToolError: There is nothing to draw, or the file cannot be written.
     """
     parts = Parts(data)
     if not parts.statistics and not parts.series:

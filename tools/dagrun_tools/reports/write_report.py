@@ -43,6 +43,9 @@ def write_report(
 
     Returns:
         Where the report is.
+
+    Raises:
+        ToolError: There is nothing to report, or the file cannot be written.
     """
     parts = Parts(data)
     if not (parts.statistics or parts.trends or parts.charts):

@@ -45,6 +45,9 @@ def load_csv(
 
     Returns:
         The table: cells as they are written, and how many of each column are missing.
+
+    Raises:
+        ToolError: There is no such file, or it is no text, no table, or too large.
     """
     data = read_bytes(file_path, MAX_BYTES)
     text, used_encoding = _decode(_unzip(data, file_path) if data[:2] == _GZIP else data, encoding, file_path)

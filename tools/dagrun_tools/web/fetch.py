@@ -55,6 +55,9 @@ async def fetch_url(
         headers: More headers to send, by name; they do not follow a redirect to another host.
         params: More parameters of the query, by name; they are encoded as a URL needs it.
         form: "text" gives the content as text, "artifact" as a file; "auto" gives text of moderate length as text.
+
+    Raises:
+        ToolError: The address may not be read, or the server does not give it.
     """
     answer = await get(url, network_rules.rules.get(), headers=headers, params=params)
 
@@ -81,6 +84,9 @@ async def fetch_json(url: str, headers: Headers | None = None, params: Params | 
         url: The address, beginning with http:// or https://.
         headers: More headers to send, by name; they do not follow a redirect to another host.
         params: More parameters of the query, by name; they are encoded as a URL needs it.
+
+    Raises:
+        ToolError: The same; or the answer is not JSON.
     """
     wanted = {"accept": "application/json"} | {name.lower(): value for name, value in (headers or {}).items()}
     answer = await get(url, network_rules.rules.get(), headers=wanted, params=params)

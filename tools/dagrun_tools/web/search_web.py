@@ -71,12 +71,15 @@ settings: ContextVar[SearchSettings] = ContextVar("dagrun_tools.web.search_web.s
 
 @tool(effect="read")
 async def search_web(query: str, max_results: int | None = None, language: str | None = None) -> Hits:
-    """Search the web.
+    """Search the web, and return titles, addresses and excerpts, best first.
 
     Args:
         query: What to search for.
         max_results: The most results; the host program may allow fewer.
         language: Of the results, such as "en" or "de-DE".
+
+    Raises:
+        ToolError: No search server is set, or it refuses.
     """
     current = settings.get()
     if current.endpoint is None:
