@@ -78,7 +78,7 @@ def _rows(plan: CheckedPlan, index: Mapping[str, int]) -> Iterator[Problem]:
         after[need].append(step)
     for first in [need for need in after if need not in before]:
         row = [first]
-        while len(nexts := after.get(row[-1], ())) == 1:
+        while len(nexts := after.get(row[-1], [])) == 1:
             row.append(nexts[0])
         if len(row) >= MANY:
             facts = {"steps": _names(row), "count": str(len(row))}
