@@ -81,6 +81,7 @@ docs: $(READY) ## build the site of the documentation in build/site, strictly (a
 pictures: $(READY) ## make the pictures of the documentation from what dagrun prints
 	$(BIN)/python docs/make/make_pictures.py
 	PYTHONPATH=tests/helpers/views:tests/helpers/browser $(BIN)/python docs/make/make_report_pictures.py
+	PYTHONPATH=tests/helpers/views:tests/helpers/browser $(BIN)/python docs/make/make_page_pictures.py
 
 reference: $(READY) ## write the generated pages of docs/reference from the code
 	$(BIN)/python docs/make/make_reference.py

@@ -52,6 +52,9 @@ RUNS: Final = {
     "cancelled": Look("⊗", "cancelled", "dim"),
     "running": Look("▶", "running", "run"),
     "interrupted": Look("⊗", "interrupted", "hold"),
+    "ended": Look("✓", "ended", "dim"),
+    "empty": Look("·", "empty", "dim"),
+    "damaged": Look("!", "damaged", "bad"),
     "plan": Look("◇", "not run yet", "dim"),
 }
 

@@ -28,13 +28,20 @@ from dagrun.model.codec.event_codec import decode, events_of
 from dagrun.model.event import Event, RunEnded, RunResumed, RunStarted, RunSuspended
 from dagrun.model.journal import Held, Journal, Line, MarksRecords
 from dagrun.model.redaction.records import as_shown, redactor_of
+from dagrun.observe.view.document import shape_number
+from dagrun.observe.view.shape import RunView
+from dagrun.observe.view.values import Values
 from dagrun.observe.view.watch import Watch
 from dagrun.runtime.run import Run
+from dagrun.serve import size_limits
+from dagrun.serve.drawings import graph_svg
+from dagrun.serve.time_left import time_left
 
 TICK: Final = 0.1  # seconds: how often changes are handed out at most
 LOOK_EVERY: Final = 0.25  # seconds between two looks at a record that can be followed
 READ_EVERY: Final = 2.0  # seconds between two looks at one that must be read whole
 OWNER_EVERY: Final = 1.0  # seconds between two looks at who holds a run
+LEFT_EVERY: Final = 1.0  # seconds between two guesses of how long the rest takes
 MANY: Final = 500  # records that are folded in a thread, so that the loop has other turns meanwhile
 
 
@@ -66,6 +73,8 @@ class Feed:
         self.readers = 0
         self._news: anyio.Event | None = None
         self._encoded: dict[int, tuple[int, float, bytes]] = {}  # by cursor: the version, the time, and the changes
+        self._drawn: tuple[object, bytes] = (None, b"")  # what the drawing was made of, and the drawing
+        self._left: tuple[float, float | None] = (float("-inf"), None)  # when the rest was guessed, and the guess
 
     async def refresh(self) -> None:
         """Bring the state up to date.
@@ -103,17 +112,61 @@ class Feed:
         """The cursor of a reader that knows all."""
         return f"{self.mark}-{self.watch.seq}"
 
-    def view(self) -> bytes:
-        """Return the whole view without values, as JSON, with the cursor."""
-        return to_json({**self.watch.document("none", self.now()), "cursor": self.cursor})
+    async def view(self, values: Values = "none") -> RunView:
+        """Return the whole view.
+
+        Raises:
+            RunTooLarge: The run is too large for the page.
+        """
+        size_limits.check_graph(self.graph)
+        return self.watch.document(values, self.now())
+
+    async def snapshot(self) -> tuple[bytes, int]:
+        """Return the whole view without values, as JSON, with the cursor; and the number of its last event.
+
+        Raises:
+            RunTooLarge: The run is too large for the page.
+        """
+        view = await self.view()
+        facts = {"cursor": f"{self.mark}-{view['seq']}", "left": self._time_left()}
+        return size_limits.check_view(to_json({**view, **facts})), view["seq"]
+
+    async def drawing(self) -> bytes:
+        """Return the graph as SVG. It is drawn anew when steps come or go; states are for the reader to follow.
+
+        Raises:
+            RunTooLarge: The run is too large for the page.
+        """
+        size_limits.check_graph(self.graph)
+        made_of = (shape_number(self.graph), self.is_over)
+        if self._drawn[0] != made_of:
+            view = self.watch.shape(with_path=self.is_over)
+            is_small = len(view["steps"]) <= size_limits.DRAWN_AT_ONCE
+            self._drawn = (made_of, graph_svg(view) if is_small else await anyio.to_thread.run_sync(graph_svg, view))
+        return self._drawn[1]
+
+    def _time_left(self) -> float | None:
+        """Return the seconds that the rest takes at least; `None` if that cannot be said."""
+        now = self.now()
+        if now is None or self.is_over:
+            return None
+        if now - self._left[0] >= LEFT_EVERY:
+            self._left = (now, time_left(self.graph, now))
+        guessed_at, left = self._left
+        return None if left is None else round(max(0.0, left - (now - guessed_at)), 3)
 
     def changes(self, after: int) -> bytes:
-        """Return what has changed since an event, as JSON, with the cursor."""
+        """Return what has changed since an event, as JSON, with the cursor.
+
+        Raises:
+            RunTooLarge: The run is too large for the page.
+        """
+        size_limits.check_graph(self.graph)
         known = self._encoded.get(after)
         now = time.monotonic()
         if known is not None and known[0] == self.version and now - known[1] < TICK:
             return known[2]
-        text = to_json({**self.watch.changes(after, self.now()), "cursor": self.cursor})
+        text = to_json({**self.watch.changes(after, self.now()), "cursor": self.cursor, "left": self._time_left()})
         if len(self._encoded) >= 8:  # readers that were away have cursors of their own
             self._encoded.clear()
         self._encoded[after] = (self.version, now, text)
@@ -201,11 +254,13 @@ class RecordFeed(Feed):
 
         Raises:
             JournalError: The record is gone, damaged, or cannot be read.
+            RunTooLarge: It would take too long to read.
         """
         async with self.lock:
             # Before the records: a run that was let go before them has nothing more to come.
             await self._look_at_owner()
             lines = await self._follower.news()
+            size_limits.check_records(self._follower.seq)
             if not self._openings and not lines:
                 raise RunNotFound(f"run {self.run_id} has no record yet")
             if len(lines) > MANY:
@@ -223,6 +278,14 @@ class RecordFeed(Feed):
     def now(self) -> float | None:
         """Return the time in the run, by the clock of day; the two machines may differ in that."""
         return time.time() - self._zero if self.watch.is_alive else None
+
+    async def view(self, values: Values = "none") -> RunView:
+        """Return the whole view; see `Feed.view`. That of a large run is made in a thread."""
+        if len(self.graph.nodes) <= size_limits.IN_A_THREAD:
+            return await super().view(values)
+        size_limits.check_graph(self.graph)
+        async with self.lock:  # nothing is folded meanwhile
+            return await anyio.to_thread.run_sync(self.watch.document, values, self.now())
 
     def _take(self, lines: Sequence[Line]) -> None:
         """Fold new records."""

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Coroutine
-from functools import cache
-from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 import anyio
+import anyio.to_thread
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from dagrun.errors import JournalDamaged, JournalError, JournalFailed, RunNotFound
+from dagrun.errors import JournalDamaged, JournalError, RunNotFound
 from dagrun.journal.base import is_run_id
 from dagrun.model.signature import explain
+from dagrun.observe.report.report import make_report
 from dagrun.serve.catalog import Catalog, RunEntry, matching
+from dagrun.serve.drawings import Side, patch_svg, patch_view
 from dagrun.serve.feeds import Feed
 from dagrun.serve.guard import USER, body_of, problem
-from dagrun.serve.posts import Posts
+from dagrun.serve.posts import CLOSED, Posts
 from dagrun.serve.questions import AnswerBody, OrderBody, shown_question
+from dagrun.serve.run_files import artifact_answer, artifacts_of
+from dagrun.serve.size_limits import RunTooLarge
+from dagrun.serve.static_files import static_file
 from dagrun.serve.stream import Stream
 
 B = TypeVar("B", bound=BaseModel)
@@ -32,11 +35,6 @@ MAX_STREAMS: Final = 50
 MAX_RUNS: Final = 200  # of one page of the list
 MAX_WHOLE: Final = 1024 * 1024  # characters of arguments, if they are asked for as a whole
 
-_FILES: Final = {
-    "page.css": "text/css",
-    "live.js": "text/javascript",
-    "parts.js": "text/javascript",
-}
 _SHELL: Final = """<!doctype html>
 <html lang="en">
 <head>
@@ -45,6 +43,7 @@ _SHELL: Final = """<!doctype html>
 <meta name="color-scheme" content="light dark">
 <title>dagrun</title>
 <link rel="icon" href="data:,">
+<link rel="stylesheet" href="{root}static/looks.css">
 <link rel="stylesheet" href="{root}static/page.css">
 <script type="module" src="{root}static/live.js"></script>
 </head>
@@ -85,6 +84,10 @@ class Routes:
             Route(run, self._about(_view)),
             Route(f"{run}/steps/{{n:int}}", self._about(_step)),
             Route(f"{run}/questions/{{question}}", self._about(_question)),
+            Route(f"{run}/questions/{{question}}/{{side}}.svg", self._about(_patch_drawing)),
+            Route(f"{run}/graph.svg", self._about(_drawing)),
+            Route(f"{run}/report.html", self._about(_report)),
+            Route(f"{run}/artifacts/{{sha256}}", self._about(self._artifact)),
             Route(f"{run}/changes", self._about(_changes)),
             Route(f"{run}/stream", self._about(self._stream)),
             Route(f"{run}/answers", self._about(self._answer), methods=["POST"]),
@@ -105,9 +108,11 @@ class Routes:
                 return await answer(request, feed)
             except RunNotFound as error:
                 return problem(404, str(error))
+            except RunTooLarge as error:
+                return problem(413, str(error))
             except JournalDamaged as error:
                 return problem(409, f"the record is damaged: {error}")
-            except JournalFailed as error:
+            except JournalError as error:
                 return problem(503, str(error))
 
         return endpoint
@@ -142,6 +147,9 @@ class Routes:
         return _json({"questions": found, "read_only": self._is_read_only})
 
     # One run ----------------------------------------------------------------------------------------------
+
+    async def _artifact(self, request: Request, feed: Feed) -> Response:
+        return await artifact_answer(feed, request.path_params["sha256"], self._catalog.journal)
 
     async def _stream(self, request: Request, feed: Feed) -> Response:
         if self._streams >= MAX_STREAMS:
@@ -208,40 +216,59 @@ async def _run_page(request: Request) -> Response:
 
 async def _static(request: Request) -> Response:
     name = request.path_params["name"]
-    if name not in _FILES:
+    found = static_file(name)
+    if found is None:
         return problem(404, "there is no such file")
-    data, tag = _file(name)
-    headers = {"etag": tag, "cache-control": "no-cache"}
-    if request.headers.get("if-none-match") == tag:
+    headers = {"etag": found.tag, "cache-control": "no-cache", "vary": "accept-encoding"}
+    if request.headers.get("if-none-match") == found.tag:
         return Response(status_code=304, headers=headers)
-    return Response(data, media_type=_FILES[name], headers=headers)
-
-
-@cache
-def _file(name: str) -> tuple[bytes, str]:
-    data = (Path(__file__).parent / "static" / name).read_bytes()
-    return data, f'"{hashlib.sha256(data).hexdigest()[:16]}"'
+    is_packed = "gzip" in request.headers.get("accept-encoding", "")
+    if is_packed:
+        headers["content-encoding"] = "gzip"
+    return Response(found.packed if is_packed else found.data, media_type=found.kind, headers=headers)
 
 
 # One run --------------------------------------------------------------------------------------------------------------
 
 
 async def _view(request: Request, feed: Feed) -> Response:
-    return Response(feed.view(), media_type="application/json")
+    return Response((await feed.snapshot())[0], media_type="application/json")
+
+
+async def _drawing(request: Request, feed: Feed) -> Response:
+    return Response(await feed.drawing(), media_type="image/svg+xml")
+
+
+async def _patch_drawing(request: Request, feed: Feed) -> Response:
+    question, side = feed.graph.questions.get(request.path_params["question"]), request.path_params["side"]
+    if question is None or side not in get_args(Side):
+        return problem(404, CLOSED)
+    view = patch_view(feed.graph, question, side)
+    if view is None:
+        return problem(404, "this change cannot be drawn")
+    return Response(await anyio.to_thread.run_sync(patch_svg, view, side), media_type="image/svg+xml")
+
+
+async def _report(request: Request, feed: Feed) -> Response:
+    view = await feed.view("short")
+    page = await anyio.to_thread.run_sync(make_report, view)
+    headers = {"content-disposition": f'attachment; filename="{feed.run_id}.html"'}
+    return Response(page, media_type="text/html", headers=headers)
 
 
 async def _step(request: Request, feed: Feed) -> Response:
     values: Any = "full" if request.query_params.get("values") == "full" else "short"
     try:
-        return _json(feed.watch.step(request.path_params["n"], values, feed.now()))
+        step = feed.watch.step(request.path_params["n"], values, feed.now())
     except LookupError as error:
         return problem(404, str(error))
+    return _json({**step, "artifacts": artifacts_of(feed, step["id"])})
 
 
 async def _question(request: Request, feed: Feed) -> Response:
     question = feed.graph.questions.get(request.path_params["question"])
     if question is None:
-        return problem(404, "this question is not open any more")
+        return problem(404, CLOSED)
     return _json(shown_question(question, feed.graph.plan.redactor, limit=MAX_WHOLE))
 
 

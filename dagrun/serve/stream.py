@@ -1,8 +1,8 @@
 """The stream of changes of one run, as server-sent events.
 
 It is read by `fetch`, not by `EventSource`, which cannot send the token. The events: ``snapshot`` (the whole view, if
-the cursor is of no use), ``changes``, ``end`` (nothing more will come), ``bye`` (the server closes), and ``fault`` (the
-record cannot be read). The id of each is the cursor after it.
+the cursor is of no use), ``changes``, ``end`` (nothing more will come; with the last drawing), ``bye`` (the server
+closes), and ``fault`` (the record cannot be read). The id of each is the cursor after it.
 """
 
 from __future__ import annotations
@@ -75,9 +75,12 @@ class Stream(Response):
                 await feed.refresh()
                 if feed.version != seen:
                     seen = feed.version
-                    yield self._news()
-                if feed.is_over or self._closing.is_set():
-                    yield _event("end" if feed.is_over else "bye", feed.cursor, b"{}")
+                    yield await self._news()
+                if feed.is_over:  # the server may be gone after it, so that the drawing could not be asked for
+                    yield _event("end", feed.cursor, to_json({"svg": (await feed.drawing()).decode()}))
+                    return
+                if self._closing.is_set():
+                    yield _event("bye", feed.cursor, b"{}")
                     return
                 # Ticks are those of a clock that all readers share, so that what they get is encoded once.
                 await anyio.sleep(TICK - anyio.current_time() % TICK)
@@ -89,11 +92,12 @@ class Stream(Response):
         finally:
             feed.readers -= 1
 
-    def _news(self) -> bytes:
+    async def _news(self) -> bytes:
         feed, after = self._feed, self._after
-        self._after = feed.watch.seq
         if after is None:
-            return _event("snapshot", feed.cursor, feed.view())
+            text, self._after = await feed.snapshot()
+            return _event("snapshot", f"{feed.mark}-{self._after}", text)
+        self._after = feed.watch.seq
         return _event("changes", feed.cursor, feed.changes(after))
 
     async def _has_news(self) -> bool:

@@ -18,14 +18,15 @@ from dagrun import ContractError, Plan, Step
 from dagrun.journal.memory import MemoryJournal
 from dagrun.model.event import QuestionAnswered
 from dagrun.runtime.run import Run
-from dagrun.serve import posts, routes
+from dagrun.serve import posts, routes, static_files
+from dagrun.serve.static_files import static_file
 from page_client import POSTED, RUN, TOKEN, Client, page_of
 from persons import pay
 from small_tools import toolset
 
 pytestmark = pytest.mark.anyio
 
-STATIC: Final = Path(routes.__file__).parent / "static"
+STATIC: Final = static_files.FOLDER
 # Every path of the page, with its method; each is tried with each rule.
 PATHS: Final = [
     ("GET", "/"),
@@ -38,6 +39,10 @@ PATHS: Final = [
     ("GET", f"/api/runs/{RUN}/steps/0"),
     ("GET", f"/api/runs/{RUN}/changes?after=x-1"),
     ("GET", f"/api/runs/{RUN}/stream"),
+    ("GET", f"/api/runs/{RUN}/graph.svg"),
+    ("GET", f"/api/runs/{RUN}/report.html"),
+    ("GET", f"/api/runs/{RUN}/questions/x/after.svg"),
+    ("GET", f"/api/runs/{RUN}/artifacts/{'0' * 64}"),
     ("POST", f"/api/runs/{RUN}/answers"),
     ("POST", f"/api/runs/{RUN}/cancel"),
     ("POST", f"/api/runs/{RUN}/suspend"),
@@ -291,7 +296,7 @@ async def test_only_the_files_of_the_page_are_served(name: str) -> None:
 
 def test_no_route_can_start_or_load_anything() -> None:
     """S15: the page imports nothing that runs a plan, and every route that changes something is one of three."""
-    sources = {path.name: path.read_text() for path in Path(routes.__file__).parent.glob("*.py")}
+    sources = {path.name: path.read_text() for path in static_files.FOLDER.parent.glob("*.py")}
     for name, text in sources.items():
         assert not re.search(
             r"import_module|__import__|api\.(running|resuming|retrying)|subprocess|\beval\(|\bexec\(", text
@@ -361,4 +366,9 @@ def test_nothing_is_loaded_from_elsewhere() -> None:
     for path in STATIC.iterdir():
         found = set(re.findall(r"https?://[^\s\"'`)]+", path.read_text()))
         assert found == set(), path.name
-    assert sum(path.stat().st_size for path in STATIC.glob("*.js")) <= 40_000
+
+
+def test_the_scripts_are_small() -> None:
+    """Decision 133: 20 KB at most are sent for all of them together."""
+    sizes = [static_file(path.name) for path in STATIC.glob("*.js")]
+    assert sum(len(file.packed) for file in sizes if file is not None) <= 20_000

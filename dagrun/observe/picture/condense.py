@@ -53,11 +53,11 @@ class PictureBox:
     @property
     def state(self) -> str:
         """The state that its colour stands for: the worst one."""
-        return min(self.states, key=lambda state: _WORST.index(state) if state in _WORST else len(_WORST), default="")
+        return min(self.states, key=lambda state: WORST.index(state) if state in WORST else len(WORST), default="")
 
 
 # What a reader must see first, if the steps of a box are in several states.
-_WORST: Final = (
+WORST: Final = (
     *("unknown", "failed", "timed_out", "abandoned", "held", "running", "blocked", "ready", "waiting"),
     *("succeeded", "cancelled", "skipped", "superseded"),
 )

@@ -18,6 +18,8 @@ HEIGHT: Final = 38.0
 COLUMN: Final = 204.0  # from one column to the next
 ROW: Final = 50.0
 MARGIN: Final = 8.0
+MOST_EDGES: Final = 3_000  # with more, nobody sees where one leads, and the drawing takes megabytes
+_FEW: Final = 20  # boxes, which are drawn with all their edges
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,9 @@ def draw_graph(
     if not drawing.boxes:
         return Picture(Markup(""), 0, 0, "There are no steps.")
     layout = lay_out(len(drawing.boxes), [*drawing.edges, *drawing.replaced])
+    while len(layout.routes) > MOST_EDGES and len(drawing.boxes) > _FEW:
+        drawing = condense(view, len(drawing.boxes) // 2)
+        layout = lay_out(len(drawing.boxes), [*drawing.edges, *drawing.replaced])
     artist = _Artist(drawing, layout, view["steps"], paper, is_linked=is_linked)
     edges = [artist.edge(a, b, bends) for (a, b), bends in layout.routes]
     boxes = [artist.box(place, box) for place, box in enumerate(drawing.boxes)]

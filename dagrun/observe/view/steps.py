@@ -59,20 +59,12 @@ class StepWriter:
 
     def changing(self, node: Node) -> dict[str, Any]:
         """Return what may change in a step while the run goes on, without the values."""
-        number, ended, extra = self._number, node.ended, node.extra
-        begun = node.attempts[0].started if node.latest is not None else node.expanded
+        ended, extra = node.ended, node.extra
         is_default = node.latest is not None and node.latest.decision is not None
         return {
-            "state": str(node.state),
             "why": self._redactor.text(node.reason) if node.reason else "",
-            **self._needs(node),
-            "children": self._children(node),
-            "gone": self._gone(node),
-            "substitute": number.get(extra.substitute) if extra is not None and extra.substitute else None,
-            "revision": self._revision(node),
+            **self.shape(node),
             "ready": seconds(self._waits.ready_at(node)),
-            "started": seconds(begun),
-            "ended": seconds(self._history.end_of(node)),
             "waits": [
                 [wait.reason, round(wait.start, 6), None if wait.lasts else round(wait.end, 6), *_limit(wait)]
                 for wait in self._waits.of(node)
@@ -84,6 +76,21 @@ class StepWriter:
             "verdicts": [self._redactor.value(verdict.as_dict()) for verdict in extra.verdicts] if extra else [],
             "cause": ended.cause if ended is not None else "",
             "progress": self.progress.get(node.id) if node.state is State.RUNNING else None,
+        }
+
+    def shape(self, node: Node) -> dict[str, Any]:
+        """Return what a drawing of the graph needs of a step, but for its name and tool."""
+        extra = node.extra
+        begun = node.attempts[0].started if node.latest is not None else node.expanded
+        return {
+            "state": str(node.state),
+            **self._needs(node),
+            "children": self._children(node),
+            "gone": self._gone(node),
+            "substitute": self._number.get(extra.substitute) if extra is not None and extra.substitute else None,
+            "revision": self._revision(node),
+            "started": seconds(begun),
+            "ended": seconds(self._history.end_of(node)),
             "on_path": False,
         }
 

@@ -22,6 +22,7 @@ from dagrun.model.outcome import State
 from dagrun.model.usage import ModelUse
 from dagrun.observe.view.document import document, last_time, question_views, shape_number
 from dagrun.observe.view.history import History
+from dagrun.observe.view.path import path_as_it_went
 from dagrun.observe.view.revisions import planner_views, revision_views
 from dagrun.observe.view.run_facts import head_of
 from dagrun.observe.view.shape import RunView, StepFacts
@@ -176,6 +177,30 @@ class Watch:
             raise LookupError(f"there is no step number {n}")
         node = next(islice(self._graph.nodes.values(), n, None))
         return self._writer(self._time(at)).step(node, ValueWriter(self._graph, values))
+
+    def shape(self, *, with_path: bool = False) -> dict[str, Any]:
+        """Return what a drawing of the graph needs of the view, which costs less than the whole.
+
+        Args:
+            with_path: Whether the critical path is in it, too; that takes a look at all that ran.
+        """
+        self._sync()
+        nodes, number = self._graph.nodes, self._number
+        writer = self._writer(self._time(None))
+        steps = [
+            {
+                "n": n,
+                "id": node.id,
+                "tool": node.plan.step.tool,
+                "parent": None if node.parent is None else number[node.parent.id],
+                **writer.shape(node),
+            }
+            for n, node in enumerate(nodes.values())
+        ]
+        path = [number[node.id] for node, _ in path_as_it_went(self._graph, self._history)] if with_path else []
+        for n in path:
+            steps[n]["on_path"] = True
+        return {"steps": steps, "path": path}
 
     def changes(self, after: int, at: float | None = None) -> dict[str, Any]:
         """Return what has changed since the event number *after*, for a reader that knows the view as of then.
