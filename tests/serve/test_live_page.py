@@ -433,7 +433,7 @@ def test_ten_thousand_steps_can_be_looked_at_while_they_run(scene: Shell, browse
 
     The limit is that of the scenario, with room for a slow machine: the page is the only thing that is timed.
     """
-    scene.file("policy.toml", "max_running = 20\nmax_steps = 20000\nmax_attempts = 20000\n")
+    scene.file("policy.toml", "max_running = 20\nmax_fan_out = 20000\nmax_steps = 20000\nmax_attempts = 20000\n")
     steps = [
         {"id": "list", "tool": "count"},
         {"id": "s", "tool": "short", "for_each": "${list}", "args": {"value": "${item}"}},
