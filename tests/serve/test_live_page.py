@@ -363,7 +363,7 @@ def test_the_graph_changes_with_the_run(scene: Shell, browser: Browser) -> None:
 def test_a_range_of_the_timeline_is_picked_by_dragging(scene: Shell, browser: Browser) -> None:
     """The bars then are those of the range; a button leads back to the whole."""
     go(scene)
-    steps = [SLOW, AFTER, *({"id": f"q{n}", "tool": "quick"} for n in range(3))]
+    steps: list[dict[str, Any]] = [SLOW, AFTER, *({"id": f"q{n}", "tool": "quick"} for n in range(3))]
     assert finished(scene, "run", scene.plan(*steps), "-t", "page_tools", "--run-id", "one").code == 0
     with serving(scene) as (_, address), tab(browser, at_run(address)) as page:
         expect(row(page, "slow")).to_be_visible()
@@ -434,7 +434,7 @@ def test_ten_thousand_steps_can_be_looked_at_while_they_run(scene: Shell, browse
     The limit is that of the scenario, with room for a slow machine: the page is the only thing that is timed.
     """
     scene.file("policy.toml", "max_running = 20\nmax_fan_out = 20000\nmax_steps = 20000\nmax_attempts = 20000\n")
-    steps = [
+    steps: list[dict[str, Any]] = [
         {"id": "list", "tool": "count"},
         {"id": "s", "tool": "short", "for_each": "${list}", "args": {"value": "${item}"}},
     ]
