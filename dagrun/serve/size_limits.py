@@ -20,7 +20,23 @@ IN_A_THREAD: Final = 2_000  # steps: the view of a larger run on record is made 
 
 
 class RunTooLarge(JournalError):
-    """A run is too large for the page."""
+    """A run is too large for the page.
+
+    Attributes:
+        what: What there is too much of.
+        count: How much there is.
+        most: How much the page shows.
+    """
+
+    def __init__(self, what: str, count: int, most: int) -> None:
+        super().__init__(what, count, most)
+        self.what = what
+        self.count = count
+        self.most = most
+
+    def __str__(self) -> str:
+        """Return what is too large in a sentence, with what to do."""
+        return f"this run has {self.count:,} {self.what}, and the page shows at most {self.most:,}: dagrun inspect"
 
 
 def check_records(count: int) -> None:
@@ -54,4 +70,4 @@ def check_view(text: bytes) -> bytes:
 
 def _check(count: int, most: int, what: str) -> None:
     if count > most:
-        raise RunTooLarge(f"this run has {count:,} {what}, and the page shows at most {most:,}: dagrun inspect")
+        raise RunTooLarge(what, count, most)
