@@ -369,6 +369,6 @@ def test_nothing_is_loaded_from_elsewhere() -> None:
 
 
 def test_the_scripts_are_small() -> None:
-    """Decision 133: 20 KB at most are sent for all of them together."""
+    """At most 20 KB are sent for all of them together; the decision about the page has the reasons."""
     sizes = [static_file(path.name) for path in STATIC.glob("*.js")]
     assert sum(len(file.packed) for file in sizes if file is not None) <= 20_000
