@@ -11,6 +11,7 @@ from dagrun.llm.language_model import AnswerStream, LanguageModel, Reply, Reques
 from dagrun.model.planner import Brief
 from dagrun.model.policy import PlanLimits
 from dagrun.model.toolbox import Toolbox
+from dagrun.planners.runaway import RunawayText
 
 # Characters of a refused answer that the model gets back. Of a longer answer, it gets back only the problems.
 _MAX_KEPT: Final = 50_000
@@ -22,12 +23,13 @@ async def pieces_of(model: LanguageModel, request: Request) -> AsyncGenerator[st
     """Ask the model, and yield the pieces of the answer as they arrive; close the generator to close the connection.
 
     Raises:
-        PlanRefused: The answer was cut off at its ceiling (``DR421``); all pieces before that have been yielded.
+        PlanRefused: The answer was cut off at its ceiling, or because it went round in circles (``DR421``); all pieces
+            before that have been yielded.
         CannotPlan: The model refuses to plan.
         ModelError: There is no answer, or the answer broke off.
         OverCeiling: The call does not fit under a ceiling of the run.
     """
-    is_streamed, reply = False, None
+    is_streamed, reply, judge = False, None, RunawayText()
     async with AnswerStream(model, request) as asked:
         async for piece in asked.stream:
             asked.add(piece)
@@ -36,6 +38,7 @@ async def pieces_of(model: LanguageModel, request: Request) -> AsyncGenerator[st
                 break
             is_streamed = True
             yield piece
+            judge.feed(piece)
     if reply is None:
         raise ModelError(f"{model.name}: the answer has no end; a model's stream ends with a Reply")
     if not is_streamed and reply.text:

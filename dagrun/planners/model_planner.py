@@ -15,6 +15,7 @@ from dagrun.model.policy import PlanLimits
 from dagrun.planners.ask_model import LastAnswers, pieces_of, text_of, toolbox_of
 from dagrun.planners.prompt_examples import EXAMPLES, Dialect, Example
 from dagrun.planners.prompts import PROMPT_VERSION, Kind, Prompt, prompt_for
+from dagrun.planners.runaway import RunawaySteps
 from dagrun.plans.model_answers import read_answer
 from dagrun.plans.plan_schemas import patch_schema, toolset_schema
 from dagrun.plans.plan_stream import PlanReader
@@ -112,10 +113,13 @@ class ModelPlanner:
     async def _read(self, kind: Kind, brief: Brief, reader: PlanReader) -> AsyncGenerator[list[Step], None]:
         """Ask for a plan, and yield after each piece the steps that are complete."""
         request = self._request(kind, brief)
+        judge = RunawaySteps(_most_steps(brief))
         try:
             async with aclosing(pieces_of(self.model, request)) as pieces:
                 async for piece in pieces:
-                    yield reader.feed(piece)
+                    steps = reader.feed(piece)
+                    judge.feed(steps)
+                    yield steps
         finally:
             self._answers.keep(brief, reader.text)
 
@@ -136,20 +140,21 @@ class ModelPlanner:
 
     def _request(self, kind: Kind, brief: Brief) -> Request:
         dialect = self._dialect_for(kind, brief)
+        previous = self._answers.take(brief)
         prompt = prompt_for(
             kind,
             dialect,
             brief,
             examples=self._examples,
-            previous=self._answers.take(brief),
+            # A model repeats what it reads, and most of an answer that was cut off is what it must not repeat.
+            previous="" if _is_broken(brief) else previous,
             max_steps=self._limits.max_steps,
         )
         return self._request_of(prompt, self._form(kind, dialect, brief))
 
     def _dialect_for(self, kind: Kind, brief: Brief) -> Dialect:
         """Return the dialect of the answer: a model that could not end its plan is asked for a shorter form."""
-        problems = brief.refused[-1].problems if brief.refused else ()
-        is_broken = kind == "repair" and any(problem.code in _BROKEN_OFF for problem in problems)
+        is_broken = kind == "repair" and _is_broken(brief)
         return "lean" if is_broken and self._dialect == "json" else self._dialect
 
     def _form(self, kind: Kind, dialect: Dialect, brief: Brief) -> Form | None:
@@ -168,3 +173,15 @@ class ModelPlanner:
             max_output_tokens=self._max_output_tokens,
             temperature=self._temperature,
         )
+
+
+def _is_broken(brief: Brief) -> bool:
+    """Whether the last answer did not end by itself."""
+    problems = brief.refused[-1].problems if brief.refused else ()
+    return any(problem.code in _BROKEN_OFF for problem in problems)
+
+
+def _most_steps(brief: Brief) -> int | None:
+    """Return the most steps of a whole plan: those that may still come, and those that are there already."""
+    left = brief.left.get("steps")
+    return None if left is None else int(left) + len(brief.steps)
