@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from dagrun.observe.html import Markup, escape, join, tag
 from dagrun.observe.looks import cut_to, text_width
 from dagrun.observe.picture.condense import condense
 from dagrun.observe.picture.layout import Edge, lay_out, reduced
-from dagrun.observe.picture.time_scale import ticks
+from dagrun.observe.picture.time_scale import TimeScale, idle_stretches
 
 
 @st.composite
@@ -147,8 +148,40 @@ def test_cut_texts_fit(text: str, width: float) -> None:
 @given(st.floats(1e-4, 1e6), st.integers(2, 12))
 def test_axis_has_round_figures(length: float, most: int) -> None:
     """At most so many, from 0 on, within the run."""
-    marks = ticks(length, most)
+    marks = list(TimeScale(length, []).ticks(most))
 
-    assert marks[0] == 0
+    assert (marks[0].at, marks[0].text) == (0, "0")
     assert len(marks) <= most + 1
-    assert marks[-1] <= length * 1.000001
+    assert marks[-1].at <= length * 1.000001
+
+
+@given(st.lists(st.floats(0.01, 1e5), min_size=2, max_size=9), st.data())
+def test_folded_axis_keeps_the_order_of_times(lengths: list[float], data: st.DataObject) -> None:
+    """From 0 to 1, and the longer of two busy stretches is drawn longer; a folded one takes 4 % of all busy time."""
+    edges = [0.0, *accumulate(lengths)]
+    folds = [(edges[n], edges[n + 1]) for n in range(1, len(lengths), 2)]
+    scale = TimeScale(edges[-1], folds)
+    busy = sum(lengths[::2])
+    times = sorted(data.draw(st.lists(st.floats(0, edges[-1]), min_size=2, max_size=6)))
+
+    assert scale(0) == 0
+    assert scale(edges[-1]) == pytest.approx(1)
+    assert [scale(at) for at in times] == sorted(scale(at) for at in times)
+    for start, end in folds:
+        assert scale(end) - scale(start) == pytest.approx(0.04 / (1 + 0.04 * len(folds)))
+    for start, length in zip(edges[:-1:2], lengths[::2], strict=True):
+        assert scale(start + length) - scale(start) == pytest.approx(length / busy / (1 + 0.04 * len(folds)))
+
+
+def test_only_long_idle_stretches_are_folded() -> None:
+    """Work of the planner is work; a wait for a person is none; and what never ran has nothing to fold."""
+
+    def view(at: float, calls: list[tuple[float, float | None]], planner: list[tuple[float, float]]) -> dict[str, Any]:
+        steps = [{"attempts": [{"started": start, "ended": end} for start, end in calls]}]
+        return {"at": at, "steps": steps, "planner": [{"started": start, "ended": end} for start, end in planner]}
+
+    assert idle_stretches(view(100, [(0, 10), (60, 100)], [])) == [(10, 60)]
+    assert idle_stretches(view(100, [(0, 10), (60, 100)], [(10, 45)])) == []
+    assert idle_stretches(view(100, [(0, 10), (25, None)], [])) == []
+    assert idle_stretches(view(100, [(0, 10)], [])) == [(10, 100)]
+    assert idle_stretches(view(100, [], [])) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from importlib.resources import files
@@ -17,7 +18,7 @@ from dagrun.errors import ContractError
 from dagrun.observe.report.report import FORMS, ReportStyle, form_of, make_report
 from dagrun.observe.view.document import view_of
 from dagrun.observe.view.values import shortened
-from view_runs import EVIL, at_once, hostile, large, play, rich
+from view_runs import EVIL, at_once, hostile, killed, large, play, rich, slept
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -49,10 +50,34 @@ def test_script_is_small_and_makes_texts_only() -> None:
     folder = files("dagrun.observe.report")
     script = folder.joinpath("report.js").read_text("utf-8")
 
-    assert len(script.encode()) <= 23_000
+    page = make_report(view_of(at_once(rich).past)).decode()
+    embedded = page.rpartition("<script>")[2].partition("</script>")[0]
+    assert len(embedded.encode()) <= 22_000
+    assert len(gzip.compress(embedded.encode(), mtime=0)) <= 8_000
     for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function(", "srcdoc"):
         assert word not in script
     assert "url(" not in folder.joinpath("report.css").read_text("utf-8")
+
+
+def test_drawing_of_an_interrupted_run_is_torn() -> None:
+    """Its end is not known: the right edge of the bar is torn, and nothing else is."""
+    shown = make_report(view_of(at_once(killed).past), "svg").decode()
+    (torn,) = re.findall(r'<path class="bar run torn" d="M[^l]*(l[^H]*)H', shown)
+
+    assert torn == "l-4 2.5l4 2.5l-4 2.5l4 2.5"
+    assert "bookcase, call 1: 0.40 s, running: its end is not on record" in shown
+    assert "torn" not in make_report(view_of(at_once(rich).past), "svg").decode()
+
+
+def test_drawing_folds_what_was_idle() -> None:
+    """Three hours in which nothing ran take 4 % of the axis, and say so."""
+    shown = make_report(view_of(at_once(slept).past), "svg").decode()
+    x, width = map(float, re.findall(r'<rect class="idle" x="([\d.]+)" y="66" width="([\d.]+)"', shown)[0])
+
+    assert "⋯ 3 h 04 min ⋯" in shown
+    assert (x - 190) / (1180 - 190 - 12) == pytest.approx(0.5 / 1.1 / 1.04, abs=0.01)
+    assert width / (1180 - 190 - 12) == pytest.approx(0.04 / 1.04, abs=0.001)
+    assert ">+0.4 s<" in shown
 
 
 @pytest.mark.parametrize("form", ["html", "svg"])

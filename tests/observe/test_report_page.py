@@ -8,7 +8,7 @@ import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -18,7 +18,7 @@ from browsing import Pages, axe_faults, browsing
 from dagrun.observe.looks import TIMES
 from dagrun.observe.report.report import ReportStyle, make_report
 from dagrun.observe.view.document import view_of
-from view_runs import at_once, hostile, large, rich
+from view_runs import at_once, failed, hostile, killed, large, revised, rich, slept, waiting, wide
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
@@ -39,8 +39,8 @@ def _no_leaks() -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The reports of the module."""
     place = tmp_path_factory.mktemp("reports")
-    for name, played in (("rich", at_once(rich)), ("large", at_once(large)), ("hostile", at_once(hostile))):
-        (place / f"{name}.html").write_bytes(make_report(view_of(played.past)))
+    for run in (rich, large, hostile, failed, waiting, killed, slept, revised, wide):
+        (place / f"{run.__name__}.html").write_bytes(make_report(view_of(at_once(run).past)))
     return place
 
 
@@ -50,8 +50,22 @@ def ready(pages: Pages, path: Path, **options: Any) -> Page:
     return page
 
 
-@pytest.mark.parametrize("name", ["rich", "large", "hostile"])
-@pytest.mark.parametrize(("dark", "width"), [(False, 1280), (True, 1280), (False, 390)])
+def width_of(element: Any) -> float:
+    """Return the width of an element, in pixels."""
+    return float(element.bounding_box()["width"])
+
+
+OPENED: Final = [
+    *(
+        (name, dark, width)
+        for name in ("rich", "large", "hostile")
+        for dark, width in ((False, 1280), (True, 1280), (False, 390))
+    ),
+    *((name, False, 1280) for name in ("failed", "waiting", "killed", "slept", "revised", "wide")),
+]
+
+
+@pytest.mark.parametrize(("name", "dark", "width"), OPENED)
 def test_page_opens_and_asks_for_nothing(pages: Pages, folder: Path, name: str, dark: bool, width: int) -> None:
     """No error, no word on the console, no request but for the file itself; and it fits into its window."""
     page = ready(pages, folder / f"{name}.html", dark=dark, width=width)
@@ -103,7 +117,8 @@ def test_rows_tell_attempts_waits_and_splices(pages: Pages, folder: Path) -> Non
     assert row("moody").locator(".w.backoff").count() == 1
     assert row("pay").locator(".w.person").get_attribute("title") == "waited 0.40 s for a person"
     assert row("rates").locator(".w.slot").get_attribute("title") == "waited 0.30 s for a slot (max_running was full)"
-    mirror, splice = (row("orders-mirror").locator(kind).bounding_box() for kind in (".bar", ".sp"))
+    mirror = row("orders-mirror").locator(".bar").bounding_box()
+    splice: Any = page.locator("#rows .over .sp").bounding_box()
     assert mirror["x"] >= splice["x"] - 1
     page.locator("a.spl").click()
     expect(page.locator("#revision-1")).to_have_attribute("open", "")
@@ -138,6 +153,107 @@ def test_table_of_ten_thousand_rows(pages: Pages, folder: Path) -> None:
     page.fill("#filter", "")
     page.locator(".chip[data-state=failed]").click()
     expect(page.locator("#tools [role=status]")).to_have_text("20 of 2,000 steps")
+
+
+@pytest.mark.rigs(seconds=20)
+def test_report_of_ten_thousand_steps_opens(pages: Pages, tmp_path: Path) -> None:
+    """With few elements, also at the end of its table; how long that takes, `benchmarks/watch.py --browser` measures."""
+    (tmp_path / "10000.html").write_bytes(make_report(view_of(at_once(lambda: large(10_000)).past)))
+    page = ready(pages, tmp_path / "10000.html")
+    rows = page.locator("#rows")
+    assert page.locator("*").count() <= 4_000
+    rows.evaluate("one => one.scrollTop = one.scrollHeight")
+    expect(rows.locator(".item").last).to_have_attribute("aria-rowindex", "10001")
+    assert page.locator("*").count() <= 4_000
+
+
+def test_tool_filters_the_table(pages: Pages, folder: Path) -> None:
+    """Together with the text and the states."""
+    page = ready(pages, folder / "rich.html")
+    said = page.locator("#tools [role=status]")
+    page.locator("#tool").select_option("fetch")
+    expect(said).to_have_text("5 of 18 steps")
+    page.locator(".chip[data-state=failed]").click()
+    expect(said).to_have_text("1 of 18 steps")
+    page.locator("#tool").select_option("")
+    expect(said).to_have_text("2 of 18 steps")
+    assert ready(pages, folder / "revised.html").locator("#tool").count() == 0
+
+
+def test_question_mark_shows_the_keys(pages: Pages, folder: Path) -> None:
+    """And hides them again; in the filter it is a letter."""
+    page = ready(pages, folder / "rich.html")
+    expect(page.locator("#keys")).to_be_hidden()
+    page.keyboard.press("?")
+    expect(page.locator("#keys")).to_be_visible()
+    assert page.get_by_role("button", name="? keys").get_attribute("aria-expanded") == "true"
+    page.keyboard.press("?")
+    expect(page.locator("#keys")).to_be_hidden()
+    page.locator("#filter").press("?")
+    expect(page.locator("#keys")).to_be_hidden()
+    expect(page.locator("#filter")).to_have_value("?")
+
+
+def test_idle_stretch_is_folded_until_somebody_asks(pages: Pages, folder: Path) -> None:
+    """Three hours between two bursts: both can be read. A click shows the time as it was, another one folds it."""
+    page = ready(pages, folder / "slept.html")
+    bar = page.locator("#rows .item .bar").first
+    width = width_of(bar)
+    fold = page.locator("button.idle")
+    expect(fold).to_have_text("⋯ 3 h 04 min ⋯")
+    assert width > 100
+    assert page.locator(".axisbox span").all_text_contents()[:2] == ["0", "0.2 s"]
+    fold.click()
+    expect(fold).to_have_count(0)
+    assert width_of(bar) < 4
+    assert "1 h 30 min" in page.locator(".axisbox span").all_text_contents()
+    page.get_by_role("button", name="whole run").click()
+    assert width_of(bar) == pytest.approx(width)
+
+
+def test_range_of_a_folded_axis_is_what_was_dragged_over(pages: Pages, folder: Path) -> None:
+    """The burst after the idle stretch, from its first call on."""
+    page = ready(pages, folder / "slept.html")
+    place: Any = page.locator(".axisbox").bounding_box()
+    page.mouse.move(place["x"] + place["width"] * 0.49, place["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(place["x"] + place["width"] * 0.99, place["y"] + 50, steps=4)
+    page.mouse.up()
+    bars = page.locator("#rows .item .bar")
+
+    assert bars.count() == 2
+    assert width_of(bars.first) > place["width"] * 0.25
+    expect(page.get_by_role("button", name="whole run")).to_be_visible()
+
+
+def test_interrupted_run_has_torn_edges(pages: Pages, folder: Path) -> None:
+    """Bars of what ran when the record ends are torn, and the page says how to go on."""
+    page = ready(pages, folder / "killed.html")
+    torn = page.locator("#rows .bar.torn")
+
+    expect(torn).to_have_count(1)
+    assert "polygon" in torn.evaluate("one => getComputedStyle(one).clipPath")
+    assert (torn.get_attribute("title") or "").endswith("running: its end is not on record")
+    expect(page.locator("#run")).to_contain_text("1 step was running. To go on: dagrun resume killed")
+    assert ready(pages, folder / "rich.html").locator(".torn").count() == 0
+
+
+def test_waiting_run_says_how_it_goes_on(pages: Pages, folder: Path) -> None:
+    """With the arguments that are asked about, the commands, and no word of an end."""
+    page = ready(pages, folder / "waiting.html")
+
+    expect(page.locator("#open")).to_contain_text("supplier@example.org")
+    expect(page.locator("#open")).to_contain_text("dagrun approve waits pay")
+    expect(page.locator("#open")).to_contain_text("dagrun resume waits")
+    assert ", ended" not in (page.locator("#run").text_content() or "")
+    assert page.locator("#rows .w.person").count() == 1
+
+
+def test_failed_run_says_what_did_not_run(pages: Pages, folder: Path) -> None:
+    page = ready(pages, folder / "failed.html")
+
+    expect(page.locator("#wrong")).to_contain_text("connection refused by supplier-2")
+    expect(page.locator("#wrong")).to_contain_text("Because of it, 3 steps did not run: sum pay file")
 
 
 def test_box_of_many_steps_filters_the_table(pages: Pages, folder: Path) -> None:

@@ -1,19 +1,76 @@
-"""The time axis of a drawing: round figures, and what ran at once."""
+"""The time axis of a drawing: round figures, idle stretches that are drawn short, and what ran at once."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
+
+IDLE: Final = 0.2  # of a run: a longer stretch in which nothing ran is folded
+FOLDED: Final = 0.04  # of the time that is not folded: as long as this a folded stretch is drawn
 
 _ROUND: Final = (1.0, 2.0, 5.0, 10.0)
 _MINUTES: Final = (60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0, 43200.0, 86400.0)
 
 
-def ticks(length: float, most: int) -> list[float]:
-    """Return round times from 0 to *length* seconds, at most *most* of them after 0."""
-    step = _step(length, most)
-    return [place * step for place in range(int(length / step + 1e-9) + 1)]
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A mark on an axis: its time, and its text."""
+
+    at: float
+    text: str
+
+
+class TimeScale:
+    """Where a time is on an axis, from 0 to 1. Bursts of work with hours between them stay readable.
+
+    Args:
+        length: The length of the run, in seconds.
+        folds: The stretches that are drawn short, in order.
+    """
+
+    def __init__(self, length: float, folds: Sequence[tuple[float, float]]) -> None:
+        self.length = max(length, 1e-6)
+        self.folds = folds
+        self._busy = self.length - sum(end - start for start, end in folds)
+        self._whole = self._place(self.length)
+
+    def __call__(self, at: float) -> float:
+        """Return the place of a time."""
+        return min(self._place(at) / self._whole, 1.0)
+
+    def _place(self, at: float) -> float:
+        place = at
+        for start, end in self.folds:
+            if at > start:
+                place -= (min(at, end) - start) * (1 - FOLDED * self._busy / (end - start))
+        return place
+
+    def ticks(self, most: int) -> Iterator[Tick]:
+        """Yield round times, about *most* of them; after a folded stretch they count from its end."""
+        step = _step(self._whole, most)
+        begins = [0.0, *(end for _, end in self.folds)]
+        ends = [*(start for start, _ in self.folds), self.length]
+        for begin, end in zip(begins, ends, strict=True):
+            for count in range(bool(begin), int((end - begin) / step + 1e-9) + 1):
+                text = tick_text(count * step, self._whole)
+                yield Tick(begin + count * step, f"+{text}" if begin else text)
+
+
+def idle_stretches(view: Mapping[str, Any]) -> list[tuple[float, float]]:
+    """Return the stretches of over a fifth of the run in which neither a call nor the planner was at work."""
+    at = view["at"]
+    busy = [(call["started"], call["ended"]) for step in view["steps"] for call in step["attempts"]]
+    busy += [(work["started"], work["ended"]) for work in view["planner"]]
+    found, last = [], 0.0
+    for start, end in sorted((start, at if end is None else end) for start, end in busy):
+        if start - last > IDLE * at:
+            found.append((last, start))
+        last = max(last, end)
+    if busy and at - last > IDLE * at:
+        found.append((last, at))
+    return found if sum(end - start for start, end in found) < at else []
 
 
 def _step(length: float, most: int) -> float:
@@ -50,14 +107,13 @@ def running_at_once(view: Mapping[str, Any]) -> list[tuple[float, int]]:
     return curve
 
 
-def thinned(curve: list[tuple[float, int]], length: float, columns: int) -> list[tuple[float, int]]:
-    """Return a curve with at most two points for each of *columns*: the highest value of each counts."""
-    if len(curve) <= 2 * columns or not length:
+def thinned(curve: list[tuple[float, int]], scale: TimeScale, columns: int) -> list[tuple[float, int]]:
+    """Return a curve with at most one point for each of *columns* if it has many: the highest value of each counts."""
+    if len(curve) <= 2 * columns:
         return curve
-    width = length / columns
     best: dict[int, tuple[float, int]] = {}
     for at, value in curve:
-        place = int(at / width)
+        place = int(scale(at) * columns)
         if place not in best or value > best[place][1]:
-            best[place] = (place * width, value)
+            best[place] = (at, value)
     return [best[place] for place in sorted(best)]

@@ -10,12 +10,13 @@ from typing import Any, Final
 from dagrun.observe.html import Markup, join, number, tag
 from dagrun.observe.looks import WAITS, cut_to, look_of, seconds_text
 from dagrun.observe.picture.graph_svg import LIGHT, Paper, Picture
-from dagrun.observe.picture.time_scale import running_at_once, thinned, tick_text, ticks
+from dagrun.observe.picture.time_scale import TimeScale, idle_stretches, running_at_once, thinned
 
 MAX_ROWS: Final = 300
 ROW: Final = 18.0
 NAMES: Final = 190.0  # the width of the names, in pixels
 CURVE: Final = 44.0  # the height of the curve
+_FOLD_TEXT: Final = 70.0  # pixels at both sides of the middle of an idle stretch, where its length is written
 LEAST_BAR: Final = 2.0  # pixels; the title has the exact figures
 _BAD: Final = frozenset(("failed", "timed_out", "unknown", "abandoned", "held", "cancelled"))
 
@@ -50,7 +51,7 @@ def draw_timeline(
     if not rows:
         return Picture(Markup(""), 0, 0, "No step was called.")
     note = "" if len(rows) == asked else f"{len(rows)} of {asked:,} steps that ran; `dagrun inspect` tells of all."
-    artist = _TimeArtist(view, width, paper, is_linked)
+    artist = _TimeArtist(view, width, paper, is_linked, TimeScale(float(view["at"]), idle_stretches(view)))
     return artist.picture(rows, note)
 
 
@@ -81,16 +82,17 @@ class _TimeArtist:
     width: float
     paper: Paper
     is_linked: bool
+    scale: TimeScale
 
     def _link(self, *parts: Markup, to: str, **facts: Any) -> Markup:
         return tag("a", *parts, **facts, href=f"#{to}") if self.is_linked else tag("g", *parts, **facts)
 
     @property
     def _length(self) -> float:
-        return max(float(self.view["at"]), 1e-6)
+        return self.scale.length
 
     def _x(self, at: float) -> float:
-        return NAMES + (self.width - NAMES - 12) * min(at / self._length, 1.0)
+        return NAMES + (self.width - NAMES - 12) * self.scale(at)
 
     def picture(self, rows: Sequence[dict[str, Any]], note: str) -> Picture:
         has_planner = bool(self.view["planner"])
@@ -109,7 +111,7 @@ class _TimeArtist:
 
     def _curve(self) -> Markup:
         """Draw how many calls ran at once."""
-        curve = thinned(running_at_once(self.view), self._length, 600)
+        curve = thinned(running_at_once(self.view), self.scale, 600)
         most = max((value for _, value in curve), default=0)
         line, area = self.paper.kinds["run"]
         points, last = [f"M{number(self._x(0))} {number(CURVE)}"], CURVE
@@ -124,13 +126,25 @@ class _TimeArtist:
 
     def _axis(self, top: float, height: float) -> Markup:
         parts = []
-        for at in ticks(self._length, 9):
-            x = self._x(at)
+        marks = [(self._x(start) + self._x(end)) / 2 for start, end in self.scale.folds]
+        for tick in self.scale.ticks(9):
+            x = self._x(tick.at)
             line = self.paper.ink["line"]
             parts.append(tag("path", class_="tick", d=f"M{number(x)} {number(top)}V{number(height)}", stroke=line))
-            anchor = "start" if not at else "middle"
-            parts.append(self._text(x, top - 7, tick_text(at, self._length), text_anchor=anchor, class_="axis"))
+            anchor = "start" if not tick.at else "end" if x > self.width - 30 else "middle"
+            if all(abs(x - mark) > _FOLD_TEXT for mark in marks):
+                parts.append(self._text(x, top - 7, tick.text, text_anchor=anchor, class_="axis"))
+        parts += [self._fold(start, end, top, height) for start, end in self.scale.folds]
         return join(*parts)
+
+    def _fold(self, start: float, end: float, top: float, height: float) -> Markup:
+        """Draw the mark of an idle stretch, with its length above it."""
+        x, to_x = self._x(start), self._x(end)
+        title = tag("title", f"nothing ran for {seconds_text(end - start)}: drawn short")
+        fill = self.paper.kinds["dim"][1]
+        band = tag("rect", title, class_="idle", x=x, y=top, width=to_x - x, height=height - top, fill=fill)
+        text = f"⋯ {seconds_text(end - start)} ⋯"
+        return join(band, self._text((x + to_x) / 2, top - 7, text, text_anchor="middle", class_="axis"))
 
     def _name(self, text: str, y: float, title: str = "") -> Markup:
         shown = cut_to(text, NAMES - 14, 11)
@@ -175,19 +189,33 @@ class _TimeArtist:
         x = self._x(start)
         title = f"{who}: {seconds_text(end - start)}, {look.word or state}"
         is_torn = state == "running"
+        if is_torn:
+            return self._torn(title, x, y + 4, max(self._x(end) - x, 3 * LEAST_BAR), step)
         hot = self.paper.ink["hot"] if step["on_path"] else None
         return tag(
             "rect",
             tag("title", title),
-            class_=f"bar {look.kind}" + " frame" * is_frame + " torn" * is_torn,
+            class_=f"bar {look.kind}" + " frame" * is_frame,
             x=x,
             y=y + 4,
             width=max(self._x(end) - x, LEAST_BAR),
             height=10,
-            fill=area if is_frame or is_torn else line,
-            stroke=hot or (line if is_frame or is_torn else None),
+            fill=area if is_frame else line,
+            stroke=hot or (line if is_frame else None),
             stroke_width=1.6 if hot else 1,
-            stroke_dasharray="4 2" if is_torn else None,
+        )
+
+    def _torn(self, title: str, x: float, y: float, width: float, step: Mapping[str, Any]) -> Markup:
+        """Draw the bar of a call whose end is not known: its right edge is torn."""
+        line, area = self.paper.kinds["run"]
+        tear = "l-4 2.5l4 2.5l-4 2.5l4 2.5"
+        return tag(
+            "path",
+            tag("title", f"{title}: its end is not on record" if self.view["run"]["stand"] != "running" else title),
+            class_="bar run torn",
+            d=f"M{number(x)} {number(y)}H{number(x + width)}{tear}H{number(x)}Z",
+            fill=area,
+            stroke=self.paper.ink["hot"] if step["on_path"] else line,
         )
 
     def _hedge(self, hedge: Mapping[str, Any], y: float) -> Markup:

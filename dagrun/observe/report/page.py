@@ -6,6 +6,7 @@ import base64
 import gzip
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any, Final
@@ -14,13 +15,14 @@ from dagrun.observe.html import Markup, raw, tag
 from dagrun.observe.looks import STATES, WAITS, counted
 from dagrun.observe.picture.condense import DEFAULT_BOXES
 from dagrun.observe.picture.graph_svg import draw_graph
-from dagrun.observe.picture.time_scale import running_at_once, thinned
+from dagrun.observe.picture.time_scale import TimeScale, idle_stretches, running_at_once, thinned
 from dagrun.observe.picture.timeline_svg import draw_timeline
 from dagrun.observe.report import sections
 from dagrun.observe.view.old_run_json import OLD
 
 MAKER: Final = "dagrun report"  # marks our own pages, which may be overwritten
 
+_INDENT: Final = re.compile(r"^ +|^//.*\n", re.MULTILINE)  # of the script, which has no text over several lines
 _NOTHING: Final[tuple[Any, ...]] = (None, "", False, 0, 0.0, [])
 
 
@@ -36,6 +38,7 @@ def report_page(view: Mapping[str, Any], *, title: str = "", max_boxes: int = DE
     style, script = (
         files("dagrun.observe.report").joinpath(name).read_text("utf-8") for name in ("report.css", "report.js")
     )
+    script = _INDENT.sub("", script)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
@@ -122,17 +125,19 @@ def _made_by(view: Mapping[str, Any]) -> Markup:
 
 def packed(view: Mapping[str, Any]) -> str:
     """Return what the script needs of a view: JSON without empty fields, compressed, as base64."""
-    at = view["at"]
+    at, folds = view["at"], idle_stretches(view)
+    curve = thinned(running_at_once(view), TimeScale(at, folds), 800)
     data = {
         "at": at,
-        "run": view["run"]["id"],
+        "cut": view["run"]["stand"] == "interrupted",
         "steps": [
             {key: part for key, part in step.items() if part not in _NOTHING or key == "n"} for step in view["steps"]
         ],
         "revisions": [[c["at"], c["number"], c["did"]] for c in view["revisions"] if not c["is_draft"]],
         "last": len(view["revisions"]),
         "planner": [[w["started"], w["ended"], w["kind"], w["number"], w["result"]] for w in view["planner"]],
-        "curve": [[round(when, 6), value] for when, value in thinned(running_at_once(view), at, 800)],
+        "curve": [[round(when, 6), value] for when, value in curve],
+        "folds": folds,
         "looks": {state: [look.symbol, look.word, look.kind] for state, look in STATES.items()},
         "waits": WAITS,
     }

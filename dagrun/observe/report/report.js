@@ -16,9 +16,10 @@
     made.append(...children.filter((child) => child !== null && child !== undefined));
     return made;
   };
+  const two = (n) => String(Math.floor(n)).padStart(2, "0");
   const took = (s) => s < 0.0995 ? (s >= 0.0005 || !s ? `${Math.round(s * 1000)} ms` : "<1 ms")
     : s < 59.95 ? `${s.toFixed(s >= 9.995 ? 1 : 2)} s`
-    : s < 3600 ? `${Math.floor(s / 60)} min ${Math.round(s % 60)} s` : `${Math.floor(s / 3600)} h ${Math.round(s % 3600 / 60)} min`;
+    : s < 3600 ? `${Math.floor(s / 60)} min ${two(s % 60)} s` : `${Math.floor(s / 3600)} h ${two(s % 3600 / 60)} min`;
 
   if (typeof DecompressionStream === "undefined") {
     $("time")?.append(el("p.note", {}, "This browser is too old for the table; the drawing shows the longest steps."));
@@ -42,34 +43,36 @@
   const look = (state) => data.looks[state] || ["•", state, "dim"];
 
   // The table ---------------------------------------------------------------------------------------------------------
-  const seen = {text: "", states: new Set(), order: "start", open: new Set(), only: null, from: 0, to: length};
-  let shown = [], at = -1, back = null;
+  const seen = {text: "", states: new Set(), tool: "", order: "start", open: new Set(), only: null, from: 0, to: length};
+  let shown = [], at = -1, back = null, folds = data.folds;
   const orders = {
     plan: null, start: (a, b) => a.first - b.first || a.n - b.n, duration: (a, b) => b.work - a.work,
     wait: (a, b) => b.wait - a.wait, attempts: (a, b) => b.attempts.length - a.attempts.length,
   };
   const inOrder = (list) => orders[seen.order] ? [...list].sort(orders[seen.order]) : list;
   const elements = (step) => step.children ? steps.slice(step.children[0], step.children[1] + 1) : [];
+  const isFiltered = () => seen.text || seen.states.size || seen.tool || seen.only;
   const select = () => {
-    const flat = seen.text || seen.states.size || seen.only;
-    const fits = (step) => (!seen.text || seen.text.split(/\s+/).every((word) => step.text.includes(word)))
-      && (!seen.states.size || seen.states.has(step.state)) && (!seen.only || seen.only.has(step.n));
+    const flat = isFiltered(), words = seen.text.split(/\s+/).filter(Boolean);
+    const fits = (step) => words.every((word) => step.text.includes(word))
+      && (!seen.states.size || seen.states.has(step.state)) && (!seen.tool || step.tool === seen.tool) && (!seen.only || seen.only.has(step.n));
     if (flat) return inOrder(steps.filter(fits));
     const tops = inOrder(steps.filter((step) => step.parent === undefined));
     return tops.flatMap((step) => seen.open.has(step.n) ? [step, ...inOrder(elements(step))] : [step]);
   };
-  const share = (time) => (time - seen.from) / (seen.to - seen.from) * 100;
+  // Idle stretches are drawn short: as 4 % of the time that is not idle.
+  const warp = (time) => {
+    const busy = length - folds.reduce((sum, [from, to]) => sum + to - from, 0);
+    return folds.reduce((at, [from, to]) => time <= from ? at : at - (Math.min(time, to) - from) * (1 - 0.04 * busy / (to - from)), time);
+  };
+  const share = (time) => (warp(time) - warp(seen.from)) / (warp(seen.to) - warp(seen.from)) * 100;
   const bar = (kind, from, to, title) => {
     const left = share(Math.max(from, seen.from)), right = share(Math.min(to, seen.to));
     if (right < 0 || left > 100 || to < seen.from || from > seen.to) return null;
     const made = el("i", {title});
     made.className = kind;
-    made.style.left = `${left}%`;
+    made.style.left = `min(${left}%, 100% - 2px)`;
     made.style.width = `${Math.max(0, right - left)}%`;
-    return made;
-  };
-  const mark = (time) => {
-    const made = bar("sp", time, time, "");
     return made;
   };
   const bars = (step) => {
@@ -77,21 +80,20 @@
       `waited ${took((to ?? data.at) - from)} ${data.waits[reason]}${limit ? ` (${limit} was full)` : ""}`));
     const call = (one, who, frame) => {
       const from = one.started || 0, to = one.ended ?? data.at, [, word, kind] = look(one.state || "running");
-      const torn = one.ended === undefined ? " torn" : "";
-      made.push(bar(`bar ${kind}${frame}${torn}`, from, to, `${who}: ${took(to - from)}, ${word}`));
+      const torn = one.ended === null ? " torn" : "";
+      made.push(bar(`bar ${kind}${frame}${torn}`, from, to, `${who}: ${took(to - from)}, ${word}${torn && data.cut ? ": its end is not on record" : ""}`));
       if (one.hedge) made.push(bar("hedge", one.hedge.started, one.hedge.ended ?? data.at, "second call"));
     };
     if (step.children && step.started !== undefined) {
-      call({started: step.started, ended: step.ended, state: step.state}, step.id, " frame");
+      call({started: step.started, ended: step.ended ?? null, state: step.state}, step.id, " frame");
       if (!seen.open.has(step.n)) elements(step).slice(0, 60).forEach((one) => one.attempts.forEach((c) => call(c, one.id, "")));
     }
     step.attempts.forEach((one) => call(one, `${step.id}, call ${one.number}`, ""));
-    made.push(...data.revisions.slice(0, 60).map(([time]) => mark(time)));
     return made.filter(Boolean);
   };
   const rowOf = (step, place) => {
     const [symbol, word, kind] = look(step.state);
-    const fold = step.children && !seen.text && !seen.states.size && !seen.only ? el("button.fold", {
+    const fold = step.children && !isFiltered() ? el("button.fold", {
       type: "button", "aria-expanded": seen.open.has(step.n), "aria-label": `elements of ${step.id}`, tabindex: -1,
       onclick: (event) => { event.stopPropagation(); unfold(step); },
     }, seen.open.has(step.n) ? "▾" : "▸") : null;
@@ -102,7 +104,7 @@
     el(`span${step.parent !== undefined ? ".sub" : ""}`, {role: "cell", title: `${step.id}${step.why ? `: ${step.why}` : ""}`},
       fold, el(`span.sym.${kind}`, {title: word}, symbol), ` ${step.id}${count}`),
     el("span.wide-only", {role: "cell", title: step.tool}, step.tool || ""),
-    el("span.wide-only.num", {role: "cell"}, step.started === undefined ? word : took(step.work)),
+    el("span.wide-only.num", {role: "cell", title: word}, step.started === undefined ? word : took(step.work)),
     el("span.bars", {role: "cell", "aria-label": word}, ...bars(step)));
     row.style.top = `${HEAD + place * ROW}px`;
     return row;
@@ -110,7 +112,7 @@
   const unfold = (step) => { seen.open.has(step.n) ? seen.open.delete(step.n) : seen.open.add(step.n); list(); };
 
   const live = $("live");
-  let box = null, size = null, said = null;
+  let box = null, size = null, said = null, over = null;
   const draw = () => {
     if (!box) return;
     const focused = box.contains(document.activeElement) && document.activeElement.dataset.n;
@@ -140,31 +142,42 @@
 
   // The axis ----------------------------------------------------------------------------------------------------------
   const axis = () => {
-    const span = seen.to - seen.from, power = 10 ** Math.floor(Math.log10(span / 6));
-    const round = [60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400].find((one) => one * 7 >= span);
-    const step = span > 90 && round ? round : power * [1, 2, 5, 10].find((one) => power * one * 7 >= span);
-    const text = (time) => span > 90 ? took(time) : span < 0.2 ? `${+(time * 1000).toFixed(3)} ms` : `${+time.toFixed(6)} s`;
-    const made = [], most = Math.max(1, ...data.curve.map(([, value]) => value));
+    const room = Math.max(2, Math.min(7, axisBox.clientWidth / 75));
+    const span = warp(seen.to) - warp(seen.from), power = 10 ** Math.floor(Math.log10(span / room));
+    const round = [60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400].find((one) => one * room >= span);
+    const step = span > 90 && round ? round : power * [1, 2, 5, 10].find((one) => power * one * room >= span);
+    const text = (time) => !time ? "0" : span > 90 ? took(time).replace(/ 00 \S+$/, "") : span < 0.2 ? `${+(time * 1000).toFixed(3)} ms` : `${+time.toFixed(6)} s`;
+    const made = [], lines = [], most = Math.max(1, ...data.curve.map(([, value]) => value));
+    const put = (one, time, list = made) => { one.style.left = `${share(time)}%`; list.push(one); };
     data.curve.forEach(([time, value], place) => {
       const one = value && bar("col", time, data.curve[place + 1]?.[0] ?? data.at, `${value} at once`);
       if (one) { one.style.height = `${value / most * 34}px`; made.push(one); }
     });
-    for (let time = Math.ceil(seen.from / step) * step; time <= seen.to + 1e-9; time += step) {
-      const left = share(time), label = el(left < 3 ? "span.first" : "span", {}, left > 97 ? "" : text(time));
-      label.style.left = `${left}%`;
-      made.push(label);
+    const begins = [0, ...folds.map(([, to]) => to)], ends = [...folds.map(([from]) => from), length];
+    begins.forEach((begin, n) => {
+      for (let count = Math.max(n && 1, Math.ceil((seen.from - begin) / step)); begin + count * step <= Math.min(ends[n], seen.to) + 1e-9; count++) {
+        const left = share(begin + count * step);
+        put(el(left < 3 ? "span.first" : "span", {}, left > 97 ? "" : (n ? "+" : "") + text(count * step)), begin + count * step);
+      }
+    });
+    for (const [from, to] of folds) {
+      const band = bar("idle", from, to, "");
+      if (!band) continue;
+      lines.push(band);
+      put(el("button.idle", {type: "button", title: "nothing ran: click to see it in full", onclick: () => { folds = []; zoom(seen.from, seen.to); }},
+        `⋯ ${took(to - from)} ⋯`), (from + to) / 2);
     }
     for (const [start, end, kind, number, result] of data.planner) {
       const one = bar("pl", start || 0, end ?? data.at, `planner: ${kind === "draft" ? "writes the plan" : `request ${number}`}, ${result || "not ended"}`);
-      if (one) { one.style.top = "0"; one.style.height = "8px"; made.push(one); }
+      if (one) made.push(one);
     }
     for (const [time, number, did] of data.revisions.slice(0, 200)) {
       if (time < seen.from || time > seen.to) continue;
-      const link = el("a.spl", {href: `#revision-${number}`, title: `revision ${number}: ${did}`, "aria-label": `revision ${number}`}, "▼");
-      link.style.left = `${share(time)}%`;
-      made.push(mark(time), link);
+      put(el("a.spl", {href: `#revision-${number}`, title: `revision ${number}: ${did}`, "aria-label": `revision ${number}`}, "▼"), time);
+      put(el("i.sp"), time, lines);
     }
-    if (span < length - 1e-9) made.push(el("button", {type: "button", onclick: () => zoom(0, length)}, "whole run"));
+    if (folds !== data.folds || seen.to - seen.from < length - 1e-9) made.push(el("button", {type: "button", onclick: () => { folds = data.folds; zoom(0, length); }}, "whole run"));
+    over.replaceChildren(...lines);
     return made;
   };
   let axisBox = null;
@@ -177,7 +190,12 @@
   const drag = (event) => {
     if (event.target.closest("a,button") || event.button) return;
     const place = axisBox.getBoundingClientRect(), start = event.clientX;
-    const time = (x) => seen.from + Math.max(0, Math.min(1, (x - place.left) / place.width)) * (seen.to - seen.from);
+    const time = (x) => {
+      const wanted = (x - place.left) / place.width * 100;
+      let [low, high] = [seen.from, seen.to];
+      for (let n = 0; n < 50; n++) share((low + high) / 2) < wanted ? low = (low + high) / 2 : high = (low + high) / 2;
+      return low;
+    };
     const band = el("i.sel");
     axisBox.append(band);
     const move = (next) => {
@@ -286,20 +304,32 @@
       }}, el(`span.sym.${look(state)[2]}`, {}, look(state)[0]), `${look(state)[1]} ${count.toLocaleString("en")}`);
       return chip;
     });
+    const choice = (id, label, change, options, value) => {
+      const made = el("select", {id, "aria-label": label, onchange: () => { change(made.value); list(); }},
+        ...Object.entries(options).map(([name, text]) => el("option", {value: name, selected: name === value ? "" : null}, text)));
+      return made;
+    };
     const filter = el("input", {id: "filter", type: "search", placeholder: "Filter: id, tool, state, reason   ( / )", "aria-label": "Filter the steps",
       oninput: () => { seen.text = filter.value.trim().toLowerCase(); seen.only = null; box.scrollTop = 0; list(); }});
-    const sort = el("select", {id: "sort", "aria-label": "Order of the steps", onchange: () => { seen.order = sort.value; list(); }},
-      ...Object.entries({plan: "order of the plan", start: "first start", duration: "longest", wait: "longest wait", attempts: "most attempts"})
-        .map(([name, text]) => el("option", {value: name, selected: name === seen.order ? "" : null}, text)));
+    const sort = choice("sort", "Order of the steps", (order) => { seen.order = order; },
+      {plan: "order of the plan", start: "first start", duration: "longest", wait: "longest wait", attempts: "most attempts"}, seen.order);
+    const tools = [...new Set(steps.map((step) => step.tool).filter(Boolean))].sort();
+    const tool = tools.length > 1 ? choice("tool", "Tool", (name) => { seen.tool = name; seen.only = null; box.scrollTop = 0; },
+      {"": "every tool", ...Object.fromEntries(tools.map((name) => [name, name]))}, "") : null;
     said = el("span.note", {role: "status"});
-    size = el("div", {role: "presentation"});
+    over = el("span.bars");
+    size = el("div.over", {role: "presentation"}, el("span"), el("span.wide-only"), el("span.wide-only"), over);
     axisBox = el("span.axisbox", {role: "columnheader", title: "Drag over a range to see it whole", onpointerdown: drag});
     box = el("div", {id: "rows", role: "table", "aria-label": "Steps and when they ran", tabindex: 0, onscroll: draw});
     const head = ["Step", "Tool", "Took"].map((text, place) => el(place ? "span.wide-only" : "span", {role: "columnheader"}, text));
     box.append(el("div.head", {role: "row", "aria-rowindex": 1}, ...head, axisBox), size);
-    size.style.position = "absolute"; size.style.top = "0"; size.style.width = "1px"; size.style.zIndex = "-1";
-    live.append(el("div", {id: "tools"}, filter, sort, ...chips, said), box,
-      el("p.note", {}, "Keys: / filter, j and k rows, Enter details, Esc closes. Drag over the axis to look at a range."));
+    const keys = el("p.note", {id: "keys", hidden: ""}, "Keys: / filters, j and k go from row to row, → unfolds the elements of a row, Enter opens a step,"
+      + " Esc closes it, ? shows and hides this. Drag over the axis to see a range; click on ⋯ to see an idle stretch in full.");
+    const help = el("button", {type: "button", "aria-expanded": false, "aria-controls": "keys", onclick: () => {
+      keys.hidden = !keys.hidden;
+      help.setAttribute("aria-expanded", !keys.hidden);
+    }}, "? keys");
+    live.append(el("div", {id: "tools"}, ...[filter, tool, sort, ...chips, said, help].filter(Boolean)), keys, box);
     axisBox.append(...axis());
     box.addEventListener("click", (event) => {
       const row = event.target.closest(".item");
@@ -309,12 +339,13 @@
       location.hash = `step-${steps[+row.dataset.n].id}`;
     });
     list();
-    addEventListener("resize", draw);
+    addEventListener("resize", () => zoom(seen.from, seen.to));
     addEventListener("keydown", (event) => {
       if (event.key === "Escape") return close();
       if (event.target.closest("input,select,textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
       const inRows = box.contains(event.target);
-      if (event.key === "/" || event.key === "?") { event.preventDefault(); filter.focus(); }
+      if (event.key === "/") { event.preventDefault(); filter.focus(); }
+      else if (event.key === "?") help.click();
       else if (event.key === "j" || (inRows && event.key === "ArrowDown")) { event.preventDefault(); go(at + 1); }
       else if (event.key === "k" || (inRows && event.key === "ArrowUp")) { event.preventDefault(); go(at - 1); }
       else if (inRows && event.key === "Enter" && shown[at]) { event.preventDefault(); location.hash = `step-${shown[at].id}`; }
@@ -347,5 +378,5 @@
   draw();
   addEventListener("hashchange", named);
   named();
-  document.documentElement.dataset.ready = "";
+  document.documentElement.dataset.ready = Math.round(performance.now());
 })();

@@ -64,11 +64,24 @@ def header(view: View, title: str) -> Markup:
         "header",
         tag("h1", badge, " ", tag("span", goal, class_="goal")),
         tag("p", run["reason"], class_="reason") if run["reason"] and run["status"] != "succeeded" else None,
+        _cut_off(run),
         tag("ul", *(tag("li", *fact) for fact in _facts(view)), class_="facts") if run["stand"] != "plan" else None,
         _origin(view),
         _ceilings(run["ceilings"]),
         id="run",
     )
+
+
+def _cut_off(run: View) -> Markup | None:
+    """Say of a run that was cut off how it goes on."""
+    if run["stand"] != "interrupted":
+        return None
+    running = run["counts"].get("running", 0)
+    what = (
+        "It was suspended. " if run["status"] is not None else "The record ends here, and nobody carries the run out. "
+    )
+    what += f"{counted(running, 'step')} {'were' if running != 1 else 'was'} running. " if running else ""
+    return tag("p", what, "To go on: ", tag("code", shlex.join(["dagrun", "resume", run["id"]])), class_="reason")
 
 
 def _facts(view: View) -> Iterator[tuple[Markup | str, ...]]:
@@ -128,7 +141,7 @@ def _origin(view: View) -> Markup | None:
         parts += ["Run ", tag("code", run["id"])]
     if run["began"] is not None:
         parts.append(f", began {_clock(run['began'])}")
-    if run["ended"] is not None:
+    if run["ended"] is not None and run["stand"] == "ended":
         parts.append(f", ended {_clock(run['ended'])}")
     if run["parent"]:
         parts += [", does again run ", tag("code", run["parent"])]
@@ -251,7 +264,8 @@ def open_questions(view: View) -> Markup:
         items.append(
             tag("li", tag("p", tag("b", question["text"])), why, arguments, tag("p", tag("code", command + value)))
         )
-    return section("open", "Waiting for you", tag("ul", *items))
+    resume = tag("p", "Then: ", tag("code", shlex.join(["dagrun", "resume", run["id"]])))
+    return section("open", "Waiting for you", tag("ul", *items), resume if run["stand"] == "waiting" else None)
 
 
 def answer(view: View) -> Markup:

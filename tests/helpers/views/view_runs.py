@@ -228,3 +228,120 @@ async def hostile() -> Played:
     plan = Plan(goal=" ".join(EVIL), steps=steps)
     labels = {"command": ["dagrun", *EVIL]}
     return await play(plan, [say, fail, do], approver=approve, labels=labels)
+
+
+# Runs that did not end well, or not yet ------------------------------------------------------------------------------
+
+
+def shop_tools(paid: list[int] | None = None) -> list[Any]:
+    """Tools of a shop whose supplier is down; `pay` needs a person."""
+
+    @tool(effect="read")
+    async def look_up(item: str, seconds: float = 0.4) -> dict[str, Any]:
+        """Look up an item."""
+        await anyio.sleep(seconds)
+        if item == "lamp":
+            raise ConnectionError("connection refused by supplier-2")
+        return {"item": item, "price": len(item) * 10}
+
+    @tool(effect="pure")
+    async def sum_up(parts: list[Any]) -> int:
+        """Add up the prices."""
+        await anyio.sleep(0.1)
+        return sum(part["price"] for part in parts)
+
+    @tool(effect="effectful", needs_approval=True)
+    async def pay(amount: int, to: str) -> str:
+        """Pay an amount."""
+        await anyio.sleep(0.2)
+        if paid is not None:
+            paid.append(amount)
+        return "paid"
+
+    return [look_up, sum_up, pay]
+
+
+def shop_plan(*items: str, goal: str) -> Plan:
+    """Return a plan that looks up items, adds up their prices, and pays."""
+    steps = [
+        Step(id=item, tool="look_up", args={"item": item, "seconds": 0.3 + 0.1 * n}) for n, item in enumerate(items)
+    ]
+    parts = [f"${{{item}}}" for item in items]
+    return Plan(
+        goal=goal,
+        steps=[
+            *steps,
+            Step(id="sum", tool="sum_up", args={"parts": parts}),
+            Step(id="pay", tool="pay", args={"amount": "${sum}", "to": "supplier@example.org"}, description="The bill"),
+            Step(id="file", tool="look_up", args={"item": "invoice"}, depends_on=["pay"]),
+        ],
+    )
+
+
+async def failed() -> Played:
+    """Play a run that fails: its supplier is down, twice, and what depends on it is skipped."""
+    return await play(shop_plan("chair", "lamp", "table", goal="Order the furniture"), shop_tools(), run_id="failed")
+
+
+async def waiting() -> Played:
+    """Play a run that waits for a person, and is suspended because nobody is there."""
+    plan = shop_plan("chair", "table", "shelf", goal="Order what is missing")
+    return await play(plan, shop_tools(), run_id="waits")
+
+
+async def killed() -> Played:
+    """Return a run as its record has it when its process is killed in the middle."""
+    journal = MemoryJournal()
+    plan = shop_plan("chair", "table", "bookcase", goal="Order before noon")
+    async with dagrun.start(plan, tools=shop_tools(), journal=journal, run_id="killed") as run:
+        await anyio.sleep(0.45)
+        past = await dagrun.replay("killed", journal=journal)
+        run.cancel()
+        return Played(await run.result(), past)
+
+
+async def slept() -> Played:
+    """Play a run in which a person answers after three hours."""
+
+    async def sleepy(question: Question) -> bool:
+        await anyio.sleep(3 * 3600 + 240)
+        return True
+
+    plan = shop_plan("chair", "table", goal="Order, once somebody has agreed")
+    return await play(plan, shop_tools(), run_id="slept", approver=sleepy)
+
+
+async def revised(count: int = 50) -> Played:
+    """Play a run whose plan the host changes many times."""
+
+    @tool(effect="read")
+    async def work(number: int) -> int:
+        """Work."""
+        await anyio.sleep(0.1)
+        return number
+
+    journal = MemoryJournal()
+    plan = Plan(goal="A moving goal", steps=[Step(id="s0", tool="work", args={"number": 0})])
+    async with dagrun.start(plan, tools=[work], journal=journal, run_id="revised") as run:
+        for n in range(1, count + 1):
+            step = Step(id=f"s{n}", tool="work", args={"number": n}, depends_on=[f"s{n - 1}"])
+            await run.splice(Patch(edits=[dagrun.Add(step=step)], reason=f"one more, number {n}"))
+            await anyio.sleep(0.05)
+        result = await run.result()
+    return Played(result, await dagrun.replay("revised", journal=journal))
+
+
+async def wide(count: int = 1_000) -> Played:
+    """Play a for_each over many elements."""
+
+    @tool(effect="read")
+    async def fetch(number: int) -> int:
+        """Fetch something."""
+        await anyio.sleep(0.01 * (number % 13 + 1))
+        return number
+
+    steps = [
+        Step(id="each", tool="fetch", for_each=list(range(count)), args={"number": "${item}"}, max_parallel=40),
+        Step(id="last", tool="fetch", args={"number": 1}, depends_on=["each"]),
+    ]
+    return await play(Plan(goal="Many of one kind", steps=steps), [fetch], run_id="wide")
