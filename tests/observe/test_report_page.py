@@ -157,7 +157,7 @@ def test_table_of_ten_thousand_rows(pages: Pages, folder: Path) -> None:
 
 @pytest.mark.rigs(seconds=20)
 def test_report_of_ten_thousand_steps_opens(pages: Pages, tmp_path: Path) -> None:
-    """With few elements, also at the end of its table; how long that takes, `benchmarks/watch.py --browser` measures."""
+    """With few elements, also at the end of its table. `benchmarks/watch.py --browser` measures how long it takes."""
     (tmp_path / "10000.html").write_bytes(make_report(view_of(at_once(lambda: large(10_000)).past)))
     page = ready(pages, tmp_path / "10000.html")
     rows = page.locator("#rows")
