@@ -69,7 +69,7 @@ SENTENCES: Mapping[str, str] = {
     "DR304": "step {step} passes {reference} as {argument}: {tool} takes {expected}, {producer} gives {found}",
     "DR305": "step {step} refers to its own output in {place}",
     "DR306": "step {step} refers to {reference}, but the run has no such input{hint}",
-    "DR307": "step {step} refers to {reference}, which exists only in the arguments of a step with for_each",
+    "DR307": "step {step} refers to {reference}, which exists only in args and when of a step with for_each",
     "DR308": "{reason}",
     "DR309": "for_each of step {step} must be a list or a reference to one: {reason}",
     "DR310": "step {step} goes through the output of {source}, which the policy keeps out of the record of the run",
@@ -102,6 +102,8 @@ SENTENCES: Mapping[str, str] = {
     "DR423": "step {step} reads what {dependency} gave, which was released; add a step that makes it again",
     "DR424": "the run would answer with what {step} gave, which was released; give the patch another output, or add a "
     "step that makes it again",
+    "DR425": "step {step} goes through the elements of {dependency} and has begun; edit single elements of "
+    "{dependency}, or drop or replace {step} as well",
     # Tools: what makes a planner choose the wrong one, or a run do the wrong thing with it.
     "DR801": "the name {tool} would fit any tool",
     "DR802": "the name {tool} is that of several jobs",

@@ -67,7 +67,7 @@ def opening_of(checked: CheckedPlan, inputs: Stored, descent: Descent, options: 
         tools=_contracts(toolbox),
         executors=tuple(sorted(checked.executors)),
         critics=tuple(critic.name for critic in options["critics"]),
-        in_waves=any(step.gates for step in checked.steps.values()),
+        in_waves=any(step.waits_for_all for step in checked.steps.values()),
         root=descent.root,
         parent=descent.parent,
         roots=descent.roots,

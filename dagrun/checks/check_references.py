@@ -143,7 +143,7 @@ class StepReferences:
         name, step = reference.step, self._step
         if name in self._context.index and name != step.id:
             self.sources[name] = None
-        elif name != "input" and not (name == "item" and field == "args" and step.for_each is not None):
+        elif name != "input" and not (name == "item" and step.for_each is not None and _is_by_element(field)):
             self._refuse(reference, field + path_text(path))
             return None
         lookup = self._context.sources.look_up(reference, self.items)
@@ -184,6 +184,11 @@ class StepReferences:
 
     def _refuse_list(self, reason: str) -> None:
         self._findings.add("DR309", self._index, "for_each", step=self._step.id, reason=reason)
+
+
+def _is_by_element(field: str) -> bool:
+    """Whether a field is looked at once for each element of a for_each."""
+    return field == "args" or field.startswith("when")
 
 
 def check_output(context: CheckContext, output: Any) -> Template | None:

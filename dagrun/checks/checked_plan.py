@@ -59,6 +59,8 @@ class CheckedStep:
         is_timed: Whether an attempt of its own tool has a time limit.
         success: The condition that its output must meet, or none.
         pauses_after: Whether the steps that depend on it wait until a person has looked at its output.
+        waits_for_all: Whether it waits for whole steps, never for single elements of one: it runs in waves.
+        when_by_element: Whether its condition is about each element of its for_each, and not about the whole step.
     """
 
     step: Step
@@ -74,6 +76,7 @@ class CheckedStep:
     gates: frozenset[str] = frozenset()
     asks: tuple[Ask, ...] = ()
     fallback_asks: tuple[Ask, ...] = ()
+    waits_for_all: bool = False
     # Derived once, because the hot path needs them at every step.
     is_plain: bool = field(init=False)
     may_repeat: bool = field(init=False)
@@ -81,6 +84,7 @@ class CheckedStep:
     is_timed: bool = field(init=False)
     success: Condition | None = field(init=False)
     pauses_after: bool = field(init=False)
+    when_by_element: bool = field(init=False)
 
     def __post_init__(self) -> None:
         step, tool = self.step, self.tool
@@ -92,6 +96,7 @@ class CheckedStep:
         self.is_timed = self.timeout is not None or step.deadline is not None
         self.success = step.success
         self.pauses_after = pause == "after"
+        self.when_by_element = step.when is not None and self.items is not None and step.when.looks_at("item")
 
 
 @dataclass(frozen=True, slots=True)

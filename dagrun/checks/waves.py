@@ -45,4 +45,4 @@ def in_waves(plan: CheckedPlan) -> CheckedPlan:
 def _wait_for_barrier(step: CheckedStep, before: list[str], barrier: frozenset[str]) -> CheckedStep:
     own = frozenset(step.depends_on)
     added = (id_ for id_ in before if id_ not in own)
-    return replace(step, depends_on=(*step.depends_on, *added), gates=barrier - own)
+    return replace(step, depends_on=(*step.depends_on, *added), gates=barrier - own, waits_for_all=True)

@@ -17,7 +17,7 @@ something happens, `fold` when a record is read back: both come to the same stat
     waiting -- the last step that it needs has succeeded --> ready
     waiting -- a step that it needs has failed, or is kept back --> blocked
     ready   -- AttemptStarted --> running
-    ready   -- StepExpanded, of a for_each --> running; its elements are ready
+    ready   -- StepExpanded, of a for_each --> running; its elements are ready, or wait for those of another for_each
     running -- AttemptEnded, then Reviewed if there are critics --> settled, or ready (tried again), or held
     ready   -- QuestionAsked --> held -- QuestionAnswered --> ready
     running -- QuestionAsked by its tool --> held -- StepResumed --> running
@@ -59,7 +59,7 @@ from dataclasses import replace
 from typing import Final
 
 from dagrun.graph.caps import Cap
-from dagrun.graph.live_graph import PAUSE, REPLAN, LiveGraph, agree_to, freeze, thaw
+from dagrun.graph.live_graph import OF_ANOTHER, PAUSE, REPLAN, LiveGraph, agree_to, freeze, thaw
 from dagrun.graph.node import Node
 from dagrun.graph.plan_history import PastReplan
 from dagrun.graph.released_outputs import keep_for_reopened, release_outputs
@@ -182,13 +182,14 @@ def run_reopened(graph: LiveGraph, event: RunReopened) -> None:
     for node in nodes:
         _open(graph, node)
         # A for_each that has its elements counts those, and would be one short when its source ends once more.
-        families = [after for after in node.successors if after.children is not None]
-        node.successors = [after for after in node.successors if after.children is None]
+        followers = node.extra.followers if node.extra is not None else ()  # of those, the elements count
+        families = [after for after in node.successors if after.children is not None and after not in followers]
+        node.successors = [after for after in node.successors if after.children is None or after in followers]
         for child in (child for family in families for child in family.children or () if is_lost_object(child.item)):
             if _may_wait_again(child):  # it gets its element, an object in memory, from the new output
                 graph.frontier.withdraw((child,))
                 node.precede(child)
-    dependents = {after.id: after for node in nodes for after in node.successors}
+    dependents = {after.id: after for node in nodes for after in graph.behind(node)}
     for after in dependents.values():
         if _may_wait_again(after):
             graph.reassess(after)
@@ -205,7 +206,7 @@ def _open(graph: LiveGraph, node: Node) -> None:
         node.state = State.RUNNING
     elif node.is_gone or (node.is_in_doubt and not node.tool.effect.may_repeat):
         node.state = State.HELD  # what has left the plan is not called again, whatever its tool
-    elif node.attempts or node.is_defined_by_parent:
+    elif node.attempts or (node.is_defined_by_parent and node.item is not OF_ANOTHER):
         node.state = State.READY
         graph.frontier.push(node)
     else:
@@ -300,6 +301,10 @@ def step_settled(graph: LiveGraph, event: StepSettled, node: Node | None = None)
         graph.kept.setdefault(node.id, set()).add(REPLAN)
     if node.state is _SUCCEEDED and node.pauses_after:
         graph.kept.setdefault(node.id, set()).add(PAUSE)
+    if node.extra is not None and node.extra.followers:
+        from dagrun.graph.fans import fan_settled
+
+        fan_settled(node)
     graph.settled(node)
 
 
@@ -315,15 +320,24 @@ def step_expanded(graph: LiveGraph, event: StepExpanded) -> None:
     caps = parent.caps if limit is None else (*parent.caps, Cap(limit))
     hidden = frozenset(event.hidden)
     for index, shown in enumerate(event.items):
-        item: Stored = kept_out if index in hidden else shown
+        item: Stored = kept_out if index in hidden else OF_ANOTHER if event.over else shown
         child = Node(f"{parent.id}[{index}]", parent.plan, parent.order)
         child.parent, child.index, child.item, child.caps = parent, index, item, caps
         children.append(child)
         graph.nodes[child.id] = child
         if child.id in graph.roots:
             graph.inherit_root(child)
-        graph.frontier.push(child)
+        if not event.over:
+            graph.frontier.push(child)
     graph.unsettled += len(children)
+    if event.over:
+        parent.make_extra().over = graph.nodes[event.over]
+        for child in children:
+            graph.reassess(child)
+    if parent.successors:
+        from dagrun.graph.fans import start_followers
+
+        start_followers(graph, parent)
 
 
 def _gives_objects(graph: LiveGraph, parent: Node) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from dagrun.graph.fans import followers_of
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.longest_paths import remaining_paths, topological_order
 from dagrun.graph.node import Node
@@ -18,18 +20,45 @@ def work(graph: LiveGraph) -> float:
 
 
 def critical_path(graph: LiveGraph) -> float:
-    """Return the longest chain of dependent steps by the time that each one took, back-off included, in seconds."""
+    """Return the longest chain of dependent steps by the time that each one took, back-off included, in seconds.
+
+    Where a step needs single elements of a for_each, the chain goes through those.
+    """
     nodes = {node.id: node for node in graph.planned()}
     # The plan does not ask for the barriers of waves.
     successors = {
         id_: [after.id for after in graph.after(node) if id_ not in after.plan.gates] for id_, node in nodes.items()
     }
-    degree = dict.fromkeys(nodes, 0)
+    spans = {id_: _span(node) for id_, node in nodes.items()}
+    if any(node.extra is not None and node.extra.followers for node in nodes.values()):
+        _go_by_element(nodes, successors, spans)
+    degree = dict.fromkeys(successors, 0)
     for after in successors.values():
         for id_ in after:
             degree[id_] += 1
     order = topological_order(successors, degree)
-    return max(remaining_paths(order, successors, lambda id_: _span(nodes[id_])).values(), default=0.0)
+    return max(remaining_paths(order, successors, spans.__getitem__).values(), default=0.0)
+
+
+def _go_by_element(nodes: Mapping[str, Node], successors: dict[str, list[str]], spans: dict[str, float]) -> None:
+    """Put its elements between the begin and the end of each for_each, and behind these what needs them alone."""
+    fans = [node for node in nodes.values() if node.children]
+    for fan in fans:
+        children, end, work = fan.children or [], f"{fan.id} ends", f"{fan.id} in all"
+        successors[end] = successors[fan.id]
+        successors[fan.id] = [work, *(child.id for child in children)]
+        successors[work], spans[end] = [end], 0.0
+        spans[work] = spans[fan.id] if fan.plan.step.max_parallel is not None else 0.0
+        spans[fan.id] = 0.0
+        for child in children:
+            spans[child.id], successors[child.id] = _span_of_calls(child), [end]
+    for fan in fans:
+        for child in fan.children or ():
+            successors[child.id] += (after.id for after in followers_of(child) if after.id in successors)
+        for after in fan.extra.followers if fan.extra is not None else ():
+            if after.id in nodes:
+                successors[f"{fan.id} ends"].remove(after.id)
+                successors[fan.id].append(after.id)
 
 
 def _span(node: Node) -> float:

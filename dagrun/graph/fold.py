@@ -128,6 +128,8 @@ def _node_state(node: Node, seen: Callable[[Stored], Stored]) -> dict[str, Any]:
     }
     if node.extra is not None:
         extra = node.extra
+        if extra.over is not None:
+            shown["over"] = extra.over.id
         shown["extra"] = {
             "root": extra.root,
             "frozen": extra.frozen.id if extra.frozen is not None else "",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -29,12 +29,15 @@ from dagrun.model.planner import Trigger
 from dagrun.model.question import Question
 from dagrun.model.reference import Reference, Template
 from dagrun.model.usage import ModelUse
-from dagrun.model.value import Stored, Unavailable, decode, encode_plain, is_lost_object, select_part, value_at
+from dagrun.model.value import Path, Stored, Unavailable, decode, encode_plain, is_lost_object, select_part, value_at
 
 _WAITING: Final = State.WAITING
 _READY: Final = State.READY
 _SUCCEEDED: Final = State.SUCCEEDED
 _BLOCKED: Final = State.BLOCKED
+
+# Stands for the element of a for_each over the elements of another: it is the output of one of those.
+OF_ANOTHER: Final = Unavailable("it is an element of another step")
 
 # Why the dependents of a step wait, although the step has settled.
 REPLAN: Final = "replan"
@@ -187,21 +190,32 @@ class LiveGraph:
         Raises:
             LookupError: There is no such part.
         """
-        value = self._source(reference.step, node)
+        path = reference.path
+        element = self._element(reference.step, path) if path and type(path[0]) is int else None
+        if element is None:
+            value = self._source(reference.step, node)
+        else:
+            value, path = _value_of_element(element), path[1:]
         try:
-            return select_part(value, reference.path) if reference.path else value
+            return select_part(value, path) if path else value
         except LookupError as error:
             raise LookupError(f"{reference}: {error}{self._why_spilled(reference)}") from None
 
-    def look_at(self, reference: Reference, own: tuple[str, Stored] | None = None) -> Any:
-        """Return the decoded value of *reference*, for a condition; *own* is a step and its new output.
+    def look_at(self, reference: Reference, own: tuple[str, Stored] | None = None, node: Node | None = None) -> Any:
+        """Return the decoded value of *reference*, for a condition of *node*; *own* is a step and its new output.
 
         Raises:
             LookupError: There is no such part.
         """
-        value = own[1] if own is not None and own[0] == reference.step else self._source(reference.step, None)
+        path = reference.path
+        if own is not None and own[0] == reference.step:
+            value = own[1]
+        elif path and type(path[0]) is int and (element := self._element(reference.step, path)) is not None:
+            value, path = _value_of_element(element), path[1:]
+        else:
+            value = self._source(reference.step, node)
         try:
-            return value_at(decode(value), reference.path)
+            return value_at(decode(value), path)
         except LookupError as error:
             raise LookupError(f"{error}{self._why_spilled(reference)}") from None
 
@@ -223,8 +237,22 @@ class LiveGraph:
             raise LookupError(f"what step {step} gave cannot be had again: {source.value.reason}")
         return source.value
 
+    def _element(self, step: str, path: Path) -> Node | None:
+        """Return the element that *path* begins with, of a for_each whose elements have not been joined; or none."""
+        fan = self.nodes.get(step)
+        if fan is None or fan.children is None or fan.state is _SUCCEEDED:
+            return None
+        index = path[0]
+        return fan.children[index] if isinstance(index, int) and index < len(fan.children) else None
+
     def _item_again(self, node: Node) -> Stored:
-        """Return an element that was an object in memory, from its list, which was made once more."""
+        """Return an element that is that of another for_each; or an object in memory, whose list was made once more."""
+        if node.item is OF_ANOTHER:
+            from dagrun.graph.fans import source_of  # here: only a for_each over another one needs it
+
+            source = source_of(node)
+            assert source is not None
+            return _value_of_element(source)
         template = node.parent.plan.items if node.parent is not None else None
         if template is None or not is_lost_object(node.item):
             return node.item
@@ -250,9 +278,9 @@ class LiveGraph:
         """Count a step that has settled; release the steps that waited only for it, block those that need more."""
         self.unsettled -= 1
         if node.parent is not None:
-            node.parent.missing -= 1
+            self._count_element(node, node.parent)
         keeps_back = node.state is not _SUCCEEDED or (bool(self.kept) and node.id in self.kept)
-        if keeps_back and (node.id in self.kept or not node.is_tolerated):
+        if keeps_back and node.children is None and (node.id in self.kept or not node.is_tolerated):
             self._block_successors(node)
             return
         is_held, push = self.is_frozen or self.is_drafting, self.frontier.push
@@ -271,6 +299,23 @@ class LiveGraph:
                 push(after)
         if self.releasing is not None:
             self.releasing.changed.append(node)
+
+    def _count_element(self, node: Node, fan: Node) -> None:
+        """Count an element of a for_each that has settled; release the steps that waited for it alone."""
+        fan.missing -= 1
+        if fan.extra is not None and fan.extra.followers:
+            from dagrun.graph.fans import element_settled  # here: few runs need it
+
+            element_settled(self, node)
+
+    def behind(self, node: Node) -> Sequence[Node]:
+        """Return the steps that wait for *node*, with the elements of other steps that need it, if it is one itself."""
+        fan = node.parent
+        if fan is None or fan.extra is None or not fan.extra.followers:
+            return node.successors
+        from dagrun.graph.fans import followers_of
+
+        return [*node.successors, *followers_of(node)]
 
     def _block_successors(self, node: Node) -> None:
         """Block every step that waits for *node* by more than the order of a wave.
@@ -301,7 +346,14 @@ class LiveGraph:
             return False
         if node.id in self.kept or (node.extra is not None and node.extra.is_closed):
             return True
-        return node.state is not _SUCCEEDED and (not node.is_tolerated or node.id in plan.value_sources)
+        if node.state is _SUCCEEDED:
+            return False
+        if node.children is not None:
+            from dagrun.graph.fans import blocks_by_element
+
+            if (is_blocked := blocks_by_element(self, node, plan)) is not None:
+                return is_blocked
+        return not node.is_tolerated or node.id in plan.value_sources
 
     def release(self, node: Node) -> None:
         """Make a step ready that waits for no other; block it if it may not start yet."""
@@ -314,12 +366,16 @@ class LiveGraph:
     def reassess(self, node: Node) -> None:
         """Compute the state of a step that has not started, from the states of all that it depends on."""
         missing, is_blocked = 0, False
-        for id_ in node.plan.depends_on:
-            before = self.nodes[id_]
-            if not before.state.is_settled:
+        for before in self._needs(node):
+            if before.state.is_settled:
+                is_blocked = is_blocked or self.blocks(before, node)
+            elif before.children is None:
                 missing += 1
-            elif self.blocks(before, node):
-                is_blocked = True
+            else:
+                from dagrun.graph.fans import standing
+
+                still_waits, blocks = standing(self, before, node)
+                missing, is_blocked = missing + still_waits, is_blocked or blocks
         node.missing = missing
         if is_blocked:
             node.state = _BLOCKED
@@ -327,6 +383,17 @@ class LiveGraph:
             node.state = _WAITING
         else:
             self.release(node)
+
+    def _needs(self, node: Node) -> Iterator[Node]:
+        """Yield the steps that one which has not started waits for; of an element, that of the other for_each."""
+        if not node.is_defined_by_parent:  # else its for_each has waited for them
+            for id_ in node.plan.depends_on:
+                yield self.nodes[id_]
+        if node.item is OF_ANOTHER:
+            from dagrun.graph.fans import needed_source
+
+            if (source := needed_source(node, node.plan)) is not None:
+                yield source
 
     def unblock_dependents(self, node: Node, why: str) -> None:
         """Remove *why* from the reasons that keep the dependents of *node* waiting; after the last, reassess them."""
@@ -339,7 +406,7 @@ class LiveGraph:
         if reasons:
             return
         del self.kept[node.id]
-        for after in node.successors:
+        for after in self.behind(node):
             # What a failure blocks stays blocked until it is recorded as skipped.
             if after.state is _BLOCKED and not self.blocks(node, after):
                 self.reassess(after)
@@ -375,6 +442,17 @@ class LiveGraph:
         return [node for node in self.planned() if all(node.id in after.plan.gates for after in self.after(node))]
 
 
+def _value_of_element(element: Node) -> Stored:
+    """Return the output of an element of a for_each, as it stands in the list: null if it was left out."""
+    if element.state is not _SUCCEEDED:
+        if element.state.is_settled and element.is_tolerated:
+            return None
+        raise LookupError(f"step {element.id} has no output: it is {element.state}")
+    if type(element.value) is Unavailable:
+        raise LookupError(f"what step {element.id} gave cannot be had again: {element.value.reason}")
+    return element.value
+
+
 def freeze(graph: LiveGraph) -> None:
     """Block every ready step that was never called, and let no such step start until `thaw`."""
     graph.is_frozen = True
@@ -388,9 +466,7 @@ def thaw(graph: LiveGraph) -> None:
     """End the freeze: reassess every blocked step."""
     graph.is_frozen = False
     for node in list(graph.nodes.values()):
-        if node.state is State.BLOCKED and node.is_defined_by_parent:
-            graph.release(node)  # an element depends on nothing by itself
-        elif node.state is State.BLOCKED:
+        if node.state is State.BLOCKED:
             graph.reassess(node)
 
 

@@ -37,6 +37,8 @@ class RareStepState:
             if nothing was taken away.
         given: Arguments that a person has given, stored, by name.
         verdicts: The verdicts of critics on its last attempt.
+        over: The for_each whose elements this one is over, element by element; or none. See `fans.py`.
+        followers: Of a for_each that has its elements: the steps that need single ones of them.
         asked: The number of questions about it so far.
         held: Seconds that it waited for people since its deadline began to run, without the current wait.
         held_since: When the current wait began, in seconds since the start of the run; `None` if there is none.
@@ -56,6 +58,8 @@ class RareStepState:
     guards: str = ""
     given: dict[str, Stored] = field(default_factory=dict)
     verdicts: tuple[Verdict, ...] = ()
+    over: Node | None = field(default=None, repr=False)
+    followers: tuple[Node, ...] = field(default=(), repr=False)
     forgiven: int = 0
     cleared: int = 0
     asked: int = 0

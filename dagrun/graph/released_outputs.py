@@ -8,7 +8,7 @@ rules:
 1. A step is needed as long as a step that reads it has not settled, or has failed and waits for the planner's answer.
 2. A step is needed if the run answers with it. Where the sinks are the answer, a step that only waits for it counts as
    one that reads it: were that one dropped, the run would answer with the step that it has waited for.
-3. An element of a for_each is needed until all of them are joined.
+3. An element of a for_each is needed until all of them are joined, and while a step that follows it by element is open.
 4. While the planner writes, is asked, or wants to be asked again, every step is needed: its next patch may name any.
 5. A graph that is being folded only marks what is released, and has all values still: the record is read back, another
    run may start from it, and steps that are opened again need what they have read. Once the run goes on, what is
@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Final
 
 from dagrun.checks.checked_plan import CheckedStep
-from dagrun.graph.live_graph import LiveGraph, ReleasedOutputs
+from dagrun.graph.live_graph import OF_ANOTHER, LiveGraph, ReleasedOutputs
 from dagrun.graph.node import Node
 from dagrun.model.contracts.held_objects import HeldObjects
 from dagrun.model.outcome import SETTLED
@@ -94,6 +94,11 @@ def _look_around(graph: LiveGraph, releasing: ReleasedOutputs, node: Node) -> No
     _look_at(graph, releasing, node)
     for child in node.children or ():
         _look_at(graph, releasing, child)
+    if node.item is OF_ANOTHER:
+        from dagrun.graph.fans import source_of
+
+        if (source := source_of(node)) is not None:
+            _look_at(graph, releasing, source)
 
 
 def _look_at(graph: LiveGraph, releasing: ReleasedOutputs, node: Node) -> None:
@@ -108,7 +113,14 @@ def _look_at(graph: LiveGraph, releasing: ReleasedOutputs, node: Node) -> None:
 
 def _is_needed(graph: LiveGraph, releasing: ReleasedOutputs, node: Node) -> bool:
     if node.parent is not None:
-        return node.parent.state not in SETTLED
+        if node.parent.state not in SETTLED:
+            return True
+        extra = node.parent.extra
+        if extra is None or not extra.followers:
+            return False
+        from dagrun.graph.fans import is_read
+
+        return is_read(node)
     if _is_read(graph, releasing, node):
         return True
     if node.is_gone:

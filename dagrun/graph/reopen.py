@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from dagrun.graph.fans import source_of
 from dagrun.graph.ledger import Ledger, ModelCall
-from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.live_graph import OF_ANOTHER, LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.outcome import Attempt, ErrorKind, State, Status
 from dagrun.model.toolbox import AnyTool
@@ -19,7 +20,7 @@ def in_doubt(graph: LiveGraph) -> list[str]:
     ids = set[str]()
     for node in doubtful(graph):
         ids.add(node.id)
-        ids.update(behind.id for behind in _skipped_behind(node))
+        ids.update(behind.id for behind in _skipped_behind(graph, node))
     return [id_ for id_ in graph.nodes if id_ in ids]
 
 
@@ -67,16 +68,19 @@ def _has_returned(node: Node) -> bool:
     return node.state is State.SUCCEEDED and node.ended is not None and not node.ended.is_default
 
 
-def _skipped_behind(cause: Node) -> Iterator[Node]:
+def _skipped_behind(graph: LiveGraph, cause: Node) -> Iterator[Node]:
     """Yield the steps that were skipped because of *cause*, directly or not."""
     seen, behind = {cause.id}, [cause]
     while behind:
         node = behind.pop()
-        for after in node.successors:
+        for after in graph.behind(node):
             if after.id not in seen and after.state is State.SKIPPED and not after.has_started and not after.is_gone:
-                seen.add(after.id)
-                behind.append(after)
-                yield after
+                # With an element, its for_each: it gets its list of outputs anew.
+                family = [after] if after.parent is None or not after.parent.state.is_settled else [after, after.parent]
+                new = [part for part in family if part.id not in seen]
+                seen.update(part.id for part in new)
+                behind += new
+                yield from new
 
 
 def lost(graph: LiveGraph) -> tuple[list[str], list[tuple[str, str]]]:
@@ -137,7 +141,8 @@ def _lost_elements(node: Node) -> list[Node]:
 def _may_be_called_again(node: Node) -> bool:
     # An element that was an object in memory comes with its list once more; see `_lost_sources`.
     # Once the fallback was called, it is `node.tool`: the step may have changed the world, whatever its own tool does.
-    return node.tool.effect.is_free and (type(node.item) is not Unavailable or is_lost_object(node.item))
+    has_item = type(node.item) is not Unavailable or node.item is OF_ANOTHER or is_lost_object(node.item)
+    return node.tool.effect.is_free and has_item
 
 
 def _answering(graph: LiveGraph) -> Iterator[Node]:
@@ -158,7 +163,11 @@ def _lost_sources(graph: LiveGraph, node: Node) -> Iterator[Node]:
     For an element that was an object in memory, these are the steps that its list comes from.
     """
     comes_again = is_lost_object(node.item)
-    if type(node.item) is Unavailable and node.parent is not None and not comes_again:
+    if node.item is OF_ANOTHER:
+        source = source_of(node)
+        if source is not None and isinstance(source.value, Unavailable):
+            yield source
+    elif type(node.item) is Unavailable and node.parent is not None and not comes_again:
         yield node.parent
         return
     needed = node.plan.value_sources

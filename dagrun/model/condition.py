@@ -7,6 +7,7 @@ conditions. Richer rules are critics.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal, Self
 
@@ -63,10 +64,17 @@ class Condition(BaseModel):
 
     def leaves(self) -> Iterator[Condition]:
         """Yield every comparison in the condition."""
-        if self.ref is not None:
-            yield self
-        for part in (*(self.all or ()), *(self.any or ()), *((self.not_,) if self.not_ else ())):
-            yield from part.leaves()
+        left = [self]  # not recursive: a condition that the host builds may be nested too deeply for that
+        while left:
+            part = left.pop()
+            if part.ref is not None:
+                yield part
+            inner = (*(part.all or ()), *(part.any or ()), *((part.not_,) if part.not_ else ()))
+            left += reversed(inner)
+
+    def looks_at(self, source: str) -> bool:
+        """Whether a comparison is about *source*: the id of a step, ``input`` or ``item``."""
+        return any(re.split(r"[.\[]", leaf.ref or "", maxsplit=1)[0] == source for leaf in self.leaves())
 
     @property
     def reference(self) -> Reference:

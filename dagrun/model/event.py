@@ -233,11 +233,14 @@ class StepExpanded(Event):
     Attributes:
         items: The elements.
         hidden: The indices of the elements that the policy keeps out of the record; null stands in their place.
+        over: The step with for_each whose elements these are, each as soon as it is there; null stands in their place.
+            Empty if the list was complete.
     """
 
     step: str
     items: tuple[Stored, ...]
     hidden: tuple[int, ...] = later(())
+    over: str = later("")
 
 
 @dataclass(slots=True, repr=False)

@@ -182,13 +182,21 @@ def test_item_is_known_from_the_list() -> None:
     [
         use("${item}"),
         each("${item}", 1),
-        each([1], 1, when={"ref": "item", "op": "exists"}),
+        use(1, when={"ref": "item", "op": "exists"}),
         each([1], 1, success={"ref": "item", "op": "exists"}),
     ],
 )
-def test_item_exists_only_in_the_arguments_of_a_for_each(step: dict[str, Any]) -> None:
+def test_item_exists_only_in_the_arguments_and_the_condition_of_a_for_each(step: dict[str, Any]) -> None:
     """Elsewhere there is no element."""
     assert [problem.split()[0] for problem in errors(step)] == ["DR307"]
+
+
+def test_a_condition_may_look_at_the_element() -> None:
+    """It is checked against the list, like an argument."""
+    assert errors(LOAD, each("${load.rows}", 1, when={"ref": "item.name", "op": "==", "value": "a"})) == []
+    assert errors(LOAD, each("${load.rows}", 1, when={"ref": "item.nmae", "op": "exists"})) == []
+    wrong = each("${load.rows}", 1, when={"ref": "item.nmae", "op": "==", "value": "a"})
+    assert errors(LOAD, wrong) == ["DR303 steps[1].when.ref"]
 
 
 def test_the_output_of_a_for_each_is_a_list() -> None:

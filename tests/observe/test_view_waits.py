@@ -201,3 +201,19 @@ def test_parts_of_a_wait_cover_it_without_overlap() -> None:
         Wait("slot", 7, 9),
     ]
     assert list(split(3, 3, layers)) == []
+
+
+async def test_a_pipeline_is_told_by_element() -> None:
+    """The path goes through the element that the last one needed, and an element waits for nothing before that is there."""
+    fans = [
+        Step(id="first", tool="nap", args={"seconds": "${item}"}, for_each=[0.3, 0.1]),
+        Step(id="then", tool="nap", args={"seconds": 0.4, "after": "${item}"}, for_each="${first}", max_parallel=1),
+    ]
+    result = await dagrun.run(Plan(steps=fans), tools=[nap])
+    view = view_of(result)
+    steps = by_id(view)
+
+    assert named(view) == ["first", "then"]
+    assert [id_ for id_, step in steps.items() if step["on_path"]] == ["first", "then", "first[0]", "then[0]"]
+    assert steps["then[1]"]["waits"] == []
+    assert steps["then[0]"]["waits"] == [["slot", pytest.approx(0.3), pytest.approx(0.5), "max_parallel of then"]]

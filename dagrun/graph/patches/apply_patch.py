@@ -138,6 +138,7 @@ def splice(graph: LiveGraph, event: Spliced) -> None:
         _take_out(graph, graph.nodes[id_], event)
     for need, id_ in won:
         graph.nodes[need].precede(graph.nodes[id_])
+    _follow_anew(graph, {*lost, *(need for need, _ in won)}, patch.leaving)
     graph.labels.update(patch.labels)
     graph.unsettled += len(new)
     if patch.changes_output:
@@ -152,6 +153,21 @@ def splice(graph: LiveGraph, event: Spliced) -> None:
     set_priorities(graph, patch.steps, {*lost, *(need for need, _ in won)})
     for id_ in patch.steps:
         graph.reassess(graph.nodes[id_])
+
+
+def _follow_anew(graph: LiveGraph, needs: Iterable[str], leaving: Iterable[str]) -> None:
+    """Note which steps follow a for_each by element now that others wait for it, or that its elements have changed."""
+    fans = [node for id_ in needs if (node := graph.nodes[id_]).children is not None and not node.is_gone]
+    elements = [node for id_ in leaving if (node := graph.nodes[id_]).parent is not None and not node.parent.is_gone]
+    if not fans and not elements:
+        return
+    from dagrun.graph.fans import element_changed, find_followers
+
+    for fan in fans:
+        find_followers(fan)
+    for node in elements:
+        if node.parent is not None:
+            element_changed(graph, node.parent, node.index)
 
 
 def _add_revision(graph: LiveGraph, event: Spliced) -> None:
@@ -268,7 +284,8 @@ def _hand_over(graph: LiveGraph, old: Node, new: Node) -> None:
 
 def _take_out(graph: LiveGraph, node: Node, event: Spliced) -> None:
     """Remove *node* from the plan. If it runs, the runtime stops it, and it settles when its call has ended."""
-    node.make_extra().is_gone = True
+    extra = node.make_extra()
+    extra.is_gone, extra.followers = True, ()
     node.successors = ()
     if node.state.is_settled:
         # The for_each leaves out an element that has failed and is dropped, but not one in doubt.

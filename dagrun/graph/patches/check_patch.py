@@ -15,7 +15,8 @@ from dagrun.checks.checked_plan import CheckedStep
 from dagrun.checks.findings import WHOLE_PLAN, Findings
 from dagrun.checks.reference_sources import ReferenceSources
 from dagrun.errors import Problem
-from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.fans import needed_source
+from dagrun.graph.live_graph import OF_ANOTHER, LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.order_labels import Cycle, Labels
 from dagrun.graph.patches import rules
@@ -242,6 +243,7 @@ class _Trial:
             return None
         if element is not None:
             checked = rules.without_list(checked, step)
+            self._check_source(checked, element, place)
         if old is not None:
             checked = rules.behind_its_wave(checked, old, self.edits.substitutes, self.edits.dropped)
             self._needs[step.id] = checked.depends_on
@@ -266,8 +268,23 @@ class _Trial:
                 state = f"ended as {node.state}"
                 self.findings.add("DR407", place, "", step=checked.step.id, dependency=need, state=state)
 
+    def _check_source(self, checked: CheckedStep, element: Node, place: int) -> None:
+        """Refuse a substitute that reads its element, if that is one of another for_each, and has failed."""
+        source = needed_source(element, checked) if element.item is OF_ANOTHER else None
+        if source is None or not source.state.is_settled or self.edits.is_leaving(source):
+            return
+        if self.graph.would_block(source, checked):
+            facts = {"step": checked.step.id, "dependency": source.id, "state": f"ended as {source.state}"}
+            self.findings.add("DR407", place, "", **facts)
+
     def _check_left_behind(self) -> None:
-        """Refuse to drop a step that others would still wait for."""
+        """Refuse to drop a step that others would still wait for, or to take a list from under those that follow it."""
+        for id_ in self.edits.leaving:
+            extra = self.graph.nodes[id_].extra
+            for after in extra.followers if extra is not None else ():
+                if after.children is not None and not after.state.is_settled and not self.edits.is_leaving(after):
+                    place = self.edits.place_of(id_)
+                    self.findings.add("DR425", place, "id", step=after.id, dependency=id_)
         for id_, place in self.edits.dropped.items():
             for after in self.graph.nodes[id_].successors:
                 if after.id not in self._changed and self._can_change(after):

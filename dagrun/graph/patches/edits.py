@@ -100,6 +100,10 @@ class Edits:
         yield from self.dropped
         yield from self.substitutes
 
+    def place_of(self, id_: str) -> int:
+        """Return the place of the edit with which a step leaves the plan."""
+        return self.dropped[id_] if id_ in self.dropped else self.new[self.substitutes[id_]][0]
+
     def is_leaving(self, node: Node) -> bool:
         """Whether a step leaves the plan, by itself or with its for_each."""
         own = node.id in self.dropped or node.id in self.substitutes

@@ -39,6 +39,7 @@ def patch_of(graph: LiveGraph, plan: Plan, base: int | None = None, known: Colle
     done = {id_ for id_, node in present.items() if node.state is State.SUCCEEDED}
     late = done.difference(done if known is None else known)
     kept = {step.id for step in plan.steps if step.id in present and _is_same(present[step.id].plan.step, step)} | late
+    kept -= _over_again(present, kept)
     kept -= _done_again(present, kept, [step.id for step in plan.steps if step.id not in kept])
     names = _new_names(graph, [step.id for step in plan.steps if step.id not in kept])
     edits: list[Add | Drop | Replace | Rewire] = []
@@ -75,6 +76,19 @@ def _is_same(one: Any, other: Any) -> bool:
             return len(one) == len(other) and all(map(_is_same, one, other))
         case _:
             return bool(one == other)
+
+
+def _over_again(present: Mapping[str, Node], kept: Collection[str]) -> set[str]:
+    """Return the steps of *kept* that have begun to go through the elements of a step which leaves: they begin anew."""
+    again: set[str] = set()
+    leaving = [node for id_, node in present.items() if id_ not in kept]
+    while leaving:
+        extra = leaving.pop().extra
+        for after in extra.followers if extra is not None else ():
+            if after.id in kept and after.id not in again and after.children is not None and not after.state.is_settled:
+                again.add(after.id)
+                leaving.append(after)
+    return again
 
 
 def _done_again(present: Mapping[str, Node], kept: Collection[str], changed: Collection[str]) -> set[str]:

@@ -12,10 +12,10 @@ from dagrun.graph.live_graph import LiveGraph
 from dagrun.model.journal import Held
 from dagrun.observe.view.history import FOREVER, History
 from dagrun.observe.view.log import log_of
-from dagrun.observe.view.path import gaps_on, path_as_it_went
+from dagrun.observe.view.path import element_on_path, gaps_on, path_as_it_went
 from dagrun.observe.view.revisions import planner_views, revision_views, seconds
 from dagrun.observe.view.run_facts import facts_of, head_of, slots_of
-from dagrun.observe.view.shape import VIEW_VERSION, QuestionView, RunView, StepFacts
+from dagrun.observe.view.shape import VIEW_VERSION, QuestionView, RunView
 from dagrun.observe.view.steps import StepWriter
 from dagrun.observe.view.values import Values, ValueWriter
 from dagrun.observe.view.waits import Waits
@@ -101,7 +101,9 @@ def document(
         for reason, start, end, *_ in step["waits"]:
             run["waits"][reason] = round(run["waits"][reason] + (at if end is None else end) - start, 6)
     path = path_as_it_went(graph, history)
-    _mark([number[node.id] for node, _ in path], shown)
+    for place, (node, _) in enumerate(path):
+        for on_path in (node, element_on_path(path, place, history)):
+            shown[number[on_path.id]]["on_path"] = True
     lines, left_out = log_of(graph, history)
     return {
         "schema_version": VIEW_VERSION,
@@ -138,17 +140,6 @@ def last_time(graph: LiveGraph, history: History) -> float:
             last = max(last, node.latest.started, node.latest.ended or 0.0)
         last = max(last, node.expanded or 0.0, node.ended.at if node.ended is not None else 0.0)
     return last
-
-
-def _mark(path: list[int], steps: list[StepFacts]) -> None:
-    """Mark the steps of the critical path; of a for_each, the element that ended last, too."""
-    for n in path:
-        step = steps[n]
-        step["on_path"] = True
-        if step["children"] is not None:
-            first, last = step["children"]
-            latest = max(steps[first : last + 1], key=lambda element: element["ended"] or 0.0)
-            latest["on_path"] = True
 
 
 def question_views(graph: LiveGraph, history: History) -> list[QuestionView]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dagrun.graph.fans import source_of
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.observe.view.history import FOREVER, History
@@ -54,7 +55,9 @@ def _end(node: Node, history: History) -> float | None:
 
 
 def _before(graph: LiveGraph, history: History, node: Node) -> tuple[Node | None, float]:
-    """Return the step that made *node* ready, and when it did so."""
+    """Return the step that made *node* ready, and when it did so; of a for_each, its element that ended last."""
+    if (source := source_of(last_element(node, history))) is not None and source.parent is not None:
+        return source.parent, history.end_of(source) or 0.0
     begun = node.attempts[0].started if node.latest is not None else node.expanded
     limit = FOREVER if begun is None else begun + _SAME
     latest: tuple[float, Node] | None = None
@@ -71,6 +74,20 @@ def _before(graph: LiveGraph, history: History, node: Node) -> tuple[Node | None
     return (latest[1], latest[0]) if latest is not None else (None, 0.0)
 
 
+def last_element(node: Node, history: History) -> Node:
+    """Return the element of a for_each that ended last; any other step itself."""
+    return max(node.children, key=lambda child: history.end_of(child) or 0.0) if node.children else node
+
+
+def element_on_path(path: list[tuple[Node, float]], place: int, history: History) -> Node:
+    """Return the element of a for_each on the path that the next one went through, or else that ended last."""
+    node = path[place][0]
+    for after, _ in path[place + 1 : place + 2]:
+        if node.children and after.extra is not None and after.extra.over is node:
+            return node.children[element_on_path(path, place + 1, history).index]
+    return last_element(node, history)
+
+
 def gaps_on(
     path: list[tuple[Node, float]], waits: Callable[[Node], list[Wait]], history: History
 ) -> list[tuple[str, float, Node]]:
@@ -81,10 +98,10 @@ def gaps_on(
     """
     gaps: list[tuple[str, float, Node]] = []
     brought = history.origins.brought
-    for node, since in path:
+    for place, (node, since) in enumerate(path):
         parts = waits(node)
         if node.children:
-            parts = [*parts, *waits(max(node.children, key=lambda child: history.end_of(child) or 0.0))]
+            parts = [*parts, *waits(element_on_path(path, place, history))]
         if node.id in brought:
             until = brought[node.id][1]
             parts = [*(Wait("planner", work.at.start, min(work.at.end, until)) for work in history.planner), *parts]

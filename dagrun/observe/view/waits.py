@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from dagrun.graph.fans import elements_for, source_of
 from dagrun.graph.live_graph import LiveGraph, may_start_early
 from dagrun.graph.node import Node
 from dagrun.model.outcome import State
@@ -163,9 +164,11 @@ class Waits:
         """Return when all needs of *node* had ended, and it was in the plan; `None` if that was never so."""
         at = self._brought.get(node.id, _FIRST)[1]
         if node.parent is not None:
-            return max(at, node.parent.expanded or 0.0)
+            source = source_of(node)
+            end = 0.0 if source is None else self._history.end_of(source)
+            return None if end is None else max(at, node.parent.expanded or 0.0, end)
         for need in node.plan.depends_on:
-            end = self._history.end_of(self._graph.nodes[need])
+            end = self._end_for(node, self._graph.nodes[need])
             if end is None:
                 return None
             at = max(at, end)
@@ -174,9 +177,21 @@ class Waits:
             return min(at, begun)  # a need that was opened again has ended later than the step has begun
         return None if node.state.is_settled and self._was_barred(node) else at
 
+    def _end_for(self, node: Node, need: Node) -> float | None:
+        """Return when *node* had what it needs of *need*: of a for_each perhaps single elements, or their number."""
+        elements = elements_for(need, node.plan) if need.children is not None else None
+        if elements is None:
+            return self._history.end_of(need)
+        ends = [self._history.end_of(element) for element in elements]
+        return None if None in ends else max((need.expanded or 0.0, *(end for end in ends if end is not None)))
+
     def _was_barred(self, node: Node) -> bool:
         """Whether a step that never began could not have begun: a step that it needs had not succeeded."""
-        return any(self._graph.nodes[need].state is not State.SUCCEEDED for need in node.plan.depends_on)
+        needs = (self._graph.nodes[need] for need in node.plan.depends_on)
+        return any(
+            need.state is not State.SUCCEEDED and (need.children is None or self._graph.blocks(need, node))
+            for need in needs
+        )
 
     def _gaps(self, node: Node, due: float, end: float) -> Iterator[tuple[float, float, float]]:
         """Yield the stretches in which *node* did not run, each with the back-off that it began with."""
@@ -212,15 +227,15 @@ class Waits:
     def _blocked(self, node: Node, due: float | None) -> Iterator[Wait]:
         """Yield the waits for the planner that were over before *node* was due: its other needs had ended by then."""
         for wait, chain in self._behind.get(node.id, ()):
-            others = self._latest_end(id_ for id_ in node.plan.depends_on if id_ not in chain)
+            others = self._latest_end(node, (id_ for id_ in node.plan.depends_on if id_ not in chain))
             if others is None:
                 continue  # it waited for another step all the time
             start = max(wait.at.start, others, self._brought.get(node.id, _FIRST)[1])
             parts = split(start, min(wait.at.end, FOREVER if due is None else due), self._planner_layers([wait.at]))
             yield from (self._until_now(part) for part in parts if part.reason != "slot" and part.start <= self._at)
 
-    def _latest_end(self, ids: Iterable[str]) -> float | None:
-        ends = [self._history.end_of(self._graph.nodes[id_]) for id_ in ids]
+    def _latest_end(self, node: Node, ids: Iterable[str]) -> float | None:
+        ends = [self._end_for(node, self._graph.nodes[id_]) for id_ in ids]
         return None if None in ends else max((end for end in ends if end is not None), default=0.0)
 
 
@@ -237,6 +252,6 @@ def _behind(graph: LiveGraph, replans: Sequence[ReplanWait]) -> dict[str, list[t
             chain.append(at)
             extra = graph.nodes[at].extra
             at = extra.substitute if extra is not None else ""
-        for after in {after.id: after for id_ in chain for after in graph.nodes[id_].successors}:
+        for after in {after.id: after for id_ in chain for after in graph.behind(graph.nodes[id_])}:
             behind.setdefault(after, []).append((wait, frozenset(chain)))
     return behind

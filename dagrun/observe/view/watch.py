@@ -109,7 +109,7 @@ class Watch:
         node = self._graph.nodes[step]
         if node.parent is not None:
             self._mark(node.parent.id)
-        for after in node.successors:
+        for after in self._graph.behind(node):
             self._mark(after.id)
 
     def _on_rare(self, event: Event) -> None:

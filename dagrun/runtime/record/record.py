@@ -358,7 +358,7 @@ class Record(EventLog):
         behind = [cause]
         while behind:
             before = behind.pop()
-            for node in before.successors:
+            for node in self.graph.behind(before):
                 if node.state is State.BLOCKED and self.graph.blocks(before, node):
                     reason = f"{cause.id} {cause.state}" + ("" if before is cause else f", so {before.id} was skipped")
                     facts = (node.id, State.SKIPPED, reason, cause.id, before.is_tolerated)
@@ -512,6 +512,16 @@ class Record(EventLog):
         self.emit(StepExpanded(self.next_seq(), self.at(), node.id, tuple(items)))
         if not items:
             self.join_elements(node)
+
+    def expand_over(self, node: Node, fan: Node) -> None:
+        """Record that a for_each gets an element for each of *fan*, another one, as soon as that is there."""
+        children = fan.children or []
+        self.emit(StepExpanded(self.next_seq(), self.at(), node.id, (None,) * len(children), over=fan.id))
+        if not children:
+            self.join_elements(node)
+        for child in children:  # what has failed before
+            if child.state.is_settled and child.state is not _SUCCEEDED and child.id not in self.graph.kept:
+                self.skips.take(self.skipping(child), 0)
 
     def _join(self, parent: Node | None) -> None:
         """End a for_each of which an element has ended, if that was the last."""

@@ -6,6 +6,8 @@ from dagrun.checks.check_context import lowest_limit
 from dagrun.decide.questions import reasons_before_call
 from dagrun.decide.run_status import NO_APPROVER
 from dagrun.errors import ValueRefused
+from dagrun.graph.fans import ended_at, fan_under, source_of
+from dagrun.graph.live_graph import OF_ANOTHER
 from dagrun.graph.node import Node
 from dagrun.model.outcome import ErrorKind, Failure, State
 from dagrun.model.value import join_stored, to_json
@@ -35,7 +37,7 @@ class Starting:
         """Whether the tool of a ready step is to be called now; if not, it has been settled, expanded or held."""
         if node.latest is None and not node.is_defined_by_parent:
             plan = node.plan
-            if plan.step.when is not None and not self._holds(node):
+            if plan.step.when is not None and not plan.when_by_element and not self._holds(node):
                 return False
             if plan.step.pause == "before" and not (node.extra is not None and node.extra.is_passed):
                 self._people.hold_at_pause(node)
@@ -43,12 +45,14 @@ class Starting:
             if plan.items is not None:
                 self._expand(node)
                 return False
+        elif node.latest is None and node.plan.when_by_element and not self._holds(node):
+            return False
         return not self._must_wait_for_person(node)
 
     def _holds(self, node: Node) -> bool:
         condition = node.plan.step.when
         assert condition is not None
-        failure = self.attempts.failed_condition(condition)
+        failure = self.attempts.failed_condition(condition, node=node)
         if failure is None:
             return True
         if failure.kind is ErrorKind.CONDITION_MISMATCH:
@@ -89,6 +93,10 @@ class Starting:
 
     def _expand(self, node: Node) -> None:
         """Expand a for_each into its elements, if the ceilings allow so many."""
+        fan = fan_under(self._graph, node)
+        if fan is not None:
+            self._expand_over(node, fan)
+            return
         items = self.attempts.elements(node)
         if not isinstance(items, Failure):
             refused = self._too_many(len(items))
@@ -102,6 +110,14 @@ class Starting:
             text = refused or f"an element of the list holds the secret {leak}, and elements are on record"
             items = Failure(ErrorKind.CEILING if refused else ErrorKind.BAD_ARGUMENTS, text, nothing_happened=True)
         self._record.fail_unstarted(node, items)
+
+    def _expand_over(self, node: Node, fan: Node) -> None:
+        """Let a for_each have an element for each of *fan*, another one, if the ceilings allow so many."""
+        refused = self._too_many(len(fan.children or ()))
+        if refused is None:
+            self._record.expand_over(node, fan)
+        else:
+            self._record.fail_unstarted(node, Failure(ErrorKind.CEILING, refused, nothing_happened=True))
 
     def _too_many(self, count: int) -> str | None:
         used, policy = len(self._graph.nodes), self._policy
@@ -130,6 +146,8 @@ class Starting:
         begun = node.attempts[0].started if node.attempts else None
         if node.parent is not None and node.is_defined_by_parent:
             begun = node.parent.expanded
+            if node.item is OF_ANOTHER and (source := source_of(node)) is not None:
+                begun = max(begun or 0.0, ended_at(source) or 0.0)
         if begun is None:
             return deadline
         held = node.extra.held if node.extra is not None else 0.0

@@ -340,11 +340,13 @@ class Attempts:
             name = shorten(type(error).__name__, 100)
             raise ValueRefused(f"what it returned cannot be looked at: that raised {name}") from error
 
-    def failed_condition(self, condition: Condition, own: tuple[str, Stored] | None = None) -> Failure | None:
-        """Evaluate *condition*; return `None` if it holds, else the failure."""
+    def failed_condition(
+        self, condition: Condition, own: tuple[str, Stored] | None = None, node: Node | None = None
+    ) -> Failure | None:
+        """Evaluate *condition*, of *node* if it may look at an element; return `None` if it holds, else the failure."""
 
         def look_at(reference: Reference) -> Any:
-            return self._graph.look_at(reference, own)
+            return self._graph.look_at(reference, own, node)
 
         try:
             if holds(condition, look_at):

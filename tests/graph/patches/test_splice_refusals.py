@@ -217,7 +217,7 @@ ONE: dict[str, tuple[list[Any], str]] = {
     ),
     "element outside of a for_each": (
         [Add(step=_step("new", args={"path": "${item}"}))],
-        "DR307 edits[0].step.args.path: step new refers to ${item}, which exists only in the arguments of a step with "
+        "DR307 edits[0].step.args.path: step new refers to ${item}, which exists only in args and when of a step with "
         "for_each",
     ),
 }  # fmt: skip

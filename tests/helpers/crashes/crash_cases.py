@@ -121,7 +121,28 @@ def _make_step(rng: random.Random, id_: str, needs: list[Definition], *, is_calm
         step["deadline"] = rng.randint(2, 9) * GRID + OFF_GRID
     step["optional"] = rng.random() < 0.15
     step["pool"] = rng.choice((None, "a"))
+    _go_by_element(step, [need for need in needs if "for_each" in need])
     return step
+
+
+def _go_by_element(step: Definition, fans: list[Definition]) -> None:
+    """Let some of the steps after a for_each go through its elements, or need one of them.
+
+    With draws of their own, so that all other cases stay as they were.
+    """
+    rng = random.Random(f"by element {step}")
+    fed = step["args"].get("feed", ())
+    # The rules tell calls apart by who makes them, so the elements have to differ.
+    fans = [fan for fan in fans if fan["tool"] in ("look", "scan") and fan.get("on_failure") != "default"]
+    fans = [fan for fan in fans if f"${{{fan['id']}}}" not in fed]
+    if fans and rng.random() < 0.7:
+        step["for_each"], step["args"]["who"] = f"${{{rng.choice(fans)['id']}}}", f"{step['id']} ${{item.trail}}"
+        step["args"].pop("item", None)
+        step.pop("success", None)
+        if rng.random() < 0.3:
+            step["when"] = {"ref": "item.value", "op": ">", "value": 3}
+    elif fans and rng.random() < 0.5 and "for_each" not in step:
+        step["args"]["feed"] = [*fed, f"${{{rng.choice(fans)['id']}[{rng.randint(0, 1)}]}}"]
 
 
 def _make_acts(rng: random.Random, step: Definition, *, is_calm: bool) -> list[Act]:
