@@ -204,7 +204,7 @@ def test_parts_of_a_wait_cover_it_without_overlap() -> None:
 
 
 async def test_a_pipeline_is_told_by_element() -> None:
-    """The path goes through the element that the last one needed, and an element waits for nothing before that is there."""
+    """The path goes through the element that the last one needed, and no wait begins before that is there."""
     fans = [
         Step(id="first", tool="nap", args={"seconds": "${item}"}, for_each=[0.3, 0.1]),
         Step(id="then", tool="nap", args={"seconds": 0.4, "after": "${item}"}, for_each="${first}", max_parallel=1),

@@ -54,7 +54,7 @@ async def test_the_list_may_come_from_another_step() -> None:
 
 
 async def test_one_failed_element_fails_the_step_and_leaves_the_others_alone() -> None:
-    """The others run to their ends; the step waits for them, and says which one it was; who needs the list is skipped."""
+    """The others run to their ends, and the step says which one it was; who needs the whole list is skipped."""
     uses = [Step(id="uses", tool="echo", args={"value": "${each}"})]
     uses += [Step(id=f"uses{n}", tool="echo", args={"value": f"${{each[{n}]}}"}) for n in range(2)]
     result = await _divide([1.0, 0.0, 3.0], *uses)
