@@ -50,6 +50,7 @@ class ToolContext(Generic[D]):
         deadline: When the attempt must have ended, on the clock of the run (see also `seconds_left`); or none.
         logger: A logger whose records name the run and the step.
         artifacts: Stores files that are too large for JSON.
+        expected_output: What the plan says should come out of the step, in words; empty if it says nothing.
         deps: What the host has passed with ``deps=``; in a ``ToolContext[T]``, the object of type ``T`` in it.
     """
 
@@ -66,6 +67,7 @@ class ToolContext(Generic[D]):
     ask_person: AskPerson | None = field(default=None, repr=False)
     limits: ValueLimits = field(default=ValueLimits(), repr=False)
     deps: D = field(default=cast(Any, None), repr=False)
+    expected_output: str = ""
     provider: Deps = field(default=NO_DEPS, repr=False)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,12 +11,14 @@ from typing import Any
 import pytest
 
 import dagrun
-from dagrun import Plan, State, Step, ToolError
+from dagrun import Artifact, Plan, State, Step, ToolError
 from dagrun.errors import MissingExtra
 from dagrun_tools.analysis.calculate_stats import calculate_stats
 from dagrun_tools.analysis.detect_trends import detect_trends
-from dagrun_tools.facts import Chart
+from dagrun_tools.facts import Chart, Roles, Share, Statistics
 from dagrun_tools.reports.generate_chart import generate_chart
+from dagrun_tools.reports.pie import slices_of
+from dagrun_tools.reports.scatter import points_of
 from data_steps import Steps, plain, steps_in, warm_up
 
 
@@ -63,14 +66,102 @@ def test_a_chart_without_a_file_name_takes_its_title(steps: Steps) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"chart_type": "line"}, {"chart_type": "bar"}, {"chart_type": "bar", "show": "total"}]
+    "options",
+    [
+        {"chart_type": "line"},
+        {"chart_type": "bar"},
+        {"chart_type": "bar", "show": "total"},
+        {"chart_type": "pie"},
+        {"chart_type": "pie", "show": "total"},
+        {"chart_type": "scatter"},
+        {"chart_type": "scatter", "x": "quantity"},
+    ],
 )
 def test_every_kind_draws_the_sales(steps: Steps, options: dict[str, Any]) -> None:
     """Each group has a line or a bar, and the text for blind readers names it."""
     chart, svg = draw(steps, plain(steps.sales()), **options)
     assert svg.startswith("<?xml")
-    names = ("Oct 2025", "Dec 2025") if options.get("show") else ("Widget A", "Widget B", "Widget C")
+    assert draw(steps, plain(steps.sales()), **options)[0].svg == chart.svg
+    months = ("October 2025", "December 2025") if options["chart_type"] == "pie" else ("Oct 2025", "Dec 2025")
+    names = months if options.get("show") else ("Widget A", "Widget B", "Widget C")
     assert all(name in chart.alt for name in names)
+
+
+def test_a_pie_shows_the_largest_groups_and_the_rest() -> None:
+    """The rest is one slice, and the parts add up to the whole."""
+    shares = [Share(name=f"g{n}", total=100.0 - n, rows=1, percent=1.0) for n in range(10)]
+    pie = slices_of(_made(shares), "auto", 4)
+
+    assert list(pie.names) == ["g0", "g1", "g2", "g3", "6 others"]
+    assert (sum(pie.values), pie.has_rest) == (sum(share.total for share in shares), True)
+
+
+@pytest.mark.parametrize(
+    ("totals", "facts", "said"),
+    [
+        ([5.0, -1.0], {}, "g1 is negative"),
+        ([0.0, 0.0], {}, "nothing to divide"),
+        ([5.0], {"aggregate": "mean"}, "these are means"),
+        ([], {}, "neither groups nor months"),
+    ],
+)
+def test_what_no_pie_can_show_is_refused(totals: list[float], facts: dict[str, Any], said: str) -> None:
+    """A slice has no sign, and means have no whole."""
+    shares = [Share(name=f"g{n}", total=total, rows=1, percent=1.0) for n, total in enumerate(totals)]
+    with pytest.raises(ToolError, match=said):
+        slices_of(_made(shares, **facts), "auto", 6)
+
+
+def _made(shares: list[Share], **facts: Any) -> Statistics:
+    table = Artifact(sha256="0" * 64)
+    roles = Roles(value="revenue", groups=["g"])
+    return Statistics(table=table, roles=roles, rows=1, total=1.0, breakdowns={"g": shares} if shares else {}, **facts)
+
+
+def test_a_scatter_has_a_point_for_each_row(steps: Steps) -> None:
+    """By group, with dates across if no column is named; and a column that is not there is named."""
+    stats = steps.sales()
+    by_day = points_of(steps.context, stats, "", "")
+    assert (by_day.is_time, by_day.rows, by_day.every) == (True, 1423, 1)
+    assert {name: len(pairs) for name, pairs in by_day.groups.items()}.keys() == {"Widget A", "Widget B", "Widget C"}
+    assert sum(map(len, by_day.groups.values())) == 1423
+    by_quantity = points_of(steps.context, stats, "quantity", "")
+    assert not by_quantity.is_time
+    assert sum(up for pairs in by_quantity.groups.values() for _, up in pairs) == pytest.approx(505_000)
+    with pytest.raises(ToolError, match=r"no column 'weight'; there is .*quantity"):
+        points_of(steps.context, stats, "weight", "")
+    with pytest.raises(ToolError, match="no row has a number or date in region"):
+        points_of(steps.context, stats, "region", "")
+
+
+def test_of_very_many_rows_some_are_drawn(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evenly, and the chart says so; many points are a picture inside the SVG."""
+    monkeypatch.setattr("dagrun_tools.reports.scatter.MAX_POINTS", 500)
+    monkeypatch.setattr("dagrun_tools.reports.scatter._RASTER", 100)
+    assert points_of(steps.context, steps.sales(), "", "").every == 3
+    _, svg = draw(steps, plain(steps.sales()), chart_type="scatter")
+    assert "data:image/png;base64" in svg
+    assert len(svg) < 200_000
+
+
+@pytest.mark.parametrize(
+    ("expected", "file"),
+    [
+        ("revenue.png", "revenue.png"),
+        ("A chart, saved as out/q4-sales.svg.", "out/q4-sales.svg"),
+        ("revenue.png, the same as revenue.png", "revenue.png"),
+        ("a.png and b.png", "sales.png"),
+        ("A chart like ../secret.png", "sales.png"),
+        ("figures in data.csv", "sales.png"),
+        ("a.pngs", "sales.png"),
+        ("", "sales.png"),
+    ],
+)
+def test_the_step_announces_the_file(steps: Steps, expected: str, file: str) -> None:
+    """A plan that passes no name may say in words what comes out."""
+    context = dataclasses.replace(steps.context, expected_output=expected)
+    assert generate_chart(context, plain(steps.sales()), title="Sales").file == file
+    assert generate_chart(context, plain(steps.sales()), output="mine.png").file == "mine.png"
 
 
 @pytest.mark.rigs

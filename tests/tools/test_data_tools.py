@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from dagrun import ToolError
+from dagrun_tools.analysis.baseline import window_of
 from dagrun_tools.analysis.calculate_stats import calculate_stats
+from dagrun_tools.analysis.detect_trends import TrendConfig, detect_trends
 from dagrun_tools.files import data_files
 from dagrun_tools.tables import load_csv as load_csv_module
 from dagrun_tools.tables.cells import parse_date, parse_number
@@ -225,3 +228,56 @@ def test_without_dates_there_are_shares_but_no_months(steps: Steps) -> None:
     assert {share.name: share.percent for share in stats.breakdowns["city"]} == {"b": 70.0, "a": 30.0}
     with pytest.raises(ToolError, match="no column of dates"):
         calculate_stats(steps.context, steps.clean("city,sales\na,1\nb,3\n"), metrics=["monthly_totals"])
+
+
+def test_figures_are_asked_for_by_their_usual_names(steps: Steps) -> None:
+    """Planners write sum, mean, median and trends; a plan can refer to each of them."""
+    rows = "date,sales\n2025-01-01,1\n2025-01-02,2\n2025-02-01,9\n2025-03-01,12\n"
+    table = steps.clean(rows)
+
+    named = calculate_stats(steps.context, table, metrics=["mean", "median"])
+    assert (named.figures, named.months) == ({"mean": 6.0, "median": 5.5}, [])
+    assert named.summary is not None
+    everything = calculate_stats(steps.context, table)
+    assert everything.figures == {"sum": 24.0, "mean": 6.0, "median": 5.5, "trends": 4.5}
+    trends = calculate_stats(steps.context, table, metrics=["trends"])
+    assert trends.figures == {"trends": 4.5}  # 3, 9, 12 in three months: the median of 6, 3 and 4.5
+    assert [month.growth is None for month in trends.months] == [True, False, False]
+    assert calculate_stats(steps.context, table, metrics=["summary"]).figures == {}
+    with pytest.raises(ToolError, match="no column of dates"):
+        calculate_stats(steps.context, steps.clean("city,sales\na,1\nb,3\n"), metrics=["trends"])
+
+
+@pytest.mark.parametrize(
+    ("window", "same", "other"),
+    [
+        ("3months", ("2025-01-31", "2025-03-01"), "2025-04-01"),
+        ("3 months", ("2025-10-01", "2025-12-31"), "2025-09-30"),
+        ("quarterly", ("2025-04", "2025-06"), "2025-07"),
+        ("1month", ("2025-02-01", "2025-02-28"), "2025-03-01"),
+        ("monthly", ("2025-02-01", "2025-02-28"), "2025-01-31"),
+        ("weekly", ("2025-12-29", "2026-01-04"), "2026-01-05"),
+        ("1week", ("2025-12-29", "2026-01-04"), "2025-12-28"),
+        ("yearly", ("2025-01-01", "2025-12-31"), "2026-01-01"),
+        ("2years", ("2024-01-01", "2025-12-31"), "2026-01-01"),
+        ("14 days", ("2025-12-29", "2025-12-29"), "2026-03-01"),
+        ("7days", ("2025-10", "2025-10"), "2025-11"),
+    ],
+)
+def test_windows_are_named_or_counted(window: str, same: tuple[str, str], other: str) -> None:
+    """A quarter is three months, from January; weeks begin on Mondays; months are never cut."""
+    assert window_of(same[0], window) == window_of(same[1], window) != window_of(other, window)
+
+
+@pytest.mark.parametrize("window", ["3month s", "0months", "months", "3 quarters", "1000days", "-1day", ""])
+def test_other_windows_are_refused(window: str) -> None:
+    """By the schema, so before anything runs."""
+    with pytest.raises(ValidationError):
+        TrendConfig.model_validate({"window": window})
+
+
+def test_a_window_of_three_months_is_used(steps: Steps) -> None:
+    """And the report says so."""
+    trends = detect_trends(steps.context, steps.sales(), TrendConfig(window="3months"))
+    assert trends.window == "3months"
+    assert trends.methods["expected"] == "median of the 3-month window"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import re
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from dagrun_tools.analysis.calculate_stats import calculate_stats
 from dagrun_tools.analysis.detect_trends import detect_trends
 from dagrun_tools.reports.formats import escape_markdown, safe_cell
 from dagrun_tools.reports.generate_chart import generate_chart
+from dagrun_tools.reports.sections import TextSection
 from dagrun_tools.reports.write_report import write_report
 from data_steps import Steps, plain, steps_in, warm_up
 
@@ -187,3 +189,44 @@ def test_nothing_to_report_is_said_in_a_sentence(steps: Steps) -> None:
     """An empty report would be taken for a result."""
     with pytest.raises(ToolError, match="nothing to report"):
         write_report(steps.context, {"a": [1, {"b": None}]})
+
+
+def test_sections_of_free_text_stand_where_the_plan_wants_them(steps: Steps) -> None:
+    """Paragraphs and lists; whatever looks like markup is text, in every format."""
+    text = "The *quarter* had <b>three</b> products.\n\n- one [link](http://x.y)\n- two\n\nThe end."
+    sections: list[Any] = ["summary", TextSection(title="Back # ground", text=text), "charts"]
+    report = write_report(steps.context, plain(steps.sales()), sections=sections, output="a.md")
+    shown = (steps.root / "a.md").read_text("utf-8")
+
+    assert report.sections == ["summary", "Back # ground", "charts"]
+    assert [line for line in shown.splitlines() if line.startswith("## ")][1] == "## Back # ground"
+    rendered = MarkdownIt("commonmark").render(shown)
+    assert "The *quarter* had &lt;b&gt;three&lt;/b&gt; products." in rendered
+    assert "<li>two</li>" in rendered
+    assert "href" not in rendered
+    write_report(steps.context, plain(steps.sales()), sections=sections, format="html", output="a.html")
+    page = (steps.root / "a.html").read_text("utf-8")
+    assert "&lt;b&gt;three&lt;/b&gt;" in page
+    assert "<b>three" not in page
+
+
+def test_free_text_alone_is_a_report(steps: Steps) -> None:
+    """A plan may write what a model has found."""
+    report = write_report(steps.context, {}, sections=[TextSection(title="Found", text="Nothing.")], title="A: Note")
+    assert report.file == "a_note.md"
+    assert "## Found\n\nNothing." in (steps.root / "a_note.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("expected", "title", "file"),
+    [
+        ("q4_report.html", "", "q4_report.html"),
+        ("The report, saved as out/q4.htm", "Sales", "out/q4.htm"),
+        ("a.md", "Q4 2025: Sales", "q4_2025_sales.html"),
+        ("", "", "report.html"),
+    ],
+)
+def test_the_step_announces_the_report(steps: Steps, expected: str, title: str, file: str) -> None:
+    """Else it is named after its title; a file of another format is none."""
+    context = dataclasses.replace(steps.context, expected_output=expected)
+    assert write_report(context, plain(steps.sales()), format="html", title=title).file == file

@@ -158,6 +158,8 @@ class Statistics(Facts):
         years: In order; only if there are more than 24 months.
         breakdowns: By column, then largest first.
         summary: The distribution over the rows.
+        figures: ``sum``, ``mean`` and ``median`` over the rows, and ``trends``: by how much the value of a month
+            changes from month to month (the Theil-Sen slope). Those that were asked for by name.
         cleaning: What `clean_data` did, if the table went through it.
         notes: What a careful reader should know.
     """
@@ -177,6 +179,7 @@ class Statistics(Facts):
     years: list[Period] = Field(default_factory=list)
     breakdowns: dict[str, list[Share]] = Field(default_factory=dict)
     summary: Summary | None = None
+    figures: dict[str, float] = Field(default_factory=dict)
     cleaning: Cleaning | None = None
     notes: list[str] = Field(default_factory=list)
 

@@ -93,3 +93,10 @@ def next_month(month: str) -> str:
     """Return the month after *month*, such as ``2026-01`` after ``2025-12``."""
     year, number = int(month[:4]), int(month[5:7])
     return f"{year + 1}-01" if number == 12 else f"{year}-{number + 1:02d}"
+
+
+def labelled(name: str, unit: str) -> str:
+    """Write the name of a column as a label, with its unit if the name does not have it."""
+    words = name.replace("_", " ")
+    words = words[:1].upper() + words[1:]
+    return f"{words} ({unit})" if unit and unit.casefold() not in words.casefold() else words

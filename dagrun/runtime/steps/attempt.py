@@ -412,6 +412,7 @@ class Attempts:
             limits=self._limits,
             deps=provider.given if kind is None else provider.find(kind, slot.tool.arguments.context or ""),
             provider=provider,
+            expected_output=node.plan.step.expected_output,
         )
 
     def _asking(self, slot: Slot) -> AskPerson | None:

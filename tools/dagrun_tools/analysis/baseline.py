@@ -6,11 +6,15 @@ import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Final, Literal
+from typing import Annotated, Final
+
+from pydantic import Field
 
 from dagrun_tools.analysis.robust_statistics import running_median, scores, slope
 
-Window = Literal["weekly", "monthly", "quarterly", "yearly"]
+# "monthly", or a number of units: "3months", "14 days"
+Window = Annotated[str, Field(pattern=r"^(weekly|monthly|quarterly|yearly|[1-9][0-9]{0,2} ?(day|week|month|year)s?)$")]
+_NAMED: Final = {"weekly": (1, "week"), "monthly": (1, "month"), "quarterly": (3, "month"), "yearly": (1, "year")}
 
 _LEAST: Final = 5  # observations of a window; the median of fewer says little
 _SEASONAL: Final = 36  # months that show a season: three of each calendar month
@@ -61,15 +65,32 @@ def baseline_of(periods: Sequence[str], values: Sequence[float], window: Window)
 
 
 def window_of(period: str, window: Window) -> str:
-    """Return the week, month, quarter or year of *period*."""
-    if window == "yearly":
-        return period[:4]
-    if window == "quarterly":
-        return f"{period[:4]}-Q{(int(period[5:7]) + 2) // 3}"
-    if window == "weekly" and len(period) >= 10:
-        year, week, _ = datetime.date.fromisoformat(period[:10]).isocalendar()
-        return f"{year}-W{week:02d}"
-    return period[:7]
+    """Return a name for the window in which *period* lies: equal for all days or months of one window.
+
+    Windows of months begin in January of the first year, those of weeks on a Monday. Months are not cut: of a series of
+    months, a window of days is a month.
+    """
+    count, unit = length_of(window)
+    year, month = int(period[:4]), int(period[5:7])
+    if unit == "year":
+        return f"{year // count}y"
+    if unit == "month" or len(period) < 10:
+        return f"{(12 * year + month - 1) // (count if unit == 'month' else 1)}m"
+    day = datetime.date.fromisoformat(period[:10]).toordinal() - 1  # the first day of the calendar is a Monday
+    return f"{day // (7 * count if unit == 'week' else count)}d"
+
+
+def length_of(window: Window) -> tuple[int, str]:
+    """Return the number and the unit of a window: ``(3, "month")`` for ``3months``."""
+    if window in _NAMED:
+        return _NAMED[window]
+    digits = window.rstrip(" adehkmnorstwy")
+    return int(digits), window[len(digits) :].strip().removesuffix("s")
+
+
+def in_words(window: Window) -> str:
+    """Return a window as an adjective: ``monthly``, ``3-month``."""
+    return window if window in _NAMED else "{}-{}".format(*length_of(window))
 
 
 def _window_medians(windows: Sequence[str], values: Sequence[float]) -> list[float]:

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from dagrun import ToolContext, ToolError, tool
 from dagrun_tools.analysis.column_roles import find_roles
+from dagrun_tools.analysis.robust_statistics import slope
 from dagrun_tools.analysis.time_series import (
     Aggregate,
     Observations,
@@ -29,7 +30,11 @@ BREAKDOWN: Final = "_breakdown"
 MAX_SHARES: Final = 100
 _YEARS_FROM: Final = 25  # months; with fewer, months alone are enough
 
-Metric = Annotated[str, Field(pattern=rf"^(monthly_totals|growth_rate|summary|[^\x00-\x1f]{{1,200}}{BREAKDOWN})$")]
+_FIGURES: Final = ("sum", "mean", "median", "trends")
+_OVER_TIME: Final = frozenset(("monthly_totals", "growth_rate", "trends"))
+_NAMES: Final = "monthly_totals|growth_rate|summary|sum|mean|median|trends"
+
+Metric = Annotated[str, Field(pattern=rf"^({_NAMES}|[^\x00-\x1f]{{1,200}}{BREAKDOWN})$")]
 
 
 @tool(effect="pure", timeout=120)
@@ -49,7 +54,8 @@ def calculate_stats(
     Args:
         context: Of the call.
         data: A table, cleaned or not.
-        metrics: Of ``monthly_totals``, ``growth_rate``, ``summary`` and ``<column>_breakdown``; all if left out.
+        metrics: Of ``sum``, ``mean``, ``median``, ``trends``, ``monthly_totals``, ``growth_rate``, ``summary`` and
+            ``<column>_breakdown``; all if left out.
         value: The column to add up; found by its type and name (revenue, sales, …) if left out.
         date: The column of dates; found if left out, and so are a year and a month in two columns.
         group_by: The columns to break down by; found if left out.
@@ -68,12 +74,12 @@ def calculate_stats(
     if not values:
         raise ToolError(f"there is no number in the column {roles.value}")
     step = step_of(rows, roles)
-    if step is None and wanted & {"monthly_totals", "growth_rate"}:
+    if step is None and wanted & _OVER_TIME:
         raise ToolError(f"there is no column of dates in {', '.join(data.columns)}, so there are no months")
     by_month = (
         observe(rows, roles, "month", next(iter(roles.groups), None), aggregate) if step else Observations([], [], {})
     )
-    months = _months(rows, roles, by_month, with_growth=not wanted or "growth_rate" in wanted)
+    months = _months(rows, roles, by_month, with_growth=not wanted or bool(wanted & {"growth_rate", "trends"}))
     return Statistics(
         table=data.table,
         source=data.source,
@@ -85,10 +91,11 @@ def calculate_stats(
         step=step,
         rows=len(values),
         total=combine(values, aggregate),
-        months=months if not wanted or wanted & {"monthly_totals", "growth_rate"} else [],
+        months=months if not wanted or wanted & _OVER_TIME else [],
         years=_years(months, aggregate) if len(months) >= _YEARS_FROM else [],
         breakdowns={name: _shares(rows, roles, step, name, aggregate) for name in (named if wanted else roles.groups)},
-        summary=_summary(values) if not wanted or "summary" in wanted else None,
+        summary=_summary(values) if not wanted or wanted & {"summary", "mean", "median"} else None,
+        figures=_figures(values, months, wanted),
         cleaning=data.cleaning,
         notes=[*data.notes, *_coverage(rows, roles)],
     )
@@ -147,6 +154,21 @@ def _summary(values: Sequence[float]) -> Summary:
         maximum=max(values),
         deviation=tidy(statistics.stdev(values)) if len(values) > 1 else 0.0,
     )
+
+
+def _figures(values: Sequence[float], months: Sequence[Period], wanted: set[str]) -> dict[str, float]:
+    """Return the figures that are asked for by name; all that there are if none is named."""
+    named = wanted & set(_FIGURES) or (set() if wanted else set(_FIGURES))
+    figures: dict[str, float] = {}
+    if "sum" in named:
+        figures["sum"] = combine(values, "sum")
+    if "mean" in named:
+        figures["mean"] = tidy(statistics.fmean(values))
+    if "median" in named:
+        figures["median"] = tidy(statistics.median(values))
+    if "trends" in named and len(months) > 1:
+        figures["trends"] = tidy(slope([month.total for month in months]))
+    return figures
 
 
 def _coverage(rows: Sequence[Row], roles: Roles) -> list[str]:

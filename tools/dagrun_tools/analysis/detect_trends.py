@@ -11,7 +11,7 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from dagrun import ToolContext, ToolError, tool
-from dagrun_tools.analysis.baseline import METHODS, Baseline, Window, baseline_of
+from dagrun_tools.analysis.baseline import METHODS, Baseline, Window, baseline_of, in_words
 from dagrun_tools.analysis.robust_statistics import chance_of, slope, trend_confidence
 from dagrun_tools.analysis.time_series import TOTAL, observe
 from dagrun_tools.facts import Anomaly, Statistics, Table, Trend, Trends
@@ -34,7 +34,9 @@ class TrendConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    window: Window = Field(default="monthly", description="How long a level holds that days are compared with.")
+    window: Window = Field(
+        default="monthly", description="How long a level holds that days are compared with: monthly, 3months, 14 days."
+    )
     sensitivity: Sensitivity = Field(
         default="medium", description="Robust z-scores of 5 (low), 4 (medium) or 3 (high) and more stand out."
     )
@@ -87,7 +89,7 @@ def detect_trends(context: ToolContext, data: Statistics, config: TrendConfig | 
         methods={
             "slope": f"Theil-Sen slope over the {data.step}s",
             "confidence": "Mann-Kendall test, two-sided",
-            "expected": " or ".join(METHODS[method].format(window=chosen.window) for method in methods),
+            "expected": " or ".join(METHODS[method].format(window=in_words(chosen.window)) for method in methods),
             "anomalies": f"robust z-score by the median absolute deviation, at least {threshold:g}",
         },
     )

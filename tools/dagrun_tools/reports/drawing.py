@@ -13,11 +13,13 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from dagrun import ToolError
 from dagrun.errors import MissingExtra
 from dagrun_tools.numerals import MINUS, amount
+from dagrun_tools.reports.pie import Slices, draw_pie
+from dagrun_tools.reports.scatter import Points, draw_points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +34,7 @@ class NoChartLibrary(ToolError, MissingExtra):
 # pale for a line.
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#404040")
 _DASHES: Final = ("-", "--", "-.", ":")
-_MARKERS: Final = "osD^vPX"
+MARKERS: Final = "osD^vPX"
 _PEAK, _DIP, _GREY = "#B30000", "#5B2A86", "#555555"
 _STYLE: Final[dict[Any, Any]] = {
     "font.family": ["DejaVu Sans"],  # it comes with matplotlib, so the picture is the same on every machine
@@ -119,12 +121,15 @@ class Bars:
     are_upright: bool = False
 
 
-def draw(title: str, content: Sequence[Panel] | Bars, footer: str = "") -> tuple[bytes, bytes]:
+Content: TypeAlias = Sequence[Panel] | Bars | Slices | Points
+
+
+def draw(title: str, content: Content, footer: str = "") -> tuple[bytes, bytes]:
     """Draw a chart, and return it as PNG and as SVG; equal arguments give equal bytes.
 
     Args:
         title: The line above the chart.
-        content: Panels, one below the other, or bars.
+        content: Panels, one below the other, bars, a pie or points.
         footer: The line below the chart, in small print.
 
     Raises:
@@ -142,10 +147,15 @@ def draw(title: str, content: Sequence[Panel] | Bars, footer: str = "") -> tuple
         warnings.simplefilter("ignore")  # a letter that the font lacks becomes a box
         height = _height(content)
         figure = Figure(figsize=(10, height), facecolor="white")
-        if isinstance(content, Bars):
-            _draw_bars(figure, content)
-        else:
-            _draw_panels(figure, content)
+        match content:
+            case Bars():
+                _draw_bars(figure, content)
+            case Slices():
+                draw_pie(figure, content)
+            case Points():
+                draw_points(figure, content)
+            case _:
+                _draw_panels(figure, content)
         figure.suptitle(clean(title, 90), fontsize=15, fontweight="bold", x=0.012, ha="left")
         if footer:
             figure.supxlabel(clean(footer, 160), fontsize=8.5, color=_GREY, x=0.012, ha="left")
@@ -179,7 +189,9 @@ def clean(text: str, limit: int = 40) -> str:
     return shown if len(shown) <= limit else f"{shown[: limit - 1].rstrip()}…"
 
 
-def _height(content: Sequence[Panel] | Bars) -> float:
+def _height(content: Content) -> float:
+    if isinstance(content, Slices | Points):
+        return 5.4
     if isinstance(content, Bars):
         return 5.4 if content.are_upright else 1.6 + 0.36 * len(content.names)
     return 5.4 if len(content) == 1 else 1.2 + 3.0 * len(content)
@@ -199,7 +211,7 @@ def _draw_panels(figure: Figure, panels: Sequence[Panel]) -> None:
     for first, (axes, panel) in enumerate(zip(rows[:, 0], panels, strict=True)):
         for number, line in enumerate(panel.lines, first):
             _draw_line(axes, line, number)
-        _label_values(axes.yaxis, panel.unit)
+        label_values(axes.yaxis, panel.unit)
         axes.set_ylabel(clean(panel.label, 60))
         axes.grid(axis="y", color="#DDDDDD", linewidth=0.8)
         axes.set_axisbelow(True)
@@ -209,7 +221,7 @@ def _draw_panels(figure: Figure, panels: Sequence[Panel]) -> None:
             axes.set_ylim(0, max(values) * 1.12)
         _draw_legend(axes, panel)
     dates = [date for panel in panels for line in panel.lines for date in line.dates]
-    _label_dates(rows[-1, 0], min(dates), max(dates))
+    label_dates(rows[-1, 0], min(dates), max(dates))
 
 
 def _draw_legend(axes: Axes, panel: Panel) -> None:
@@ -239,7 +251,7 @@ def _draw_line(axes: Axes, line: PanelLine, number: int) -> None:
         color=colour,
         linestyle="-" if has_markers else _DASHES[(number // len(COLOURS)) % len(_DASHES)],
         linewidth=2.2 if has_markers else 1.6,
-        marker=_MARKERS[number % len(_MARKERS)] if has_markers else "",
+        marker=MARKERS[number % len(MARKERS)] if has_markers else "",
         markersize=6,
     )
     for mark in line.marks:
@@ -280,14 +292,14 @@ def _draw_bars(figure: Figure, bars: Bars) -> None:
     if bars.are_upright:
         drawn = axes.bar(places, bars.values, color=COLOURS[0], width=0.72)
         axes.set_xticks(places, names, rotation=0 if sum(map(len, names)) <= 90 else 60)
-        _label_values(axes.yaxis, bars.unit)
+        label_values(axes.yaxis, bars.unit)
         axes.set_ylabel(clean(bars.label, 60))
         axes.margins(y=0.12)
     else:
         drawn = axes.barh(places, bars.values, color=COLOURS[0], height=0.72)
         axes.set_yticks(places, names)
         axes.invert_yaxis()
-        _label_values(axes.xaxis, bars.unit)
+        label_values(axes.xaxis, bars.unit)
         axes.set_xlabel(clean(bars.label, 60))
         axes.margins(x=0.22, y=0.01)
     if not bars.are_upright or len(names) <= 12:
@@ -299,7 +311,7 @@ def _draw_bars(figure: Figure, bars: Bars) -> None:
 # Axes ----------------------------------------------------------------------------------------------------------------
 
 
-def _label_dates(axes: Axes, first: datetime.date, last: datetime.date) -> None:
+def label_dates(axes: Axes, first: datetime.date, last: datetime.date) -> None:
     """Label the axis of time with as many months or years as are legible."""
     dates: Any = import_module("matplotlib.dates")  # its classes have no types
     months = (last.year - first.year) * 12 + last.month - first.month + 1
@@ -314,7 +326,7 @@ def _label_dates(axes: Axes, first: datetime.date, last: datetime.date) -> None:
         axes.xaxis.set_major_formatter(dates.DateFormatter("%Y"))
 
 
-def _label_values(axis: Any, unit: str) -> None:
+def label_values(axis: Any, unit: str) -> None:
     """Label an axis of values: thousands with separators, large numbers in words, money with its sign."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 

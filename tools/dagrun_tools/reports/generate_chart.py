@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
@@ -13,10 +13,13 @@ from dagrun_tools.analysis.detect_trends import typed
 from dagrun_tools.analysis.time_series import TOTAL, observe
 from dagrun_tools.facts import Anomaly, Chart, Parts, Period, Series, Share, Statistics, Trends
 from dagrun_tools.files.data_files import checked_name, write_bytes
-from dagrun_tools.numerals import amount, as_date, percent, period
-from dagrun_tools.reports.drawing import Bars, LineMark, Panel, PanelLine, draw
+from dagrun_tools.numerals import amount, as_date, labelled, percent, period
+from dagrun_tools.reports.drawing import Bars, Content, LineMark, Panel, PanelLine, draw
+from dagrun_tools.reports.file_names import announced, slug
+from dagrun_tools.reports.pie import Slices, slices_of
+from dagrun_tools.reports.scatter import Points, points_of
 
-ChartType = Literal["line", "bar"]
+ChartType = Literal["line", "bar", "pie", "scatter"]
 Show = Literal["auto", "total", "groups"]
 
 _MEDIA: Final = {".png": "image/png", ".svg": "image/svg+xml"}
@@ -34,6 +37,8 @@ def generate_chart(
     output: Annotated[str, Field(max_length=1000)] = "",
     show: Show = "auto",
     top: Annotated[int, Field(ge=1, le=30)] = 6,
+    x: Annotated[str, Field(max_length=200)] = "",
+    y: Annotated[str, Field(max_length=200)] = "",
 ) -> Chart:
     """Draw statistics, with anomalies marked and other series beside them if there are any, as a PNG or SVG file.
 
@@ -41,11 +46,15 @@ def generate_chart(
         context: Of the call.
         data: What `calculate_stats` gives; or an object or a list with that, with what `detect_trends` gives, and with
             series from elsewhere.
-        chart_type: ``line`` over time, or ``bar`` by group (over time, with *show* ``total``).
+        chart_type: ``line`` over time; ``bar`` or ``pie`` by group (over time, with *show* ``total``); or ``scatter``,
+            a point for each row.
         title: Above the chart; made up of the column's name if left out.
-        output: The file to write, ending in ``.png`` or ``.svg``; made of the title if left out.
+        output: The file to write, ending in ``.png`` or ``.svg``; if left out, the file that the step announces as its
+            expected output, or one made of the title.
         show: The total, the largest groups, or both where that is still legible.
         top: The most groups to draw.
+        x: For ``scatter``: the column across; the dates if left out, else the first other column of numbers.
+        y: For ``scatter``: the column upwards; the one that was added up if left out.
 
     Returns:
         The chart; also as an SVG artifact, which reports put in.
@@ -58,11 +67,11 @@ def generate_chart(
         raise ToolError("there are no statistics to draw in data; pass what calculate_stats gives")
     stats = parts.statistics[0] if parts.statistics else None
     heading = title or _title(stats, parts.series)
-    file = output or f"{_slug(heading)}.png"
+    file = output or announced(context, _MEDIA) or f"{slug(heading)}.png"
     media = _MEDIA.get(checked_name(file).suffix.lower())
     if media is None:
         raise ToolError(f"{file} should end in .png or .svg")
-    content = _bars(stats, show, top) if chart_type == "bar" else _panels(context, stats, parts, show, top)
+    content = _content(context, chart_type, parts, Choice(stats, show, top, x, y))
     png, svg = draw(heading, content, _footer(stats, parts.series, content))
     image = png if media == "image/png" else svg
     context.check_cancelled()  # a step that was told to stop writes nothing
@@ -75,29 +84,48 @@ def generate_chart(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is drawn of which statistics; see `generate_chart`."""
+
+    stats: Statistics | None
+    show: Show
+    top: int
+    x: str
+    y: str
+
+
+def _content(context: ToolContext, chart_type: ChartType, parts: Parts, choice: Choice) -> Content:
+    match chart_type:
+        case "bar":
+            return _bars(choice.stats, choice.show, choice.top)
+        case "pie":
+            return slices_of(choice.stats, choice.show, choice.top)
+        case "scatter":
+            return points_of(context, choice.stats, choice.x, choice.y)
+        case "line":
+            return _panels(context, choice.stats, parts, choice.show, choice.top)
+
+
 def _title(stats: Statistics | None, series: Sequence[Series]) -> str:
     return f"{stats.roles.value.capitalize()}" if stats else series[0].name
 
 
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "_", text.casefold()).strip("_")[:60] or "chart"
-
-
-def _label(name: str, unit: str) -> str:
-    words = name.replace("_", " ")
-    words = words[:1].upper() + words[1:]
-    return f"{words} ({unit})" if unit and unit.casefold() not in words.casefold() else words
-
-
-def _footer(stats: Statistics | None, series: Sequence[Series], content: Bars | Sequence[Panel]) -> str:
+def _footer(stats: Statistics | None, series: Sequence[Series], content: Content) -> str:
     sources = [stats.source if stats else "", *(s.source for s in series)]
     known = list(dict.fromkeys(s for s in sources if s))
     has_part = isinstance(content, Bars) and any(name.endswith("*") for name in content.names)
-    return " · ".join([f"Source: {'; '.join(known)}"] * bool(known) + ["* part of the year only"] * has_part)
+    notes = [f"Source: {'; '.join(known)}"] * bool(known) + ["* part of the year only"] * has_part
+    if isinstance(content, Points) and content.every > 1:
+        notes.append(f"1 in {content.every} of {content.rows:,} rows is drawn")
+    return " · ".join(notes)
 
 
-def _alt(title: str, content: Bars | Sequence[Panel]) -> str:
-    if isinstance(content, Bars):
+def _alt(title: str, content: Content) -> str:
+    if isinstance(content, Points):
+        names = ", ".join(name for name in content.groups if name)
+        return f"{title}: {content.y_label} against {content.x_label}, {content.rows:,} rows{names and f' of {names}'}"
+    if isinstance(content, Bars | Slices):
         pairs = zip(content.names, content.values, strict=True)
         return f"{title}: " + ", ".join(f"{name} {amount(value, content.unit)}" for name, value in list(pairs)[:10])
     lines = [line for panel in content for line in panel.lines]
@@ -113,7 +141,7 @@ def _bars(stats: Statistics | None, show: Show, top: int) -> Bars:
     if stats is None:
         raise ToolError("bars need statistics; pass what calculate_stats gives")
     shares = next(iter(stats.breakdowns.values()), [])
-    label = _label(stats.roles.value, stats.unit)
+    label = labelled(stats.roles.value, stats.unit)
     if shares and show != "total":
         return _bars_of(shares, stats, label, top)
     periods = stats.years or stats.months
@@ -155,7 +183,7 @@ def _panels(context: ToolContext, stats: Statistics | None, parts: Parts, show: 
         if not lines:
             raise ToolError("there are no months to draw a line through")
         fine = " a day" if trends is not None and stats.step == "day" else ""
-        label = _label(f"{stats.roles.value}{fine or ' a month'}", stats.unit)
+        label = labelled(f"{stats.roles.value}{fine or ' a month'}", stats.unit)
         panels.append(Panel(label, stats.unit, lines))
     for series in parts.series:
         line = PanelLine(series.name, [as_date(p.period) for p in series.points], [p.value for p in series.points])
@@ -163,7 +191,7 @@ def _panels(context: ToolContext, stats: Statistics | None, parts: Parts, show: 
         if not series.points:
             continue
         if known is None:
-            panels.append(Panel(_label(series.name, series.unit), series.unit, [line]))
+            panels.append(Panel(labelled(series.name, series.unit), series.unit, [line]))
         else:
             known.lines.append(line)
     return panels
@@ -189,7 +217,7 @@ def _lines(context: ToolContext, stats: Statistics, trends: Trends | None, show:
         if trends is not None and show == "auto" and names:
             del chosen[TOTAL]  # the days of the total would only cover those of the groups
     marks = _marks(trends, list(chosen))
-    alone = "Total" if len(chosen) > 1 else _label(stats.roles.value, "")
+    alone = "Total" if len(chosen) > 1 else labelled(stats.roles.value, "")
     return [
         PanelLine(alone if name == TOTAL else name, dates, values, marks.get(name, ()))
         for name, values in chosen.items()

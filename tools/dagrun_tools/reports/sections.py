@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from dagrun_tools.analysis.time_series import TOTAL
 from dagrun_tools.facts import Parts, Period, Share, Statistics, Summary, Trends
@@ -25,7 +28,21 @@ _ROWS: Final = 20  # of a table; the rows after them are added up in one
 _STEADY: Final = {"rising": "rising", "falling": "falling", "flat": "no clear trend"}
 
 
-def compose(parts: Parts, sections: Sequence[SectionName], title: str) -> Document:
+class TextSection(BaseModel):
+    """A section of free text. A blank line ends a paragraph, and lines that begin with ``- `` are a list.
+
+    Attributes:
+        title: Above the text.
+        text: Plain text: no markup of it is obeyed.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    title: Annotated[str, Field(min_length=1, max_length=200)]
+    text: Annotated[str, Field(max_length=100_000)]
+
+
+def compose(parts: Parts, sections: Sequence[SectionName | TextSection], title: str) -> Document:
     """Compose a report.
 
     Args:
@@ -41,9 +58,23 @@ def compose(parts: Parts, sections: Sequence[SectionName], title: str) -> Docume
         "recommendations": _recommendations,
     }
     made = [
-        Section(_TITLES[name], makers[name](parts) or [Paragraph("There is nothing to say here.")]) for name in sections
+        _free(one)
+        if isinstance(one, TextSection)
+        else Section(_TITLES[one], makers[one](parts) or [Paragraph("There is nothing to say here.")])
+        for one in sections
     ]
     return Document(title or _title(parts), _subtitle(parts), made)
+
+
+def _free(section: TextSection) -> Section:
+    blocks: list[Block] = []
+    for part in re.split(r"\n\s*\n", section.text.strip()):
+        lines = part.splitlines()
+        if all(re.match(r"\s*[-*•] ", line) for line in lines):
+            blocks.append(Bullets([re.sub(r"^\s*[-*•] ", "", line) for line in lines]))
+        elif part:
+            blocks.append(Paragraph(part))
+    return Section(section.title, blocks or [Paragraph("There is nothing to say here.")])
 
 
 def _title(parts: Parts) -> str:

@@ -12,12 +12,13 @@ from dagrun import ToolContext, ToolError, tool
 from dagrun_tools.facts import Chart, Parts, Report
 from dagrun_tools.files.data_files import checked_name, write_bytes
 from dagrun_tools.reports.document import Document
+from dagrun_tools.reports.file_names import announced, slug
 from dagrun_tools.reports.formats import to_csv, to_html, to_markdown
-from dagrun_tools.reports.sections import SECTIONS, SectionName, compose
+from dagrun_tools.reports.sections import SECTIONS, SectionName, TextSection, compose
 
 Format = Literal["markdown", "html", "csv"]
 
-_ENDINGS: Final = {"markdown": ".md", "html": ".html", "csv": ".csv"}
+_ENDINGS: Final = {"markdown": (".md", ".markdown"), "html": (".html", ".htm"), "csv": (".csv",)}
 _MEDIA: Final = {"markdown": "text/markdown", "html": "text/html", "csv": "text/csv"}
 
 
@@ -27,7 +28,7 @@ def write_report(
     data: dict[str, Any] | list[Any],
     *,
     format: Format = "markdown",
-    sections: list[SectionName] | None = None,
+    sections: Annotated[list[SectionName | TextSection] | None, Field(max_length=50)] = None,
     output: Annotated[str, Field(max_length=1000)] = "",
     title: Annotated[str, Field(max_length=200)] = "",
 ) -> Report:
@@ -37,8 +38,10 @@ def write_report(
         context: Of the call.
         data: What `calculate_stats`, `detect_trends` and `generate_chart` give, in an object or a list.
         format: ``markdown``; ``html``, one page with the charts in it; or ``csv``, the tables alone.
-        sections: Of ``summary``, ``stats``, ``trends``, ``charts`` and ``recommendations``; all if left out.
-        output: The file to write; ``report`` with the ending of the format if left out.
+        sections: Of ``summary``, ``stats``, ``trends``, ``charts`` and ``recommendations``; all if left out. A section
+            of free text is an object with a title and a text.
+        output: The file to write; if left out, the file that the step announces as its expected output, or one made of
+            the title, or ``report``, with the ending of the format.
         title: Of the report; made up from the data if left out.
 
     Returns:
@@ -48,10 +51,15 @@ def write_report(
         ToolError: There is nothing to report, or the file cannot be written.
     """
     parts = Parts(data)
-    if not (parts.statistics or parts.trends or parts.charts):
+    chosen: list[SectionName | TextSection] = []
+    for section in sections or SECTIONS:
+        if section not in chosen:
+            chosen.append(section)
+    has_text = any(isinstance(section, TextSection) for section in chosen)
+    if not (parts.statistics or parts.trends or parts.charts or has_text):
         raise ToolError("there is nothing to report in data; pass what calculate_stats, detect_trends, … give")
-    chosen = list(dict.fromkeys(sections)) if sections else list(SECTIONS)
-    file = str(checked_name(output or f"report{_ENDINGS[format]}"))
+    unnamed = f"{slug(title, 'report')}{_ENDINGS[format][0]}"
+    file = str(checked_name(output or announced(context, _ENDINGS[format]) or unnamed))
     document = compose(parts, chosen, title)
     text = _writers(context, posixpath.dirname(file))[format](document)
     context.check_cancelled()  # a step that was told to stop writes nothing
@@ -60,7 +68,7 @@ def write_report(
         file=write_bytes(file, data_),
         format=format,
         report=context.artifacts.save(data_, media_type=_MEDIA[format], name=posixpath.basename(file)[-200:]),
-        sections=[str(name) for name in chosen],
+        sections=[one.title if isinstance(one, TextSection) else str(one) for one in chosen],
     )
 
 
