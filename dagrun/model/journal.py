@@ -284,3 +284,25 @@ class MarksRecords(Protocol):
             RunNotFound: There is no run with this id.
         """
         ...
+
+
+@runtime_checkable
+class KeepsStandings(Protocol):
+    """A journal that can keep, for lists of runs, a short text about each. This is optional.
+
+    The texts are a help: they may get lost, and none counts once its record has changed.
+    """
+
+    async def standings(self, run_ids: Sequence[str]) -> dict[str, bytes]:
+        """Return what was kept of some runs, by id; of those alone of which it still holds."""
+        ...
+
+    async def keep_standing(self, run_id: str, mark: str, text: bytes) -> None:
+        """Keep a text about a run.
+
+        Args:
+            run_id: The run.
+            mark: What `MarksRecords.marks` returned for it before its record was read.
+            text: The text; a long one is not kept.
+        """
+        ...

@@ -15,12 +15,13 @@ follow from each other is not, as ``dagrun journal verify`` does it.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from dagrun.errors import shorten
-from dagrun.observe.run_standing import Stand, Standing
+from dagrun.observe.run_standing import KeptStanding, Stand, Standing
 
 if TYPE_CHECKING:
     from dagrun.model.journal import Held, Line
@@ -165,8 +166,8 @@ _COUNT: Final[Mapping[str, Callable[[_Tally, Mapping[str, Any]], None]]] = {
 }
 
 
-def tally_of(lines: Sequence[Line], held: Held) -> tuple[Standing, Mapping[str, Any]] | None:
-    """Return the standing of a run and the labels of its opening; `None` if its record has no tally.
+def tally_of(lines: Sequence[Line], held: Held) -> KeptStanding | None:
+    """Return where a run stands; `None` if its record has no tally. States are counted if all steps have ended.
 
     Args:
         lines: The record, of at least one line.
@@ -177,7 +178,9 @@ def tally_of(lines: Sequence[Line], held: Held) -> tuple[Standing, Mapping[str, 
         for line in lines:
             event = json.loads(line.text)
             _COUNT[event["event"]](tally, event)
-        return _standing(tally, event, held), tally.opening["labels"]
+        standing = _standing(tally, event, held)
+        counts = Counter(tally.steps.values()) if standing.settled == standing.steps else {}
+        return KeptStanding(standing, tally.opening["labels"], len(lines), dict(sorted(counts.items())))
     except (_NotPlainError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 

@@ -1,11 +1,14 @@
-"""The standing of a run on record: who runs it, what it waits for, how it ended."""
+"""The standing of a run on record: who runs it, what it waits for, how it ended; and as text that lists keep of it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
+from dagrun._version import __version__
 from dagrun.errors import shorten
 
 if TYPE_CHECKING:
@@ -150,3 +153,50 @@ def _clock(past: Replayed, seq: int) -> float | None:
         if isinstance(event, RunStarted | RunResumed):
             began = event.wall_time - event.at
     return None if began is None else began + past.events[seq - 1].at
+
+
+# What lists keep ------------------------------------------------------------------------------------------------------
+
+# Such a run stays where it is until its record changes: a process that takes it up writes so first.
+_STAYS: Final = (Stand.ENDED, Stand.WAITING, Stand.INTERRUPTED)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptStanding:
+    """A run in a list, which can be kept as text and read again in place of the record.
+
+    Attributes:
+        standing: Where it stands.
+        labels: The labels that it was opened with.
+        records: The number of its records.
+        counts: The number of steps in each state; empty if that was not counted.
+    """
+
+    standing: Standing
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    records: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def can_be_kept(self) -> bool:
+        """Whether it holds until the record changes."""
+        return self.standing.stand in _STAYS
+
+    def as_text(self) -> bytes:
+        """Return it as JSON."""
+        facts = {"dagrun": __version__, "records": self.records, "labels": dict(self.labels)}
+        return json.dumps({**facts, "counts": dict(self.counts), "standing": asdict(self.standing)}).encode()
+
+    @classmethod
+    def from_text(cls, run_id: str, text: bytes) -> KeptStanding | None:
+        """Read a result of `as_text`; `None` if it is none, is about another run, or was written by another version."""
+        try:
+            kept = json.loads(text)
+            facts = kept["standing"]
+            facts |= {"stand": Stand(facts["stand"]), "waits_for": tuple(facts["waits_for"])}
+            standing = Standing(**facts)
+            found = cls(standing, dict(kept["labels"]), int(kept["records"]), dict(kept["counts"]))
+            is_ours = kept["dagrun"] == __version__ and standing.run_id == run_id and found.can_be_kept
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return None
+        return found if is_ours else None

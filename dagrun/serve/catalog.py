@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,10 +21,11 @@ from dagrun.api.replaying import Replayed, replayed
 from dagrun.errors import JournalDamaged, JournalError, JournalFailed, RunNotFound, shorten
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.model.codec.event_codec import events_of
-from dagrun.model.journal import Held, Journal, Line, MarksRecords
+from dagrun.model.journal import Held, Journal, KeepsStandings, Line, MarksRecords
 from dagrun.model.question import Question
 from dagrun.model.redaction.records import shown_events
-from dagrun.observe.run_standing import Stand, Standing, standing_of
+from dagrun.observe.record_tally import tally_of
+from dagrun.observe.run_standing import KeptStanding, Stand, Standing, standing_of
 from dagrun.runtime.run import Run
 from dagrun.serve.feeds import Feed, LiveFeed, RecordFeed, held_by
 
@@ -44,12 +46,14 @@ class RunEntry:
         command: The command that began it; empty if that is not known.
         counts: The number of steps in each state; empty if that is not known.
         questions: The questions that are open in it, redacted.
+        kept: The same in the form in which it is kept for later lists; `None` if it was not read from its record.
     """
 
     standing: Standing
     command: str = ""
     counts: tuple[tuple[str, int], ...] = ()
     questions: tuple[Question, ...] = ()
+    kept: KeptStanding | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the run as plain JSON."""
@@ -159,6 +163,7 @@ class Catalog:
             marks = await self.journal.marks()
             # What is seen from inside needs no look at its record.
             running = self._running() | self._feeds_inside()
+            await self._take_kept(marks)
             made = [await self._entry(run_id, mark) for run_id, mark in marks.items() if run_id not in running]
             self._kept = {run_id: kept for run_id, kept in self._kept.items() if run_id in marks}
             return [entry for entry in made if entry is not None]
@@ -167,6 +172,17 @@ class Catalog:
             self._entries = [entry for entry in made if entry is not None]
             self._made = time.monotonic()
         return self._entries
+
+    async def _take_kept(self, marks: Mapping[str, str]) -> None:
+        """Take over what earlier lists have kept of runs of which nothing is known yet."""
+        unknown = [run_id for run_id in marks if run_id not in self._kept]
+        if not unknown or not isinstance(self.journal, KeepsStandings):
+            return
+        for run_id, text in (await self.journal.standings(unknown)).items():
+            kept = KeptStanding.from_text(run_id, text)
+            # What people are asked is not in it; and where states were not counted, the record has them.
+            if kept is not None and kept.counts and not kept.standing.waits_for:
+                self._kept[run_id] = (marks[run_id], _entry_of_kept(kept))
 
     async def _entry(self, run_id: str, mark: str) -> RunEntry | None:
         kept = self._kept.get(run_id)
@@ -180,7 +196,14 @@ class Catalog:
         entry = await self._followed(held) if held.is_held else await self._read(held)
         if entry is not None:
             self._kept[run_id] = (mark, entry)
+            await self._keep_on_disk(entry, mark)
         return entry
+
+    async def _keep_on_disk(self, entry: RunEntry, mark: str) -> None:
+        kept = entry.kept
+        if kept is not None and kept.can_be_kept and isinstance(self.journal, KeepsStandings):
+            with suppress(JournalError):
+                await self.journal.keep_standing(entry.standing.run_id, mark, kept.as_text())
 
     async def _as_now(self, entry: RunEntry) -> RunEntry:
         """Return an entry whose record has not changed: its process may have ended since."""
@@ -224,15 +247,25 @@ def _damaged(run_id: str, error: JournalError) -> RunEntry:
     return RunEntry(Standing(run_id=run_id, stand=Stand.DAMAGED, reason=shorten(reason)))
 
 
+def _entry_of_kept(kept: KeptStanding) -> RunEntry:
+    return RunEntry(kept.standing, _command(kept.labels), tuple(kept.counts.items()), kept=kept)
+
+
 def _entry_of_lines(lines: Sequence[Line], held: Held) -> RunEntry:
-    return _entry_of_past(replayed(held.run_id, shown_events(events_of(held.run_id, lines))), held)
+    tally = tally_of(lines, held)
+    if tally is not None and tally.counts and not tally.standing.waits_for:
+        return _entry_of_kept(tally)
+    past = replayed(held.run_id, shown_events(events_of(held.run_id, lines)))
+    return _entry_of_past(past, held)
 
 
 def _entry_of_past(past: Replayed, held: Held) -> RunEntry:
     """Return a run on record in short; *past* has only what may be shown."""
     standing = standing_of(past, held)
     is_open = standing.stand in _OPEN
-    return RunEntry(standing, _command(past.opening.labels), _counts(past.graph), past.pending if is_open else ())
+    labels, counts, pending = past.opening.labels, _counts(past.graph), past.pending if is_open else ()
+    kept = KeptStanding(standing, labels, len(past.events), dict(counts))
+    return RunEntry(standing, _command(labels), counts, pending, kept)
 
 
 def _entry_of_feed(feed: RecordFeed) -> RunEntry:

@@ -11,7 +11,7 @@ import click
 from dagrun.cli import options
 from dagrun.cli.records.resume_command import label
 from dagrun.cli.records.run_records import Records, runs_option
-from dagrun.cli.records.run_standings import Known, standings
+from dagrun.cli.records.run_standings import Known, listed
 from dagrun.cli.records.run_words import what, when
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import data_output
@@ -44,7 +44,7 @@ def runs(*, as_json: bool, **flags: Any) -> int:
     records = Records(configure(flags))
     width = columns_of(sys.stdout)
     with data_output() as data:
-        found = standings(records)
+        found = listed(records)
         if as_json:
             data.json(
                 {"schema_version": SCHEMA_VERSION, "folder": str(records.folder), "runs": list(map(_dict, found))}

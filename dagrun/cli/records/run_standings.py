@@ -1,4 +1,8 @@
-"""Where the runs of a folder stand: each is read by itself, so that a damaged one hides no other."""
+"""Where the runs of a folder stand: each is read by itself, so that a damaged one hides no other.
+
+A list keeps what it has read of each run that is not going on, in the folder of the run. The next list reads only the
+records that have changed since.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dagrun.errors import JournalDamaged, JournalError, JournalFailed, RunNotFound, shorten
+from dagrun.journal import standing_file
+from dagrun.journal.run_folder import RunPaths
 from dagrun.observe.record_tally import tally_of
-from dagrun.observe.run_standing import Stand, Standing, standing_of
+from dagrun.observe.run_standing import KeptStanding, Stand, Standing, standing_of
 
 if TYPE_CHECKING:
     from dagrun.cli.records.run_records import Records
@@ -36,8 +42,33 @@ class Known:
 _Reader = Callable[["Held", "Sequence[Line]"], Known]
 
 
+def listed(records: Records) -> list[Known]:
+    """Return where the runs of a folder stand, as far as possible by what an earlier list has kept."""
+    found = (_kept(records, run_id) or _read_and_kept(records, run_id) for run_id in records.names())
+    return [known for known in found if known is not None]
+
+
+def _kept(records: Records, run_id: str) -> Known | None:
+    text = standing_file.read(RunPaths(records.place(run_id)))
+    kept = None if text is None else KeptStanding.from_text(run_id, text)
+    return None if kept is None else Known(kept.standing, kept.records, kept.labels)
+
+
+def _read_and_kept(records: Records, run_id: str) -> Known | None:
+    paths = RunPaths(records.place(run_id))
+    try:
+        state = paths.state()
+        found: list[KeptStanding] = []
+        known = _read(records, records.held(run_id), lambda held, lines: _counted(held, lines, found))
+    except (RunNotFound, OSError):  # it was deleted a moment ago
+        return None
+    if found and found[0].can_be_kept:
+        standing_file.keep(paths, state, found[0].as_text())
+    return known
+
+
 def standings(records: Records, wanted: Iterable[str] | None = None) -> list[Known]:
-    """Return where the runs of a folder stand.
+    """Return where the runs of a folder stand by their records, for what deletes some of them.
 
     Args:
         records: The folder.
@@ -76,9 +107,15 @@ def _read(records: Records, held: Held, reader: _Reader) -> Known | None:
         return Known(Standing(run_id=run_id, stand=Stand.DAMAGED, reason=shorten(reason)), fault=error)
 
 
-def _counted(held: Held, lines: Sequence[Line]) -> Known:
+def _counted(held: Held, lines: Sequence[Line], found: list[KeptStanding] | None = None) -> Known:
+    """Return what a record says; *found* takes it in the form in which it can be kept."""
     tally = tally_of(lines, held)
-    return _replayed(held, lines) if tally is None else Known(tally[0], len(lines), tally[1])
+    if tally is None:
+        known = _replayed(held, lines)
+        tally = KeptStanding(known.standing, known.labels, len(lines))
+    if found is not None:
+        found.append(tally)
+    return Known(tally.standing, tally.records, tally.labels)
 
 
 def _replayed(held: Held, lines: Sequence[Line]) -> Known:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
@@ -13,7 +13,7 @@ import anyio
 
 from dagrun.decide.durations import Durations
 from dagrun.errors import ContractError, JournalDamaged, RunHeld
-from dagrun.journal import anchor, durations_file, run_folder
+from dagrun.journal import anchor, durations_file, run_folder, standing_file
 from dagrun.journal.base import Readable, check_run_id, is_run_id
 from dagrun.journal.hash_chain import Chain
 from dagrun.journal.lease import Lease, held_text, holding
@@ -127,6 +127,14 @@ class SQLiteJournal(Readable):
         """
         return await anyio.to_thread.run_sync(held_run, self._folder, run_id, self._busy_seconds)
 
+    async def standings(self, run_ids: Sequence[str]) -> dict[str, bytes]:
+        """Return what was kept of some runs, from a file in the folder of each; see `KeepsStandings`."""
+        return await anyio.to_thread.run_sync(self._standings, run_ids)
+
+    async def keep_standing(self, run_id: str, mark: str, text: bytes) -> None:
+        """Keep a text about a run in a file in its folder."""
+        await anyio.to_thread.run_sync(standing_file.keep, self._find(run_id), news.state_of(mark), text)
+
     def artifacts(self, run_id: str) -> Path | None:
         """Return the folder for the files of a run, even if there is no such run; `None` for an invalid run id."""
         return RunPaths(self._folder / run_id).artifacts if is_run_id(run_id) else None
@@ -239,6 +247,12 @@ class SQLiteJournal(Readable):
             return SQLiteWriter(paths, connection, lease, opened, files=files, chain=chain, notify=notify)
 
         return lines, key, start
+
+    def _standings(self, run_ids: Sequence[str]) -> dict[str, bytes]:
+        found = (
+            (run_id, standing_file.read(RunPaths(self._folder / run_id))) for run_id in run_ids if is_run_id(run_id)
+        )
+        return {run_id: text for run_id, text in found if text is not None}
 
     def _runs(self) -> list[Held]:
         return held_runs(self._folder, self._busy_seconds)

@@ -8,14 +8,11 @@ from typing import Final
 
 import anyio
 
-from dagrun.journal import run_folder
+from dagrun.journal import run_folder, standing_file
 from dagrun.journal.run_folder import RunPaths
 from dagrun.journal.sqlite import database
 from dagrun.model.journal import StoredRow
 
-# Nanoseconds. The clock of a file system moves in steps of some milliseconds, so a file that was changed a moment ago
-# may be changed once more without a trace.
-_UNSURE: Final = 100_000_000
 _MOST: Final = 1_000  # runs that are remembered
 
 
@@ -28,10 +25,15 @@ def marks(folder: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in run_folder.run_names(folder):
         try:
-            found[name] = "-".join(map(str, RunPaths(folder / name).state()))
+            found[name] = standing_file.mark_of(RunPaths(folder / name).state()).decode()
         except OSError:
             continue  # it was deleted a moment ago
     return found
+
+
+def state_of(mark: str) -> tuple[int, ...]:
+    """Return the state of the files of a run that a mark stands for."""
+    return tuple(int(part) for part in mark.split("-"))
 
 
 class NewRecords:
@@ -59,7 +61,7 @@ class NewRecords:
         if self._silent.get(paths.folder) == (state, seq):
             return []
         rows = await anyio.to_thread.run_sync(self._read, paths, seq)
-        if not rows and time.time_ns() - max(state[2::3]) > _UNSURE:
+        if not rows and time.time_ns() - max(state[2::3]) > standing_file.UNSURE:
             if len(self._silent) >= _MOST:
                 self._silent.clear()
             self._silent[paths.folder] = (state, seq)

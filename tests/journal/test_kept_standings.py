@@ -1,0 +1,249 @@
+"""What lists of runs keep: a warm list reads no record, and nothing that is kept outlives what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import dagrun
+from dagrun import Plan, SQLiteJournal, Step
+from dagrun.cli.records import run_standings
+from dagrun.cli.records.run_records import Records
+from dagrun.cli.setup.settings import configure
+from dagrun.journal import standing_file
+from dagrun.journal.run_folder import RunPaths
+from dagrun.journal.sqlite import database, reading
+from dagrun.observe.run_standing import KeptStanding, Stand, Standing
+from page_client import Client, page_of
+from persons import pay
+from small_tools import scripted, toolset
+
+RUNS = 20
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The databases that are opened to be read."""
+    found: list[Path] = []
+    open_ = database.open_for_reading
+
+    def counted(path: Path, *facts: Any) -> Any:
+        found.append(path)
+        return open_(path, *facts)
+
+    monkeypatch.setattr(database, "open_for_reading", counted)
+    return found
+
+
+def carry_out(folder: Path, *names: str, asks: bool = False) -> None:
+    """Carry out short runs, and let them grow old: what was changed a moment ago is not kept."""
+
+    async def all_of() -> None:
+        journal = SQLiteJournal(folder)
+        tools = toolset(pay() if asks else scripted("quick", "done"))
+        for name in names:
+            plan = Plan(
+                goal=f"goal of {name}", steps=[Step(id="a", tool="pay" if asks else "quick", args={"value": 1})]
+            )
+            await dagrun.run(
+                plan, tools=tools, journal=journal, run_id=name, labels={"command": ["dagrun", "run", name]}
+            )
+
+    anyio.run(all_of)
+    for name in names:
+        age(folder / name)
+
+
+def age(run: Path) -> None:
+    """Let the files of a run be a minute old."""
+    for path in run.glob("journal.db*"):
+        then = time.time() - 60
+        os.utime(path, (then, then))
+
+
+def listed(folder: Path) -> list[run_standings.Known]:
+    """Return the list of ``dagrun runs``."""
+    flags = {"runs": str(folder), "directory": None, "profile": None}
+    return run_standings.listed(Records(configure(flags)))
+
+
+def test_a_warm_list_opens_no_record(tmp_path: Path, opened: list[Path]) -> None:
+    """And says the same; a list of a thousand runs takes no longer because of what is in them."""
+    names = [f"r{n}" for n in range(RUNS)]
+    carry_out(tmp_path, *names)
+    opened.clear()
+    cold = listed(tmp_path)
+    assert len({path.parent.name for path in opened}) == RUNS
+    opened.clear()
+    warm = listed(tmp_path)
+    assert opened == []
+    assert [known.standing for known in warm] == [known.standing for known in cold]
+    assert [(known.records, dict(known.labels)) for known in warm] == [(k.records, dict(k.labels)) for k in cold]
+    read = sum((tmp_path / name / standing_file.FILE).stat().st_size for name in names)
+    assert read <= 1_000 * RUNS, "a list reads less than a kilobyte of each run"
+
+
+def test_a_record_that_has_changed_is_read_again(tmp_path: Path, opened: list[Path]) -> None:
+    """It alone; and what was changed a moment ago is read each time, as the clock of the file system is coarse."""
+    carry_out(tmp_path, "a", "b")
+    listed(tmp_path)
+    os.utime(tmp_path / "a" / "journal.db")
+    opened.clear()
+    listed(tmp_path)
+    listed(tmp_path)
+    assert {path.parent.name for path in opened} == {"a"}
+    assert len(opened) == 4  # each time, who holds it and its record
+    age(tmp_path / "a")
+    listed(tmp_path)
+    opened.clear()
+    listed(tmp_path)
+    assert opened == []
+
+
+def test_a_run_that_goes_on_is_never_kept(tmp_path: Path) -> None:
+    """Nor one that is damaged: its process may end, and the damage may be mended, without a change of the record."""
+    carry_out(tmp_path, "a", asks=True)
+    carry_out(tmp_path, "b")
+    journal = SQLiteJournal(tmp_path)
+
+    async def hold() -> list[Stand]:
+        tape = await journal.open("a")
+        age(tmp_path / "a")
+        found = [known.standing.stand for known in listed(tmp_path)]
+        await tape.aclose()
+        return found
+
+    assert anyio.run(hold) == [Stand.RUNNING, Stand.ENDED]
+    assert not (tmp_path / "a" / standing_file.FILE).exists()
+    with (tmp_path / "b" / "journal.db").open("r+b") as file:
+        file.write(b"no database at all")
+    age(tmp_path / "b")
+    for _ in range(2):
+        assert [known.standing.stand for known in listed(tmp_path)][1] is Stand.DAMAGED
+
+
+def test_a_waiting_run_is_kept_until_it_is_resumed(tmp_path: Path, opened: list[Path]) -> None:
+    carry_out(tmp_path, "a", asks=True)
+    assert [known.standing.waits_for for known in listed(tmp_path)] == [("a",)]
+    opened.clear()
+    (again,) = listed(tmp_path)
+    assert (opened, again.standing.stand, again.standing.waits_for) == ([], Stand.WAITING, ("a",))
+
+    async def resume() -> None:
+        options: dict[str, Any] = {"tools": toolset(pay()), "journal": SQLiteJournal(tmp_path), "approver": agree}
+        async with dagrun.resume("a", **options) as run:
+            await run.result()
+
+    async def agree(_: object) -> bool:
+        return True
+
+    anyio.run(resume)
+    assert [known.standing.stand for known in listed(tmp_path)] == [Stand.ENDED]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"1-2-3",
+        b"[]",
+        b"{}",
+        b'{"standing": 1}',
+        b"\xff\xfe",
+        b"[" * 10_000,
+        KeptStanding(Standing(run_id="other", stand=Stand.ENDED)).as_text(),
+        KeptStanding(Standing(run_id="a", stand=Stand.RUNNING)).as_text(),
+        KeptStanding(Standing(run_id="a", stand=Stand.ENDED)).as_text().replace(b'"dagrun"', b'"else"'),
+        KeptStanding(Standing(run_id="a", stand=Stand.ENDED), {"x": "y" * 40_000}).as_text(),
+    ],
+)
+def test_a_text_that_is_none_of_ours_counts_for_nothing(tmp_path: Path, text: bytes) -> None:
+    carry_out(tmp_path, "a")
+    mark = standing_file.mark_of(RunPaths(tmp_path / "a").state())
+    path = tmp_path / "a" / standing_file.FILE
+    path.write_bytes(mark + b"\n" + text)
+    path.chmod(0o600)
+    (known,) = listed(tmp_path)
+    assert (known.standing.status, known.standing.goal, known.records) == ("succeeded", "goal of a", 4)
+
+
+def test_a_file_that_others_may_have_put_there_is_not_read(tmp_path: Path) -> None:
+    """A link, or a file that everybody may write."""
+    carry_out(tmp_path, "a")
+    listed(tmp_path)
+    paths = RunPaths(tmp_path / "a")
+    path = paths.folder / standing_file.FILE
+    assert standing_file.read(paths) is not None
+    path.chmod(0o606)
+    assert standing_file.read(paths) is None
+    path.chmod(0o600)
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    assert standing_file.read(paths) is None
+
+
+def test_what_is_kept_is_deleted_with_its_run(tmp_path: Path) -> None:
+    """Personal data does not outlive its record; and nothing is written for a run that is gone."""
+    carry_out(tmp_path, "a")
+    listed(tmp_path)
+    paths = RunPaths(tmp_path / "a")
+    state, text = paths.state(), standing_file.read(paths)
+    assert text is not None
+    assert oct((tmp_path / "a" / standing_file.FILE).stat().st_mode & 0o777) == "0o600"
+    anyio.run(SQLiteJournal(tmp_path).delete, "a")
+    standing_file.keep(paths, state, text)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_deletes_runs_reads_their_records(tmp_path: Path, opened: list[Path]) -> None:
+    """A kept text may be wrong; no run is deleted because of one."""
+    carry_out(tmp_path, "a")
+    listed(tmp_path)
+    opened.clear()
+    records = Records(configure({"runs": str(tmp_path), "directory": None, "profile": None}))
+    run_standings.standings(records)
+    assert opened
+
+
+def test_a_folder_that_cannot_be_written_is_listed_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carry_out(tmp_path, "a")
+
+    def refused(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(standing_file, "_replace", refused)
+    assert [known.standing.status for known in listed(tmp_path)] == ["succeeded"]
+
+
+def test_the_page_and_the_command_read_what_the_other_has_kept(tmp_path: Path, opened: list[Path]) -> None:
+    """The first list of a server that has just started opens no record, if any list was made before."""
+
+    async def page() -> list[dict[str, Any]]:
+        runs: list[dict[str, Any]] = (await Client(page_of(SQLiteJournal(tmp_path))).get("/api/runs")).json()["runs"]
+        return sorted(runs, key=lambda run: run["run_id"])
+
+    carry_out(tmp_path, "a", "b")
+    by_command = listed(tmp_path)
+    opened.clear()
+    shown = anyio.run(page)
+    assert opened == []
+    assert [run["counts"] for run in shown] == [{"succeeded": 1}] * 2
+    assert [run["command"] for run in shown] == ["dagrun run a", "dagrun run b"]
+    for name in ("a", "b"):
+        (tmp_path / name / standing_file.FILE).unlink()
+    assert anyio.run(page) == shown
+    opened.clear()
+    assert [known.standing for known in listed(tmp_path)] == [known.standing for known in by_command]
+    assert opened == []
+    assert json.loads((tmp_path / "a" / standing_file.FILE).read_bytes().partition(b"\n")[2])["labels"] == {
+        "command": ["dagrun", "run", "a"]
+    }
+    assert reading.held_run(tmp_path, "a", 1.0).is_held is False
