@@ -5,6 +5,7 @@ Open `facts.py` first: it holds what the tools for data hand to each other.
 
 - `tables` loads, cleans and renames; `analysis` adds up and finds trends; `reports` draws and writes.
 - `files` reads and writes below one folder; `web` fetches and searches; `flow` asks people and joins outputs.
+- `code` runs code that a plan brings in a sandbox. It is off unless the host adds `run_code` by name.
 - `settings.py` has `configure`, by which the host program limits the tools; `demo` is the command ``dagrun demo``.
 
 The tools stand on the public names of dagrun, as the tools of any user do. They never import the engine, and no tool
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from dagrun_tools.analysis.calculate_stats import calculate_stats
     from dagrun_tools.analysis.detect_trends import detect_trends
+    from dagrun_tools.code.run_code import run_code
     from dagrun_tools.files.file_tools import read_file, write_file
     from dagrun_tools.flow import ask_user, handoff, join
     from dagrun_tools.reports.generate_chart import generate_chart
@@ -51,7 +53,8 @@ _TOOLS: Final = {
     "handoff": "flow",
     "join": "flow",
 }
-_HOMES: Final = {**_TOOLS, "configure": "settings"}
+# Not among the ready-made tools: a host that wants it adds it by name.
+_HOMES: Final = {**_TOOLS, "run_code": "code.run_code", "configure": "settings"}
 
 __all__ = [
     "TOOLS",
@@ -68,6 +71,7 @@ __all__ = [
     "load_csv",
     "map_columns",
     "read_file",
+    "run_code",
     "search_web",
     "write_file",
     "write_report",

@@ -1,4 +1,4 @@
-"""The settings of these tools: the tables ``[tools.network]``, ``[tools.files]`` and ``[tools.search]``."""
+"""The settings of these tools: ``[tools.network]``, ``[tools.files]``, ``[tools.search]`` and ``[tools.code]``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from dagrun_tools.code import run_code
+from dagrun_tools.code.run_code import CodeRules
 from dagrun_tools.files import file_tools
 from dagrun_tools.files.file_tools import FileRules
 from dagrun_tools.web import network_rules, search_web
@@ -21,6 +23,7 @@ class ToolSettings(BaseModel):
         network: Where tools may connect.
         files: Which files tools may use.
         search: Which server searches the web.
+        code: What the code of a plan may use, if the host has added `run_code`.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -28,6 +31,7 @@ class ToolSettings(BaseModel):
     network: NetworkRules | None = None
     files: FileRules | None = None
     search: SearchSettings | None = None
+    code: CodeRules | None = None
 
 
 def configure(tables: Mapping[str, Any]) -> None:
@@ -46,3 +50,5 @@ def configure(tables: Mapping[str, Any]) -> None:
         file_tools.rules.set(new.files)
     if new.search is not None:
         search_web.settings.set(new.search)
+    if new.code is not None:
+        run_code.rules.set(new.code)
