@@ -128,6 +128,7 @@ if TYPE_CHECKING:
     from dagrun.planners.router import Route, RouterPlanner
     from dagrun.planners.static import StaticPlanner
     from dagrun.planners.stepwise import StepwisePlanner
+    from dagrun.planners.tool_choice import ToolPicker
     from dagrun.plans.read_plan import read_plan
     from dagrun.runtime.result import RunResult, StepResult
     from dagrun.runtime.run import Run
@@ -197,6 +198,7 @@ _NAMES = {
     "dagrun.planners.model_planner": "ModelPlanner",
     "dagrun.planners.router": "Route RouterPlanner",
     "dagrun.planners.static": "StaticPlanner",
+    "dagrun.planners.tool_choice": "ToolPicker",
     "dagrun.planners.stepwise": "StepwisePlanner",
     "dagrun.runtime.result": "RunResult StepResult",
     "dagrun.serve.page": "web",
@@ -336,6 +338,7 @@ __all__ = [
     "ToolCall",
     "ToolContext",
     "ToolError",
+    "ToolPicker",
     "Toolbox",
     "Tracing",
     "Trigger",

@@ -36,7 +36,7 @@ import environment
 from dagrun.llm.language_model import Structure
 from dagrun.llm.openai_model import OpenAIModel
 from dagrun.planners.model_planner import ModelPlanner
-from dagrun.planners.prompts import PROMPT_VERSION
+from dagrun.planners.prompt_texts import PROMPT_VERSION
 from real_model.goals import GOALS, Goal
 from real_model.measuring import POLICY, Overheard, Row, as_dict, measure
 from real_model.prepare import CACHE, MODEL_FILE, MODEL_VERSION, SERVER_VERSION, CannotPrepare, prepare, say

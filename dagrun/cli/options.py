@@ -189,9 +189,9 @@ def model_options(function: F) -> F:
 
 dialect: Final = click.option(
     "--dialect",
-    type=click.Choice(["json", "lean", "compiler"]),
-    help="How the model writes plans: as JSON; as JSON with calls alone, for small models; or as numbered calls."
-    "  [default: json]",
+    type=click.Choice(["json", "lean", "compiler", "calls"]),
+    help="How the model writes plans: as JSON; as JSON with calls alone; as numbered calls; or as numbered calls by a"
+    " short prompt, for models below two billion parameters.  [default: json]",
 )
 _MODEL: Final = (
     click.option("--model", metavar="NAME", help="The language model; or set DAGRUN_MODEL."),

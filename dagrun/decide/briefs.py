@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from dagrun.checks.checked_plan import EVERY_TOOL
 from dagrun.errors import shorten
 from dagrun.graph.changes import GOAL
 from dagrun.graph.live_graph import LiveGraph
@@ -14,8 +15,10 @@ from dagrun.graph.node import Node
 from dagrun.model.critic import Verdict
 from dagrun.model.outcome import ErrorKind, State
 from dagrun.model.planner import Brief, PastRequest, Refusal, StepView, Trigger
+from dagrun.model.policy import Policy
 from dagrun.model.redaction.redactor import DEFAULT_REDACTOR, Redactor, without_secrets
 from dagrun.model.reference import Reference
+from dagrun.model.toolbox import AnyTool
 from dagrun.model.value import Stored, Unavailable, decode, decode_or_reason, to_json
 from dagrun.plans.plan_schemas import with_secret_names
 
@@ -167,13 +170,31 @@ def make_brief(
         results={node.id: _view(node.value, graph, known) for node in nodes if node.state is State.SUCCEEDED},
         inputs=_view(graph.inputs, graph),
         output=graph.written_output,
-        tools=tuple(toolbox[name].describe() for name in toolbox if name in toolbox.allowed),
+        tools=tuple(_contract(toolbox[name], graph) for name in toolbox if name in toolbox.allowed),
         left=dict(left),
         refused=tuple(refused),
         number=graph.replans,
         past=tuple(PastRequest(past.result, _text(past.reason, graph)) for past in graph.replanned),
         toolbox=toolbox,
     )
+
+
+def _contract(tool: AnyTool, graph: LiveGraph) -> dict[str, Any]:
+    """Return the contract of a tool, with the rules and the experience of this run that a good plan considers."""
+    policy, seconds = graph.plan.policy, graph.expected.learned.get(tool.name)
+    most = policy.max_running_by_pool.get(tool.pool or "")
+    asks = "always" if tool.needs_approval else "sometimes" if _has_rule(tool, policy) else None
+    facts = {
+        "approval": asks,
+        "fallback": tool.fallback,
+        "seconds": None if seconds is None else float(f"{seconds:.2g}"),
+        "pool": tool.pool if most is None else f"{tool.pool}, {most} at once",
+    }
+    return {**tool.describe(), **{name: fact for name, fact in facts.items() if fact is not None}}
+
+
+def _has_rule(tool: AnyTool, policy: Policy) -> bool:
+    return any(rule.tool in (tool.name, EVERY_TOOL) for rule in policy.approve)
 
 
 def _is_odd(state: State) -> bool:

@@ -107,6 +107,12 @@ class Expected:
             self._usual = sum(known) / len(known) if known else 1.0
         return self._usual
 
+    @property
+    def learned(self) -> Mapping[str, float]:
+        """The medians of the calls of tools, in seconds, by name of the tool, as far as they are known."""
+        assert self.usual > 0  # the medians are read with it
+        return self._learned
+
     def _known(self, checked: CheckedStep) -> float | None:
         estimate = checked.step.estimate
         return self._learned.get(checked.tool.name) if estimate is None else estimate

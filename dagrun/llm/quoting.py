@@ -31,3 +31,9 @@ def quote(value: Any, *, is_compact: bool = False) -> str:
     text = json.dumps(value, ensure_ascii=False, separators=separators).replace("<", "\\u003c").replace(">", "\\u003e")
     # Invisible characters have been used to hide instructions.
     return text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
+def quote_line(text: str) -> str:
+    """Return a text as one line that cannot end its block, for small models, which read JSON in quotes badly."""
+    line = " ".join(text.split()).replace("<", "\\u003c")
+    return line if line.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)

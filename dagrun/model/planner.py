@@ -129,7 +129,8 @@ class Brief:
         results: The outputs of steps that have succeeded, by id: their shape or their content, as the policy says.
         inputs: The inputs of the run: their shape or their content, as the policy says.
         output: The answer of the run, as the plan names it.
-        tools: Contracts of the tools that a patch may use (see `Tool.describe`).
+        tools: Contracts of the tools that a patch may use (see `Tool.describe`), with ``approval`` (``always`` or
+            ``sometimes``), ``fallback``, the usual ``seconds`` of a call, and ``pool`` where there are any.
         left: The rest of every ceiling that is set, by name.
         refused: The patches that were refused before, newest last.
         number: The number of the request in the run, from 1.

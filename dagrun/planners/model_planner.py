@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any, Final, get_args
+from typing import Any, Final, Unpack, get_args
 
 from dagrun.errors import ContractError
 from dagrun.llm.language_model import Form, LanguageModel, Request, must_be_counts, must_be_model
@@ -13,15 +13,20 @@ from dagrun.model.plan import Plan, Step
 from dagrun.model.planner import Brief, RevisedBy
 from dagrun.model.policy import PlanLimits
 from dagrun.planners.ask_model import LastAnswers, pieces_of, text_of, toolbox_of
-from dagrun.planners.prompt_examples import EXAMPLES, Dialect, Example
-from dagrun.planners.prompts import PROMPT_VERSION, Kind, Prompt, prompt_for
+from dagrun.planners.prompt_examples import Dialect
+from dagrun.planners.prompt_texts import Wording, WordingOptions
+from dagrun.planners.prompts import Kind, Prompt, prompt_for
 from dagrun.planners.runaway import RunawaySteps
+from dagrun.planners.tool_choice import SelectTools, ToolChoice
 from dagrun.plans.model_answers import read_answer
 from dagrun.plans.plan_schemas import patch_schema, toolset_schema
 from dagrun.plans.plan_stream import PlanReader
 
 _PLAN_FORM: Final = ("create_plan", "A plan: the steps that reach the goal, or the reason why there is none.")
 _PATCH_FORM: Final = ("change_plan", "How the plan changes, or the reason why it cannot.")
+
+# The dialects of numbered calls.
+_LINES: Final = ("compiler", "calls")
 
 # Problems of an answer that did not end by itself: cut off, too long, or with too many steps.
 _BROKEN_OFF: Final = frozenset(("DR005", "DR108", "DR421"))
@@ -37,14 +42,19 @@ class ModelPlanner:
         model: The language model.
         dialect: The form of first plans. ``json`` has every field of a step. ``lean`` is JSON with only the calls and
             their order, with a third of the prompt, for small models; also asked for once where an answer in ``json``
-            broke off. ``compiler`` is for LLMCompiler's lines of calls, which take a third of the tokens.
+            broke off. ``compiler`` is for LLMCompiler's lines of calls, which take a third of the tokens. ``calls`` is
+            for such lines from models below two billion parameters, with a prompt of a few rules and many examples.
         max_output_tokens: The most tokens of one answer.
         limits: Ceilings of size; an answer is not read beyond them.
-        examples: Goals and good answers for the prompt. They are half of its length, so `()` may suit a small model.
-        temperature: How random the answers are; `None` for the default of the model.
+        temperature: How random the answers are; `None` for the default of the model, and for 0 in ``calls``.
+        select_tools: Chooses the tools that the model is told of, where there are many: a function of the goal and the
+            contracts of the allowed tools (see `Tool.describe`) that returns names, or a `ToolPicker`; `None` for all.
+        wording: *instructions* of the host, *constraints* that every plan keeps, *prompts* in place of those of dagrun,
+            *examples*, and the date of *today*; see `Wording`.
 
     Attributes:
         model: The language model.
+        wording: The words of the prompts.
 
     Raises:
         ContractError: An option is not valid.
@@ -57,8 +67,9 @@ class ModelPlanner:
         dialect: Dialect = "json",
         max_output_tokens: int = 4_096,
         limits: PlanLimits | None = None,
-        examples: Sequence[Example] = EXAMPLES,
         temperature: float | None = None,
+        select_tools: SelectTools | None = None,
+        **wording: Unpack[WordingOptions],
     ) -> None:
         must_be_model(model, "ModelPlanner")
         if dialect not in get_args(Dialect):
@@ -68,8 +79,10 @@ class ModelPlanner:
         self._dialect: Dialect = dialect
         self._max_output_tokens = max_output_tokens
         self._limits = PlanLimits() if limits is None else limits
-        self._examples = tuple(examples)
-        self._temperature = temperature
+        self.wording = Wording(**wording)
+        # The default of servers for small models suits chats, and at that temperature half of the plans go astray.
+        self._temperature = 0.0 if temperature is None and dialect == "calls" else temperature
+        self._tools = ToolChoice(select_tools)
         self._answers = LastAnswers()
 
     def revise(self, brief: Brief) -> RevisedBy:
@@ -88,6 +101,7 @@ class ModelPlanner:
 
     async def _draft(self, brief: Brief) -> AsyncGenerator[Add | Patch, None]:
         """Pass on each step of the first plan when it is complete, and at the end the fields of the plan itself."""
+        brief = await self._tools.narrowed(brief)
         reader = self._reader(brief)
         passed_on = 0
         async with aclosing(self._read("first", brief, reader)) as closed:
@@ -98,12 +112,13 @@ class ModelPlanner:
         plan = reader.close()
         for step in plan.steps[passed_on:]:  # from a last line without a line end
             yield Add(step=step)
-        reason = f"planned by {self.model.name}, prompt {PROMPT_VERSION}"
+        reason = f"planned by {self.model.name}, prompt {self.wording.version}"
         facts: dict[str, Any] = {} if plan.output is None else {"output": plan.output}
         yield Patch(edits=(), confidence=plan.confidence, reason=reason, **facts)
 
     async def _repair(self, brief: Brief) -> Plan:
         """Return a whole plan in place of a plan that was refused."""
+        brief = await self._tools.narrowed(brief)
         reader = self._reader(brief)
         async with aclosing(self._read("repair", brief, reader)) as closed:
             async for _ in closed:
@@ -125,6 +140,7 @@ class ModelPlanner:
 
     async def _change(self, brief: Brief) -> Patch | Plan:
         """Return a patch of the running plan, or a whole plan."""
+        brief = await self._tools.narrowed(brief)
         text = await text_of(self.model, self._request("replan", brief), self._limits)
         self._answers.keep(brief, text)
         answer = read_answer(text, toolbox_of(brief), self._limits)
@@ -136,7 +152,7 @@ class ModelPlanner:
 
     def _reader(self, brief: Brief) -> PlanReader:
         # A model that was asked for lines may refuse with an object, or answer with one all the same.
-        return PlanReader(toolbox_of(brief), self._limits, dialect="auto" if self._dialect == "compiler" else "json")
+        return PlanReader(toolbox_of(brief), self._limits, dialect="auto" if self._dialect in _LINES else "json")
 
     def _request(self, kind: Kind, brief: Brief) -> Request:
         dialect = self._dialect_for(kind, brief)
@@ -145,7 +161,7 @@ class ModelPlanner:
             kind,
             dialect,
             brief,
-            examples=self._examples,
+            wording=self.wording,
             # A model repeats what it reads, and most of an answer that was cut off is what it must not repeat.
             previous="" if _is_broken(brief) else previous,
             max_steps=self._limits.max_steps,
@@ -161,7 +177,7 @@ class ModelPlanner:
         toolbox = toolbox_of(brief)
         if kind == "replan":
             return Form(*_PATCH_FORM, patch_schema(toolbox))
-        if dialect == "compiler":
+        if dialect in _LINES:
             return None
         return Form(*_PLAN_FORM, toolset_schema(toolbox, "lean" if dialect == "lean" else "full"))
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from dagrun.model.tool import tool
 from dagrun.model.toolbox import AnyTool
 
-Dialect = Literal["json", "lean", "compiler"]
+Dialect = Literal["json", "lean", "compiler", "calls"]
 
 # The prefix of the tools in the examples; `renamed` changes it if a tool of the user has the same.
 PREFIX: Final = "ex_"
@@ -91,9 +91,59 @@ async def ex_mail(to: str, body: str) -> str:
     raise NotImplementedError
 
 
+@tool(effect="idempotent")
+async def ex_mark_read(tickets: list[Ticket]) -> None:
+    """Mark tickets as read."""
+    raise NotImplementedError
+
+
+@tool(effect="read")
+async def ex_orders(customer: str) -> list[float]:
+    """List the amounts of the orders of a customer."""
+    raise NotImplementedError
+
+
+@tool(effect="pure")
+async def ex_largest(numbers: list[float]) -> float:
+    """Find the largest number."""
+    raise NotImplementedError
+
+
+@tool(effect="pure")
+async def ex_round_up(number: float) -> int:
+    """Round a number up."""
+    raise NotImplementedError
+
+
+@tool(effect="read")
+async def ex_find_pages(words: str) -> list[str]:
+    """Find the addresses of pages about something."""
+    raise NotImplementedError
+
+
+@tool(effect="pure")
+async def ex_translate(text: str, language: str) -> str:
+    """Translate a text."""
+    raise NotImplementedError
+
+
+@tool(effect="read")
+async def ex_read_page(address: str) -> str:
+    """Get the text of a page."""
+    raise NotImplementedError
+
+
+@tool(effect="pure")
+async def ex_shorten(text: str) -> str:
+    """Make a text shorter."""
+    raise NotImplementedError
+
+
 _CITIES: Final = ("Oslo", "Lima", "Quito")
 TRIP_TOOLS: Final[tuple[AnyTool, ...]] = (ex_weather, ex_hotel_price, ex_write)
-TICKET_TOOLS: Final[tuple[AnyTool, ...]] = (ex_tickets, ex_backlog, ex_summary, ex_digest, ex_mail)
+TICKET_TOOLS: Final[tuple[AnyTool, ...]] = (ex_tickets, ex_backlog, ex_summary, ex_digest, ex_mail, ex_mark_read)
+ORDER_TOOLS: Final[tuple[AnyTool, ...]] = (ex_orders, ex_largest, ex_round_up, ex_mail)
+PAGE_TOOLS: Final[tuple[AnyTool, ...]] = (ex_find_pages, ex_translate, ex_read_page, ex_shorten)
 PATCH_TOOLS: Final[tuple[AnyTool, ...]] = (*TICKET_TOOLS, ex_archived_tickets)
 
 
@@ -143,7 +193,13 @@ def _lean(steps: list[dict[str, Any]], output: str, refusal: str = "") -> str:
 
 def _tickets() -> str:
     steps = [
-        {"id": "tickets", "tool": "ex_tickets", "args": {"count": 5}},
+        {
+            "id": "tickets",
+            "tool": "ex_tickets",
+            "args": {"count": 5},
+            "description": "the newest, to be summarised",
+            "success": {"ref": "tickets[0]", "op": "exists"},
+        },
         {"id": "backlog", "tool": "ex_backlog", "args": {"days": 30}},
         {
             "id": "summaries",
@@ -161,12 +217,40 @@ def _tickets() -> str:
             },
             "when": {"ref": "digest.urgent", "op": ">", "value": 0},
         },
+        {"id": "mark", "tool": "ex_mark_read", "args": {"tickets": "${tickets}"}, "depends_on": ["mail"]},
     ]
     return _lines(steps, output="digest.text", confidence=0.8)
 
 
 _WHY: Final = "no tool can book a table, and the address of the office is not known"
 _REFUSAL: Final = _json({"refusal": _WHY})
+
+# For small models, each lesson by itself: values from the goal, calls side by side, and a chain. None of them is needed
+# by larger ones.
+SMALL_EXAMPLES: Final[tuple[Example, ...]] = (
+    Example("Which is the largest of 3, 12 and 9?", ORDER_TOOLS, "", {"calls": "1. ex_largest([3, 12, 9])\n2. join()"}),
+    Example(
+        "Translate 'good morning' into French and 'good night' into German.",
+        PAGE_TOOLS,
+        "",
+        {"calls": '1. ex_translate("good morning", "French")\n2. ex_translate("good night", "German")\n3. join()'},
+    ),
+    Example(
+        "Mail the largest order of Smith to bob@example.com.",
+        ORDER_TOOLS,
+        "",
+        {
+            "calls": '1. ex_orders("Smith")\n2. ex_largest("$1")\n'
+            '3. ex_mail("bob@example.com", "The largest order is $2.")\n4. join()'
+        },
+    ),
+    Example(
+        "Shorten the first page about the harvest.",
+        PAGE_TOOLS,
+        "",
+        {"calls": '1. ex_find_pages("harvest")\n2. ex_read_page("${1[0]}")\n3. ex_shorten("$2")\n4. join()'},
+    ),
+)
 
 EXAMPLES: Final[tuple[Example, ...]] = (
     Example(
@@ -190,10 +274,11 @@ EXAMPLES: Final[tuple[Example, ...]] = (
     ),
     Example(
         goal="Summarise the five newest tickets. If any is urgent, mail the digest to ops@example.com, with the number "
-        "of tickets older than a month, and say that up to $100 can be refunded at once.",
+        "of tickets older than a month, and say that up to $100 can be refunded at once. Then mark the five as read.",
         tools=TICKET_TOOLS,
-        lesson="The backlog is counted beside everything else; the summaries are one step with for_each; the mail is "
-        "sent only because the goal asks for it, and only if the condition holds; $100 is plain text.",
+        lesson="The backlog is counted beside everything else; the summaries are one step with for_each; without a "
+        "ticket, the first step has failed; the mail is sent only because the goal asks for it, and only if the "
+        "condition holds; mark needs no output of mail, so its order is in depends_on; $100 is plain text.",
         answers={"json": _tickets()},
     ),
     Example(
@@ -206,6 +291,7 @@ EXAMPLES: Final[tuple[Example, ...]] = (
             "compiler": _REFUSAL,
         },
     ),
+    *SMALL_EXAMPLES,
 )
 
 # The situation of this example: the tickets cannot be read, and the backlog cannot be counted.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any, Final, Literal, TypedDict, Unpack
+from typing import Any, Final, Literal, Unpack
 
 from dagrun.errors import ContractError
 from dagrun.llm.anthropic_model import AnthropicModel
@@ -13,19 +12,21 @@ from dagrun.llm.openai_model import OpenAIModel
 from dagrun.llm.prices import Prices, PriceTable
 from dagrun.model.policy import PlanLimits
 from dagrun.planners.model_planner import ModelPlanner
-from dagrun.planners.prompt_examples import Dialect, Example
+from dagrun.planners.prompt_examples import Dialect
+from dagrun.planners.prompt_texts import WordingOptions
+from dagrun.planners.tool_choice import SelectTools
 
 MODEL_VARIABLE: Final = "DAGRUN_MODEL"
 
 
-class PlanningOptions(TypedDict, total=False):
+class PlanningOptions(WordingOptions, total=False):
     """The options of `ModelPlanner`, except the model, for planners that bring their own."""
 
     dialect: Dialect
     max_output_tokens: int
     limits: PlanLimits | None
-    examples: Sequence[Example]
     temperature: float | None
+    select_tools: SelectTools | None
 
 
 class OpenAIPlanner(ModelPlanner):
@@ -39,7 +40,7 @@ class OpenAIPlanner(ModelPlanner):
         prices: The prices of models.
         api_key: The key; `None` for the one in ``OPENAI_API_KEY``.
         http_client: An ``AsyncClient`` of httpx or httpx2.
-        planning: *dialect*, *max_output_tokens*, *limits*, *examples* and *temperature*, as for `ModelPlanner`.
+        planning: The other options of `ModelPlanner`: *dialect*, *instructions*, *constraints* and so on.
 
     Raises:
         ContractError: An option is not valid, or the name of the model or the key is missing.
@@ -86,7 +87,7 @@ class AnthropicPlanner(ModelPlanner):
         prices: The prices of models.
         api_key: The key; `None` for the one in ``ANTHROPIC_API_KEY``.
         http_client: An ``AsyncClient`` of httpx2.
-        planning: *dialect*, *max_output_tokens*, *limits*, *examples* and *temperature*, as for `ModelPlanner`.
+        planning: The other options of `ModelPlanner`: *dialect*, *instructions*, *constraints* and so on.
 
     Raises:
         ContractError: An option is not valid, or the name of the model or the key is missing.

@@ -17,6 +17,9 @@ from dagrun.model.secrets.secret import KEY
 
 Schema = Mapping[str, Any]
 
+# What a run knows of a tool besides its contract; see `dagrun.decide.briefs`.
+_FACTS: Final = ("approval", "fallback", "seconds", "pool")
+
 MAX_VALUES: Final = 20  # of an enum
 MAX_DESCRIPTION: Final = 200  # characters about one argument
 
@@ -26,8 +29,9 @@ class Signatures:
     """The signatures of some tools.
 
     Attributes:
-        tools: What a model reads of each tool: ``name``, ``effect``, ``call``, ``description``, and ``arguments`` with
-            the descriptions of arguments that have one.
+        tools: What a model reads of each tool: ``name``, ``effect``, ``call``, ``description``; ``approval``,
+            ``fallback``, ``seconds`` and ``pool`` where there are any; and ``arguments`` with the descriptions of
+            arguments that have one.
         types: The types that more than one place uses, or that contain themselves, by name.
     """
 
@@ -72,6 +76,7 @@ def _line(tool: Mapping[str, Any], output: Schema, names: _Names) -> dict[str, A
         "effect": tool["effect"],
         "call": f"{tool['name']}({takes}) -> {gives.write(output)}",
         "description": tool["description"],
+        **{name: tool[name] for name in _FACTS if name in tool},
     }
     return line | ({"arguments": about} if about else {})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from dagrun.errors import CannotPlan, shorten
 from dagrun.llm.language_model import Form, LanguageModel, Request, must_be_counts, must_be_model
@@ -14,6 +14,7 @@ from dagrun.model.plan import Step
 from dagrun.model.planner import Brief, StepView
 from dagrun.model.policy import PlanLimits
 from dagrun.planners.ask_model import LastAnswers, text_of, toolbox_of
+from dagrun.planners.prompt_texts import Wording, WordingOptions
 from dagrun.planners.prompts import prompt_for
 from dagrun.plans.model_answers import NextStepAnswer, read_next_step
 from dagrun.plans.plan_schemas import next_step_schema
@@ -40,9 +41,11 @@ class StepwisePlanner:
         max_output_tokens: The most tokens of one answer.
         limits: Ceilings of size; an answer is not read beyond them.
         temperature: How random the answers are; `None` for the default of the model.
+        wording: *instructions*, *constraints* and so on, as for `ModelPlanner`.
 
     Attributes:
         model: The language model.
+        wording: The words of the prompts.
 
     Raises:
         ContractError: An option is not valid.
@@ -56,6 +59,7 @@ class StepwisePlanner:
         max_output_tokens: int = 2_048,
         limits: PlanLimits | None = None,
         temperature: float | None = None,
+        **wording: Unpack[WordingOptions],
     ) -> None:
         must_be_model(model, "StepwisePlanner")
         must_be_counts("StepwisePlanner", max_steps=max_steps, max_output_tokens=max_output_tokens)
@@ -63,6 +67,7 @@ class StepwisePlanner:
         self._max_steps = max_steps
         self._max_output_tokens = max_output_tokens
         self._limits = PlanLimits() if limits is None else limits
+        self.wording = Wording(**wording)
         self._temperature = temperature
         self._answers = LastAnswers()
 
@@ -88,7 +93,8 @@ class StepwisePlanner:
 
     async def _ask(self, brief: Brief, left: int) -> NextStepAnswer:
         toolbox = toolbox_of(brief)
-        prompt = prompt_for("next", "json", brief, previous=self._answers.take(brief), max_steps=left)
+        previous = self._answers.take(brief)
+        prompt = prompt_for("next", "json", brief, wording=self.wording, previous=previous, max_steps=left)
         request = Request(
             system=prompt.system,
             messages=prompt.messages,

@@ -1,9 +1,11 @@
 """`dagrun prompt`: what is printed is what the model is told, to the letter; and nobody is asked."""
 
+import tomllib
+
 import pytest
 
 from command_line import TOOLS, Shell, shell
-from dagrun.planners.prompts import PROMPT_VERSION
+from dagrun.planners.prompt_texts import PROMPT_VERSION, TEXTS
 from dagrun.testing import ModelAnswer
 from goal_shell import BAD, GOOD, served, without_keys
 
@@ -20,7 +22,7 @@ def told(prompt: dict[str, object]) -> list[tuple[object, object]]:
     return [("system", prompt["system"]), *((turn["role"], turn["text"]) for turn in messages)]
 
 
-@pytest.mark.parametrize("dialect", ["json", "compiler"])
+@pytest.mark.parametrize("dialect", ["json", "compiler", "calls"])
 def test_prompt_is_what_the_model_is_told(shell: Shell, monkeypatch: pytest.MonkeyPatch, dialect: str) -> None:
     """With inputs and ceilings, which are told, too."""
     shell.file("policy.toml", "max_attempts = 7\nmax_steps = 9\n")
@@ -88,3 +90,35 @@ def test_tools_are_not_called_and_no_file_is_written(shell: Shell) -> None:
         shell("prompt", GOAL, *TOOLS, "--kind", kind)
 
     assert not list(shell.folder.iterdir())
+
+
+def test_texts_can_be_replaced_in_the_settings_and_the_version_says_so(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What --texts prints is valid in dagrun.toml, and the model is told what stands there."""
+    printed = tomllib.loads(shell("prompt", "--texts").out)
+    assert printed == {"prompts": dict(TEXTS)}
+    own = (
+        'instructions = "Amounts are in euros."\nconstraints = ["Add no more than twice."]\n[prompts]\nrole = "Plan."\n'
+    )
+    shell.file("dagrun.toml", own)
+
+    with served(monkeypatch, GOOD) as server:
+        planned = shell("plan", GOAL, *TOOLS, "--json")
+        shown = shell("prompt", GOAL, *TOOLS, "--json").json
+
+    assert planned.code == 0, planned.err
+    assert told(shown) == list(server.calls[0].turns)
+    assert shown["system"].startswith("Plan.\n\n# What you are given")
+    assert "# What the host says\n\nAmounts are in euros.\n\nEvery plan keeps these rules." in shown["system"]
+    assert shown["prompt_version"].startswith(f"{PROMPT_VERSION}+")
+    assert "role = '''\nPlan.'''" in shell("prompt", "--texts").out
+
+
+def test_a_text_that_does_not_exist_is_refused(shell: Shell) -> None:
+    shell.file("dagrun.toml", '[prompts]\nroles = "Plan."\n')
+
+    ended = shell("prompt", GOAL, *TOOLS)
+
+    assert ended.code == 2
+    assert "prompts.roles: there is no such text; did you mean role?" in ended.err

@@ -43,10 +43,11 @@ async def test_a_plan_that_was_refused_is_written_anew(dialect: Dialect, steps: 
     assert error is None
     assert isinstance(plan, Plan)
     assert len(plan.steps) == 3
-    request, said, objection = model.requests[1].messages
-    assert said.text == "no plan at all"
-    assert blocks(objection.text)["problems"] == [{"at": "steps", "problem": "the plan has no steps"}]
-    assert ("steps" in blocks(request.text)) == bool(steps)
+    if dialect != "calls":  # it shows neither
+        request, said, objection = model.requests[1].messages
+        assert said.text == "no plan at all"
+        assert blocks(objection.text)["problems"] == [{"at": "steps", "problem": "the plan has no steps"}]
+        assert ("steps" in blocks(request.text)) == bool(steps)
     assert model.requests[1].form == model.requests[0].form
 
 

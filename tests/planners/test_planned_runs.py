@@ -18,6 +18,7 @@ from dagrun import (
     Policy,
     RuleCritic,
     RunResult,
+    State,
     Status,
     StepwisePlanner,
     Toolbox,
@@ -307,6 +308,7 @@ def _tickets(**acts: Any) -> list[Any]:
         "ex_summary": lambda text: f"({text})",
         "ex_digest": lambda summaries: Digest(" ".join(summaries), len(summaries)),
         "ex_mail": lambda to, body: body,
+        "ex_mark_read": None,
     }
     return [StandIn(tool, (given | acts)[tool.name]) for tool in PATCH_TOOLS]
 
@@ -328,6 +330,7 @@ async def test_the_example_of_a_plan_does_what_its_goal_says() -> None:
 
     assert result.status is Status.SUCCEEDED
     assert result.output == "(fire) (smoke)"
+    assert result.steps["mark"].state is State.SUCCEEDED
     assert "4 are older than a month. Up to $100" in result.steps["mail"].output
 
 

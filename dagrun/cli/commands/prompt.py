@@ -18,6 +18,7 @@ EPILOG: Final = """
 Examples:
   dagrun prompt --tools my_tools "Compare the sales of both regions"
   dagrun prompt --tools my_tools --kind replan
+  dagrun prompt --texts > prompts.toml
 """
 
 _GOAL: Final = "(what is wanted, in words)"
@@ -37,16 +38,23 @@ KINDS: Final = ("first", "repair", "replan", "next")
     help="The prompt for the first plan; for a repair, after the plan was refused; for a change of a running plan; for"
     " the next step of the planner stepwise.",
 )
+@click.option("--texts", is_flag=True, help="Print the texts that prompts are made of, to replace them in dagrun.toml.")
 @options.combined(options.dialect, options.as_json)
-def prompt(*, goal: str, inputs: tuple[str, ...], kind: Kind, as_json: bool, **flags: Any) -> None:
+def prompt(*, goal: str, inputs: tuple[str, ...], kind: Kind, texts: bool, as_json: bool, **flags: Any) -> None:
     """Print the prompt that a planner sends to its model, with the tools of --tools, or else of installed packages.
 
     No model is asked, and no tool is called. For every kind but the first, an example stands for what has happened.
     --json also prints the version of the prompt, and the schema of the answer: that goes to the model beside the
     prompt, or, if a server takes no schema, at the end of it.
+
+    dagrun.toml may have instructions, constraints, and a table of prompts, whose texts take the place of those that
+    --texts prints. The version of the prompt, which the record of a run has, too, tells such words apart.
     """
-    from dagrun.cli.jobs.overheard_prompt import show_prompt
+    from dagrun.cli.jobs.overheard_prompt import show_prompt, show_texts
 
     configuration = configure(flags)
     with data_output() as data:
-        show_prompt(configuration, data, goal, inputs, kind, as_json=as_json)
+        if texts:
+            show_texts(configuration, data)
+        else:
+            show_prompt(configuration, data, goal, inputs, kind, as_json=as_json)

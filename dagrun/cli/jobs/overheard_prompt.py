@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import replace
@@ -13,6 +14,7 @@ from dagrun.api import draft
 from dagrun.cli.jobs.goals import read_goal
 from dagrun.cli.jobs.job import Goal
 from dagrun.cli.setup.inputs import read_inputs
+from dagrun.cli.setup.planners import wording_of
 from dagrun.cli.setup.setting_fields import Dialect
 from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.setup.tool_modules import load_toolbox
@@ -24,7 +26,8 @@ from dagrun.model.outcome import ErrorKind, State, TriggerKind
 from dagrun.model.plan import Step
 from dagrun.model.planner import Brief, Planner, RevisedBy, StepView, Trigger
 from dagrun.planners.model_planner import ModelPlanner
-from dagrun.planners.prompts import PROMPT_VERSION, Kind, Prompt
+from dagrun.planners.prompt_texts import TEXTS, Wording
+from dagrun.planners.prompts import Kind, Prompt
 from dagrun.planners.stepwise import StepwisePlanner
 
 # An answer that every check refuses, to get the prompt that follows it.
@@ -32,6 +35,7 @@ _FAULTY: Final = {
     "json": '{"steps": [{"id": "a", "tool": "no_such_tool", "args": {}}], "output": null, "confidence": 0.5}',
     "lean": '{"steps": [{"tool": "no_such_tool", "id": "a", "args": {}, "depends_on": []}], "output": "a"}',
     "compiler": "1. no_such_tool()\n2. join()\n",
+    "calls": "1. no_such_tool()\n2. join()\n",
 }
 
 
@@ -51,17 +55,31 @@ def show_prompt(
     toolbox = load_toolbox(configuration, or_installed=True)
     wanted = Goal(text=read_goal(goal), toolbox=toolbox, policy=configuration.limits().policy)
     dialect = configuration.settings.dialect
-    request = anyio.run(_overhear, wanted, read_inputs(inputs), kind, dialect)
+    wording = wording_of(configuration.settings)
+    request = anyio.run(_overhear, wanted, read_inputs(inputs), kind, dialect, wording)
+    version = Wording(**wording).version
     if as_json:
-        data.json(_as_dict(request, kind, dialect))
+        data.json(_as_dict(request, kind, dialect, version))
     else:
-        data.text(str(Prompt(request.system, request.messages)))
+        data.text(str(Prompt(request.system, request.messages, version)))
 
 
-def _as_dict(request: Request, kind: Kind, dialect: Dialect) -> dict[str, Any]:
+def show_texts(configuration: Configuration, data: Data) -> None:
+    """Print the texts of prompts, those of the user included, as the table of a settings file."""
+    wording = Wording(**wording_of(configuration.settings))
+    lines = ["# In dagrun.toml, each text takes the place of that of dagrun; leave out those that stay.", "[prompts]"]
+    data.text("\n\n".join(["\n".join(lines), *(f"{name} = {_toml(wording[name])}" for name in TEXTS)]))
+
+
+def _toml(text: str) -> str:
+    """Return a text as a string of TOML: as it is between three apostrophes, unless it has these itself."""
+    return json.dumps(text, ensure_ascii=False) if "'''" in text else f"'''\n{text}'''"
+
+
+def _as_dict(request: Request, kind: Kind, dialect: Dialect, version: str) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
-        "prompt_version": PROMPT_VERSION,
+        "prompt_version": version,
         "kind": kind,
         "dialect": dialect,
         "system": request.system,
@@ -70,17 +88,19 @@ def _as_dict(request: Request, kind: Kind, dialect: Dialect) -> dict[str, Any]:
     }
 
 
-async def _overhear(goal: Goal, inputs: dict[str, Any], kind: Kind, dialect: Dialect) -> Request:
+async def _overhear(
+    goal: Goal, inputs: dict[str, Any], kind: Kind, dialect: Dialect, wording: dict[str, Any]
+) -> Request:
     """Return the request of the planner itself, in a run that ends there, so that it cannot differ from real ones."""
     model = _Overheard(_FAULTY[dialect] if kind == "repair" else None)
     planner: Planner
     match kind:
         case "next":
-            planner = StepwisePlanner(model)
+            planner = StepwisePlanner(model, **wording)
         case "replan":
-            planner = _AsIfFailed(ModelPlanner(model, dialect=dialect))
+            planner = _AsIfFailed(ModelPlanner(model, dialect=dialect, **wording))
         case _:
-            planner = ModelPlanner(model, dialect=dialect)
+            planner = ModelPlanner(model, dialect=dialect, **wording)
     with suppress(PlanRefused, RunFailed):
         await draft(goal.text, tools=goal.toolbox, policy=goal.policy, inputs=inputs, planner=planner)
     return model.requests[-1]

@@ -117,7 +117,28 @@ def _check_address(configuration: Configuration, name: str) -> None:
 
 def _writing(settings: Settings) -> dict[str, Any]:
     """Return the options of planners that write whole plans."""
-    return {"dialect": settings.dialect, **_ceiling(settings)}
+    return {"dialect": settings.dialect, **_ceiling(settings), **wording_of(settings)}
+
+
+def wording_of(settings: Settings) -> dict[str, Any]:
+    """Return what the user says in prompts, as options of planners.
+
+    Raises:
+        BadInput: There is no text of such a name.
+    """
+    from dagrun.planners.prompt_texts import TEXTS
+
+    for name in settings.prompts:
+        if name not in TEXTS:
+            raise BadInput(
+                f"prompts.{shorten(name, 100)}: there is no such text{hint(name, TEXTS)}; see dagrun prompt --texts"
+            )
+    said = {
+        "instructions": settings.instructions or "",
+        "constraints": settings.constraints,
+        "prompts": settings.prompts,
+    }
+    return {name: value for name, value in said.items() if value}
 
 
 def _ceiling(settings: Settings) -> dict[str, Any]:
@@ -151,7 +172,7 @@ def _stepwise(settings: Settings) -> Planner:
 
     if settings.dialect != "json":
         raise BadInput("the planner stepwise has no dialects: leave --dialect out")
-    return StepwisePlanner(_openai_model(settings, settings.model), **_ceiling(settings))
+    return StepwisePlanner(_openai_model(settings, settings.model), **_ceiling(settings), **wording_of(settings))
 
 
 def _ensemble(settings: Settings) -> Planner:

@@ -33,6 +33,15 @@ def texts(value: Any) -> Iterator[tuple[str, str]]:
         yield from ((f".{place}", fault) for _, fault in text(part))
 
 
+def table_of_texts(value: Any) -> Iterator[tuple[str, str]]:
+    """Check for a table of texts."""
+    if not isinstance(value, dict):
+        yield "", "input should be a table"
+        return
+    for name, part in value.items():
+        yield from ((f".{name}", fault) for _, fault in text(part))
+
+
 def text_or_table(value: Any) -> Iterator[tuple[str, str]]:
     """Check for a text or a table."""
     if not isinstance(value, str | dict):

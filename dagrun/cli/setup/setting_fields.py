@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Mode = Literal["parallel", "waves", "sequential"]
 Api = Literal["auto", "responses", "chat"]
 Structure = Literal["auto", "schema", "tool", "json"]
-Dialect = Literal["json", "lean", "compiler"]
+Dialect = Literal["json", "lean", "compiler", "calls"]
 Level = Literal["process", "power"]
 
 
@@ -47,6 +47,9 @@ class Settings:
         structure: How the model is made to answer in the wanted form.
         dialect: How the model writes plans.
         max_output_tokens: The longest answer, in tokens.
+        instructions: What the model is told of your world and of good plans, in your own words.
+        constraints: What every plan must keep, a sentence each.
+        prompts: Texts in place of those of dagrun, by name; ``dagrun prompt --texts`` prints them.
         prices: The prices of models, by their names.
     """
 
@@ -68,12 +71,16 @@ class Settings:
     structure: Structure = "auto"
     dialect: Dialect = "json"
     max_output_tokens: int | None = None
+    instructions: str | None = None
+    constraints: Sequence[str] = ()
+    prompts: Mapping[str, str] = field(default_factory=dict)
     prices: Mapping[str, Price] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as plain JSON, those that cannot be read included: for people to look at."""
         values = {name: object.__getattribute__(self, name) for name in SETTINGS}
         plain = {name: price.model_dump(mode="json") for name, price in values["prices"].items()}
+        values |= {"constraints": list(values["constraints"]), "prompts": dict(values["prompts"])}
         return values | {"tools": list(values["tools"]), "secrets": list(values["secrets"]), "prices": plain}
 
 
@@ -102,8 +109,11 @@ _CHECKS: Final[Mapping[str, setting_checks.Check]] = {
     "base_url": setting_checks.address,
     "api": setting_checks.one_of("auto", "responses", "chat"),
     "structure": setting_checks.one_of("auto", "schema", "tool", "json"),
-    "dialect": setting_checks.one_of("json", "lean", "compiler"),
+    "dialect": setting_checks.one_of("json", "lean", "compiler", "calls"),
     "max_output_tokens": setting_checks.count,
+    "instructions": setting_checks.text,
+    "constraints": setting_checks.texts,
+    "prompts": setting_checks.table_of_texts,
     "prices": _prices,
 }
 

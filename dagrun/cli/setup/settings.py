@@ -171,6 +171,7 @@ _PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "structure": str,
     "dialect": str,
     "max_output_tokens": lambda text: int(text) if text.strip().isdecimal() else text,
+    "instructions": str,
 }
 
 ANTHROPIC: Final = "anthropic"
