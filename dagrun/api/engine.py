@@ -192,7 +192,7 @@ class Engine:
             journal = self._teacher(options["journal"], plan)
             await self._memory.recall(journal)
             folder = ArtifactFolder(past.options["artifacts"] or tape.artifacts)
-            earlier = traceparent_of(past.record.opening)
+            earlier = traceparent_of(past.events)
             tracer = self._tracer(past.options, plan, run_id, earlier=earlier, relation="resumes")
             setup = RunSetup(
                 plan=plan,
@@ -207,7 +207,8 @@ class Engine:
             await build_large(setup)
             running = Run(setup)
             await aside(len(past.events), partial(past.fold, running))
-            begin = partial(running.resume, last=past.last, resumed=past.resumed)
+            resumed = partial(past.resumed, traceparent="" if tracer is None else tracer.traceparent)
+            begin = partial(running.resume, last=past.last, resumed=resumed)
             async with (
                 self._memory.kept(journal, running),
                 _carried_out(running, begin, past.options, tracer),

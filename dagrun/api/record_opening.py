@@ -88,10 +88,16 @@ def with_traceparent(options: RunOptions, tracer: RunTracer) -> RunOptions:
     return {**options, "labels": {TRACEPARENT: tracer.traceparent, **(options["labels"] or {})}}
 
 
-def traceparent_of(opening: Opening) -> str:
-    """Return what names the trace of a recorded run; empty if it had none."""
-    found = opening.labels.get(TRACEPARENT)
-    return found if isinstance(found, str) else ""
+def traceparent_of(events: Sequence[Event]) -> str:
+    """Return what names the last trace of a recorded run; empty if it had none."""
+    for event in reversed(events):
+        if isinstance(event, RunResumed) and event.traceparent:
+            return event.traceparent
+        if isinstance(event, RunStarted | RunResumed) and event.opening is not None:
+            found = event.opening.labels.get(TRACEPARENT)
+            if isinstance(found, str):
+                return found
+    return ""
 
 
 def sealer_of(options: Mapping[str, Any], run_id: str) -> Sealer | None:

@@ -65,10 +65,10 @@ class Past:
             raise CannotResume(f"with these differences, {error.reason}", self.differences) from error
         del self.events[:-1]  # they hold every value of the run
 
-    def resumed(self, seq: int, at: float) -> RunResumed:
+    def resumed(self, seq: int, at: float, traceparent: str = "") -> RunResumed:
         """Return the event that says that the run is resumed; with its opening only if that has changed."""
         opening = self.record.opening if self.differences else None
-        return RunResumed(seq, at, time.time(), self.differences, opening)
+        return RunResumed(seq, at, time.time(), self.differences, opening, traceparent)
 
 
 @asynccontextmanager

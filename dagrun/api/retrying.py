@@ -200,7 +200,7 @@ def _taken_over(
         values={id_: nodes[id_].value for id_ in kept},
         files=frozenset(name for id_ in kept for name in files[id_]),
         source=source,
-        traceparent=traceparent_of(recorded),
+        traceparent=traceparent_of(past.events),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from dagrun.errors import Problem, short_repr
 from dagrun.model.critic import Verdict
-from dagrun.model.outcome import UNRECORDED, Decision, Failure, Outcome, State, Status, later, later_mapping
+from dagrun.model.outcome import LATER, UNRECORDED, Decision, Failure, Outcome, State, Status, later, later_mapping
 from dagrun.model.patch import Add, Consequence, Drop, Replace, Rewire
 from dagrun.model.plan import Plan
 from dagrun.model.planner import Trigger
@@ -145,11 +145,13 @@ class RunResumed(Event):
         wall_time: The time in seconds since 1970.
         differences: The allowed differences from the recorded opening, one line each.
         opening: The opening of the resumed run, if there are differences. Not shown.
+        traceparent: Names the trace of the resumed run (W3C Trace Context); empty if it is not traced. Not shown.
     """
 
     wall_time: float
     differences: tuple[str, ...] = ()
     opening: Opening | None = field(default=None, repr=False)
+    traceparent: str = field(default="", repr=False, metadata={LATER: True})
 
 
 @dataclass(slots=True, repr=False)

@@ -184,6 +184,8 @@ class _RunSpans:
         self._backoff: dict[str, float] = {}
         self._asked: dict[str, tuple[str, float]] = {}
         self._person: dict[str, float] = {}
+        self._replanned: dict[str, float] = {}  # when the planner had answered, by the step that it was asked about
+        self._drafted = 0.0  # when the first plan was complete
         self._other_waits = (
             (names.PERSON_WAIT, "person", self._person),
             (names.BACKOFF_WAIT, "backoff", self._backoff),
@@ -260,12 +262,29 @@ class _RunSpans:
         for need in attempt.needs:
             since = max(since, known.get(need, 0.0))
         left = max(0.0, attempt.started - since)
+        planner = self._planner_until(attempt) - since
         for name, reason, of_reason in self._other_waits:
             if of_reason and step in of_reason:
                 seconds = min(left, of_reason.pop(step))
                 left -= seconds
                 self._add_wait(attributes, name, reason, seconds)
+        if planner > 0:
+            seconds = min(left, planner)
+            left -= seconds
+            self._add_wait(attributes, names.PLANNER_WAIT, "planner", seconds)
         self._add_wait(attributes, names.SLOT_WAIT, "slot", left)
+
+    def _planner_until(self, attempt: AttemptFacts) -> float:
+        """Return until when a step could not start because of the planner; 0 if it had not to wait for it.
+
+        Dependents of a step wait while the planner is asked about that step, and all steps while it is asked about the
+        goal; steps with an effect wait until the first plan is complete.
+        """
+        until = self._drafted if not attempt.tool.effect.is_free else 0.0
+        if self._replanned:
+            known = self._replanned
+            until = max(until, known.get("", 0.0), *(known.get(need, 0.0) for need in attempt.needs))
+        return until
 
     def _add_wait(self, attributes: dict[str, Any], name: str, reason: str, seconds: float) -> None:
         attributes[name] = round(seconds * 1000, 3)
@@ -391,6 +410,7 @@ class _RunSpans:
 
     def _draft_ended(self, event: events.DraftEnded) -> None:
         self._end_plan(event.result)
+        self._drafted = event.at
         self._is_draft, self._trigger = False, ""
 
     def _requested(self, event: events.ReplanRequested) -> None:
@@ -401,6 +421,7 @@ class _RunSpans:
 
     def _replan_ended(self, event: events.ReplanEnded) -> None:
         self._end_plan(event.result)
+        self._replanned.update(dict.fromkeys(event.steps, event.at))
         self._trigger = ""
         if self._metrics is not None:
             self._metrics.replanned(event.result)

@@ -7,7 +7,8 @@ import logging
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -89,6 +90,12 @@ def _line(span: ReadableSpan, by_id: dict[int, ReadableSpan]) -> str:
 
 def _facts(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})
+
+
+def _waits(span: ReadableSpan) -> dict[str, float]:
+    """The waits before an attempt by reason, in milliseconds."""
+    found = {key: value for key, value in _facts(span).items() if key.startswith("dagrun.step.wait.")}
+    return {key.removeprefix("dagrun.step.wait.").removesuffix("_ms"): value for key, value in found.items()}
 
 
 def _is_below(child: ReadableSpan, parent: ReadableSpan) -> bool:
@@ -194,6 +201,68 @@ async def test_waits_for_slots_and_for_people_are_told_apart() -> None:
         "dagrun.question.asked",
         "dagrun.question.answered",
     ]
+
+
+class Thinks:
+    """A planner that thinks for three seconds, and leaves the plan as it is."""
+
+    async def revise(self, brief: dagrun.Brief) -> dagrun.Patch:
+        await anyio.sleep(3)
+        return dagrun.Patch(edits=[], reason="it is fine")
+
+
+class Drafts:
+    """A planner that writes a plan step by step, one each second: a step without an effect, and one with."""
+
+    async def revise(self, brief: dagrun.Brief) -> AsyncIterator[dagrun.Add]:
+        yield dagrun.Add(step=Step(id="look", tool="nap", args={"seconds": 0.5}))
+        yield dagrun.Add(step=Step(id="write", tool="put", args={}, depends_on=["look"]))
+        await anyio.sleep(4)
+        yield dagrun.Add(step=Step(id="last", tool="nap", args={"seconds": 0.5}))
+
+
+@pytest.mark.anyio
+async def test_waits_for_a_planner_are_none_for_a_slot() -> None:
+    """Dependents of a surprise wait until the planner has looked at it; what comes after them waits for them alone."""
+
+    @dagrun.tool(effect="read")
+    async def odd(context: dagrun.ToolContext = dagrun.PROVIDED) -> int:
+        """Surprise everybody."""
+        context.surprise("ten times as many")
+        return 7
+
+    steps = [
+        Step(id="odd", tool="odd"),
+        Step(id="after", tool="echo", args={"value": "${odd}"}),
+        Step(id="later", tool="echo", args={"value": "${after}"}),
+        Step(id="beside", tool="nap", args={"seconds": 1.0}),
+    ]
+    traced = Traced()
+    reader = InMemoryMetricReader()
+    meters = MeterProvider([reader])
+    tracing = traced.tracing(meter_provider=meters)
+    await dagrun.run(Plan(steps=steps), tools=toolset(odd), planner=Thinks(), tracing=tracing)
+    waits = {step: _waits(traced.of_step(step)[0]) for step in ("odd", "after", "later", "beside")}
+    data: Any = reader.get_metrics_data()
+    points = next(m for m in data.resource_metrics[0].scope_metrics[0].metrics if m.name == "dagrun.step.wait").data
+    by_reason = {point.attributes["dagrun.step.wait.reason"]: point.sum for point in points.data_points}
+
+    assert waits["after"] == {"planner": pytest.approx(3_000), "slot": 0}
+    assert waits["odd"] == waits["later"] == waits["beside"] == {"slot": 0}
+    assert by_reason == {"planner": pytest.approx(3), "slot": 0}
+    meters.shutdown()
+
+
+@pytest.mark.anyio
+async def test_steps_with_an_effect_wait_for_the_whole_plan() -> None:
+    """Those without one start as soon as they are written."""
+    traced = Traced()
+    put = scripted("put", 1, effect="idempotent")
+    result = await dagrun.run(goal="g", tools=toolset(put), planner=Drafts(), tracing=traced.tracing())
+
+    assert result.status == "succeeded", result.reason
+    assert _waits(traced.of_step("write")[0]) == {"planner": pytest.approx(3_500), "slot": 0}
+    assert _waits(traced.of_step("look")[0]) == _waits(traced.of_step("last")[0]) == {"slot": 0}
 
 
 @pytest.mark.anyio
@@ -426,7 +495,8 @@ async def test_captured_content_is_redacted_and_cut(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.anyio
-async def test_resumed_and_retried_runs_link_to_the_first_trace() -> None:
+async def test_resumed_and_retried_runs_link_to_the_last_trace() -> None:
+    """So a trace leads to the one before it, and that to the one before; one that was not traced is passed over."""
     journal, traced = dagrun.MemoryJournal(), Traced()
     bad = scripted("bad", ValueError("no"), ValueError("no"), 1)
     plan = Plan(
@@ -435,21 +505,27 @@ async def test_resumed_and_retried_runs_link_to_the_first_trace() -> None:
             Step(id="bad", tool="bad", depends_on=["slow"], retry=ONCE),
         ]
     )
-    options: dict[str, Any] = {"tools": toolset(bad), "journal": journal, "tracing": traced.tracing()}
+    untraced: dict[str, Any] = {"tools": toolset(bad), "journal": journal}
+    options = {**untraced, "tracing": traced.tracing()}
     async with dagrun.start(plan, **options, run_id="first", labels={"mine": 1}) as run:
         await anyio.sleep(1)
         run.suspend()
         await run.result()
+    for given in (options, untraced):
+        async with dagrun.resume("first", **given) as run:
+            await anyio.sleep(1)
+            run.suspend()
+            await run.result()
     async with dagrun.resume("first", **options) as run:
         assert (await run.result()).status == "failed"
     async with dagrun.retry("first", **options, new_id="again") as run:
         await run.result()
-    first, resumed, retried = traced.named("invoke_workflow dagrun")
+    first, second, third, retried = spans = traced.named("invoke_workflow dagrun")
 
-    assert len({span.context.trace_id for span in (first, resumed, retried)}) == 3
-    for span, relation in ((resumed, "resumes"), (retried, "retries")):
+    assert len({span.context.trace_id for span in spans}) == 4
+    for span, before, relation in ((second, first, "resumes"), (third, second, "resumes"), (retried, third, "retries")):
         (link,) = span.links
-        assert (link.context.span_id, link.attributes) == (first.context.span_id, {"dagrun.link": relation})
+        assert (link.context.span_id, link.attributes) == (before.context.span_id, {"dagrun.link": relation})
     assert (await dagrun.replay("first", journal=journal)).opening.labels["mine"] == 1
 
 
@@ -468,6 +544,40 @@ def test_a_run_without_traces_loads_nothing_of_them() -> None:
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
 
     assert ended.stdout == "[]\n"
+
+
+@pytest.mark.anyio
+async def test_a_run_without_traces_makes_no_call_for_them() -> None:
+    """An attempt looks whether there is a tracer, and that is all. Calls do not depend on the machine, as time does."""
+    steps = [Step(id=f"s{n}", tool="nap", args={"seconds": 0.0}) for n in range(50)]
+    plan = dagrun.check(Plan(steps=steps), tools=toolset())
+    for tracing in (None, Traced().tracing()):
+        await dagrun.run(plan, tracing=tracing)  # what is imported and cached is not counted
+    calls = {"off": Counter[str](), "on": Counter[str]()}
+    for name, tracing in (("off", None), ("on", Traced().tracing())):
+        with _counted(calls[name]):
+            await dagrun.run(plan, tracing=tracing)
+    tracing_alone = {call for call in calls["on"] if call not in calls["off"]}
+
+    assert [call for call in calls["off"] if "tracing" in call or "_traced" in call or "opentelemetry" in call] == []
+    assert calls["off"]["runtime/steps/attempt.py perform"] >= 50
+    assert {"runtime/steps/attempt.py _traced", "observe/tracing.py begin_attempt"} <= tracing_alone
+
+
+@contextmanager
+def _counted(calls: Counter[str]) -> Iterator[None]:
+    """Count the calls of functions of dagrun and of OpenTelemetry, by file and name."""
+
+    def note(frame: Any, event: str, _: object) -> None:
+        file = frame.f_code.co_filename
+        if event == "call" and ("/dagrun/" in file or "opentelemetry" in file):
+            calls[f"{file.rpartition('/dagrun/')[2]} {frame.f_code.co_name}"] += 1
+
+    sys.setprofile(note)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
 
 
 class BrokenExporter(SpanExporter):

@@ -1,7 +1,7 @@
 """Events as plain JSON for other programs, and the JSON Schema of it; both follow from the type hints of the fields.
 
 1. Each field of an event becomes a field of the object, with its own name, always. Left out are fields that only the
-   process itself can use: the opening of a run, the checked patch of a splice, exceptions.
+   process itself can use: the opening and the trace of a run, the checked patch of a splice, exceptions.
 2. A value of a step that is gone is null, and a field ``unavailable`` beside it says why.
 3. A plan, a step or an edit looks as it was written, without the fields that were left to their defaults.
 4. Texts and values are redacted by what their field means: a field of `NAMES` holds a name that the run works with.
@@ -39,7 +39,7 @@ NAMES: Final = frozenset(
         *("added", "dropped", "replaced", "rewired", "cancelled", "superseded", "unblocked", "reused", "fallen"),
     )
 )
-_LEFT_OUT: Final = frozenset(("opening", "checked"))
+_LEFT_OUT: Final = frozenset(("opening", "checked", "traceparent"))
 _EDITS: Final = frozenset((Add, Drop, Replace, Rewire))
 _UNAVAILABLE: Final = "unavailable"
 
