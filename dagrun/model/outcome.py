@@ -188,7 +188,7 @@ class SharedCall:
     def __str__(self) -> str:
         whose = f"step {self.step}{f' in run {self.run}' if self.run else ''}"
         if self.how == "batched":
-            return f"one of {self.calls} calls made as one, with {whose}"
+            return f"one of {self.calls} calls made as one, which {whose} began"
         return f"the kept result of {whose}" if self.how == "cached" else f"the call of {whose}, which was under way"
 
 

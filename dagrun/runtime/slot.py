@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import anyio
 
@@ -37,6 +38,7 @@ class RareAttemptState:
         is_second: Whether this is such a second call.
         shared: Whose call it was, if the attempt has shared one; see `dagrun.runtime.sharing`.
         on_refused: Called if its output is refused; drops the kept result.
+        common: If this is a call that several attempts wait for: its `CallInCommon`; set until it ends.
         is_batch: Whether this is the call of a batch form.
         results: What the batch form has returned.
     """
@@ -54,6 +56,7 @@ class RareAttemptState:
     is_second: bool = False
     shared: SharedCall | None = None
     on_refused: Callable[[], object] | None = None
+    common: Any = None
     is_batch: bool = False
     results: object = None
 

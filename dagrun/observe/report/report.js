@@ -235,7 +235,7 @@
   };
   const shared = (call) => {
     const whose = `step ${call.step}${call.run ? ` in run ${call.run}` : ""}`;
-    if (call.how === "batched") return `one of ${call.calls} calls made as one, with ${whose}`;
+    if (call.how === "batched") return `one of ${call.calls} calls made as one, which ${whose} began`;
     return call.how === "cached" ? `the kept result of ${whose}` : `the call of ${whose}, which was under way`;
   };
   const attempt = (one) => {

@@ -77,7 +77,7 @@ class Batches:
         found = self._open.get(group) or self._begin(group, batch, slot, call)
         found.calls.append(arguments)
         found.places.append(slot)
-        found.own.members.append(slot)
+        found.own.join(slot)
         if len(found.calls) == batch.max_calls:
             self._send(group, found)
         outcome = await found.own.wait(slot)

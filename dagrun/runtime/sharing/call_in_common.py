@@ -32,7 +32,8 @@ class CallInCommon:
         run_id: The same.
         step: The step that began it.
         attempt: The attempt of that step.
-        members: The slots of the attempts that wait, the longest first. Who joins is added here, and then waits.
+        members: The slots of the attempts that wait, the longest first.
+        on_join: Called with each slot that joins; `None` for nothing.
         close: Keeps newcomers away; may be called more than once.
         is_launched: Whether it has a task.
         outcome: How it ended; `None` while it runs, and if it was stopped.
@@ -46,6 +47,7 @@ class CallInCommon:
         "close",
         "is_launched",
         "members",
+        "on_join",
         "outcome",
         "run_id",
         "slot",
@@ -58,12 +60,19 @@ class CallInCommon:
         self.step = slot.node.id
         self.attempt = len(slot.node.attempts)
         self.members: list[Slot] = []
+        self.on_join: Callable[[Slot], object] | None = None
         self.close: Callable[[], object] = _nothing
         self.is_launched = False
         self.outcome: Outcome | None = None
         self._is_left_behind = False
         self._grace = grace
         self._ended = anyio.Event()
+
+    def join(self, member: Slot) -> None:
+        """Add an attempt, which waits from now on."""
+        self.members.append(member)
+        if self.on_join is not None:
+            self.on_join(member)
 
     async def wait(self, member: Slot) -> Outcome | None:
         """Wait for the end of the call on behalf of *member*, which has joined; return its outcome.
@@ -106,6 +115,7 @@ class CallInCommon:
         self.slot.tell_to_stop(State.CANCELLED, reason, self._grace)
         if not self.is_launched:
             self.close, self.slot.call = _nothing, None
+            self.slot.make_rare().common = None
             self._ended.set()
 
     def end(self, outcome: Outcome | None, charge: Callable[[list[Slot], Slot], None]) -> Outcome | None:
@@ -121,6 +131,7 @@ class CallInCommon:
         slot = self.slot
         self.close()
         self.close = _nothing  # it leads back here
+        slot.make_rare().common = None
         slot.is_done, slot.call = True, None  # the call leads back to the slot
         self._is_left_behind = outcome is not None and outcome.state is State.ABANDONED
         if slot.asked is None and not is_being_cancelled():  # else it may have swallowed that

@@ -18,7 +18,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from contextvars import Context, copy_context
 from functools import partial
 from time import monotonic
@@ -60,7 +61,27 @@ class OwnAttempts(Attempts):
     def _special(self, slot: Slot, name: str, call: ToolCall) -> Coroutine[Any, Any, object]:
         if self.batches is not None and self.batches.takes(name, call):
             return self.batches.call(slot, call)
+        if name != "coroutine":
+            call.clock_stopped = partial(self._clocks_stopped, slot)
         return self._executors[name].call(call)
+
+    @contextmanager
+    def _clocks_stopped(self, slot: Slot) -> Iterator[None]:
+        """While this is entered, the time limits of the attempts of this run that wait for a call do not run."""
+        common: CallInCommon = slot.make_rare().common
+        with ExitStack() as stack:
+
+            def stop(waiting: Slot) -> None:
+                if self._graph.nodes.get(waiting.node.id) is waiting.node:
+                    stack.enter_context(self._up.clock_stopped(waiting))
+
+            for waiting in common.members:
+                stop(waiting)
+            common.on_join = stop
+            try:
+                yield
+            finally:
+                common.on_join = None
 
     def _traced(self, tracer: RunTracer, slot: Slot, call: ToolCall) -> Context:
         return copy_context()  # its task has begun in the span of the attempt that made it
@@ -147,7 +168,7 @@ class SharedCalls:
             found = self._results.under_way.get((self._loop, key))
             rare.shared = None if found is None else self._whose("joined", found)
             own = found or self._begin(key, slot, call)
-            own.members.append(slot)
+            own.join(slot)
             outcome = await own.wait(slot)
             if outcome is None:  # it was stopped: the run that made it has ended, or a second call was faster
                 if slot.asked is not None:  # so is this attempt, and its cancellation comes at the next await
@@ -225,7 +246,6 @@ class SharedCalls:
             LookupError: A dependency of a batch form is missing.
         """
         own = Slot(slot.node, tool, self._new_scope(), True, self._now)
-        own.make_rare()
         made, wanted = dict(arguments), tool.arguments
         if wanted.context is not None:
             made[wanted.context] = self._attempts.context_of(own)
@@ -233,7 +253,8 @@ class SharedCalls:
             made |= self._deps.fill(wanted.deps, wanted.optional_deps)
         objects = {} if slot.call is None else slot.call.objects
         own.call = ToolCall(tool, data, made, partial(self._attempts.context_of, own), self._grace, limit, objects)
-        return CallInCommon(own, self._grace, self._run_id)
+        common = own.make_rare().common = CallInCommon(own, self._grace, self._run_id)
+        return common
 
     def _launch(self, own: CallInCommon, landed: Callable[[Outcome | None], object]) -> None:
         own.is_launched = True

@@ -290,6 +290,27 @@ async def test_progress_and_surprise_reach_who_waits() -> None:
         assert outcome.surprise == "ten times as many"
 
 
+async def test_what_an_executor_prepares_is_on_no_clock() -> None:
+    """A process that has to start first takes nobody's time: of none that waits for the call."""
+
+    class Slow:
+        async def call(self, call: dagrun.ToolCall) -> object:
+            with call.clock_stopped():
+                await anyio.sleep(5.0)
+            await anyio.sleep(0.5)
+            return await call.tool.function(**call.arguments)
+
+        async def aclose(self) -> None:
+            pass
+
+    counted = Counted(seconds=0.2)
+    steps = (look("a", executor="slow", timeout=1.0), look("b", executor="slow", timeout=1.0))
+    result = await play(counted, *steps, executors={"slow": Slow()}, retry=RetryRule(max_attempts=1))
+
+    assert states(result) == {"a": "succeeded", "b": "succeeded"}
+    assert (len(counted.calls), result.makespan) == (1, near(5.7))
+
+
 @pytest.mark.real_time
 async def test_plain_functions_share_calls() -> None:
     """In a thread as well."""
