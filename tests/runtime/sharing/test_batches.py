@@ -204,7 +204,7 @@ async def test_a_plain_batch_form_runs_in_a_thread() -> None:
     def sizes(calls: list[dict[str, Any]]) -> list[int]:
         return [len(call["item"]) for call in calls]
 
-    tool = make_tool(size, effect="pure", batch=Batch(sizes))
+    tool = make_tool(size, effect="pure", batch=Batch(sizes, max_calls=5, within=60.0))  # full at once
     plan = Plan(steps=tuple(Step(id=f"s{n}", tool="size", args={"item": "x" * n}) for n in range(5)))
     result = await dagrun.run(plan, tools=[tool])
 
