@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dagrun.api.replaying import Replayed, replay
     from dagrun.checks.checked_plan import CheckedPlan
     from dagrun.checks.tool_advice import check_tools
+    from dagrun.critics.agreement import AgreementCritic
     from dagrun.critics.counts import CountCritic
     from dagrun.critics.rubric import RubricCritic
     from dagrun.critics.rules import RuleCritic
@@ -66,17 +67,19 @@ if TYPE_CHECKING:
     from dagrun.model.contracts.deps import dep
     from dagrun.model.contracts.objects import Object
     from dagrun.model.contracts.sharing import Batch
-    from dagrun.model.critic import Critic, Verdict
+    from dagrun.model.critic import SOURCES, Critic, Verdict
     from dagrun.model.effect import Applied, Effect
     from dagrun.model.event import (
         AttemptEnded,
         AttemptStarted,
         CeilingNear,
+        ConfidenceReported,
         DraftEnded,
         DraftStarted,
         Event,
         Gap,
         GoalChanged,
+        HandedOn,
         Hedged,
         HedgeEnded,
         ModelCharged,
@@ -108,7 +111,19 @@ if TYPE_CHECKING:
     from dagrun.model.outcome import State, Status, TriggerKind
     from dagrun.model.patch import Add, Consequence, Drop, Patch, Replace, Rewire
     from dagrun.model.plan import Plan, RetryRule, Step
-    from dagrun.model.planner import Brief, PastRequest, Planner, Refusal, StepView, Trigger
+    from dagrun.model.planner import (
+        NOTES,
+        Before,
+        Brief,
+        HandOn,
+        Notes,
+        PastRequest,
+        Planner,
+        Refusal,
+        Rung,
+        StepView,
+        Trigger,
+    )
     from dagrun.model.policy import ApprovalRule, HedgeRule, PlanLimits, Policy
     from dagrun.model.python_plans.collect import plan
     from dagrun.model.python_plans.planned_values import input, item, where
@@ -122,9 +137,10 @@ if TYPE_CHECKING:
     from dagrun.model_tools.llm_tool import llm_tool
     from dagrun.observe.faces import report, show
     from dagrun.observe.tracing import Tracing
-    from dagrun.planners.ensemble import EnsemblePlanner
+    from dagrun.planners.ladder import EnsemblePlanner, Ladder, PersonPlanner
     from dagrun.planners.model_planner import ModelPlanner
     from dagrun.planners.provider_planners import AnthropicPlanner, OpenAIPlanner
+    from dagrun.planners.route_model import ModelChooser
     from dagrun.planners.router import Route, RouterPlanner
     from dagrun.planners.static import StaticPlanner
     from dagrun.planners.stepwise import StepwisePlanner
@@ -139,6 +155,7 @@ _NAMES = {
     "dagrun.observe.faces": "report show",
     "dagrun.api": "Engine check draft resume retry run run_sync start",
     "dagrun.api.replaying": "Replayed replay",
+    "dagrun.critics.agreement": "AgreementCritic",
     "dagrun.critics.counts": "CountCritic",
     "dagrun.critics.rubric": "RubricCritic",
     "dagrun.critics.rules": "RuleCritic",
@@ -164,7 +181,7 @@ _NAMES = {
     "dagrun.llm.anthropic_model": "AnthropicModel",
     "dagrun.llm.openai_model": "OpenAIModel",
     "dagrun.llm.language_model": "Form LanguageModel Message Reply Request Usage",
-    "dagrun.model.planner": "Brief PastRequest Planner Refusal StepView Trigger",
+    "dagrun.model.planner": "NOTES Before Brief HandOn Notes PastRequest Planner Refusal Rung StepView Trigger",
     "dagrun.model.condition": "Condition",
     "dagrun.model.contracts.deps": "dep",
     "dagrun.model.contracts.objects": "Object",
@@ -172,8 +189,8 @@ _NAMES = {
     "dagrun.model.tool_context": "PROVIDED ToolContext",
     "dagrun.model.effect": "Applied Effect",
     "dagrun.model.event": (
-        "HedgeEnded Hedged ModelCharged ModelReserved PlannerAsked PlannerCalled "
-        "AttemptEnded AttemptStarted CeilingNear DraftEnded DraftStarted Event Gap GoalChanged "
+        "HandedOn HedgeEnded Hedged ModelCharged ModelReserved PlannerAsked PlannerCalled "
+        "AttemptEnded AttemptStarted CeilingNear ConfidenceReported DraftEnded DraftStarted Event Gap GoalChanged "
         "PatchRefused Progress QuestionAnswered QuestionAsked "
         "ReplanEnded ReplanRequested ReplanStarted Reviewed RunEnded RunReopened RunResumed RunStarted "
         "RunStopping RunSuspended Spliced StepExpanded StepResumed StepSettled event_types"
@@ -191,11 +208,12 @@ _NAMES = {
     "dagrun.model.tool": "Tool tool",
     "dagrun.model.toolbox": "Toolbox",
     "dagrun.model.value": "Artifact Unavailable",
-    "dagrun.model.critic": "Critic Verdict",
+    "dagrun.model.critic": "SOURCES Critic Verdict",
     "dagrun.observe.tracing": "Tracing",
-    "dagrun.planners.ensemble": "EnsemblePlanner",
     "dagrun.planners.provider_planners": "AnthropicPlanner OpenAIPlanner",
+    "dagrun.planners.ladder": "EnsemblePlanner Ladder PersonPlanner",
     "dagrun.planners.model_planner": "ModelPlanner",
+    "dagrun.planners.route_model": "ModelChooser",
     "dagrun.planners.router": "Route RouterPlanner",
     "dagrun.planners.static": "StaticPlanner",
     "dagrun.planners.tool_choice": "ToolPicker",
@@ -207,8 +225,11 @@ _NAMES = {
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
+    "NOTES",
     "PROVIDED",
+    "SOURCES",
     "Add",
+    "AgreementCritic",
     "Answer",
     "AnswerRefused",
     "AnthropicModel",
@@ -220,6 +241,7 @@ __all__ = [
     "AttemptEnded",
     "AttemptStarted",
     "Batch",
+    "Before",
     "Brief",
     "Budget",
     "CannotPlan",
@@ -227,6 +249,7 @@ __all__ = [
     "CeilingNear",
     "CheckedPlan",
     "Condition",
+    "ConfidenceReported",
     "Consequence",
     "ContractError",
     "CountCritic",
@@ -245,6 +268,8 @@ __all__ = [
     "Form",
     "Gap",
     "GoalChanged",
+    "HandOn",
+    "HandedOn",
     "HedgeEnded",
     "HedgeRule",
     "Hedged",
@@ -252,15 +277,18 @@ __all__ = [
     "JournalDamaged",
     "JournalError",
     "JournalFailed",
+    "Ladder",
     "LanguageModel",
     "MemoryJournal",
     "Message",
     "MissingExtra",
     "ModelCharged",
+    "ModelChooser",
     "ModelError",
     "ModelPlanner",
     "ModelReserved",
     "NoRoute",
+    "Notes",
     "Object",
     "OpenAIModel",
     "OpenAIPlanner",
@@ -269,6 +297,7 @@ __all__ = [
     "PastRequest",
     "Patch",
     "PatchRefused",
+    "PersonPlanner",
     "Plan",
     "PlanDiff",
     "PlanHistory",
@@ -315,6 +344,7 @@ __all__ = [
     "RunStarted",
     "RunStopping",
     "RunSuspended",
+    "Rung",
     "SQLiteJournal",
     "SchemaCritic",
     "Secret",

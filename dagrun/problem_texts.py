@@ -104,6 +104,7 @@ SENTENCES: Mapping[str, str] = {
     "step that makes it again",
     "DR425": "step {step} goes through the elements of {dependency} and has begun; edit single elements of "
     "{dependency}, or drop or replace {step} as well",
+    "DR426": "the planner gives step {step} a confidence of {confidence}, and at least {least} is wanted",
     # Tools: what makes a planner choose the wrong one, or a run do the wrong thing with it.
     "DR801": "the name {tool} would fit any tool",
     "DR802": "the name {tool} is that of several jobs",

@@ -275,7 +275,8 @@ def _first_plan(
         raise ContractError("a goal needs words, and a planner that makes a plan of it: planner=…")
     must_be_planner(planner, "planner")
     knows = getattr(planner, "plan", None)
-    if callable(knows):  # it has the plan at hand, which is checked whole before anything runs
+    # It has the plan at hand, which is checked whole before anything runs; but who chooses by a call is awaited later.
+    if callable(knows) and getattr(planner, "chooser", None) is None:
         known: Any = knows(goal, options["inputs"])
         return check(known, tools, policy=limits, inputs=inputs, executors=executors, secrets=secrets, redact=redact)
     must_be("policy", limits, (Policy, type(None)), "a dagrun.Policy")

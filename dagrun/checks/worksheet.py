@@ -31,7 +31,7 @@ QUESTIONS: Final[Mapping[str, str]] = {
 }
 
 # The triggers for which a planner may be asked when a step has failed for good.
-_FAILURES: Final = frozenset(TriggerKind) - {TriggerKind.SURPRISE, TriggerKind.GOAL_CHANGED}
+_FAILURES: Final = frozenset(TriggerKind) - {TriggerKind.SURPRISE, TriggerKind.CONTRADICTION, TriggerKind.GOAL_CHANGED}
 
 
 class RetrySafety(StrEnum):

@@ -82,7 +82,8 @@ planner: Final = click.option(
     "--planner",
     metavar="NAME",
     help="The planner, which writes plans, and is asked when a step fails or surprises: openai, anthropic, stepwise,"
-    " ensemble, or MODULE:NAME of an object with a method revise.",
+    " ensemble, person, or MODULE:NAME of an object with a method revise. Several, with commas, are a ladder:"
+    " each hands on what it cannot do, as in my_routes:router,openai=FAST,openai=STRONG,person.",
 )
 critics: Final = click.option(
     "--critic",

@@ -52,7 +52,7 @@ class _Marks(BaseModel):
 
 
 class RubricCritic(StepFilter):
-    """Lets a model mark outputs; the lowest mark of an output is its score.
+    """Lets a model mark outputs; the lowest mark of an output is its score, and its confidence if it passes.
 
     The model sees the step (tool, arguments, description, expected output) and its output, quoted as data. Its calls
     are charged to the run. The model is asked once more if its answer does not fit the form, or if its server was busy.
@@ -165,7 +165,7 @@ class RubricCritic(StepFilter):
         reason = marks.reason if is_whole else f"{lowest}: {score:g}; {marks.reason}"
         if score < self._least:
             return Verdict("fail", score, reason)
-        return Verdict("surprising" if marks.surprising else "pass", score, reason)
+        return Verdict("surprising" if marks.surprising else "pass", score, reason, confidence=score)
 
 
 def _criteria(name: str, rubric: object) -> dict[str, str]:

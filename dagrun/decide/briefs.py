@@ -14,7 +14,7 @@ from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.critic import Verdict
 from dagrun.model.outcome import ErrorKind, State
-from dagrun.model.planner import Brief, PastRequest, Refusal, StepView, Trigger
+from dagrun.model.planner import Before, Brief, PastRequest, Refusal, StepView, Trigger
 from dagrun.model.policy import Policy
 from dagrun.model.redaction.redactor import DEFAULT_REDACTOR, Redactor, without_secrets
 from dagrun.model.reference import Reference
@@ -147,6 +147,8 @@ def make_brief(
     triggers: Sequence[Trigger],
     refused: Sequence[Refusal],
     left: Mapping[str, float],
+    *,
+    request: int = 0,
 ) -> Brief:
     """Make the brief of a request to a planner.
 
@@ -156,6 +158,7 @@ def make_brief(
         triggers: The reasons for the request.
         refused: The patches that were refused, and why.
         left: The amounts that are left of the ceilings, by name.
+        request: The number of the request; 0 for the first plan, or for the next steps of it.
     """
     redactor = graph.plan.redactor
     toolbox = with_secret_names(graph.plan.toolbox, graph.plan.secrets)
@@ -175,6 +178,9 @@ def make_brief(
         refused=tuple(refused),
         number=graph.replans,
         past=tuple(PastRequest(past.result, _text(past.reason, graph)) for past in graph.replanned),
+        before=tuple(Before(p.planner, p.why, _text(p.reason, graph)) for p in graph.handed_on.get(request, ())),
+        notes=graph.planner_notes,
+        raw_inputs=decode_or_reason(graph.inputs),
         toolbox=toolbox,
     )
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import from_json
 
@@ -23,7 +23,12 @@ from dagrun.model.reference import Reference
 from dagrun.model.value import decode, describe, encode, store_text, value_at
 
 # A yes to these is valid for every attempt of the same call; to any other question, for that question alone.
+
+if TYPE_CHECKING:
+    from dagrun.graph.confidence import Said
+
 _LASTING: Final = frozenset((Asked.APPROVAL, Asked.PAUSE))
+_MAX_POINTS: Final = 20
 # Silence cannot stand for an answer to these: only a person knows it.
 _NO_DEFAULT: Final = frozenset((Asked.EFFECT, Asked.INPUT))
 
@@ -85,9 +90,39 @@ class Questions:
         """Ask whether the plan, which is at *revision*, may be changed as *diff* says."""
         return self._make(Asked.PATCH, text, None, at=at, valid_for=f"{revision}\n" + "\n".join(diff), diff=diff)
 
-    def for_output(self, arguments: bytes, at: float) -> Question:
-        """Ask whether the run may hand out its answer."""
-        return self._make(Asked.OUTPUT, "May the run hand out its answer?", None, at=at, arguments=arguments)
+    def for_plan(self, text: str, why: str, schema: Mapping[str, Any], revision: int, at: float) -> Question:
+        """Ask for a plan, or for a change of the plan, which is at *revision*."""
+        return self._make(Asked.INPUT, text, None, at=at, valid_for=f"{revision}\n{why}", why=why, schema=schema)
+
+    def for_output(self, arguments: bytes, at: float, doubts: Sequence[Said] = (), did: Sequence[str] = ()) -> Question:
+        """Ask whether the run may hand out its answer.
+
+        Args:
+            arguments: The answer, as it is shown.
+            at: Seconds since the start of the run.
+            doubts: The confidences that are too low; each becomes a point that a person ticks.
+            did: What each step did, line by line; shown where there are doubts.
+        """
+        text = "May the run hand out its answer?"
+        if not doubts:
+            return self._make(Asked.OUTPUT, text, None, at=at, arguments=arguments)
+        shown, lowest = self._redactor.text, doubts[0]
+        points = [
+            f"{said.step} is right ({said.who}: confidence {said.value:g}{': ' if said.reason else ''}{said.reason})"
+            for said in doubts
+        ]
+        why = f"its confidence is {lowest.value:g}, and at least {self._policy.min_confidence:g} is wanted"
+        return self._make(
+            Asked.OUTPUT,
+            text,
+            None,
+            at=at,
+            arguments=arguments,
+            why=why,
+            silence=(self._policy.answer_within, "deny"),  # silence ticks no points
+            checklist=tuple(dict.fromkeys(shown(shorten(point, 300)) for point in points[:_MAX_POINTS])),
+            transcript=tuple(map(shown, did)),
+        )
 
     def _make(
         self,

@@ -74,6 +74,7 @@ class Situation:
         can_ask: Whether there is a person to ask.
         can_reconcile: Whether the tool itself can find out whether a call took effect.
         last_resort: The wish of the policy for a step that has failed for good, where neither planner nor person helps.
+        contradicts: Whether a surprise is that the sources of the output do not agree.
         in_doubt: Whether an attempt before this one may have taken effect. Until an attempt succeeds, the step can only
             end in doubt, and only the same call may follow.
     """
@@ -90,6 +91,7 @@ class Situation:
     can_reconcile: bool = False
     last_resort: Literal["skip", "escalate"] = "skip"
     in_doubt: bool = False
+    contradicts: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -139,8 +141,9 @@ def was_cancelled(outcome: Outcome) -> bool:
 def _after_success(outcome: Outcome, situation: Situation) -> Decision:
     if not outcome.surprise:
         return PROCEED
-    if situation.is_open and TriggerKind.SURPRISE in situation.replan_on:
-        return Decision(Recovery.REPLAN, outcome.surprise, trigger=TriggerKind.SURPRISE)
+    trigger = TriggerKind.CONTRADICTION if situation.contradicts else TriggerKind.SURPRISE
+    if situation.is_open and trigger in situation.replan_on:
+        return Decision(Recovery.REPLAN, outcome.surprise, trigger=trigger)
     return Decision(Recovery.PROCEED, f"surprising, and nobody is asked: {outcome.surprise}")
 
 

@@ -74,7 +74,12 @@ _RENAMED: Final = re.compile(r"-r\d+$")  # see `plan_to_patch.py`
 
 
 def why_agree(
-    policy: Policy, confidence: float | None, *, has_effects: bool, proposed: Literal["plan", "patch"]
+    policy: Policy,
+    confidence: float | None,
+    *,
+    has_effects: bool,
+    proposed: Literal["plan", "patch"],
+    must_say: bool = False,
 ) -> str:
     """Say why a person must agree to what a planner has proposed, before anything of it runs.
 
@@ -83,6 +88,7 @@ def why_agree(
         confidence: What the planner says of its own proposal; `None` if it says nothing.
         has_effects: Whether it may change the world.
         proposed: A whole first plan, or a change of the plan.
+        must_say: Whether the planner has to give a confidence for what has effects: it asks a model.
 
     Returns:
         The reason in words; empty if nobody needs to agree.
@@ -90,6 +96,8 @@ def why_agree(
     wanted, least = policy.approve_patches, policy.min_confidence
     if confidence is not None and confidence < least:
         return f"its planner gives it a confidence of {confidence:g}, and at least {least:g} is wanted"
+    if confidence is None and must_say and has_effects and least > 0:
+        return f"it has effects, and its planner gives it no confidence, where at least {least:g} is wanted"
     if wanted == "always" or (wanted == "effects" and has_effects):
         what = "plans" if proposed == "plan" else "changes of the plan"
         return f"the policy wants a person to agree to {what}" + (" that have effects" if wanted == "effects" else "")
@@ -111,7 +119,7 @@ def unagreed_calls(graph: LiveGraph, checked: CheckedPatch) -> Mapping[str, str]
         Each step with a sentence that says why.
     """
     why = why_agree(graph.plan.policy, None, has_effects=True, proposed="patch")
-    return {**dict.fromkeys(checked.effects, why), **checked.guards}
+    return {**(dict.fromkeys(checked.effects, why) if why else {}), **checked.guards}
 
 
 def patch_has_effects(graph: LiveGraph, checked: CheckedPatch) -> bool:

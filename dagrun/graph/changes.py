@@ -18,6 +18,7 @@ something happens, `fold` when a record is read back: both come to the same stat
     waiting -- a step that it needs has failed, or is kept back --> blocked
     ready   -- AttemptStarted --> running
     ready   -- StepExpanded, of a for_each --> running; its elements are ready, or wait for those of another for_each
+    running -- ConfidenceReported, if its tool says so --> running
     running -- AttemptEnded, then Reviewed if there are critics --> settled, or ready (tried again), or held
     ready   -- QuestionAsked --> held -- QuestionAnswered --> ready
     running -- QuestionAsked by its tool --> held -- StepResumed --> running
@@ -40,7 +41,8 @@ something happens, `fold` when a record is read back: both come to the same stat
    resumed. `Hedged` and `HedgeEnded` come between the two: a second call is made beside a slow one.
 
 **The planner.** `ReplanRequested` names a reason to ask it. Then follow `ReplanStarted`; for each call `PlannerAsked`
-and `PlannerCalled`; for each patch `Spliced` or `PatchRefused`; and `ReplanEnded`. The first plan is written between
+and `PlannerCalled`, and `HandedOn` if the next planner of a ladder is asked; for each patch `Spliced` or
+`PatchRefused`; and `ReplanEnded`. The first plan is written between
 `DraftStarted` and `DraftEnded`, and each of its steps is a `Spliced`.
 
 8. One request is open at a time. Reasons that arise meanwhile belong to the next one. A request that could not be made
@@ -68,10 +70,12 @@ from dagrun.model.event import (
     AttemptEnded,
     AttemptStarted,
     CeilingNear,
+    ConfidenceReported,
     DraftEnded,
     DraftStarted,
     Event,
     GoalChanged,
+    HandedOn,
     Hedged,
     HedgeEnded,
     ModelCharged,
@@ -243,6 +247,7 @@ def reviewed(graph: LiveGraph, event: Reviewed) -> None:
     node.make_extra().verdicts = event.verdicts
     for verdict in event.verdicts:
         graph.models.add(verdict.tokens, verdict.cost)
+        graph.has_confidence = graph.has_confidence or verdict.confidence is not None
     attempt = node.attempts[-1]
     attempt.outcome, attempt.decision = event.outcome, event.decision
     _follow_decision(graph, node, event)
@@ -270,6 +275,12 @@ def _follow_decision(graph: LiveGraph, node: Node, event: AttemptEnded | Reviewe
         graph.settled(node)
     else:
         node.on_fallback = recovery is Recovery.FALL_BACK or node.on_fallback
+
+
+def confidence_reported(graph: LiveGraph, event: ConfidenceReported) -> None:
+    """The tool of a step says how sure it is of its output."""
+    graph.nodes[event.step].make_extra().confidence = (event.attempt, event.confidence)
+    graph.has_confidence = True
 
 
 def hedged(graph: LiveGraph, event: Hedged) -> None:
@@ -399,11 +410,16 @@ def replan_started(graph: LiveGraph, event: ReplanStarted) -> None:
 def replan_ended(graph: LiveGraph, event: ReplanEnded) -> None:
     """A request to the planner has ended, or could not be made; release the steps that waited for it alone."""
     graph.asking = 0
+    if graph.handed_on and event.number:
+        passed = dict(graph.handed_on)
+        last = passed.pop(event.number, ())
+        # Whoever wants to see the results is asked for more, not those before it on the ladder.
+        graph.handed_on = {**passed, 0: last} if event.more else passed
     graph.replanned.append(PastReplan(event.result, event.fingerprints, event.signature, event.reason))
     changed = event.result in ("applied", "repaired")
     for step in event.steps:
         trigger = graph.triggers.pop(step, None)
-        if trigger is not None and trigger.kind is TriggerKind.SURPRISE and not changed:
+        if trigger is not None and trigger.kind.is_odd_success and not changed:
             graph.warnings.append(
                 f"{step} was surprising ({trigger.reason}), and the plan was not changed: {event.reason}"
             )
@@ -441,6 +457,13 @@ def planner_called(graph: LiveGraph, event: PlannerCalled) -> None:
     """A call of the planner has ended, and its models have used tokens."""
     graph.models.add(event.tokens, event.cost)
     graph.planner_answers, graph.planner_failure = event.answers, event.failure
+    graph.planner_notes = event.notes or graph.planner_notes
+
+
+def handed_on(graph: LiveGraph, event: HandedOn) -> None:
+    """The next planner of a ladder is asked from now on."""
+    passed = graph.handed_on.get(event.request, ())
+    graph.handed_on = {**graph.handed_on, event.request: (*passed, event)}
 
 
 def model_reserved(graph: LiveGraph, event: ModelReserved) -> None:
@@ -557,6 +580,7 @@ _CHANGES: Final[Mapping[type[Event], Callable[..., None]]] = {
     AttemptStarted: attempt_started,
     AttemptEnded: attempt_ended,
     Reviewed: reviewed,
+    ConfidenceReported: confidence_reported,
     Hedged: hedged,
     HedgeEnded: hedge_ended,
     StepSettled: step_settled,
@@ -571,6 +595,7 @@ _CHANGES: Final[Mapping[type[Event], Callable[..., None]]] = {
     PatchRefused: patch_refused,
     PlannerAsked: planner_asked,
     PlannerCalled: planner_called,
+    HandedOn: handed_on,
     ModelReserved: model_reserved,
     ModelCharged: model_charged,
     QuestionAsked: question_asked,

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Final
 
 from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
@@ -23,7 +24,7 @@ from dagrun.graph.order_labels import first_labels
 from dagrun.graph.plan_history import PastReplan, Revision
 from dagrun.model.contracts.held_objects import HeldObjects, held
 from dagrun.model.contracts.spilling import why_spilled
-from dagrun.model.event import CeilingNear, Event, ModelCharged, ModelReserved
+from dagrun.model.event import CeilingNear, Event, HandedOn, ModelCharged, ModelReserved
 from dagrun.model.outcome import Failure, State, Status
 from dagrun.model.planner import Trigger
 from dagrun.model.question import Question
@@ -89,6 +90,8 @@ class LiveGraph:
         replanned: The finished requests to the planner.
         replans: The number of requests to the planner so far.
         asking: The number of the open request; 0 if none is open.
+        handed_on: By open request, how the planners of a ladder have handed it on; 0 stands for the first plan, and
+            for the next steps of it.
         why_unchanged: Why the last request after a failure did not change the plan.
         rare: The events that leave no trace in the nodes, in order: those about the run, the planner and people; for
             whoever tells what happened. Values of steps are left out.
@@ -103,6 +106,7 @@ class LiveGraph:
         draft_end: How the first plan has ended, and why, if the planner wrote it; empty until then.
         planner_calls: The number of calls of the planner so far.
         planner_answers: What the planner's models answered in its last call.
+        planner_notes: What the planner wrote down for itself in its last call that wrote any.
         planner_failure: The failure of that call; `None` if it did not fail.
         model_calls: The calls of models that no tool made, by number: the reservation and the charge.
         stopping: The status and reason with which the run is being ended early; `None` if it is not.
@@ -112,6 +116,7 @@ class LiveGraph:
         has_agreed: Whether a person has agreed to a plan or a patch of the planner that is not applied yet.
         all_well: Whether every settled step has succeeded: then no search for others is needed.
         all_known: Whether no settled step is in doubt.
+        has_confidence: Whether a tool or a critic has given a confidence.
         shown_output: The answer of the run that people were last asked about, stored; empty if they were not.
         has_objects: Whether the run has tools that return or take objects in memory.
         releasing: The outputs that no step needs any more; `None` if none are released.
@@ -122,6 +127,7 @@ class LiveGraph:
     reason = ""
     replans = 0
     asking = 0
+    handed_on: Mapping[int, tuple[HandedOn, ...]] = MappingProxyType({})
     why_unchanged = ""
     withheld: tuple[Status, str] | None = None
     is_frozen = is_drafting = wants_more = has_agreed = False
@@ -129,11 +135,13 @@ class LiveGraph:
     draft_end = ("", "")
     planner_calls = 0
     planner_answers: tuple[str, ...] = ()
+    planner_notes = ""
     planner_failure: Failure | None = None
     stopping: tuple[Status, str] | None = None
     saving: CeilingNear | None = None
     shown_output: Stored = b""
     all_well = all_known = True
+    has_confidence = False
 
     def __init__(
         self,

@@ -39,6 +39,7 @@ class RareStepState:
         verdicts: The verdicts of critics on its last attempt.
         over: The for_each whose elements this one is over, element by element; or none. See `fans.py`.
         followers: Of a for_each that has its elements: the steps that need single ones of them.
+        confidence: The last attempt whose tool gave a confidence, and that; `None` if none did.
         asked: The number of questions about it so far.
         held: Seconds that it waited for people since its deadline began to run, without the current wait.
         held_since: When the current wait began, in seconds since the start of the run; `None` if there is none.
@@ -60,6 +61,7 @@ class RareStepState:
     verdicts: tuple[Verdict, ...] = ()
     over: Node | None = field(default=None, repr=False)
     followers: tuple[Node, ...] = field(default=(), repr=False)
+    confidence: tuple[int, float] | None = None
     forgiven: int = 0
     cleared: int = 0
     asked: int = 0

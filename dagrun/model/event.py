@@ -16,7 +16,7 @@ from dagrun.model.critic import Verdict
 from dagrun.model.outcome import LATER, UNRECORDED, Decision, Failure, Outcome, State, Status, later, later_mapping
 from dagrun.model.patch import Add, Consequence, Drop, Replace, Rewire
 from dagrun.model.plan import Plan
-from dagrun.model.planner import Trigger
+from dagrun.model.planner import HandOn, Trigger
 from dagrun.model.policy import Policy
 from dagrun.model.question import Answer, Question
 from dagrun.model.value import Stored
@@ -199,6 +199,19 @@ class AttemptEnded(Event):
     state: State
     outcome: Outcome
     decision: Decision
+
+
+@dataclass(slots=True, repr=False)
+class ConfidenceReported(Event):
+    """A tool says how sure it is of the output that it returns; the attempt ends next.
+
+    Attributes:
+        confidence: From 0 to 1.
+    """
+
+    step: str
+    attempt: int
+    confidence: float
 
 
 @dataclass(slots=True, repr=False)
@@ -497,9 +510,11 @@ class PlannerAsked(Event):
 
     Attributes:
         number: The number of the call in the run, from 1.
+        planner: The planner of a ladder that is called; empty if there is no ladder.
     """
 
     number: int
+    planner: str = later("")
 
 
 @dataclass(slots=True, repr=False)
@@ -546,6 +561,8 @@ class PlannerCalled(Event):
         fault: Why the planner gave no answer; empty if it answered.
         answers: What its models answered, in order, whether or not it could be used; redacted, at most 64 KiB in all.
         failure: The failure as data, if the planner raised an exception or took too long.
+        planner: The planner of a ladder that was called; empty if there is no ladder.
+        notes: What the planner wrote down for its next call; empty for nothing. Redacted.
     """
 
     number: int
@@ -555,6 +572,29 @@ class PlannerCalled(Event):
     fault: str = ""
     answers: tuple[str, ...] = later(())
     failure: Failure | None = later(None)
+    planner: str = later("")
+    notes: str = later("")
+
+
+@dataclass(slots=True, repr=False)
+class HandedOn(Event):
+    """A planner of a ladder hands a request on to the next one.
+
+    Attributes:
+        request: The number of the request (see `ReplanStarted`); 0 for the first plan, or for the next steps of it.
+        rung: The place in the ladder of the planner that is asked from now on, from 0.
+        planner: The planner that hands on.
+        next_planner: The planner that is asked from now on.
+        why: The reason.
+        reason: The reason in a sentence.
+    """
+
+    request: int
+    rung: int
+    planner: str
+    next_planner: str
+    why: HandOn
+    reason: str
 
 
 _FOUND: Final = [kind for kind in tuple(globals().values()) if isinstance(kind, type) and issubclass(kind, Event)]

@@ -232,6 +232,7 @@ class TriggerKind(StrEnum):
 
     SUCCESS_CONDITION = "success_condition"  # the output does not meet the step's own condition, or a critic's
     SURPRISE = "surprise"  # the step succeeded, but its result is unexpected
+    CONTRADICTION = "contradiction"  # the step succeeded, but what several sources gave does not agree
     FAILED_TWICE = "failed_twice"  # another attempt has not helped
     UNREACHABLE = "unreachable"  # something that the step needs cannot be reached any more
     GOAL_GIVEN = "goal_given"  # the run has a goal, but no plan yet
@@ -239,6 +240,11 @@ class TriggerKind(StrEnum):
     NEXT = "next"  # every step of the plan has ended, and the planner had asked to see the results
     FAILED = "failed"  # any other failure that another attempt would not mend
     UNKNOWN_EFFECT = "unknown_effect"  # the step may or may not have taken effect
+
+    @property
+    def is_odd_success(self) -> bool:
+        """Whether the step has succeeded all the same."""
+        return self in (TriggerKind.SURPRISE, TriggerKind.CONTRADICTION)
 
 
 class Recovery(StrEnum):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final, Protocol, TypeAlias
 
 from dagrun.errors import ContractError, Problem, short_repr, shorten
 from dagrun.model.critic import Verdict
@@ -106,6 +108,38 @@ class PastRequest:
     reason: str = ""
 
 
+class HandOn(StrEnum):
+    """Why one planner of a ladder hands a request on to the next."""
+
+    NO_ROUTE = "no_route"  # no template fits the goal
+    NOTHING = "nothing"  # it has no plan, or nothing to say about a failure
+    REFUSAL = "refusal"  # it says that it cannot, or does not want to
+    PERSON = "person"  # it says that a person is needed
+    LIMIT = "limit"  # it has reached a limit of its own, or does not fit under a ceiling of the run
+    INVALID = "invalid"  # its answers were refused, as often as it may try
+    LOW_CONFIDENCE = "low_confidence"  # it is not sure of its answer
+    AMBIGUOUS_STEP = "ambiguous_step"  # it is not sure of one step of its answer
+    TIMEOUT = "timeout"  # it took too long
+    NO_ANSWER = "no_answer"  # its model or its server gave none, or it raised an exception
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """A planner of a ladder that was asked before, in the same request.
+
+    Attributes:
+        planner: Its name.
+        why: Why it has handed the request on.
+        reason: The same in a sentence; empty unless the policy allows text.
+    """
+
+    __repr__ = short_repr
+
+    planner: str
+    why: HandOn
+    reason: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """A patch that was refused, with the problems that it has."""
@@ -135,6 +169,10 @@ class Brief:
         refused: The patches that were refused before, newest last.
         number: The number of the request in the run, from 1.
         past: How each earlier request ended, oldest first.
+        before: The planners of a ladder that have handed this request on, oldest first.
+        notes: What the planner wrote down for itself in its last call that wrote any (see `Notes`); not for `as_dict`.
+        raw_inputs: The inputs of the run themselves, for planners that are rules of the host; not part of `as_dict`,
+            because what a model sees is for the policy to say.
         toolbox: The tools themselves, for planners that check their plans; only its allowed tools may be used.
     """
 
@@ -153,6 +191,9 @@ class Brief:
     refused: tuple[Refusal, ...] = ()
     number: int = 1
     past: tuple[PastRequest, ...] = ()
+    before: tuple[Before, ...] = ()
+    notes: str = ""
+    raw_inputs: Any = field(default=None, repr=False, compare=False)
     toolbox: Toolbox | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -178,6 +219,7 @@ class Brief:
             "tools": [dict(tool) for tool in self.tools],
             "left": dict(self.left),
             "past": [{"result": past.result, "reason": past.reason} for past in self.past],
+            "before": [{"planner": b.planner, "why": str(b.why), "reason": b.reason} for b in self.before],
             "refused": [
                 {
                     "patch": None if refusal.patch is None else refusal.patch.as_dict(),
@@ -191,6 +233,25 @@ class Brief:
 # A patch; a whole plan, of which a patch is made by difference; or `None`, to leave the plan as it is.
 Revision: TypeAlias = Patch | Plan | None
 RevisedBy: TypeAlias = "Awaitable[Revision] | AsyncIterator[Add | Drop | Replace | Rewire | Patch]"
+
+
+class Notes:
+    """What a planner writes down for its next call in the same run; kept in the record.
+
+    Attributes:
+        text: The notes; at most `MAX_TEXT` characters are kept.
+    """
+
+    MAX_TEXT: Final = 20_000
+
+    __slots__ = ("text",)
+
+    def __init__(self) -> None:
+        self.text = ""
+
+
+# Set by the run around each call of a planner; see `Brief.notes`.
+NOTES: ContextVar[Notes | None] = ContextVar("dagrun notes", default=None)
 
 
 class Planner(Protocol):
@@ -224,3 +285,107 @@ def must_be_planner(planner: object, name: str) -> None:
     if isinstance(planner, type) or not callable(getattr(planner, "revise", None)):
         shown = shorten(repr(planner), 100)
         raise ContractError(f"{name} is an object with a method revise, such as OpenAIPlanner('gpt-5'); got {shown}")
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One planner of a ladder, and when it hands on.
+
+    Attributes:
+        planner: The planner.
+        name: Its name in records and messages; by default its class, and its model.
+        min_confidence: The least confidence, from 0 to 1, of its plan or patch and of each step in it. An answer
+            without a confidence is used. The last planner of a ladder hands nothing on: its answers are used with any
+            confidence, and the policy may require a person for a low one.
+        tries: Answers that it may give; each refused one goes back to it with the problems, as long as tries are left.
+        timeout: Seconds for one call; `None` for the ``planner_timeout`` of the policy.
+
+    Raises:
+        ContractError: A field is not valid.
+    """
+
+    planner: Planner
+    name: str = ""
+    min_confidence: float = field(default=0.6, kw_only=True)
+    tries: int = field(default=2, kw_only=True)
+    timeout: float | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", name_of_planner(self.planner))
+        if not 0 <= self.min_confidence <= 1:
+            raise ContractError(f"min_confidence must be a number from 0 to 1, got {self.min_confidence!r}")
+        if self.tries < 1:
+            raise ContractError(f"{self.name}: tries is a number above 0, got {self.tries!r}")
+        if self.timeout is not None and not self.timeout > 0:
+            raise ContractError(f"{self.name}: timeout is a number of seconds above 0, got {self.timeout!r}")
+
+
+def rungs_of(planner: Planner) -> tuple[Rung, ...]:
+    """Return the planners that a run asks one after another: those of a ladder, or *planner* alone."""
+    rungs = getattr(planner, "rungs", None)
+    if isinstance(rungs, tuple) and rungs and all(isinstance(rung, Rung) for rung in rungs):
+        return rungs
+    return (Rung(planner, min_confidence=0.0),)
+
+
+def name_of_planner(planner: object) -> str:
+    """Return the class of a planner, and its model: ``OpenAIPlanner gpt-5``."""
+    model = getattr(getattr(planner, "model", None), "name", None)
+    name = type(planner).__name__
+    return shorten(f"{name} {model}" if isinstance(model, str) and model else name, 80)
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why the answer of a planner is not used, though it may be valid.
+
+    Attributes:
+        why: The reason to hand on.
+        problem: The same as a problem of the answer; `None` if there is no answer.
+    """
+
+    why: HandOn
+    problem: Problem | None = None
+
+
+def doubt_about(answer: object, brief: Brief, least: float) -> Doubt | None:
+    """Return why the next planner is asked after *answer*, from a planner that may hand on; `None` to use the answer.
+
+    Args:
+        answer: A plan, a patch, or `None`.
+        brief: The brief that it answers.
+        least: The least confidence of the answer, and of each of its steps.
+    """
+    if answer is None and not brief.is_next:
+        kinds = [trigger.kind for trigger in brief.triggers]
+        failed = not all(kind.is_odd_success or kind is TriggerKind.GOAL_CHANGED for kind in kinds)
+        return Doubt(HandOn.NOTHING) if failed else None
+    if not isinstance(answer, Plan | Patch):
+        return None
+    if answer.confidence is not None and answer.confidence < least:
+        facts = {"confidence": f"{answer.confidence:g}", "least": f"{least:g}"}
+        return Doubt(HandOn.LOW_CONFIDENCE, Problem("DR422", "confidence", facts))
+    for place, step in _steps_in(answer):
+        if step.confidence is not None and step.confidence < least:
+            facts = {"step": step.id, "confidence": f"{step.confidence:g}", "least": f"{least:g}"}
+            return Doubt(HandOn.AMBIGUOUS_STEP, Problem("DR426", f"{place}.confidence", facts))
+    return None
+
+
+def _steps_in(answer: Plan | Patch) -> list[tuple[str, Step]]:
+    if isinstance(answer, Plan):
+        return [(f"steps[{place}]", step) for place, step in enumerate(answer.steps)]
+    edits = enumerate(answer.edits)
+    return [(f"edits[{place}].step", edit.step) for place, edit in edits if isinstance(edit, Add | Replace)]
+
+
+def with_names(rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
+    """Return *rungs* with names that differ from each other."""
+    named: list[Rung] = []
+    for rung in rungs:
+        name, number = rung.name, 2
+        while any(name == other.name for other in named):
+            name, number = f"{rung.name} ({number})", number + 1
+        named.append(rung if name == rung.name else replace(rung, name=name))
+    return tuple(named)

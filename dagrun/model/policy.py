@@ -142,7 +142,8 @@ class Policy(TerseModel):
         max_brief_bytes: Bytes of one result in a full brief.
         approve: Calls that a person must agree to, in addition to those of tools with ``needs_approval``.
         min_confidence: A step with an effect and with less confidence than this needs a person; so does a plan or a
-            patch whose planner has less confidence in it.
+            patch whose planner has less confidence in it, and an answer that is made of outputs to which their tools or
+            critics gave less. A model's plan or patch that gives no confidence needs a person if it has effects.
         stream_safe: Tools that may be called before the planner has ended its plan, in spite of their effects.
         approve_patches: When a person must agree to a patch: ``never``, if it brings ``effects``, or ``always``.
         approve_output: Whether a person must agree before the run returns its answer.

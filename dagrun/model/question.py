@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json
 
 from dagrun.errors import ContractError, short_repr
+from dagrun.model.outcome import later
 from dagrun.model.plan import Names
 from dagrun.model.value import Stored, decode_or_reason
 
@@ -50,6 +52,7 @@ class Question:
         asked_at: Seconds since the start of the run.
         deadline: When the default answer counts, in seconds since the start of the run; `None` for never.
         default: The default answer.
+        transcript: For an answer of low confidence: what each step of the run did, line by line.
     """
 
     __repr__ = short_repr
@@ -69,6 +72,7 @@ class Question:
     asked_at: float = 0.0
     deadline: float | None = None
     default: Answer | None = None
+    transcript: tuple[str, ...] = later(())
 
     def as_dict(self) -> dict[str, Any]:
         """Return the question as plain JSON."""
@@ -88,6 +92,7 @@ class Question:
             "asked_at": self.asked_at,
             "deadline": self.deadline,
             "default": None if self.default is None else self.default.as_dict(),
+            "transcript": list(self.transcript),
         }
 
 
@@ -134,6 +139,11 @@ def answer_from(answer: Answer | bool) -> Answer:
         raise ContractError(f"an answer is True, False or a dagrun.Answer, not {type(answer).__name__}")
     return answer
 
+
+# Set by the run around each call of a planner: asks a person for a plan, with a text, the reasons and the JSON Schema
+# of the answer; gives `None` if nobody can be asked.
+AskPerson: TypeAlias = Callable[[str, str, Mapping[str, Any]], "Awaitable[Answer | None]"]
+ASK_PERSON: ContextVar[AskPerson | None] = ContextVar("dagrun ask person", default=None)
 
 # An approver returns yes or no, an answer, or `None` if it does not answer.
 Approver: TypeAlias = Callable[[Question], Awaitable[Answer | bool | None]]

@@ -115,6 +115,19 @@ class ToolContext(Generic[D]):
             raise ValueError(f"usage must be finite and not negative, got {tokens} tokens and a cost of {cost}")
         self.report("usage", {"tokens": math.ceil(tokens), "cost": cost})
 
+    def report_confidence(self, confidence: float) -> None:
+        """Say how sure one can be of the output. The lowest confidence of what an answer was made of is its own.
+
+        Args:
+            confidence: From 0 to 1; of several reports of an attempt, the lowest counts.
+
+        Raises:
+            ValueError: It is not a number from 0 to 1.
+        """
+        if not 0 <= confidence <= 1:
+            raise ValueError(f"a confidence is a number from 0 to 1, got {confidence!r}")
+        self.report("confidence", {"confidence": float(confidence)})
+
     def surprise(self, reason: str) -> None:
         """Report that the result is right but unexpected, for example ten times as many rows.
 

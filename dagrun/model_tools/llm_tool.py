@@ -31,6 +31,7 @@ def llm_tool(
     description: str = DESCRIPTION,
     system: str = SYSTEM,
     output: Any = None,
+    confidence: bool = False,
     max_output_tokens: int = 1_024,
     temperature: float | None = None,
     max_tokens: int | None = None,
@@ -50,6 +51,8 @@ def llm_tool(
         system: The system prompt; the rule about quoted data is added to it.
         output: The type of the answer: a pydantic model, a dataclass, ``list[str]``. The answer is validated strictly,
             and the model is asked once more if it does not fit. `None` for plain text.
+        confidence: Whether the model also says how sure it is. What is made of the answer has at most this confidence;
+            an answer of the run below `Policy.min_confidence` is held for a person.
         max_output_tokens: The most tokens of the answer; an answer that is cut off there is a failure.
         temperature: How random the answer is; `None` for the default of the model.
         max_tokens: The most tokens of a call, input and output together; input counts at least one token per byte.
@@ -64,7 +67,8 @@ def llm_tool(
     must_be_counts(name, max_output_tokens=max_output_tokens)
     if effect == Effect.PURE:
         raise ContractError(f"{name}: who asks a model is not pure but a read; ceilings do not hold what is pure")
-    typed = None if output is None else TypedAnswer(name, output)
+    shape = str if output is None and confidence else output
+    typed = None if shape is None else TypedAnswer(name, shape, with_confidence=confidence)
     rules = f"{system}\n\n{DATA_RULE}"
 
     async def answer(prompt: str, ctx: ToolContext, context: Any = None) -> Any:
@@ -79,9 +83,14 @@ def llm_tool(
             temperature=temperature,
         )
         try:
-            return await (_text(model, request) if typed is None else ask_in_form(model, request, typed.read))
+            if typed is None:
+                return await _text(model, request)
+            value, sure = await ask_in_form(model, request, typed.read_both)
         except OverCeiling as error:
             raise ToolError(f"{name}: {error}") from error
+        if sure is not None:
+            ctx.report_confidence(sure)
+        return value
 
     answer.__doc__ = f"{description}\n\n{_ARGUMENTS}"
     answer.__annotations__["return"] = str if output is None else output

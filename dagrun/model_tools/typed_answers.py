@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Final
 
-from pydantic import ConfigDict, PydanticUserError, TypeAdapter, create_model
+from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, create_model
 
 from dagrun.errors import ContractError, shorten
 from dagrun.llm.language_model import Form
 from dagrun.plans.strict_answers import restored, restored_text
 from dagrun.plans.strict_schemas import closed, strict_schema
 
+_Sure = Annotated[float, Field(ge=0, le=1, strict=False, allow_inf_nan=False)]
+_CONFIDENCE: Final = {
+    "type": "number",
+    "description": "From 0 to 1: how sure you are that the answer is right. A low one is no shame: a person will look.",
+}
+
 
 class TypedAnswer:
-    """A form with one field, ``answer``, of a Python type: models accept no form that is a scalar or a list.
+    """A form with a field ``answer`` of a Python type: models accept no form that is a scalar or a list.
 
     Args:
         name: The name of the tool, for messages.
         shape: The type: a pydantic model, a dataclass, ``list[int]``.
+        with_confidence: Whether the model also says how sure it is of its answer, in a second field.
 
     Attributes:
         form: The form of the answer, for the model.
@@ -28,10 +35,12 @@ class TypedAnswer:
 
     __slots__ = ("_model", "_schema", "form")
 
-    def __init__(self, name: str, shape: Any) -> None:
+    def __init__(self, name: str, shape: Any, *, with_confidence: bool = False) -> None:
         self._schema = shape_schema(name, shape)
-        self._model = create_model("Answer", __config__=ConfigDict(extra="forbid"), answer=(shape, ...))
-        self.form = Form("answer", "The answer.", closed({"answer": strict_schema(self._schema)}))
+        sure: dict[str, Any] = {"confidence": (_Sure, ...)} if with_confidence else {}
+        self._model = create_model("Answer", __config__=ConfigDict(extra="forbid"), answer=(shape, ...), **sure)
+        fields = {"answer": strict_schema(self._schema)} | ({"confidence": _CONFIDENCE} if with_confidence else {})
+        self.form = Form("answer", "The answer.", closed(fields))
 
     def read(self, text: str) -> Any:
         """Return the value of an answer.
@@ -39,8 +48,16 @@ class TypedAnswer:
         Raises:
             ValueError: *text* is not an answer in this form.
         """
-        answer = self._model.model_validate_json(restored_text(text, self._restored), strict=True)
-        return getattr(answer, "answer")  # noqa: B009  (made at run time)
+        return self.read_both(text)[0]
+
+    def read_both(self, text: str) -> tuple[Any, float | None]:
+        """Return the value of an answer, and the confidence in it, if the form asks for that.
+
+        Raises:
+            ValueError: *text* is not an answer in this form.
+        """
+        answer: Any = self._model.model_validate_json(restored_text(text, self._restored), strict=True)
+        return answer.answer, getattr(answer, "confidence", None)
 
     def _restored(self, tree: Any) -> Any:
         return restore_answer(tree, self._schema)

@@ -174,9 +174,13 @@ class _Teller:
             text = "the second call was not needed"
         return event.step, text, [event.fault, spent(event.tokens, event.cost)], (event.step,)
 
+    def confidence_reported(self, event: events.ConfidenceReported) -> EntryParts:
+        return event.step, f"its tool gives its output a confidence of {event.confidence:g}", (), (event.step,)
+
     def reviewed(self, event: events.Reviewed) -> EntryParts:
         verdicts = [
             f"{verdict.critic}: {verdict.result}{'' if verdict.score is None else f' ({verdict.score:g})'}"
+            f"{'' if verdict.confidence is None else f', confidence {verdict.confidence:g}'}"
             f"{': ' if verdict.reason else ''}{verdict.reason}"
             f"{'; answered: ' if verdict.answer else ''}{first_lines(verdict.answer)}"
             for verdict in event.verdicts
@@ -235,7 +239,13 @@ class _Teller:
     def planner_called(self, event: PlannerCalled) -> EntryParts:
         words = [f"fault: {event.fault}" if event.fault else "", spent(event.tokens, event.cost)]
         words += [f"answered: {first_lines(answer)}" for answer in event.answers]
-        return PLANNER, f"call {event.number} took {event.seconds:.2f} s", words, ()
+        words += [f"notes: {event.notes}"] if event.notes else []
+        whom = f" of {event.planner}" if event.planner else ""
+        return PLANNER, f"call {event.number}{whom} took {event.seconds:.2f} s", words, ()
+
+    def handed_on(self, event: events.HandedOn) -> EntryParts:
+        text = f"{event.planner} hands on to {event.next_planner}: {event.why.replace('_', ' ')}"
+        return PLANNER, text, [event.reason], ()
 
     def model_charged(self, event: ModelCharged) -> EntryParts | None:
         words = spent(event.tokens or 0, event.cost)
@@ -273,6 +283,7 @@ _TELLERS: Final[Mapping[type[Event], Callable[[_Teller, Any], EntryParts | None]
         events.CeilingNear: _Teller.ceiling_near,
         events.AttemptStarted: _Teller.attempt_started,
         events.AttemptEnded: _Teller.attempt_ended,
+        events.ConfidenceReported: _Teller.confidence_reported,
         Hedged: _Teller.hedged,
         HedgeEnded: _Teller.hedge_ended,
         events.Reviewed: _Teller.reviewed,
@@ -288,6 +299,7 @@ _TELLERS: Final[Mapping[type[Event], Callable[[_Teller, Any], EntryParts | None]
         events.ReplanStarted: _Teller.replan_started,
         events.ReplanEnded: _Teller.replan_ended,
         PlannerCalled: _Teller.planner_called,
+        events.HandedOn: _Teller.handed_on,
         ModelCharged: _Teller.model_charged,
         events.QuestionAsked: _Teller.question_asked,
         events.QuestionAnswered: _Teller.question_answered,

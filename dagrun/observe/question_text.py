@@ -87,6 +87,7 @@ def lay_out(question: Question, *, left: float | None = None, width: int = 79, i
         *layout.facts(question),
         *layout.arguments(decode(question.arguments)),
         *layout.diff(question.diff),
+        *layout.diff(question.transcript, "what the steps did"),
         *layout.wanted(question.schema),
         *layout.points(question.checklist),
         *_deadline(question, left),
@@ -139,12 +140,12 @@ class _Layout:
         rows = list(chain.from_iterable([*long, *short]))
         return ["  arguments", *self._bounded(rows, "    ", _measure_json(arguments), 10 * MAX_LINES)]
 
-    def diff(self, diff: Sequence[str]) -> list[str]:
-        """Return the change that the question asks about, line by line."""
+    def diff(self, diff: Sequence[str], title: str = "change") -> list[str]:
+        """Return the change that the question asks about, or other lines with a *title*, line by line."""
         if not diff:
             return []
         rows = [row for line in diff for row in wrap(visible(line), self._width, "  " + BAR)]
-        return ["  change", *self._bounded(rows, "  ", _measure("\n".join(diff)), MAX_DIFF)]
+        return [f"  {title}", *self._bounded(rows, "  ", _measure("\n".join(diff)), MAX_DIFF)]
 
     def wanted(self, schema: Mapping[str, Any] | None) -> list[str]:
         """Return the kind of value that is wanted, by its schema."""

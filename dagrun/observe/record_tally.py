@@ -146,7 +146,9 @@ _COUNT: Final[Mapping[str, Callable[[_Tally, Mapping[str, Any]], None]]] = {
         (
             "AttemptStarted",
             "CeilingNear",
+            "ConfidenceReported",
             "DraftEnded",
+            "HandedOn",
             "HedgeEnded",
             "Hedged",
             "ModelCharged",

@@ -55,10 +55,13 @@ class ModelPlanner:
     Attributes:
         model: The language model.
         wording: The words of the prompts.
+        must_say_confidence: A plan or a patch with effects that comes without a confidence needs a person.
 
     Raises:
         ContractError: An option is not valid.
     """
+
+    must_say_confidence: Final = True
 
     def __init__(
         self,

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from dagrun.errors import ContractError, NoRoute
+from dagrun.errors import ContractError, NoRoute, shorten
 from dagrun.model.outcome import TriggerKind
 from dagrun.model.plan import Plan
 from dagrun.model.planner import Brief, Revision
 from dagrun.model.signature import refuse_async
 from dagrun.planners.static import Patches, StaticPlanner, keep, with_goal
 
+Chooser: TypeAlias = Callable[[str, Any, Sequence["Route"]], "Awaitable[str | None] | str | None"]
 Matches: TypeAlias = Sequence[str] | Callable[[str, Any], bool]
 
 # How well a route fits a goal: the number of words that it recognises; 0 if it does not fit.
@@ -36,6 +38,7 @@ class Route:
         plan: The template, whose arguments use the inputs of the run as ``${input.region}``; or a plain function of
             the goal and the inputs that returns the plan.
         patches: The answers when the plan has to change, as for `StaticPlanner`.
+        description: What the task is, in a sentence, for a *chooser* of the router.
 
     Raises:
         ContractError: A field has the wrong type.
@@ -48,6 +51,7 @@ class Route:
     matches: Matches
     plan: Plan | Callable[[str, Any], Plan]
     patches: Patches = ()
+    description: str = ""
 
     def __post_init__(self) -> None:
         if isinstance(self.matches, Sequence):
@@ -84,9 +88,12 @@ class RouterPlanner:
     Args:
         routes: The sorts of task.
         default: The route for goals that fit no other; its own `matches` is ignored.
+        chooser: Is asked for goals that no function and no word of a route recognises, before the default counts. It
+            takes the goal, the inputs and the routes, and returns the name of one, or `None`. A plain function,
+            a coroutine function, or `ModelChooser` for a call of a model.
 
     Raises:
-        ContractError: There is no route, or two routes have the same name.
+        ContractError: There is no route, two routes have the same name, or *chooser* cannot be called.
 
     Examples:
         >>> from dagrun import Plan, Route, RouterPlanner, Step
@@ -96,9 +103,14 @@ class RouterPlanner:
         'Show the sales of May'
     """
 
-    __slots__ = ("_default", "_fits", "_patches", "_used")
+    __slots__ = ("_default", "_fits", "_patches", "_used", "chooser")
 
-    def __init__(self, routes: Sequence[Route], default: Route | None = None) -> None:
+    def __init__(
+        self, routes: Sequence[Route], default: Route | None = None, *, chooser: Chooser | None = None
+    ) -> None:
+        if chooser is not None and not callable(chooser):
+            raise ContractError(f"a chooser is a function, or ModelChooser(…), got {type(chooser).__name__}")
+        self.chooser = chooser
         self._default = default
         self._fits = [(route, _fit(route)) for route in routes]
         known = [*routes, *([default] if default is not None and not any(r is default for r in routes) else [])]
@@ -117,14 +129,40 @@ class RouterPlanner:
         Raises:
             NoRoute: No route fits, and there is no default.
         """
-        best, most = self._default, 0.0
+        best = self._recognised(goal, inputs) or self._default
+        if best is None:
+            raise self._no_route(goal)
+        return best
+
+    def _no_route(self, goal: str) -> NoRoute:
+        return NoRoute(goal, {route.name: route.words for route, _ in self._fits})
+
+    def _recognised(self, goal: str, inputs: Any) -> Route | None:
+        best, most = None, 0.0
         for route, fit in self._fits:
             words = fit(goal, inputs)
             if words > most:
                 best, most = route, words
-        if best is None:
-            raise NoRoute(goal, {route.name: route.words for route, _ in self._fits})
         return best
+
+    async def _choose(self, goal: str, inputs: Any) -> Route:
+        """Find the route for *goal*, with the chooser if nothing else recognises it.
+
+        Raises:
+            NoRoute: No route fits, and there is no default.
+            ContractError: The chooser has named a route that there is not.
+        """
+        best = self._recognised(goal, inputs)
+        if best is not None or self.chooser is None:
+            return best or self.choose(goal, inputs)
+        picked: Any = self.chooser(goal, inputs, tuple(route for route, _ in self._fits))
+        name = await picked if inspect.isawaitable(picked) else picked
+        if name is None:
+            return self.choose(goal, inputs)
+        found = next((route for route, _ in self._fits if route.name == name), None)
+        if found is None:
+            raise ContractError(f"the chooser of the router named {shorten(repr(name), 100)}, which is no route of it")
+        return found
 
     def plan(self, goal: str, inputs: Any = None) -> Plan:
         """Return the plan for *goal*; a template without a goal gets this one.
@@ -138,15 +176,17 @@ class RouterPlanner:
         return plan
 
     async def revise(self, brief: Brief) -> Revision:
-        """Return the whole plan for a changed goal; for any other trigger, the next patch of the route.
+        """Return the whole plan for a goal that has none yet, or has changed; else the next patch of the route.
 
         Raises:
-            NoRoute: No route fits the changed goal.
+            NoRoute: No route fits the goal.
         """
-        if any(trigger.kind == TriggerKind.GOAL_CHANGED for trigger in brief.triggers):
-            route = self.choose(brief.goal)
+        is_changed = any(trigger.kind == TriggerKind.GOAL_CHANGED for trigger in brief.triggers)
+        if is_changed or (brief.is_first and not brief.refused):
+            inputs = None if is_changed else brief.raw_inputs
+            route = await self._choose(brief.goal, inputs)
             keep(self._used, hash(brief.goal), route)
-            return route.fill(brief.goal)
+            return route.fill(brief.goal, inputs)
         known = self._route_of(brief.goal)
         return None if known is None else await self._patches[known.name].revise(brief)
 

@@ -24,7 +24,7 @@ class StaticPlanner:
     """Answers with plans and patches of the host program. One may serve any number of runs; each gets all answers.
 
     Args:
-        plan: The plan that the method `plan` returns.
+        plan: The plan for the goal.
         patches: The answers of `revise`, in one of three forms. A list: one answer for each request, in order, `None`
             for "leave the plan as it is". A mapping: the answer by the step of a trigger, by the kind of the trigger,
             or ``*`` for any; each is used once. A plain function: it is called with the brief.
@@ -57,7 +57,9 @@ class StaticPlanner:
         return with_goal(self._plan, goal)
 
     async def revise(self, brief: Brief) -> Revision:
-        """Return the next answer for the run of *brief*; `None` when none is left."""
+        """Return the plan if there is none yet, else the next answer for the run of *brief*; `None` without one."""
+        if self._plan is not None and brief.is_first and not brief.refused:
+            return with_goal(self._plan, brief.goal)
         return self._answer(brief)
 
 

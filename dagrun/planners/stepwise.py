@@ -6,16 +6,17 @@ import json
 from collections.abc import Collection
 from typing import Any, Final, Unpack
 
-from dagrun.errors import CannotPlan, shorten
+from dagrun.errors import CannotPlan, ContractError, shorten
 from dagrun.llm.language_model import Form, LanguageModel, Request, must_be_counts, must_be_model
 from dagrun.model.outcome import State
 from dagrun.model.patch import Add, Patch, rename_in_step
 from dagrun.model.plan import Step
-from dagrun.model.planner import Brief, StepView
+from dagrun.model.planner import NOTES, Brief, StepView
 from dagrun.model.policy import PlanLimits
 from dagrun.planners.ask_model import LastAnswers, text_of, toolbox_of
 from dagrun.planners.prompt_texts import Wording, WordingOptions
 from dagrun.planners.prompts import prompt_for
+from dagrun.planners.scratchpad import Scratchpad, scratchpad_from, with_plan, with_scratchpad
 from dagrun.plans.model_answers import NextStepAnswer, read_next_step
 from dagrun.plans.plan_schemas import next_step_schema
 
@@ -33,11 +34,18 @@ class StepwisePlanner:
     model repeats a failed step with the same arguments. The failure of a step does not fail the run, unless the step
     says otherwise; the model sees it and may try something else.
 
+    With *keeps_plan*, the model also keeps an explicit plan: what is left to do, as a list, which it rewrites each
+    turn. That is the middle ground between a whole plan ahead and none. The plan is in the record (`dagrun inspect`
+    shows it), and so is how far each rewriting drifts from the plan before: 0 if the rest was kept, 1 if nothing of it
+    was. Where a plan drifts by more than *max_drift* twice in a row, the loop ends, and a person is needed.
+
     One planner may serve any number of runs at once.
 
     Args:
         model: The language model.
         max_steps: The most steps of a run, including the steps that it began with.
+        keeps_plan: Whether the model keeps a plan on a scratchpad.
+        max_drift: The most that the plan may drift in two turns one after the other, from 0 to 1; `None` for no limit.
         max_output_tokens: The most tokens of one answer.
         limits: Ceilings of size; an answer is not read beyond them.
         temperature: How random the answers are; `None` for the default of the model.
@@ -46,16 +54,21 @@ class StepwisePlanner:
     Attributes:
         model: The language model.
         wording: The words of the prompts.
+        must_say_confidence: A step with an effect that comes without a confidence needs a person.
 
     Raises:
         ContractError: An option is not valid.
     """
+
+    must_say_confidence: Final = True
 
     def __init__(
         self,
         model: LanguageModel,
         *,
         max_steps: int = 20,
+        keeps_plan: bool = False,
+        max_drift: float | None = None,
         max_output_tokens: int = 2_048,
         limits: PlanLimits | None = None,
         temperature: float | None = None,
@@ -63,7 +76,11 @@ class StepwisePlanner:
     ) -> None:
         must_be_model(model, "StepwisePlanner")
         must_be_counts("StepwisePlanner", max_steps=max_steps, max_output_tokens=max_output_tokens)
+        if max_drift is not None and not (keeps_plan and 0 <= max_drift <= 1):
+            raise ContractError(f"max_drift is a number from 0 to 1, and needs keeps_plan=True; got {max_drift!r}")
         self.model = model
+        self._keeps_plan = keeps_plan
+        self._max_drift = max_drift
         self._max_steps = max_steps
         self._max_output_tokens = max_output_tokens
         self._limits = PlanLimits() if limits is None else limits
@@ -83,22 +100,44 @@ class StepwisePlanner:
         done = [view for view in brief.steps.values() if "[" not in view.step.id]  # elements of a for_each do not count
         left = self._max_steps - len(done)
         answer = await self._ask(brief, max(left, 0))
+        pad = self._rewrite(brief, answer)
         if answer.step is None:
             return _end(answer)
+        self._must_not_drift(pad)
         if left <= 0:
             raise CannotPlan(f"the ceiling of {self._max_steps} steps is reached, and the goal is not", kind="ceiling")
         _must_be_progress(answer.step, done)
         step = _as_history(answer, _with_new_id(answer.step, brief.steps))
         return Patch(edits=(Add(step=step),), reason=answer.thought, confidence=answer.confidence, more=True)
 
+    def _rewrite(self, brief: Brief, answer: NextStepAnswer) -> Scratchpad:
+        """Put the plan of the answer on the scratchpad."""
+        pad = scratchpad_from(brief.notes)
+        notes = NOTES.get()
+        if not self._keeps_plan or answer.plan is None:
+            return pad
+        pad = pad.rewritten(answer.plan)
+        if notes is not None:
+            notes.text = pad.text()
+        return pad
+
+    def _must_not_drift(self, pad: Scratchpad) -> None:
+        last = pad.drifts[-2:]
+        if self._max_drift is not None and len(last) == 2 and min(last) > self._max_drift:
+            shown = " and ".join(f"{drift:.2f}" for drift in last)
+            raise CannotPlan(f"the plan drifts: {shown} in the last two turns, {self._max_drift:g} allowed", "person")
+
     async def _ask(self, brief: Brief, left: int) -> NextStepAnswer:
         toolbox = toolbox_of(brief)
         previous = self._answers.take(brief)
         prompt = prompt_for("next", "json", brief, wording=self.wording, previous=previous, max_steps=left)
+        schema = next_step_schema(toolbox)
+        if self._keeps_plan:
+            prompt, schema = with_scratchpad(prompt, scratchpad_from(brief.notes)), with_plan(schema)
         request = Request(
             system=prompt.system,
             messages=prompt.messages,
-            form=Form(*_FORM, next_step_schema(toolbox)),
+            form=Form(*_FORM, schema),
             max_output_tokens=self._max_output_tokens,
             temperature=self._temperature,
         )

@@ -202,11 +202,13 @@ class NextStepAnswer(BaseModel):
         output: The answer of the run, as a plan names it.
         reason: The reason in a sentence.
         confidence: How sure the planner is.
+        plan: What is left to do after the step, if the planner keeps a plan on a scratchpad.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     thought: str = ""
+    plan: list[str] | None = None
     step: Step | None = None
     stop: Literal["goal_met", "cannot", "needs_person"] | None = None
     output: str | None = None

@@ -21,6 +21,7 @@ from dagrun.model.contracts.objects import fits
 from dagrun.model.critic import Verdict
 from dagrun.model.outcome import Attempt, Failure, Recovery, State, Status
 from dagrun.model.python_plans.planned_values import PlannedStep, PlannedValue
+from dagrun.model.question import Asked
 from dagrun.model.redaction.redactor import Redactor
 from dagrun.model.reference import Reference, Template
 from dagrun.model.signature import explain, typed_value
@@ -237,7 +238,7 @@ class RunResult:
         Raises:
             ValueRefused: It would take over 256 MiB of JSON.
         """
-        return None if self._graph.withheld is not None else answer_of(self._graph, has_objects=True)
+        return None if self._is_held else answer_of(self._graph, has_objects=True)
 
     @property
     def shown_output(self) -> Any:
@@ -246,7 +247,13 @@ class RunResult:
         Raises:
             ValueRefused: It would take over 256 MiB of JSON.
         """
-        return None if self._graph.withheld is not None else answer_of(self._graph)
+        return None if self._is_held else answer_of(self._graph)
+
+    @property
+    def _is_held(self) -> bool:
+        """Whether people have not let the answer out, or are still asked."""
+        open_ones = self._graph.questions.values()
+        return self._graph.withheld is not None or any(question.kind is Asked.OUTPUT for question in open_ones)
 
     def output_as(self, type_: type[T]) -> T:
         """Return the answer of the run as a value of *type_*: a model, a dataclass, a list of dates, and so on.
@@ -312,6 +319,25 @@ class RunResult:
     def warnings(self) -> tuple[str, ...]:
         """The surprises that led to no change of the plan, a sentence each; the steps that depend on them have run."""
         return tuple(self._graph.warnings)
+
+    @property
+    def confidence(self) -> float | None:
+        """The lowest confidence that tools and critics gave to what the answer was made of; `None` if none did."""
+        if not self._graph.has_confidence:
+            return None
+        from dagrun.graph.confidence import answer_confidences
+
+        return next((said.value for said in answer_confidences(self._graph)), None)
+
+    def confidence_of(self, step: str) -> float | None:
+        """Return the lowest confidence that was given to the output of *step*, and to what it was made of, if any was.
+
+        Raises:
+            KeyError: There is no such step.
+        """
+        from dagrun.graph.confidence import confidences
+
+        return next((said.value for said in confidences(self._graph, [self._graph.nodes[step].id])), None)
 
     @property
     def disagreements(self) -> int:

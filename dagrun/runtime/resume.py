@@ -128,7 +128,7 @@ class Resumption:
         """Close the questions for which nothing waits any more: tools and planners ask anew."""
         for question in list(self._graph.questions.values()):
             node = self._graph.nodes[question.step] if question.step else None
-            if node is None and question.kind is Asked.PATCH:
+            if node is None and question.kind in (Asked.PATCH, Asked.INPUT):
                 self._record.answer(question, None, reason="it is asked about anew")
             elif node is not None and type(question.arguments) is Unavailable and not node.state.is_settled:
                 reason = "it is asked anew: what it shows is not in the record"

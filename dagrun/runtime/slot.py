@@ -25,6 +25,7 @@ class RareAttemptState:
 
     Attributes:
         surprise: Why the tool itself finds its result surprising, or empty.
+        confidence: How sure the tool is of its output; `None` if it has not said.
         has_reported: Whether the tool has reported what it used.
         reservation: What the ledger has reserved for it, or none.
         has_place: Whether it counts under the limits on what runs at once.
@@ -44,6 +45,7 @@ class RareAttemptState:
     """
 
     surprise: str = ""
+    confidence: float | None = None
     has_reported: bool = False
     reservation: Reservation | None = None
     has_place: bool = True

@@ -147,6 +147,43 @@ def test_planner_of_two_models(shell: Shell, monkeypatch: pytest.MonkeyPatch) ->
     assert [call.model for call in server.calls] == ["quick", "strong"]
 
 
+def test_planners_of_a_ladder(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is named with its model; who hands on to whom is said at once, and is in the record."""
+    shell.file(
+        "routes.py",
+        "import dagrun\n"
+        "router = dagrun.RouterPlanner([dagrun.Route('x', ['zebra'], dagrun.Plan(steps=[]))], chooser=lambda *_: None)",
+    )
+    with served(monkeypatch, BAD, BAD, GOOD) as server:
+        ended = shell("do", GOAL, *TOOLS, "--planner", "routes:router, openai=quick, openai=strong, person")
+    told = shell("inspect", "last")
+
+    assert (ended.code, ended.out) == (0, "7\n"), ended.err
+    assert [call.model for call in server.calls] == ["quick", "quick", "strong"]
+    for text in (ended.err, told.out):
+        assert "RouterPlanner hands on to ModelPlanner quick" in text
+        assert "ModelPlanner quick hands on to ModelPlanner strong" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("name", ["openai=", "person=m", "openai=m,antropic", "openai=m,,person"])
+def test_a_ladder_that_is_misspelt_is_refused(shell: Shell, name: str) -> None:
+    ended = shell("do", GOAL, *TOOLS, "--base-url", "http://127.0.0.1:9/v1", "--planner", name)
+
+    assert (ended.code, ended.out) == (2, "")
+    assert "--planner" in ended.err.splitlines()[-1]
+
+
+def test_no_provider_of_a_ladder_gets_the_key_of_another(shell: Shell) -> None:
+    """An address is for one provider: the others of the ladder are not asked there."""
+    ours = {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
+
+    assert configure({"planner": "openai=m,person"}, ours).settings.base_url == ours["OPENAI_BASE_URL"]
+    assert configure({"planner": "anthropic=m,person"}, ours).settings.base_url is None
+    assert configure({"planner": "openai=a,anthropic=b"}, ours).settings.base_url is None
+    ended = shell("do", GOAL, *TOOLS, "--planner", "openai=a,anthropic=b", "--base-url", "http://127.0.0.1:9/v1")
+    assert (ended.code, "one address cannot be that of two providers" in ended.err) == (2, True)
+
+
 def test_planner_that_goes_step_by_step(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     def said(step: Any, **more: Any) -> str:
         facts = {"thought": "", "stop": None, "output": None, "reason": None, "confidence": 0.9}

@@ -438,7 +438,7 @@ def test_records_of_format_1_stay_readable() -> None:
     """Every released format is read by every later release; the first release has written these lines."""
     lines = FIXTURE.read_bytes().splitlines()
 
-    assert [decode(line) for line in lines] == list(EXAMPLES)
+    assert [decode(line) for line in lines] == list(EXAMPLES[: len(lines)])  # later kinds of events come after these
     assert [encode(decode(line)) for line in lines] == lines
 
 

@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 import dagrun
-from dagrun import ModelPlanner, Status
+from dagrun import ModelPlanner, Question, Status
 from dagrun.llm.language_model import LanguageModel, Structure
 from dagrun.planners.prompt_examples import Dialect
 from dagrun.plans.plan_schemas import toolset_schema
@@ -24,9 +24,15 @@ pytestmark = pytest.mark.anyio
 WITH_LINES = [goal for goal in GOALS if goal.lines]
 
 
+async def _yes(question: Question) -> bool:
+    return True
+
+
 async def must_reach(goal: Goal, model: LanguageModel, dialect: Dialect = "json") -> None:
     """Run *goal*, and see that it is reached."""
-    result = await dagrun.run(goal=goal.goal, planner=ModelPlanner(model, dialect=dialect), tools=WORLD)
+    planner = ModelPlanner(model, dialect=dialect)
+    asks = _yes if dialect == "compiler" else None  # lines say no confidence, so a person is asked about effects
+    result = await dagrun.run(goal=goal.goal, planner=planner, tools=WORLD, approver=asks)
 
     assert result.status is Status.SUCCEEDED, f"{goal.name}: {result.reason}"
     assert result.output == goal.gives
@@ -36,7 +42,11 @@ async def must_reach(goal: Goal, model: LanguageModel, dialect: Dialect = "json"
 
 def text_of(goal: Goal, structure: Structure) -> str:
     """Return the text of a model: strict where the API enforces that, and with a code fence in plain JSON mode."""
-    return f"```json\n{json.dumps(goal.plan(), indent=1)}\n```" if structure == "json" else json.dumps(goal.strict())
+    return (
+        f"```json\n{json.dumps({**goal.plan(), 'confidence': 0.9}, indent=1)}\n```"
+        if structure == "json"
+        else json.dumps(goal.strict())
+    )
 
 
 def test_there_are_enough_of_them() -> None:

@@ -84,7 +84,7 @@ async def test_a_goal_becomes_an_answer() -> None:
 
 async def test_a_step_starts_while_the_model_still_writes() -> None:
     """Two seconds of writing and two of loading overlap to two, and a step that changes the world waits."""
-    text = json.dumps(plan(call("a"), call("s", "send")))
+    text = json.dumps(plan(call("a"), call("s", "send"), confidence=0.9))
     load, send = scripted("load", Takes(1)), scripted("send", Takes(1), effect="effectful")
     planner = ModelPlanner(ScriptedModel(Said(text=text, piece=1, delay=0.1)))
     written = near(0.1 * len(text))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+import dagrun
 from dagrun import (
     Brief,
     CannotPlan,
@@ -22,6 +24,7 @@ from dagrun import (
     Trigger,
     TriggerKind,
 )
+from dagrun.planners.scratchpad import drift_between
 from dagrun.plans.plan_schemas import next_step_schema
 from scripted_model import Said, ScriptedModel
 from test_prompts import blocks, brief_of
@@ -226,3 +229,86 @@ async def test_an_answer_that_is_cut_off_or_refused_is_told_apart() -> None:
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ContractError):
         StepwisePlanner(ScriptedModel(), **options)
+
+
+# A plan on a scratchpad ----------------------------------------------------------------------------------------------
+
+
+@dagrun.tool(effect="read", name="look_up")
+async def find(key: str) -> str:
+    """Find."""
+    return key
+
+
+def planned(id_: str, *plan: str, **fields: Any) -> dict[str, Any]:
+    """Return the answer of a model that wants a step, and says what is left after it."""
+    return {**wants(id_, key=id_), "plan": list(plan), **fields}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "drift"),
+    [
+        (["a", "b", "c"], ["b", "c"], 0.0),
+        (["a", "b", "c"], ["a", "b", "c"], 0.0),
+        (["fetch the rows", "sum them up"], ["Sum them up."], 0.0),
+        (["send the weekly mail to ann"], ["send a weekly mail to ann"], 0.0),  # nearly the same words
+        (["a"], [], 0.0),
+        (["a", "b", "c"], [], 0.0),
+        ([], [], 0.0),
+        (["a", "b", "c"], ["x", "y", "z"], 1.0),
+        (["a", "b", "c", "d"], ["b", "x", "c", "d"], 0.25),
+        (["a", "b", "c", "d"], ["d", "c", "b", "a"], 0.75),
+    ],
+)
+def test_the_drift_of_a_plan_is_measured(before: list[str], after: list[str], drift: float) -> None:
+    """What is done may go; what is left is expected to stay, in its order."""
+    assert drift_between(before, after) == pytest.approx(drift)
+
+
+async def test_the_plan_on_the_scratchpad_is_shown_rewritten_and_on_record() -> None:
+    """Each request shows the plan of the last answer; a resumed run has it from the record."""
+    model = ScriptedModel(
+        planned("a", "load b", "join"), planned("b", "join"), planned("c", "check", "mail"), stops("goal_met", plan=[])
+    )
+    journal = dagrun.MemoryJournal()
+    events: list[Any] = []
+    result = await dagrun.run(
+        goal="g",
+        planner=StepwisePlanner(model, keeps_plan=True),
+        tools=[find],
+        journal=journal,
+        run_id="r",
+        on_event=events.append,
+    )
+
+    assert result.status is dagrun.Status.SUCCEEDED
+    assert "plan" not in blocks(model.prompts[0])
+    assert [blocks(prompt)["plan"] for prompt in model.prompts[1:]] == [["load b", "join"], ["join"], ["check", "mail"]]
+    notes = [json.loads(event.notes) for event in events if isinstance(event, dagrun.PlannerCalled) and event.notes]
+    assert [note["plan"] for note in notes] == [["load b", "join"], ["join"], ["check", "mail"], []]
+    assert notes[-1]["drifts"] == [0.0, 1.0, 0.0]
+    past = await dagrun.replay("r", journal=journal)
+    assert json.loads(past.graph.planner_notes) == notes[-1]
+    form = model.requests[0].form
+    assert form is not None
+    assert list(form.schema["properties"])[:2] == ["thought", "plan"]
+
+
+async def test_a_plan_that_drifts_twice_goes_to_a_person() -> None:
+    """One change of mind is what results are for; two in a row are no plan."""
+    answers = [planned("a", "b", "c"), planned("b", "x", "y"), planned("c", "p", "q"), stops("goal_met")]
+
+    planner = StepwisePlanner(ScriptedModel(*answers), keeps_plan=True, max_drift=0.5)
+    result = await dagrun.run(goal="g", planner=planner, tools=[find])
+    assert (result.status, len(result.steps)) == (dagrun.Status.ESCALATED, 2)
+    assert "the plan drifts: 1.00 and 1.00" in result.reason
+
+    lax = StepwisePlanner(ScriptedModel(*answers), keeps_plan=True)
+    assert (await dagrun.run(goal="g", planner=lax, tools=[find])).status is dagrun.Status.SUCCEEDED
+
+
+def test_a_limit_of_drift_needs_a_plan() -> None:
+    with pytest.raises(ContractError, match="keeps_plan"):
+        StepwisePlanner(ScriptedModel(), max_drift=0.5)
+    with pytest.raises(ContractError, match="from 0 to 1"):
+        StepwisePlanner(ScriptedModel(), keeps_plan=True, max_drift=1.5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import anyio
@@ -21,8 +21,9 @@ from dagrun.model.event import DraftEnded, Event, PlannerCalled, Spliced, StepSe
 from dagrun.model.outcome import Status
 from dagrun.model.patch import Add
 from dagrun.model.plan import Step
-from dagrun.model.planner import Brief, Planner, RevisedBy
+from dagrun.model.planner import Brief, Planner, RevisedBy, rungs_of
 from dagrun.model.usage import ModelUse
+from dagrun.planners.ladder import Ladder
 from dagrun.runtime.backend import loop_options
 
 # These events are not shown: without a run, a refused draft does not end the planning, and no step is cancelled.
@@ -104,8 +105,10 @@ class PlanDraft:
         )
 
     def _watched(self, display: Display) -> Planner:
-        # A planner that has its plan at hand streams no steps.
-        return self.planner if hasattr(self.planner, "plan") else _Watched(self.planner, self.steps, display)
+        if hasattr(self.planner, "plan"):  # it has its plan at hand, and streams no steps
+            return self.planner
+        rungs = [replace(rung, planner=_Watched(rung.planner, self.steps, display)) for rung in rungs_of(self.planner)]
+        return rungs[0].planner if len(rungs) == 1 else Ladder(*rungs)
 
     def _stopper(self, scope: anyio.CancelScope, signals: Interrupts, display: Display) -> Callable[[int], object]:
         """Return what the first signal does."""
@@ -124,6 +127,7 @@ class _Watched:
 
     def __init__(self, planner: Planner, steps: list[Step], display: Display) -> None:
         self._planner = planner
+        self.is_person = getattr(planner, "is_person", False)
         self._steps = steps
         self._display = display
 

@@ -17,7 +17,7 @@ from dagrun.cli.records.output_folder import write_whole
 from dagrun.cli.setup.planners import STEPWISE, make_planner, name_of
 from dagrun.cli.setup.plans import STDIN, as_written, plan_text
 from dagrun.cli.setup.secrets import secrets_of
-from dagrun.cli.setup.settings import Configuration
+from dagrun.cli.setup.settings import Configuration, names_in
 from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox
 from dagrun.cli.terminal.stdout import Data
 from dagrun.cli.terminal.text import SCHEMA_VERSION, bounded, coloured, printable
@@ -91,7 +91,7 @@ def get_plan(
         RunFailed: The planner gave no plan.
     """
     named = name_of(configuration)
-    if named == STEPWISE:
+    if STEPWISE in names_in(named):
         raise BadInput(
             "the planner stepwise sees what a step gives before it plans the next: use dagrun do, without -n"
         )

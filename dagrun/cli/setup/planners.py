@@ -6,11 +6,12 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from dagrun.cli.setup.setting_fields import Settings
-from dagrun.cli.setup.settings import ANTHROPIC, PROVIDERS, Configuration
+from dagrun.cli.setup.settings import ANTHROPIC, PROVIDERS, Configuration, names_in
 from dagrun.cli.setup.tool_modules import look_in
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, shorten
@@ -82,33 +83,51 @@ def make_planner(configuration: Configuration, name: str) -> Planner:
 
     Args:
         configuration: The settings that hold. Their tools are loaded already.
-        name: The name of one of ours, or ``module:name`` as for `load_planner`.
+        name: The name of one of ours, or ``module:name`` as for `load_planner`; or several with commas between them,
+            which become a ladder. One of ours may name a model of its own: ``openai=gpt-5``.
 
     Raises:
         BadInput: There is no planner of that name, or it lacks a key or a model.
         ContractError: A setting makes no sense for this planner.
         MissingExtra: The planner needs a package that is not installed.
     """
-    if ":" in name:
+    parts = [part.strip() for part in name.split(",")]
+    if len(parts) == 1:
+        return _make_one(configuration, name)
+    asked = {part == ANTHROPIC for part in names_in(name) if part in _ASK_MODELS}
+    if len(asked) > 1 and configuration.settings.base_url is not None:
+        raise BadInput("one address cannot be that of two providers: leave base_url out, or give a ladder MODULE:NAME")
+    from dagrun.planners.ladder import Ladder
+
+    return Ladder(*(_make_one(configuration, part) for part in parts))
+
+
+def _make_one(configuration: Configuration, name: str) -> Planner:
+    ours, equals, model = name.partition("=")
+    if ":" in ours:
         look_in(configuration.origins["planner"].folder, name)
         planner = load_planner(name)
         assert planner is not None  # there is a target
         return planner
-    if name not in _MAKERS:
-        meant = hint(name, _MAKERS)
+    if ours not in _MAKERS:
+        meant = hint(ours, _MAKERS)
         raise BadInput(
             f"--planner {shorten(name, 100)}: there is no such planner{meant}; there are {', '.join(_MAKERS)}, and your"
-            " own as MODULE:NAME"
+            " own as MODULE:NAME; several with commas between them are a ladder"
         )
-    _check_address(configuration, name)
-    return _MAKERS[name](configuration.settings)
+    if equals and (not model or ours not in _WITH_MODEL):
+        raise BadInput(f"--planner {shorten(name, 100)}: a model is named as in {' or '.join(_WITH_MODEL)}=NAME")
+    if ours in _ASK_MODELS:
+        _check_address(configuration, ours)
+    settings = configuration.settings
+    return _MAKERS[ours](replace(settings, model=model) if model else settings)
 
 
 def _check_address(configuration: Configuration, name: str) -> None:
     """Refuse an address that is meant for another provider: its server would get the key of this one."""
     origin, meant = configuration.origins["base_url"].name, configuration.address_for or DEFAULT
     is_certain = origin == "command line" or origin in PROVIDERS.values() or configuration.settings.base_url is None
-    if not is_certain and (meant == ANTHROPIC) != (name == ANTHROPIC):
+    if not is_certain and (ANTHROPIC in names_in(meant)) != (name == ANTHROPIC):
         raise BadInput(
             f"base_url of {origin} is for the planner {shorten(meant, 100)}, and {name} would send it another key: name"
             " the planner where the address is, or give --base-url"
@@ -176,12 +195,18 @@ def _stepwise(settings: Settings) -> Planner:
 
 
 def _ensemble(settings: Settings) -> Planner:
-    from dagrun.planners.ensemble import EnsemblePlanner
+    from dagrun.planners.ladder import EnsemblePlanner
     from dagrun.planners.model_planner import ModelPlanner
 
     _named(settings.fast_model, "--fast-model", "DAGRUN_FAST_MODEL")
     models = (_openai_model(settings, name) for name in (settings.fast_model, settings.model))
     return EnsemblePlanner(*(ModelPlanner(model, **_writing(settings)) for model in models))
+
+
+def _person(settings: Settings) -> Planner:
+    from dagrun.planners.ladder import PersonPlanner
+
+    return PersonPlanner()
 
 
 def _openai_model(settings: Settings, name: str | None) -> LanguageModel:
@@ -214,4 +239,7 @@ _MAKERS: Final[Mapping[str, Callable[[Settings], Planner]]] = {
     ANTHROPIC: _anthropic,
     STEPWISE: _stepwise,
     "ensemble": _ensemble,
+    "person": _person,
 }
+_WITH_MODEL: Final = ("openai", ANTHROPIC, STEPWISE)
+_ASK_MODELS: Final = frozenset((*_WITH_MODEL, "ensemble"))

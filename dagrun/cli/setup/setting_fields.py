@@ -39,7 +39,8 @@ class Settings:
         durability: What a record survives once the run relies on it: the end of the process, or a power cut.
         expires_after: Days after which the record of a run may be deleted.
         secrets: Sources of secrets: ``NAME=env:VARIABLE``, ``NAME=file:PATH``, or ``NAME`` for the variable ``NAME``.
-        planner: The planner: openai, anthropic, stepwise, ensemble, or ``module:name``.
+        planner: The planner: openai, anthropic, stepwise, ensemble, person, or ``module:name``; or several with commas
+            between them, a ladder, where one of ours may name its model: ``openai=gpt-5``.
         model: The language model that the planner asks; of an ensemble, the strong one.
         fast_model: The model that an ensemble asks first.
         base_url: The address of the server of the model, if it is not the provider's own.

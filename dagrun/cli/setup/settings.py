@@ -180,6 +180,11 @@ ANTHROPIC: Final = "anthropic"
 PROVIDERS: Final[Mapping[str, str]] = {"": "OPENAI_BASE_URL", ANTHROPIC: "ANTHROPIC_BASE_URL"}
 
 
+def names_in(planner: str) -> list[str]:
+    """Return the names of planners in a setting: of a ladder, which is written with commas, several."""
+    return [part.partition("=")[0].strip() for part in planner.split(",")]
+
+
 def configure(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Configuration:
     """Return the settings that hold.
 
@@ -244,7 +249,7 @@ def _from_provider(
 ) -> tuple[Origin, dict[str, Any]]:
     """Return the address that the environment names for the provider of the planner."""
     planner = next((found["planner"] for _, found in layers if found.get("planner")), "")
-    name = PROVIDERS.get(str(planner), PROVIDERS[""])
+    name = PROVIDERS[ANTHROPIC if ANTHROPIC in names_in(str(planner)) else ""]
     return Origin(name, here), {"base_url": url} if (url := environment.get(name)) else {}
 
 

@@ -19,6 +19,7 @@ from dagrun.model.event import (
     AttemptEnded,
     AttemptStarted,
     Event,
+    HandedOn,
     PlannerCalled,
     Reviewed,
     RunEnded,
@@ -92,6 +93,10 @@ class Display:
                 self._tell_fault()
                 if event.fault:
                     self._fault = event
+            case HandedOn():
+                self._fault = None  # the reason says the same
+                reason = shorten(event.reason, 1_000) or event.why.replace("_", " ")
+                self.line(f"planner {event.planner} hands on to {event.next_planner}: {reason}")
             case AttemptStarted():
                 self._tell_fault()
             case RunEnded():

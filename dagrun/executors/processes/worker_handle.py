@@ -270,6 +270,8 @@ def _pass_on(data: bytes, context: ToolContext) -> None:
             context.progress(done, message)
         case {"kind": "usage", "facts": {"tokens": int() as tokens, "cost": int() | float() | None as cost}}:
             context.report_usage(tokens=tokens, cost=cost)
+        case {"kind": "confidence", "facts": {"confidence": int() | float() as confidence}}:
+            context.report_confidence(confidence)
         case _:
             raise ValueError("a report of an unknown kind")
 

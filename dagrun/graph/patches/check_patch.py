@@ -48,10 +48,15 @@ class Splicer:
 
     Args:
         graph: The graph; it is never changed here.
+
+    Attributes:
+        must_be_sure: Whether a planner's patch without a confidence is looked at for effects, as people may have to
+            agree to it.
     """
 
     def __init__(self, graph: LiveGraph) -> None:
         self.graph = graph
+        self.must_be_sure = False
         self._folded: dict[str, str] = {}
 
     @cached_property
@@ -147,7 +152,8 @@ class _Trial:
         rules.check_ceilings(self.graph, self.edits.new, self.findings)
         if self.findings.has_errors:
             return None
-        people_agree = self.graph.plan.policy.approve_patches != "never"
+        must_be_sure = self.splicer.must_be_sure and self.patch.confidence is None
+        people_agree = self.graph.plan.policy.approve_patches != "never" or must_be_sure
         return CheckedPatch(
             edits=tuple(self.edits.carried_out),
             steps=steps,

@@ -35,7 +35,7 @@ NAMES: Final = frozenset(
         *("id", "run_id", "parent", "root", "roots", "version", "code", "path", "name"),
         *("step", "steps", "tool", "tools", "effect", "cause", "origin", "result", "ceiling", "who", "executors"),
         *("critic", "critics", "question", "checklist", "ticked", "missing_input", "agreed"),
-        *("fingerprint", "fingerprints", "signature"),
+        *("fingerprint", "fingerprints", "signature", "planner", "next_planner"),
         *("added", "dropped", "replaced", "rewired", "cancelled", "superseded", "unblocked", "reused", "fallen"),
     )
 )

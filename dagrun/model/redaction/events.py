@@ -78,6 +78,8 @@ def _clean_fault(event: PlannerCalled | HedgeEnded, redactor: Redactor) -> None:
 def _clean_call(event: PlannerCalled, redactor: Redactor) -> None:
     _clean_fault(event, redactor)
     event.answers = redactor.answers(event.answers)
+    if event.notes:
+        event.notes = redactor.answers((event.notes,))[0]
     if event.failure is not None:
         event.failure = redactor.failure(event.failure)
 
@@ -114,6 +116,7 @@ CLEANERS: Final[Mapping[type[Event], Callable[[Any, Redactor], None]]] = {
     events.DraftEnded: _clean_draft,
     PlannerCalled: _clean_call,
     HedgeEnded: _clean_fault,
+    events.HandedOn: _clean_reason,
     events.ReplanRequested: _clean_trigger,
     events.ReplanEnded: _clean_reason,
     events.QuestionAnswered: _clean_answer,

@@ -177,10 +177,10 @@ def wrong(view: View) -> Markup:
     items += [tag("li", f"Problem of the plan: {problem}") for problem in run["problems"][:MAX_WRONG]]
     items += [tag("li", f"Warning: {warning}") for warning in run["warnings"][:MAX_WRONG]]
     items += [
-        tag("li", tag("b", "planner"), f": {call['fault']}")
+        tag("li", tag("b", call["planner"] or "planner"), f": {_call_words(call)}")
         for work in view["planner"]
         for call in work["calls"]
-        if call["fault"]
+        if call["fault"] or call["handed_on"]
     ]
     if not items:
         return NOTHING
@@ -188,6 +188,12 @@ def wrong(view: View) -> Markup:
     hidden = items[_FIRST:]
     rest = tag("details", tag("summary", f"{len(hidden)} more"), tag("ul", *hidden), more) if hidden else more
     return section("wrong", "What went wrong", tag("ul", *items[:_FIRST]), rest)
+
+
+def _call_words(call: View) -> str:
+    """Say why a planner gave no answer, or handed on to the next one of its ladder."""
+    handed_on = f"handed on {call['handed_on']}" if call["handed_on"] else ""
+    return handed_on if call["fault"] in handed_on else "; ".join(filter(None, (call["fault"], handed_on)))
 
 
 def _is_told_by_elements(step: View, view: View) -> bool:
@@ -387,13 +393,14 @@ def cost(view: View) -> Markup:
             unpriced[call["tool"]] += call["tokens"] if call["cost"] is None else 0
     for work in view["planner"]:
         for asked in work["calls"]:
-            row = rows.setdefault("(planner)", [0, 0.0, 0.0, 0, 0.0])
+            name = f"(planner) {asked['planner']}".strip()
+            row = rows.setdefault(name, [0, 0.0, 0.0, 0, 0.0])
             row[0] += 1
             row[1] += asked["seconds"]
             row[2] = max(row[2], asked["seconds"])
             row[3] += asked["tokens"]
             row[4] += asked["cost"] or 0.0
-            unpriced["(planner)"] += asked["tokens"] if asked["cost"] is None else 0
+            unpriced[name] += asked["tokens"] if asked["cost"] is None else 0
     if not rows:
         return NOTHING
     is_priced = any(row[3] or row[4] for row in rows.values())

@@ -14,7 +14,7 @@ from dagrun.graph.changes import GOAL
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model import event as events
-from dagrun.model.event import Event, Opening, PlannerCalled, QuestionAnswered, QuestionAsked
+from dagrun.model.event import Event, HandedOn, Opening, PlannerCalled, QuestionAnswered, QuestionAsked
 from dagrun.model.outcome import State
 from dagrun.model.question import Answer, Asked, Question
 
@@ -50,6 +50,7 @@ class PlannerWork:
     result: str = ""
     reason: str = ""
     calls: list[PlannerCalled] = field(default_factory=list)
+    handed_on: dict[int, HandedOn] = field(default_factory=dict)  # by the number of the call after which it happened
 
 
 @dataclass(slots=True)
@@ -182,6 +183,8 @@ class History:
                 self._take_replan(event)
             case PlannerCalled() if self.planner:
                 self.planner[-1].calls.append(event)
+            case HandedOn() if self.planner and self.planner[-1].calls:
+                self.planner[-1].handed_on[self.planner[-1].calls[-1].number] = event
             case events.Reviewed():
                 self._reviewed.setdefault(event.step, []).append(event.at)
             case _:

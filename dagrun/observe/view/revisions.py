@@ -9,6 +9,7 @@ from typing import Final
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.plan_history import PlanHistory, Revision
+from dagrun.model.event import HandedOn
 from dagrun.model.outcome import State
 from dagrun.model.redaction.redactor import Redactor
 from dagrun.observe.view.history import FOREVER, History
@@ -149,9 +150,19 @@ def planner_views(history: History, redactor: Redactor) -> list[PlannerView]:
                     "tokens": call.tokens,
                     "cost": call.cost,
                     "fault": redactor.text(call.fault),
+                    "planner": call.planner,
+                    "handed_on": _handed_on(work.handed_on.get(call.number), redactor),
                 }
                 for call in work.calls
             ],
         }
         for work in history.planner
     ]
+
+
+def _handed_on(event: HandedOn | None, redactor: Redactor) -> str:
+    """Say why a planner of a ladder has handed on after a call, and to which planner; empty if it has not."""
+    if event is None:
+        return ""
+    why = redactor.text(event.reason) or event.why.replace("_", " ")
+    return f"to {event.next_planner}: {why}"

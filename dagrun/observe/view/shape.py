@@ -202,12 +202,14 @@ class RevisionView(TypedDict):
 
 
 class PlannerCallView(TypedDict):
-    """One call of the planner."""
+    """One call of the planner. Of a ladder: `planner` is the one that was asked, `handed_on` why the next one is."""
 
     seconds: float
     tokens: int
     cost: float | None
     fault: str
+    planner: str
+    handed_on: str
 
 
 class PlannerView(TypedDict):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import Context
 from functools import cached_property, partial
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import anyio
 from anyio.abc import TaskGroup
@@ -29,6 +29,9 @@ from dagrun.runtime.host_calls import PluginFailed
 from dagrun.runtime.people.approvers import Consultant
 from dagrun.runtime.record.record import CLOSED, Record
 from dagrun.runtime.upcalls import Upcalls
+
+if TYPE_CHECKING:
+    from dagrun.graph.confidence import Said
 
 _LOG: Final = logging.getLogger("dagrun.run")
 
@@ -184,6 +187,12 @@ class People:
             lambda: self._questions.for_patch(text, diff, self._graph.revision, self._record.at())
         )
 
+    async def ask_for_plan(self, text: str, why: str, schema: Mapping[str, Any]) -> Answer | None:
+        """Ask for a plan or a patch, on behalf of a planner, and wait for the answer; `None` if there is none."""
+        return await self._wait_for(
+            lambda: self._questions.for_plan(text, why, schema, self._graph.revision, self._record.at())
+        )
+
     async def ask_inside(
         self,
         node: Node,
@@ -211,9 +220,9 @@ class People:
 
         return await self._wait_for(make, goes_on)
 
-    def ask_for_output(self, arguments: bytes) -> None:
-        """Ask whether the run may hand out its answer."""
-        self._put(self._questions.for_output(arguments, self._record.at()))
+    def ask_for_output(self, arguments: bytes, doubts: Sequence[Said] = (), did: Sequence[str] = ()) -> None:
+        """Ask whether the run may hand out its answer; see `Questions.for_output`."""
+        self._put(self._questions.for_output(arguments, self._record.at(), doubts, did))
 
     # Asking -----------------------------------------------------------------------------------------------
 

@@ -30,8 +30,8 @@ from dagrun.model.outcome import State, Status, TriggerKind
 from dagrun.model.patch import Patch
 from dagrun.model.plan import Plan
 from dagrun.model.planner import Brief, Planner, Refusal, Trigger
-from dagrun.runtime.planning.first_plan import FirstPlan, PlannerRequest, agree_to_plan
-from dagrun.runtime.planning.planner_calls import Over, PlannerCalls, Refused, answered, patch_from
+from dagrun.runtime.planning.first_plan import FirstPlan, agree_to_plan
+from dagrun.runtime.planning.planner_calls import Over, PlannerCalls, PlannerRequest, Refused, answered, patch_from
 from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.steps.scheduler import Scheduler
 
@@ -71,6 +71,7 @@ class Coordinator:
         self._people = parts.people
         self._splicer = parts.record.splicer
         self._calls = calls = PlannerCalls(parts, planner)
+        self._splicer.must_be_sure = calls.asks_models
         self._splice = scheduler.splice
         self._stop = scheduler.finish.stop
         self._settle_down = scheduler.settle_down
@@ -237,7 +238,7 @@ class Coordinator:
             answer: object = None
             refused: tuple[Problem, ...] = ()
             try:
-                answer = await self._calls.ask(partial(self._tell, request, told))
+                answer = await self._calls.ask(request, partial(self._tell, request, told))
             except Refused as error:
                 refused = error.problems
             self._look_around(request)
@@ -262,7 +263,8 @@ class Coordinator:
         changes = patch_has_effects(self._graph, checked)
         if request.is_first:  # all of it, also what was written before the plan was refused, and is kept
             changes = has_effects(self._graph, steps_after(self._graph, checked))
-        return bool(why_agree(self._policy, patch.confidence, has_effects=changes, proposed="patch"))
+        must_say = self._calls.must_say(request)
+        return bool(why_agree(self._policy, patch.confidence, has_effects=changes, proposed="patch", must_say=must_say))
 
     def _look_around(self, request: PlannerRequest) -> None:
         """Check, after a wait, that the answer still matters.
@@ -288,7 +290,8 @@ class Coordinator:
             left["seconds"] = max(0.0, self._policy.max_seconds - self._record.at())
         if self._policy.max_steps is not None:
             left["steps"] = max(0, self._policy.max_steps - len(self._graph.nodes))
-        return make_brief(self._graph, self._run_id, request.triggers, request.refused, left)
+        facts = (self._graph, self._run_id, request.triggers, request.refused, left)
+        return make_brief(*facts, request=request.number)
 
     # Answers ----------------------------------------------------------------------------------------------
 
@@ -339,15 +342,15 @@ class Coordinator:
         self._record.refuse_patch("planner", problems)
         self._record.deliver()
         request.refused.append(Refusal(patch, problems))
-        request.tries -= 1
-        if not request.tries:
+        if not self._calls.may_try_again(request, problems):
             reason = shorten("; ".join(str(problem) for problem in problems), 500)
             raise Over("refused", f"{reason}{answered(self._graph)}")
 
     async def _ask_person(self, request: PlannerRequest, checked: CheckedPatch, patch: Patch) -> None:
         if request.is_first:
             steps, output = steps_after(self._graph, checked), checked.written_output
-            await agree_to_plan(self._people, self._graph, steps, output, patch.confidence)
+            facts = (self._people, self._graph, steps, output, patch.confidence)
+            await agree_to_plan(*facts, must_say=self._calls.must_say(request))
             return
         doubt = f" (its planner gives it a confidence of {patch.confidence:g})" if patch.confidence is not None else ""
         text = f"May the plan be changed? {shorten(patch.reason)}".strip() + doubt

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -26,42 +26,11 @@ from dagrun.model.planner import Brief, Refusal, Trigger
 from dagrun.model.reference import RESERVED, BadReference
 from dagrun.model.value import decode
 from dagrun.runtime.people.people import People
-from dagrun.runtime.planning.planner_calls import AnyEdit, Over, PlannerCalls, Refused, answered
+from dagrun.runtime.planning.planner_calls import AnyEdit, Over, PlannerCalls, PlannerRequest, Refused, answered
 from dagrun.runtime.run_parts import RunParts
 
 _LOG: Final = logging.getLogger("dagrun.run")
 _IN_PATCH: Final = "edits[0].step"
-
-
-@dataclass(slots=True)
-class PlannerRequest:
-    """One request to the planner.
-
-    Attributes:
-        number: 1 for the first replan of the run; 0 for a request for the first plan, or for more of it.
-        triggers: The reasons for it.
-        calls: The calls of the planner so far.
-        tries: The answers that the planner may still give: a refused answer goes back to it once.
-        refused: Patches of this request that were refused.
-        signature: The signature of the last patch.
-    """
-
-    number: int
-    triggers: tuple[Trigger, ...]
-    calls: int = 0
-    tries: int = 2
-    refused: list[Refusal] = field(default_factory=list)
-    signature: str = ""
-
-    @property
-    def steps(self) -> tuple[str, ...]:
-        """The ids of the steps that it is about."""
-        return tuple(trigger.step for trigger in self.triggers)
-
-    @property
-    def is_first(self) -> bool:
-        """Whether it asks for the first plan."""
-        return self.triggers[0].kind is TriggerKind.GOAL_GIVEN
 
 
 class Arrivals:
@@ -187,12 +156,12 @@ class FirstPlan:
 
     async def _get(self, request: PlannerRequest, brief: Callable[[PlannerRequest], Brief]) -> bool:
         """Get the plan, and add the steps that were kept back; return whether the planner wants to be asked again."""
-        answer = await self._calls.ask(partial(_tell, request, brief), self._take)
+        answer = await self._calls.ask(request, partial(_tell, request, brief), self._take)
         try:
             plan, more = self._plan_of(answer)
             self._check_whole(plan)
             self._rest_of(plan)  # people are not asked about a plan that cannot be carried out
-            await self._ask_person(plan)
+            await self._ask_person(request, plan)
             rest = self._rest_of(plan) if self._is_wanted else None
             if rest is not None:
                 self._splice(rest, "planner", "")
@@ -297,14 +266,15 @@ class FirstPlan:
         if faults or self._strays:
             raise Refused(*faults, *self._strays)
 
-    async def _ask_person(self, plan: Plan) -> None:
+    async def _ask_person(self, request: PlannerRequest, plan: Plan) -> None:
         """Ask about a plan that the planner is not sure of, or that the policy shows to people first.
 
         Raises:
             Over: The plan was not approved.
         """
         if not self._is_plan_only and self._is_wanted:
-            await agree_to_plan(self._people, self._graph, plan.steps, plan.output, plan.confidence)
+            facts = (self._people, self._graph, plan.steps, plan.output, plan.confidence)
+            await agree_to_plan(*facts, must_say=self._calls.must_say(request))
 
     def _rest_of(self, plan: Plan) -> CheckedPatch | None:
         """Return the steps that were kept back, and the output of the run, as a patch that can be applied now."""
@@ -317,13 +287,15 @@ class FirstPlan:
             raise Refused(*(problem for problem in problems if not problem.is_advice))
         return checked
 
-    def _refuse(self, request: PlannerRequest, problems: tuple[Problem, ...]) -> PlannerRequest:
-        """Record that the plan is refused, so that nothing more starts, and ask for a better one, once."""
+    def _refuse(self, request: PlannerRequest, problems: tuple[Problem, ...]) -> PlannerRequest | None:
+        """Record that the plan is refused, so that nothing more starts, and ask for a better one, if it may be."""
         patch = Patch(edits=tuple(Add(step=step) for step in self._arrivals.steps))
         reason = shorten("; ".join(map(str, problems)), 500) + answered(self._graph)
         self._record.end_draft("refused", reason, calls=request.calls, problems=problems)
         request.refused.append(Refusal(patch, problems))
-        request.tries -= 1
+        if not self._calls.may_try_again(request, problems):
+            self._stop(Status.FAILED, f"there is no plan: {reason}")
+            return None
         request.calls = 0  # these are on record
         self._record.want_plan(TriggerKind.GOAL_GIVEN, "the plan is refused")
         request.triggers = (self._graph.triggers[GOAL],)
@@ -331,7 +303,13 @@ class FirstPlan:
 
 
 async def agree_to_plan(
-    people: People, graph: LiveGraph, steps: Sequence[Step], output: Any, confidence: float | None
+    people: People,
+    graph: LiveGraph,
+    steps: Sequence[Step],
+    output: Any,
+    confidence: float | None,
+    *,
+    must_say: bool = False,
 ) -> None:
     """Ask about a first plan, if a person must agree to it: as it was written at once, or after it was repaired.
 
@@ -341,11 +319,14 @@ async def agree_to_plan(
         steps: The whole plan.
         output: What the run would answer.
         confidence: What the planner says of it.
+        must_say: Whether it has to say that for a plan with effects.
 
     Raises:
         Over: Nobody agrees.
     """
-    why = why_agree(graph.plan.policy, confidence, has_effects=has_effects(graph, steps), proposed="plan")
+    why = why_agree(
+        graph.plan.policy, confidence, has_effects=has_effects(graph, steps), proposed="plan", must_say=must_say
+    )
     if not why:
         return
     answer = await people.ask_for_patch(f"May this plan run? {why[0].upper()}{why[1:]}.", lines_of(steps, output))

@@ -1,9 +1,15 @@
-"""Calls of the planner, each counted, charged and recorded; a call whose model failed is made again."""
+"""Calls of the planner, each counted, charged and recorded; a call whose model failed is made again.
+
+Of a ladder of planners, one is asked at a time. It is known from the record which one that is: each that hands on makes
+an event. So a run that is resumed in the middle of a request asks none of them twice.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from typing import Any, Final
 
 import anyio
@@ -11,14 +17,15 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 
 from dagrun.decide.recovery import retry_delay
-from dagrun.errors import CannotPlan, ModelError, OverCeiling, PlanRefused, Problem, first_lines, shorten
+from dagrun.errors import CannotPlan, ModelError, NoRoute, OverCeiling, PlanRefused, Problem, first_lines, shorten
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.patches.plan_to_patch import patch_of
-from dagrun.model.event import PlannerCalled
-from dagrun.model.outcome import Status, TriggerKind
+from dagrun.model.event import HandedOn, PlannerCalled
+from dagrun.model.outcome import ErrorKind, Status, TriggerKind
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
 from dagrun.model.plan import Plan
-from dagrun.model.planner import Brief, Planner
+from dagrun.model.planner import NOTES, Brief, HandOn, Notes, Planner, Refusal, Rung, Trigger, doubt_about, rungs_of
+from dagrun.model.question import ASK_PERSON
 from dagrun.model.usage import ANSWERS, METER, Answers
 from dagrun.runtime.host_calls import PluginFailed, call_plugin
 from dagrun.runtime.metering import RunMeter
@@ -26,6 +33,7 @@ from dagrun.runtime.run_parts import RunParts
 
 _EDITS: Final = (Add, Drop, Replace, Rewire)
 _ENDS: Final = {"person": Status.ESCALATED, "ceiling": Status.OVER_BUDGET}
+_WHY: Final[Mapping[str, HandOn]] = {"person": HandOn.PERSON, "ceiling": HandOn.LIMIT}
 
 AnyEdit = Add | Drop | Replace | Rewire
 TakeEdit = Callable[[AnyEdit], None]
@@ -48,15 +56,54 @@ class Over(Exception):
 
 
 class Refused(Exception):
-    """An answer is refused before it has become a patch."""
+    """An answer is refused before it has become a patch.
 
-    def __init__(self, *problems: Problem) -> None:
+    Attributes:
+        problems: What is wrong with it.
+        is_half: Whether the planner has failed in the middle of it.
+    """
+
+    def __init__(self, *problems: Problem, is_half: bool = False) -> None:
         super().__init__(*problems)
         self.problems = problems
+        self.is_half = is_half
+
+
+@dataclass(slots=True)
+class PlannerRequest:
+    """One request to the planner.
+
+    Attributes:
+        number: 1 for the first replan of the run; 0 for a request for the first plan, or for more of it.
+        triggers: The reasons for it.
+        calls: The calls of the planner so far.
+        refusals: The answers of the planner that is asked now that were refused.
+        leaves: Why that planner is not asked again, though its answer was refused; `None` if it may be.
+        refused: Patches of this request that were refused.
+        signature: The signature of the last patch.
+    """
+
+    number: int
+    triggers: tuple[Trigger, ...]
+    calls: int = 0
+    refusals: int = 0
+    leaves: HandOn | None = None
+    refused: list[Refusal] = field(default_factory=list)
+    signature: str = ""
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The ids of the steps that it is about."""
+        return tuple(trigger.step for trigger in self.triggers)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it asks for the first plan."""
+        return self.triggers[0].kind is TriggerKind.GOAL_GIVEN
 
 
 class PlannerCalls:
-    """Calls the planner of one run.
+    """Calls the planner of one run, or the planners of its ladder.
 
     Args:
         parts: What the parts of the run share.
@@ -64,7 +111,8 @@ class PlannerCalls:
     """
 
     def __init__(self, parts: RunParts, planner: Planner) -> None:
-        self._planner = planner
+        self._rungs = rungs_of(planner)
+        self._people = parts.people
         self._record = parts.record
         self._ledger = parts.ledger
         self._policy = parts.policy
@@ -79,52 +127,153 @@ class PlannerCalls:
         """Take what exists only inside the task group of the run."""
         self._tasks = tasks
 
-    async def ask(self, tell: Callable[[], Brief], take: TakeEdit | None = None) -> object:
-        """Ask the planner, and wait for the whole answer.
+    async def ask(self, request: PlannerRequest, tell: Callable[[], Brief], take: TakeEdit | None = None) -> object:
+        """Ask the planner, and wait for the whole answer; of a ladder, ask one planner after another for it.
 
         Args:
+            request: The request.
             tell: Makes the brief, for each call anew.
             take: Called with each edit of a streamed answer as it comes.
 
         Raises:
             Over: There is no answer.
-            Refused: There is an answer, and it cannot be a patch.
+            Refused: There is an answer, and it cannot be a patch, or it is not good enough.
         """
         attempt = 0
         while True:
             if not self._ledger.take_planner_call():
                 raise Over("stopped", self._ledger.why_no_planner(), Status.OVER_BUDGET)
             attempt += 1
-            gathered = _Gathered(self._policy.max_edits, take, self._is_late())
+            rung, brief = self._rung_of(request), tell()
+            gathered = _Gathered(self._policy.max_edits, take, self._is_late(self._seconds(rung)))
             try:
-                return await self._call(tell(), gathered)
+                answer = await self._call(rung, brief, gathered)
             except PluginFailed as error:
-                delay = self._judge_safely(error, gathered, attempt)
-            await anyio.sleep(delay)
+                delay = self._delay_after(error, request, gathered, attempt)
+            else:
+                if self._is_good(answer, request, brief, gathered):
+                    return answer
+                delay = None
+            if delay is None:
+                attempt = 0
+            else:
+                await anyio.sleep(delay)
 
-    def _is_late(self) -> Callable[[], bool]:
+    # The ladder -------------------------------------------------------------------------------------------
+
+    def _place(self, request: PlannerRequest) -> int:
+        passed = self._record.graph.handed_on.get(request.number, ())
+        return min(passed[-1].rung, len(self._rungs) - 1) if passed else 0  # a resumed run may have a shorter ladder
+
+    def _rung_of(self, request: PlannerRequest) -> Rung:
+        return self._rungs[self._place(request)]
+
+    @property
+    def asks_models(self) -> bool:
+        """Whether any of the planners has to give its confidence in what has effects."""
+        return any(_must_say(rung) for rung in self._rungs)
+
+    def must_say(self, request: PlannerRequest) -> bool:
+        """Whether the planner that has answered has to give its confidence in what has effects: it asks a model."""
+        return _must_say(self._rung_of(request))
+
+    def _may_hand_on(self, request: PlannerRequest) -> bool:
+        return self._place(request) + 1 < len(self._rungs)
+
+    def _hand_on(self, request: PlannerRequest, why: HandOn, reason: str) -> None:
+        """Record that the next planner is asked from now on."""
+        place, record = self._place(request), self._record
+        names = (self._rungs[place].name, self._rungs[place + 1].name)
+        request.refusals, request.leaves = 0, None
+        record.emit(HandedOn(record.next_seq(), record.at(), request.number, place + 1, *names, why, reason))
+        record.deliver()
+
+    def may_try_again(self, request: PlannerRequest, problems: Sequence[Problem]) -> bool:
+        """Take note that an answer was refused; return whether a planner may be asked again, this one or the next."""
+        request.refusals += 1
+        is_over = request.refusals >= self._rung_of(request).tries
+        why = request.leaves or (HandOn.INVALID if is_over else None)
+        if why is None:
+            return True
+        if not self._may_hand_on(request):
+            return not is_over
+        self._hand_on(request, why, shorten("; ".join(map(str, problems)), 500))
+        return True
+
+    def _is_good(self, answer: object, request: PlannerRequest, brief: Brief, gathered: _Gathered) -> bool:
+        """Whether an answer is used; else the next planner is asked.
+
+        Raises:
+            Refused: It is not good enough, and some of its steps are in the graph already.
+        """
+        if not self._may_hand_on(request):
+            return True
+        doubt = doubt_about(answer, brief, self._rung_of(request).min_confidence)
+        if doubt is None:
+            return True
+        if doubt.problem is not None and gathered.has_taken:
+            request.leaves = doubt.why
+            raise Refused(doubt.problem)
+        self._hand_on(request, doubt.why, "" if doubt.problem is None else doubt.problem.sentence)
+        return False
+
+    def _delay_after(
+        self, error: PluginFailed, request: PlannerRequest, gathered: _Gathered, attempt: int
+    ) -> float | None:
+        """Return the seconds after which the planner is asked the same again; `None` to ask the next one.
+
+        Raises:
+            Over: No planner is asked again.
+            Refused: It has begun to stream an answer, and that is only half of one, or its answer is no plan.
+        """
+        try:
+            return self._judge_safely(error, gathered, attempt)
+        except (Over, Refused) as over:
+            if not self._may_hand_on(request) or (isinstance(over, Refused) and not over.is_half):
+                raise
+            why = _why_no_answer(_meaning_of(error.__cause__), is_late=error.failure.kind is ErrorKind.TIMEOUT)
+            if isinstance(over, Refused):
+                request.leaves = why
+                raise
+            if gathered.has_taken:
+                request.leaves = why
+                raise Refused(Problem("DR421", "", {"reason": over.reason})) from over
+            self._hand_on(request, why, over.reason)
+            return None
+
+    def _seconds(self, rung: Rung) -> float | None:
+        """Return how long a call may take; people take the time that they need."""
+        if getattr(rung.planner, "is_person", False):
+            return rung.timeout
+        return self._policy.planner_timeout if rung.timeout is None else rung.timeout
+
+    def _is_late(self, seconds: float | None) -> Callable[[], bool]:
         """Return a function that tells whether the time of a call that begins now is over."""
-        end = self._now() + self._policy.planner_timeout
+        end = inf if seconds is None else self._now() + seconds
         return lambda: self._now() >= end
 
-    async def _call(self, brief: Brief, gathered: _Gathered) -> object:
+    async def _call(self, rung: Rung, brief: Brief, gathered: _Gathered) -> object:
         meter = RunMeter(self._ledger, self._record, self._up)
         context = self._context.copy()
         context.run(METER.set, meter)
         answers = Answers()
         context.run(ANSWERS.set, answers)
+        notes = Notes()
+        context.run(NOTES.set, notes)
         began, fault, failure = self._now(), "it was told to stop", None
-        number = self._record.ask_planner()
+        name = rung.name if len(self._rungs) > 1 else ""
+        number = self._record.ask_planner(name)
         self._record.deliver()
+        context.run(ASK_PERSON.set, self._people.ask_for_plan)
         if self._tracer is not None:
-            self._tracer.begin_plan(type(self._planner).__name__, context)
+            self._tracer.begin_plan(type(rung.planner).__name__, context)
         try:
             answer = await call_plugin(
-                partial(_answer, self._planner, brief, gathered),
+                partial(_answer, rung.planner, brief, gathered),
                 tasks=self._tasks,
                 name="dagrun planner",
                 context=context,
-                seconds=self._policy.planner_timeout,
+                seconds=self._seconds(rung),
                 grace=self._policy.grace,
                 now=self._now,
                 is_alone=True,
@@ -139,8 +288,10 @@ class PlannerCalls:
             gathered.close()  # later edits of a call that would not stop are ignored
             if self._record.ended_at is None:
                 seconds, record = self._now() - began, self._record
-                facts = (number, seconds, meter.tokens, meter.cost, fault, tuple(answers.texts), failure)
-                record.emit(PlannerCalled(record.next_seq(), record.at(), *facts))
+                facts = (number, seconds, meter.tokens, meter.cost, fault, tuple(answers.texts), failure, name)
+                text: object = notes.text  # of the planner's own making
+                noted = text[: Notes.MAX_TEXT] if type(text) is str else ""
+                record.emit(PlannerCalled(record.next_seq(), record.at(), *facts, noted))
                 record.deliver()
 
     def _judge_safely(self, error: PluginFailed, gathered: _Gathered, attempt: int) -> float:
@@ -169,7 +320,7 @@ class PlannerCalls:
             case OverCeiling():
                 raise Over("stopped", shorten(str(cause), 500), Status.OVER_BUDGET) from cause
         if gathered.has_taken:
-            raise Refused(Problem("DR421", "", {"reason": shorten(str(error))})) from error
+            raise Refused(Problem("DR421", "", {"reason": shorten(str(error))}), is_half=True) from error
         rule = self._policy.retry
         if isinstance(cause, ModelError) and cause.is_transient and attempt < rule.max_attempts:
             return retry_delay(rule, attempt, self._random.random(), cause.retry_after)
@@ -252,6 +403,26 @@ def _meaning_of(error: BaseException | None) -> BaseException | None:
     return next((leaf for leaf in leaves if isinstance(leaf, PlanRefused | CannotPlan | OverCeiling)), alone)
 
 
+def _why_no_answer(error: BaseException | None, *, is_late: bool = False) -> HandOn:
+    """Return the reason to hand on after a planner has raised *error*, or took too long."""
+    match error:
+        case _ if is_late:
+            return HandOn.TIMEOUT
+        case NoRoute():
+            return HandOn.NO_ROUTE
+        case CannotPlan():
+            kind: object = error.kind  # of the planner's own making
+            return _WHY.get(kind, HandOn.REFUSAL) if isinstance(kind, str) else HandOn.REFUSAL
+        case OverCeiling():
+            return HandOn.LIMIT
+        case _:
+            return HandOn.NO_ANSWER
+
+
+def _must_say(rung: Rung) -> bool:
+    return getattr(rung.planner, "must_say_confidence", False) is True
+
+
 def _leaves(error: BaseException | None) -> Iterator[BaseException | None]:
     if isinstance(error, BaseExceptionGroup):
         for one in error.exceptions:
@@ -268,7 +439,7 @@ def answered(graph: LiveGraph) -> str:
 
 def _may_stay(brief: Brief) -> bool:
     """Whether a plan may stay as it is: what was surprising or has changed may fit it, what has failed does not."""
-    return all(trigger.kind in (TriggerKind.SURPRISE, TriggerKind.GOAL_CHANGED) for trigger in brief.triggers)
+    return all(trigger.kind.is_odd_success or trigger.kind is TriggerKind.GOAL_CHANGED for trigger in brief.triggers)
 
 
 def patch_from(answer: object, brief: Brief, known: frozenset[str], graph: LiveGraph) -> Patch:

@@ -289,6 +289,11 @@ class Record(EventLog):
         else:
             self.emit(event, node)
 
+    def note_confidence(self, node: Node, confidence: float) -> None:
+        """Record how sure the tool of *node* is of the output of this attempt."""
+        attempt = len(node.attempts)
+        self._take(events.ConfidenceReported(self.next_seq(), self.at(), node.id, attempt, confidence))
+
     # Steps ------------------------------------------------------------------------------------------------
 
     def reopen(self, steps: Iterable[str], reason: str) -> None:
@@ -457,10 +462,10 @@ class Record(EventLog):
 
     # Planners and models ----------------------------------------------------------------------------------
 
-    def ask_planner(self) -> int:
+    def ask_planner(self, name: str = "") -> int:
         """Record that the planner is called; return the number of the call."""
         number = self.graph.planner_calls + 1
-        self.emit(PlannerAsked(self.next_seq(), self.at(), number))
+        self.emit(PlannerAsked(self.next_seq(), self.at(), number, name))
         return number
 
     def reserve_model(self, who: str, tokens: int | None, cost: float | None) -> int:

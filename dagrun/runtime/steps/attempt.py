@@ -94,6 +94,7 @@ class Attempts:
         tools = parts.graph.plan.toolbox.values()
         self._may_spill = any(tool.output.spills for tool in tools)
         self._on_progress = parts.record.progress
+        self._on_confidence = parts.record.note_confidence
         self._tracer = parts.tracer
         self._now = parts.now
         self._tape = tape = parts.tape
@@ -279,6 +280,8 @@ class Attempts:
         rare = slot.rare
         if rare is None:
             return Outcome(_SUCCEEDED, value, None, slot.tokens, slot.cost)
+        if rare.confidence is not None:
+            self._on_confidence(slot.node, rare.confidence)
         return Outcome(_SUCCEEDED, value, None, slot.tokens, slot.cost, rare.surprise, rare.shared)
 
     def _refused(self, slot: Slot, error: ValueRefused) -> Outcome:
@@ -393,6 +396,9 @@ class Attempts:
                 slot.cost = slot.cost if facts["cost"] is None else (slot.cost or 0.0) + facts["cost"]
             elif kind == "surprise":
                 slot.make_rare().surprise = shorten(str(facts["reason"])) or "surprising"
+            elif kind == "confidence":
+                rare = slot.make_rare()
+                rare.confidence = min(facts["confidence"], 1.0 if rare.confidence is None else rare.confidence)
             elif kind == "progress":
                 self._on_progress(slot.node, facts["fraction"], shorten(str(facts["message"])))
 

@@ -74,6 +74,7 @@ class Judge:
             on_failure=step.on_failure,
             seconds_left=self._starting.seconds_left(node),
             draw=self._random.random(),
+            contradicts=_contradicts(slot),
             replan_on=self._record.replan_on,
             # If nobody can answer now, the planner is asked before people who may come later.
             can_ask=self._people.can_ask or (self._people.can_wait and not self._record.replan_on),
@@ -304,3 +305,9 @@ class Endings:
             return self.attempts.fill(node)
         except (LookupError, ValueRefused):
             return b""
+
+
+def _contradicts(slot: Slot) -> bool:
+    """Whether a critic has found that the sources of the output do not agree."""
+    verdicts = slot.rare.verdicts if slot.rare is not None else None
+    return any(verdict.result == "contradictory" for verdict in verdicts or ())

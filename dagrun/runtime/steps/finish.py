@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from dagrun.decide.run_status import status_of
 from dagrun.errors import ValueRefused
@@ -14,6 +14,9 @@ from dagrun.model.value import encode, store_text, to_json
 from dagrun.runtime.record.portions import STEPS_A_TURN, Portions, may_wait, take_some
 from dagrun.runtime.result import answer_of
 from dagrun.runtime.run_parts import RunParts
+
+if TYPE_CHECKING:
+    from dagrun.graph.confidence import Said
 
 
 class EndEarly:
@@ -236,7 +239,7 @@ class Finish(Portions):
             return  # this is called again when all are counted
         status, reason = status_of(unsuccessful, graph.stopping)
         if graph.stopping is None:
-            if status is Status.SUCCEEDED and self._policy.approve_output:
+            if status is Status.SUCCEEDED and (self._policy.approve_output or graph.has_confidence):
                 self._ask_for_output()
                 if graph.questions:
                     return
@@ -254,10 +257,20 @@ class Finish(Portions):
 
     def _ask_for_output(self) -> None:
         """Ask whether the run may hand out its answer, unless that was asked about this very answer."""
+        doubts: list[Said] = []
+        did: list[str] = []
+        if self._graph.has_confidence:
+            from dagrun.graph.confidence import answer_confidences, transcript
+
+            least = self._policy.min_confidence
+            doubts = [said for said in answer_confidences(self._graph) if said.value < least]
+            did = transcript(self._graph) if doubts else []
+        if not doubts and not self._policy.approve_output:
+            return
         shown = _shown(self._graph)
         # While a person looks at the answer, a splice may change it.
         if store_text(shown) != self._graph.shown_output:
-            self._people.ask_for_output(shown)
+            self._people.ask_for_output(shown, doubts, did)
 
 
 def _shown(graph: LiveGraph) -> bytes:

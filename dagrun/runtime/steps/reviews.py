@@ -11,7 +11,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from dagrun.errors import shorten
-from dagrun.model.critic import Critic, Verdict
+from dagrun.model.critic import SOURCES, Critic, Sources, Verdict
 from dagrun.model.outcome import ErrorKind, Failure, Outcome, State
 from dagrun.model.plan import Step
 from dagrun.model.policy import Policy
@@ -56,22 +56,32 @@ class Reviews:
         """Return the critics that want to see the output of *step*."""
         return [critic for critic in self._critics if _applies(critic, step)]
 
-    async def review(self, step: Step, outcome: Outcome, critics: Sequence[Critic]) -> tuple[Verdict, ...]:
-        """Ask *critics* at the same time, and return their verdicts in the order of the critics."""
+    async def review(
+        self, step: Step, outcome: Outcome, critics: Sequence[Critic], sources: Sources
+    ) -> tuple[Verdict, ...]:
+        """Ask *critics* at the same time, and return their verdicts in the order of the critics.
+
+        Args:
+            step: The step.
+            outcome: The outcome of its attempt.
+            critics: The critics that want to see it.
+            sources: Returns what the output was made of.
+        """
         verdicts: list[Verdict | None] = [None] * len(critics)
 
         async def ask(place: int) -> None:
-            verdicts[place] = await self._verdict(critics[place], step, outcome)
+            verdicts[place] = await self._verdict(critics[place], step, outcome, sources)
 
         async with anyio.create_task_group() as tasks:
             for place in range(len(critics)):
                 tasks.start_soon(ask, place, name="dagrun review")
         return tuple(verdict for verdict in verdicts if verdict is not None)
 
-    async def _verdict(self, critic: Critic, step: Step, outcome: Outcome) -> Verdict:
+    async def _verdict(self, critic: Critic, step: Step, outcome: Outcome, sources: Sources) -> Verdict:
         name, meter = _name(critic), self._meter()
         context = self._context.copy()
         context.run(METER.set, meter)
+        context.run(SOURCES.set, sources)
         try:
             verdict: object = await call_plugin(
                 partial(_review, critic, step, replace(outcome)),
@@ -85,8 +95,8 @@ class Reviews:
         except PluginFailed as error:
             # An output without a verdict must not be used as if it had passed.
             failure = error.failure
-            facts = (f"the critic failed: {error}", name, meter.tokens, meter.cost, failure.answer, failure)
-            return Verdict("fail", None, *facts)
+            facts = (f"the critic failed: {error}", name, meter.tokens, meter.cost)
+            return Verdict("fail", None, *facts, answer=failure.answer, failure=failure)
         if not isinstance(verdict, Verdict):
             reason = f"the critic failed: it gave a {type(verdict).__name__}, not a Verdict"
             return Verdict("fail", None, reason, name, meter.tokens, meter.cost)
@@ -119,7 +129,7 @@ def judged(outcome: Outcome, verdicts: Sequence[Verdict]) -> Outcome:
         if (own := bad.failure) is not None:
             failure = replace(failure, error=own.error, where=own.where, exception=own.exception, render=own.render)
         return replace(outcome, state=State.FAILED, failure=failure)
-    odd = next((verdict for verdict in verdicts if verdict.result == "surprising"), None)
+    odd = next((verdict for verdict in verdicts if verdict.result in ("surprising", "contradictory")), None)
     if odd is not None:
         return replace(outcome, surprise=f"{odd.critic}: {odd.reason or 'surprising'}")
     return outcome

@@ -23,6 +23,7 @@ from anyio.abc import TaskGroup
 
 from dagrun.decide.replanning import unagreed_calls
 from dagrun.graph.node import Node
+from dagrun.model.critic import Sources
 from dagrun.model.outcome import Decision, ErrorKind, Outcome, Recovery, State, Status
 from dagrun.runtime.backend import is_being_cancelled
 from dagrun.runtime.deadlines import Alarms
@@ -251,8 +252,18 @@ class Scheduler:
         self._accounts.settle(slot)
         record.deliver()
         self._up.nudge()  # this worker waits now, and its tool may never have
-        rare.verdicts = await reviews.review(node.plan.step, outcome, critics)
+        rare.verdicts = await reviews.review(node.plan.step, outcome, critics, self._sources_of(node))
         return judged(outcome, rare.verdicts)
+
+    def _sources_of(self, node: Node) -> Sources:
+        """Return a function that gives what *node* was made of, if a critic asks for it."""
+
+        def decoded() -> dict[str, Any]:
+            from dagrun.graph.confidence import sources_of
+
+            return sources_of(self._graph, node)
+
+        return decoded
 
     def end_interrupted(self, node: Node, stopped: str = "") -> None:
         """Record the end of an attempt that ended with its process; *stopped* is why the run is ended, if it is."""
@@ -281,7 +292,9 @@ class Scheduler:
                 step = slot.node.plan.step
                 critics = self._reviews.wanted(step) if self._reviews is not None else []
                 if self._reviews is not None and critics:
-                    slot.make_rare().verdicts = verdicts = await self._reviews.review(step, unreviewed, critics)
+                    slot.make_rare().verdicts = verdicts = await self._reviews.review(
+                        step, unreviewed, critics, self._sources_of(slot.node)
+                    )
                     unreviewed = judged(unreviewed, verdicts)
                 outcome = unreviewed
         finally:

@@ -85,6 +85,7 @@ export function panel(run, question, readOnly, said) {
     ...head,
     text ? make("div", make("p.soft", `the exact arguments, ${args.characters} characters, sha256 ${args.sha256}`), text, load) : null,
     question.diff.length ? diff(question.diff) : null,
+    question.transcript?.length ? diff(question.transcript) : null,
     question.kind === "patch" ? make("div.sides", side("before"), side("after")) : null,
     question.deadline !== null ? make("p.deadline", { "data-deadline": question.deadline, "data-default": question.default?.choice ?? "" }) : null,
     ...(readOnly ? [make("p.soft", "only looking is allowed here")] : [

@@ -15,8 +15,8 @@ from dagrun.graph.live_graph import LiveGraph
 from dagrun.model.plan import Plan, Step
 from dagrun.runtime.metering import RunMeter
 from dagrun.runtime.planning import first_plan, planner_calls
-from dagrun.runtime.planning.first_plan import Arrivals, FirstPlan, PlannerRequest
-from dagrun.runtime.planning.planner_calls import PlannerCalls
+from dagrun.runtime.planning.first_plan import Arrivals, FirstPlan
+from dagrun.runtime.planning.planner_calls import PlannerCalls, PlannerRequest
 from dagrun.runtime.steps.finish import Finish
 
 # Effects --------------------------------------------------------------------------------------------------------------
@@ -118,17 +118,17 @@ class CutsShort(FirstPlan):
 class AsksNobody(FirstPlan):
     """A doubtful plan is carried out like any other."""
 
-    async def _ask_person(self, plan: Plan) -> None:
+    async def _ask_person(self, request: PlannerRequest, plan: Plan) -> None:
         pass
 
 
 class MendsTwice(FirstPlan):
     """A better plan may be asked for once more."""
 
-    def _refuse(self, request: PlannerRequest, problems: Any) -> PlannerRequest:
-        request = super()._refuse(request, problems)
-        request.tries += 1
-        return request
+    def _refuse(self, request: PlannerRequest, problems: Any) -> PlannerRequest | None:
+        again = super()._refuse(request, problems)
+        request.refusals -= 1
+        return again
 
 
 class OverlooksTheGoal(FirstPlan):

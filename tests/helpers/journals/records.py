@@ -30,7 +30,7 @@ from dagrun.model.outcome import (
 )
 from dagrun.model.patch import Add, Consequence, Drop, Replace, Rewire
 from dagrun.model.plan import Plan, RetryRule, Step
-from dagrun.model.planner import Trigger
+from dagrun.model.planner import HandOn, Trigger
 from dagrun.model.policy import ApprovalRule, Policy
 from dagrun.model.question import Answer, Asked, Question
 from dagrun.model.value import Unavailable
@@ -218,4 +218,8 @@ EXAMPLES: Final[tuple[Event, ...]] = (
     Hedged(28, 2.6, "load", 1, 0.75),
     HedgeEnded(29, 2.7, "load", 1, True, 12, 0.01),
     HedgeEnded(29, 2.7, "load", 1, False, 0, None, "no connection"),
+    events.ConfidenceReported(15, 1.3, "load", 1, 0.25),
+    PlannerAsked(15, 1.3, 2, "OpenAIPlanner fast"),
+    PlannerCalled(15, 1.3, 2, 0.25, 0, None, planner="OpenAIPlanner fast", notes="left: pay"),
+    events.HandedOn(15, 1.3, 0, 1, "OpenAIPlanner fast", "strong", HandOn.AMBIGUOUS_STEP, "step b: 0.2"),
 )

@@ -161,7 +161,8 @@ async def test_a_step_that_says_what_to_do_asks_nobody(on_failure: Any) -> None:
     assert planner.briefs == []
 
 
-NOT_OF_A_STEP = {TriggerKind.GOAL_GIVEN, TriggerKind.GOAL_CHANGED, TriggerKind.NEXT}
+# What critics find is tested with them.
+NOT_OF_A_STEP = {TriggerKind.GOAL_GIVEN, TriggerKind.GOAL_CHANGED, TriggerKind.NEXT, TriggerKind.CONTRADICTION}
 
 
 @pytest.mark.parametrize("kind", sorted(set(TriggerKind) - NOT_OF_A_STEP))
