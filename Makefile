@@ -50,6 +50,8 @@ bench: $(READY) ## measure what dagrun costs per step, and how long whole plans 
 	$(BIN)/python benchmarks/many_runs.py
 	$(BIN)/python benchmarks/ordering.py
 	$(BIN)/python benchmarks/hedging.py
+	$(BIN)/python benchmarks/watch.py --browser
+	$(BIN)/python benchmarks/tracing.py
 	$(BIN)/python benchmarks/prepare.py
 
 bench-runs: $(READY) ## measure what it costs to change a plan, to stream it, and to write its run down (3 minutes)

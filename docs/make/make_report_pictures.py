@@ -2,8 +2,8 @@
 
     make pictures
 
-Two small ones are in docs/pictures; all of them, to be looked at, are in build/pictures: light, dark and on a phone, of
-the run in which everything happens, of 1,000 and of 10,000 steps, and of runs that failed, that wait for a person, that
+Three small ones are in docs/pictures; all of them, to be looked at, are in build/pictures: light, dark and on a phone,
+of the run in which everything happens, of 1,000 and of 10,000 steps, and of runs that failed, that wait for a person, that
 were killed, that slept for hours, and whose plan was changed fifty times; and cells of a notebook in both themes.
 """
 
@@ -61,6 +61,8 @@ def main() -> int:
         for name, theme in product(runs, THEMES):
             page = pages.open(ALL / f"{name}-cell-{theme}.html", width=1000)
             page.screenshot(path=ALL / f"{name}-cell-{theme}.png", full_page=True)
+            if (name, theme) == ("rich", "light"):
+                page.locator(".dagrun-cell").screenshot(path=SMALL / "notebook.png")
     sys.stdout.write(f"{ALL}\n")
     return 0
 

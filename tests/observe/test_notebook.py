@@ -17,7 +17,7 @@ import pytest
 
 import dagrun
 from browsing import axe_faults, browsing
-from dagrun import Plan, Policy, Step, tool
+from dagrun import Plan, Policy, Secrets, Step, tool
 from dagrun.errors import ContractError
 from dagrun.observe.notebook import live_cell
 from dagrun.observe.notebook.bundle import bundle_of
@@ -125,6 +125,41 @@ def test_cell_of_long_texts_is_small() -> None:
 
     assert len(bundle_of(played.result)["text/html"].encode()) <= MAX_BYTES
     assert len(bundle_of(Plan(steps=steps))["text/html"].encode()) <= MAX_BYTES
+
+
+def test_secrets_are_in_no_cell() -> None:
+    """A registered secret and what the policy redacts: in arguments, outputs, failures, questions and the answer."""
+    canary, card = "s3cr3t-canary-value", "4111 1111 1111 1111"
+
+    @tool(effect="read")
+    async def read() -> dict[str, Any]:
+        """Read."""
+        return {"text": f"the key is {canary}, the card {card}", "password": "open-sesame-please"}
+
+    @tool(effect="read")
+    async def fail(text: str) -> str:
+        """Fail."""
+        raise dagrun.ToolError(f"no: {text}")
+
+    @tool(effect="effectful", needs_approval=True)
+    async def pay(text: str) -> str:
+        """Pay."""
+        return text
+
+    steps = [
+        Step(id="read", tool="read"),
+        Step(id="fail", tool="fail", args={"text": "${read.text}"}, on_failure="skip", optional=True),
+        Step(id="pay", tool="pay", args={"text": "${read.text}"}),
+    ]
+    options: dict[str, Any] = {"secrets": Secrets({"key": canary}), "policy": Policy(redact=["card"])}
+    waits = at_once(lambda: play(Plan(steps=steps), [read, fail, pay], **options))
+    done = at_once(lambda: play(Plan(steps=steps[:2], output="read"), [read, fail], **options))
+
+    assert "dagrun approve" in bundle_of(waits.past)["text/html"]
+    assert "Answer" in bundle_of(done.result)["text/html"]
+    for source in (waits.past, waits.result, done.past, done.result):
+        shown = json.dumps(bundle_of(source))
+        assert [word for word in (canary, "4111", "open-sesame") if word in shown] == []
 
 
 @pytest.mark.browser
