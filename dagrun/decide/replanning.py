@@ -172,3 +172,14 @@ def diff_of(graph: LiveGraph, checked: CheckedPatch) -> tuple[str, ...]:
 
 def _line(step: Step) -> str:
     return step.model_dump_json(exclude_unset=True, by_alias=True)
+
+
+def around(graph: LiveGraph, step: str) -> set[str]:
+    """Return the ids near a step that a patch because of it is likely to change: itself and the steps that wait for it.
+
+    An element stands for its for_each, so that all elements that fail of one are near each other.
+    """
+    node = graph.nodes[step]
+    family = node if node.parent is None else node.parent
+    waiting = (after for near in {node, family} for after in graph.behind(near))
+    return {family.id, *((after if after.parent is None else after.parent).id for after in waiting)}

@@ -45,8 +45,9 @@ and `PlannerCalled`, and `HandedOn` if the next planner of a ladder is asked; fo
 `PatchRefused`; and `ReplanEnded`. The first plan is written between
 `DraftStarted` and `DraftEnded`, and each of its steps is a `Spliced`.
 
-8. One request is open at a time. Reasons that arise meanwhile belong to the next one. A request that could not be made
-   has a `ReplanEnded` alone, with the number 0.
+8. Requests about steps that have nothing to do with each other may be open at the same time; `PlannerCalled`,
+   `Spliced` and `ReplanEnded` say which one they belong to. Reasons that arise near an open request belong to a later
+   one. A request that could not be made has a `ReplanEnded` alone, with the number 0.
 
 **Models.** Each call of a model that no tool makes (by a planner or a critic) has a `ModelReserved` and a
 `ModelCharged`.
@@ -404,17 +405,21 @@ def replan_requested(graph: LiveGraph, event: ReplanRequested) -> None:
 def replan_started(graph: LiveGraph, event: ReplanStarted) -> None:
     """A request to the planner begins."""
     graph.replans += 1
-    graph.asking = graph.replans
+    graph.asking[graph.replans] = event.steps
 
 
 def replan_ended(graph: LiveGraph, event: ReplanEnded) -> None:
     """A request to the planner has ended, or could not be made; release the steps that waited for it alone."""
+<<<<<<< HEAD
     graph.asking = 0
     if graph.handed_on and event.number:
         passed = dict(graph.handed_on)
         last = passed.pop(event.number, ())
         # Whoever wants to see the results is asked for more, not those before it on the ladder.
         graph.handed_on = {**passed, 0: last} if event.more else passed
+=======
+    graph.asking.pop(event.number, None)
+>>>>>>> 68caef2 (Repair what has nothing to do with each other side by side: an unrelated failure waited for the planner's answer to another)
     graph.replanned.append(PastReplan(event.result, event.fingerprints, event.signature, event.reason))
     changed = event.result in ("applied", "repaired")
     for step in event.steps:

@@ -90,7 +90,7 @@ def state_of(graph: LiveGraph) -> dict[str, Any]:
         "triggers": [trigger.as_dict() | {"fingerprint": trigger.fingerprint} for trigger in graph.triggers.values()],
         "questions": [question.as_dict() for question in graph.questions.values()],
         "replanned": [[past.result, list(past.fingerprints), past.signature] for past in graph.replanned],
-        "asking": graph.asking,
+        "asking": {str(number): list(steps) for number, steps in graph.asking.items()},
         "replans": graph.replans,
         "planner_calls": graph.planner_calls,
         "model_calls": [

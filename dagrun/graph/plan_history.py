@@ -46,6 +46,12 @@ class Revision:
         return frozenset((*self.consequence.dropped, *self.consequence.replaced))
 
     @property
+    def renamed(self) -> frozenset[str]:
+        """The ids of the steps that changed only in that they wait for a substitute."""
+        named = frozenset(edit.id for edit in self.edits if isinstance(edit, Rewire))
+        return frozenset(self.consequence.rewired) - named
+
+    @property
     def touched(self) -> frozenset[str]:
         """The ids of the old steps that left the plan or changed; added steps do not count."""
         return self.gone | frozenset(self.consequence.rewired)

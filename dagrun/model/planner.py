@@ -260,6 +260,7 @@ class Planner(Protocol):
     def revise(self, brief: Brief) -> RevisedBy:
         """Answer *brief*: an ``async def`` that returns, or an async generator that yields one edit after another.
 
+        Failures that have nothing to do with each other are asked about side by side: another call may be under way.
         A generator may also yield a `Patch`. Its edits count like single edits; its other fields (output, confidence,
         reason, more) hold for the whole answer. If ``brief.is_first``, a step may start as soon as its `Add` has been
         yielded.

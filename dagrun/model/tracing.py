@@ -109,7 +109,7 @@ class RunTracer(Protocol):
             The headers for a call that leaves this process; `None` for other calls.
         """
 
-    def begin_plan(self, planner: str, context: Context) -> None:
+    def begin_plan(self, planner: str, context: Context, request: int = 0) -> None:
         """Begin the span of a call of the planner, and make it the current one in *context*."""
 
     def begin_model_call(self, provider: str, model: str, address: str) -> ModelSpan | None:

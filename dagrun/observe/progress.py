@@ -102,6 +102,7 @@ class ProgressTable:
         self.fallbacks = 0
         self.replans = 0
         self.is_replanning = False
+        self._asking: set[int] = set()
         self.is_drafting = False
         self.written = 0
         self.spent = ModelUse()
@@ -237,10 +238,12 @@ class ProgressTable:
 
     def _replan_started(self, event: ReplanStarted) -> None:
         self.replans += 1
+        self._asking.add(event.number)
         self.is_replanning = True
 
     def _replan_ended(self, event: ReplanEnded) -> None:
-        self.is_replanning = False
+        self._asking.discard(event.number)
+        self.is_replanning = bool(self._asking)
 
     def _question_asked(self, event: QuestionAsked) -> None:
         question = event.question

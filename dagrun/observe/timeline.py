@@ -119,6 +119,7 @@ def read_timeline(events: Iterable[Event]) -> Timeline:
 
 def _bars(events: Sequence[Event], length: float) -> Iterable[Bar]:
     running: dict[str, float] = {}
+    asked: dict[int, float] = {}  # by the number of the request; 0 for the first plan
     for event in events:
         match event:
             case AttemptStarted():
@@ -127,16 +128,19 @@ def _bars(events: Sequence[Event], length: float) -> Iterable[Bar]:
                 began, state = running.pop(event.step, event.at), event.outcome.state
                 yield Bar(event.step, began, event.at, event.state is State.SUCCEEDED, state in _STOPPED)
             case DraftStarted() | ReplanStarted():
-                running[PLANNER] = event.at
-            case DraftEnded() | ReplanEnded() if PLANNER in running:
-                yield Bar(PLANNER, running.pop(PLANNER), event.at, event.result == "applied")
+                asked[event.number if isinstance(event, ReplanStarted) else 0] = event.at
+            case DraftEnded() | ReplanEnded():
+                number = event.number if isinstance(event, ReplanEnded) else 0
+                if number in asked:
+                    yield Bar(PLANNER, asked.pop(number), event.at, event.result == "applied")
             case RunEnded():
                 break
     yield from (Bar(row, since, length, is_good=True) for row, since in running.items())
+    yield from (Bar(PLANNER, since, length, is_good=True) for since in asked.values())
 
 
 def _changes(events: Sequence[Event], bars: Sequence[Bar]) -> Iterable[Change]:
-    asked_at: float | None = None
+    asked: dict[int, float] = {}
     is_drafting = False
     steps = [bar for bar in bars if bar.row != PLANNER]
     for event in events:
@@ -144,9 +148,9 @@ def _changes(events: Sequence[Event], bars: Sequence[Bar]) -> Iterable[Change]:
             case DraftStarted() | DraftEnded():
                 is_drafting = isinstance(event, DraftStarted)
             case ReplanStarted():
-                asked_at = event.at
+                asked[event.number] = asked[0] = event.at  # a record of an earlier release does not say which request
             case Spliced() if not is_drafting or event.origin != "planner":  # the first plan itself is not a change
-                since = event.at if asked_at is None or event.origin != "planner" else asked_at
+                since = asked.get(event.request, event.at) if event.origin == "planner" else event.at
                 yield Change(
                     at=event.at,
                     asked_at=since,

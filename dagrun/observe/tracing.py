@@ -190,10 +190,10 @@ class _RunSpans:
             (names.PERSON_WAIT, "person", self._person),
             (names.BACKOFF_WAIT, "backoff", self._backoff),
         )
-        self._plan: _Open | None = None
+        self._plans: dict[int, _Open] = {}
         self._is_draft = False
         self._triggers: dict[str, str] = {}
-        self._trigger = ""
+        self._reasons: dict[int, str] = {}  # why the planner is asked, by request
         self._revisions = self._tokens = 0
         self._cost: float | None = None
 
@@ -292,9 +292,9 @@ class _RunSpans:
             self._metrics.waited(reason, seconds)
 
     @_harmless
-    def begin_plan(self, planner: str, context: Context) -> None:
+    def begin_plan(self, planner: str, context: Context, request: int = 0) -> None:
         """Begin the span of a call of the planner."""
-        self._end_plan("refused")  # an answer that could not be used: the planner is asked again
+        self._end_plan("refused", request)  # an answer that could not be used: the planner is asked again
         span = self._tracer.start_span(
             f"{names.PLAN} {planner}",
             self._context,
@@ -303,10 +303,10 @@ class _RunSpans:
                 names.OPERATION: names.PLAN,
                 names.PLAN_KIND: "draft" if self._is_draft else "replan",
                 names.REVISION: self._revisions,
-                **({names.PLAN_TRIGGER: self._trigger} if self._trigger else {}),
+                **({names.PLAN_TRIGGER: why} if (why := self._reasons.get(request, "")) else {}),
             },
         )
-        self._plan = _Open(span)
+        self._plans[request] = _Open(span)
         context.run(otel_context.attach, trace.set_span_in_context(span, self._context))
 
     @_harmless
@@ -406,29 +406,30 @@ class _RunSpans:
         self._span.add_event(names.NEAR, {names.CEILING: event.ceiling})
 
     def _draft(self, event: events.DraftStarted) -> None:
-        self._is_draft, self._trigger = True, "goal_given"
+        self._is_draft, self._reasons[0] = True, "goal_given"
 
     def _draft_ended(self, event: events.DraftEnded) -> None:
-        self._end_plan(event.result)
+        self._end_plan(event.result, 0)
         self._drafted = event.at
-        self._is_draft, self._trigger = False, ""
+        self._is_draft, self._reasons[0] = False, ""
 
     def _requested(self, event: events.ReplanRequested) -> None:
         self._triggers[event.trigger.step] = event.trigger.kind.value
 
     def _replan(self, event: events.ReplanStarted) -> None:
-        self._trigger = next((self._triggers[step] for step in event.steps if step in self._triggers), "")
+        why = next((self._triggers[step] for step in event.steps if step in self._triggers), "")
+        self._reasons[event.number] = why
 
     def _replan_ended(self, event: events.ReplanEnded) -> None:
-        self._end_plan(event.result)
+        self._end_plan(event.result, event.number)
         self._replanned.update(dict.fromkeys(event.steps, event.at))
-        self._trigger = ""
+        self._reasons.pop(event.number, None)
         if self._metrics is not None:
             self._metrics.replanned(event.result)
 
     def _planner_called(self, event: events.PlannerCalled) -> None:
         self._add_usage(event.tokens, event.cost)
-        plan = self._plan
+        plan = self._plans.get(event.request)
         if plan is None:
             return
         # Its result is known only when the patch has been checked, and its time is that of the call.
@@ -437,8 +438,8 @@ class _RunSpans:
             kind = "exception" if event.failure is None else event.failure.kind.value
             plan.span.set_attribute(names.ERROR_TYPE, kind)
 
-    def _end_plan(self, result: str) -> None:
-        plan, self._plan = self._plan, None
+    def _end_plan(self, result: str, request: int) -> None:
+        plan = self._plans.pop(request, None)
         if plan is not None:
             plan.span.set_attribute(names.PLAN_RESULT, result)
             if result in {"failed", "stopped"}:
@@ -472,7 +473,8 @@ class _RunSpans:
             found.span.end()
         self._open.clear()
         self._second.clear()
-        self._end_plan("stopped")
+        for request in list(self._plans):
+            self._end_plan("stopped", request)
         span = self._span
         span.set_attribute(names.RUN_STATUS, status)
         span.set_attribute(names.RUN_REVISIONS, self._revisions)

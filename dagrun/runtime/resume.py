@@ -221,6 +221,6 @@ class Resumption:
         if not graph.triggers:
             return
         if self._coordinator is None:
-            record.end_replan(graph.asking, "stopped", "the run has gone on without a planner", tuple(graph.triggers))
+            record.end_replans("stopped", "the run has gone on without a planner")
         else:
             self._coordinator.wake()

@@ -223,7 +223,7 @@ async def test_the_plan_is_told_with_its_states() -> None:
     steps = [
         fails("bad"), nap("done", 0.5), nap("runs", 9.0), nap("waits", 1.0, "runs"), nap("unwanted", 9.0),
         Step(id="each", tool="pick", args={"value": "${item}"}, for_each=[1, 2, 3], depends_on=["done"]),
-        uses("list", "each"), nap("after", 1.0, "bad"), nap("much_later", 1.0, "waits"),
+        uses("list", "each", depends_on=["bad"]), nap("after", 1.0, "bad"), nap("much_later", 1.0, "waits"),
     ]  # fmt: skip
 
     await run(steps, planner, picky)
@@ -238,10 +238,10 @@ async def test_the_plan_is_told_with_its_states() -> None:
         "list": "waiting",
         "after": "waiting",
         "much_later": "waiting",
-        "good": "ready",
+        "good": "running",
         "each[1]": "failed",
     }
-    assert [id_ for id_, view in first.steps.items() if view.is_frozen] == ["after"]
+    assert [id_ for id_, view in first.steps.items() if view.is_frozen] == ["list", "after"]
     assert (first.steps["bad"].attempts, first.steps["bad"].step) == (1, steps[0])
     assert (list(first.results), list(second.results)) == ([], ["done"])
     assert second.steps["after"].step.depends_on == ("good",)

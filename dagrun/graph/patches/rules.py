@@ -36,17 +36,29 @@ def is_whole_patch_fine(graph: LiveGraph, patch: Patch, findings: Findings) -> b
     return not findings.has_errors
 
 
-def check_staleness(graph: LiveGraph, patch: Patch, needs: Mapping[str, Iterable[str]], findings: Findings) -> None:
-    """Refuse a patch if a later splice has changed a step that it names, or a neighbour of one that it edits."""
+def check_staleness(
+    graph: LiveGraph, patch: Patch, needs: Mapping[str, Iterable[str]], carried: Container[str], findings: Findings
+) -> None:
+    """Refuse a patch if a later splice has changed a step that it names, or a neighbour of one that it edits.
+
+    Args:
+        graph: The graph.
+        patch: The patch.
+        needs: The dependencies of each step that is added or changed.
+        carried: The steps that change only because one that they wait for is replaced.
+        findings: Collects the problems.
+    """
     base = graph.revision if patch.base is None else patch.base
-    changed = frozenset(id_ for revision in graph.revisions[base:] for id_ in revision.touched)
+    later = graph.revisions[base:]
+    changed = frozenset(id_ for revision in later for id_ in revision.touched)
     if not changed:
         return
-    footprint = {need for waits_for in needs.values() for need in waits_for}
-    for edit in patch.edits:
-        if isinstance(edit, Drop | Replace | Rewire):
-            footprint.update(_surroundings(graph, edit.id))
-    if both := sorted(footprint & changed):
+    footprint = {need for id_, waits_for in needs.items() if id_ not in carried for need in waits_for}
+    edited = {edit.id for edit in patch.edits if isinstance(edit, Drop | Replace | Rewire)}
+    around = {near for id_ in edited for near in _surroundings(graph, id_)} - edited
+    # A dependent that was only given the name of a substitute takes another name as well, whichever comes first.
+    renamed = frozenset(id_ for revision in later for id_ in revision.renamed)
+    if both := sorted(((footprint | edited) & changed) | (around & (changed - renamed))):
         more = f" and {len(both) - _MAX_NAMED} more" if len(both) > _MAX_NAMED else ""
         findings.add("DR408", WHOLE_PLAN, "base", base=base, steps=", ".join(both[:_MAX_NAMED]) + more)
 

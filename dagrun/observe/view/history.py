@@ -182,9 +182,13 @@ class History:
             case events.ReplanRequested() | events.ReplanStarted() | events.ReplanEnded() | events.Spliced():
                 self._take_replan(event)
             case PlannerCalled() if self.planner:
+<<<<<<< HEAD
                 self.planner[-1].calls.append(event)
             case HandedOn() if self.planner and self.planner[-1].calls:
                 self.planner[-1].handed_on[self.planner[-1].calls[-1].number] = event
+=======
+                self._work(event.request).calls.append(event)
+>>>>>>> 68caef2 (Repair what has nothing to do with each other side by side: an unrelated failure waited for the planner's answer to another)
             case events.Reviewed():
                 self._reviewed.setdefault(event.step, []).append(event.at)
             case _:
@@ -242,21 +246,24 @@ class History:
             case events.ReplanStarted():
                 self.planner.append(PlannerWork("replan", event.number, Span(event.at), event.steps))
             case events.Spliced() if event.origin == "planner" and self.planner and self.planner[-1].kind == "replan":
-                step = next(filter(None, self.planner[-1].steps), "")
-                self.triggers[event.revision] = step
+                self.triggers[event.revision] = next(filter(None, self._work(event.request).steps), "")
             case events.ReplanEnded():
                 if event.number:
-                    self._end_work(event)
+                    self._end_work(event, event.number)
                 for wait in self.replans:
                     if wait.step in event.steps and wait.at.end == FOREVER:
                         wait.at.end = event.at
                 if GOAL in event.steps and self.frozen:
                     self.frozen[-1].end = min(self.frozen[-1].end, event.at)
 
-    def _end_work(self, event: events.DraftEnded | events.ReplanEnded) -> None:
-        if self.planner and self.planner[-1].at.end == FOREVER:
-            last = self.planner[-1]
-            last.at.end, last.result, last.reason = event.at, event.result, event.reason
+    def _work(self, request: int) -> PlannerWork:
+        """Return the work for a request; the last, if the event does not say which one it belongs to."""
+        found = (work for work in reversed(self.planner) if work.kind == "replan" and work.number == request)
+        return next(found, self.planner[-1])
+
+    def _end_work(self, event: events.DraftEnded | events.ReplanEnded, request: int = 0) -> None:
+        if self.planner and (work := self._work(request)).at.end == FOREVER:
+            work.at.end, work.result, work.reason = event.at, event.result, event.reason
 
 
 def person_spans(history: History, node: Node) -> Iterator[Span]:

@@ -1,9 +1,19 @@
-"""The replan coordinator: asks the planner for patches while steps run, and has them spliced in."""
+"""The replan coordinator: asks the planner for patches while steps run, and has them spliced in.
+
+1. Reasons that are open when the coordinator looks are one request. A later reason has a request of its own at once,
+   unless it stands near a step of an open request (`around` in `dagrun.decide.replanning`): then it waits for that.
+2. Requests about the goal, and for the first plan or more of one, are alone: they concern the whole plan.
+3. A patch is checked against the graph of the instant in which it is applied, so what other requests have changed
+   meanwhile cannot hurt it. Each request has its own answers and refusals; the ceilings count all of them together.
+4. While a person looks at a patch, no other patch of the planner is applied: the record says that a person has agreed,
+   and the next patch is the one that was agreed to.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -13,6 +23,7 @@ from anyio.abc import TaskGroup
 
 from dagrun.decide.briefs import make_brief
 from dagrun.decide.replanning import (
+    around,
     as_in_plan,
     diff_of,
     has_effects,
@@ -50,7 +61,7 @@ class _Told:
 
 
 class Coordinator:
-    """Turns reasons to replan into patches, one request at a time.
+    """Turns reasons to replan into patches; requests that have nothing to do with each other run side by side.
 
     Args:
         parts: What the parts of the run share.
@@ -81,7 +92,9 @@ class Coordinator:
         self._repair: PlannerRequest | None = None
         self._is_plan_only = is_plan_only
         self._is_busy = False
-        self._scope: anyio.CancelScope | None = None
+        self._asked: dict[str, PlannerRequest] = {}  # the requests that have a task of their own, by step
+        self._scopes: set[anyio.CancelScope] = set()
+        self._person = anyio.Lock()  # rule 4
         self._tasks: TaskGroup
         self.is_over = False
         parts.up.wake_planner, parts.up.ask_for_more = self.wake, self.ask_for_more
@@ -115,26 +128,37 @@ class Coordinator:
     def close(self) -> None:
         """Stop asking: the run is being stopped, or has ended."""
         self.is_over = True
-        if self._scope is not None:
-            self._scope.cancel()
+        for scope in self._scopes:
+            scope.cancel()
 
     async def _work(self) -> None:
-        try:
-            with anyio.CancelScope() as self._scope:
+        with anyio.CancelScope() as scope:
+            self._scopes.add(scope)
+            try:
                 if self._graph.is_drafting and self._draft is not None:
                     self._repair = await self._draft.work(self._brief)
                     self._settle_down()
-                while self._graph.triggers and not self.is_over:
-                    await self._next()
+                while not self.is_over and (triggers := self._open_reasons()):
+                    await self._next(triggers)
                     self._settle_down()
-        finally:
-            self._scope = None
-            self._is_busy = False
+            finally:
+                self._scopes.discard(scope)
+                self._is_busy = False
 
-    async def _next(self) -> None:
-        """Deal with every reason that is open now: ask the planner, or record why not."""
+    def _open_reasons(self) -> tuple[Trigger, ...]:
+        """Return the reasons for which a request may begin now: rules 1 and 2."""
+        graph = self._graph
+        if GOAL in graph.triggers:
+            return () if self._asked else tuple(graph.triggers.values())
+        if not self._asked:
+            return tuple(graph.triggers.values())
+        taken = {id_ for step in self._asked for id_ in around(graph, step)}
+        free = (trigger for trigger in graph.triggers.values() if trigger.step not in self._asked)
+        return tuple(trigger for trigger in free if taken.isdisjoint(around(graph, trigger.step)))
+
+    async def _next(self, triggers: tuple[Trigger, ...]) -> None:
+        """Deal with *triggers*: begin a request to the planner, or record why not."""
         graph, record = self._graph, self._record
-        triggers = tuple(graph.triggers.values())
         if GOAL in graph.triggers and graph.triggers[GOAL].kind in _WANTS_PLAN:
             await self._plan_first(graph.triggers[GOAL])
             return
@@ -142,9 +166,11 @@ class Coordinator:
         if repaired:
             record.end_replan(0, "repaired", "a splice has taken it out of the plan", repaired)
             return
-        if graph.asking:  # the request of a process that has ended continues, and was counted
-            await self._replan(PlannerRequest(graph.asking, triggers))
-            return
+        for number, steps in graph.asking.items():  # the request of a process that has ended continues, and was counted
+            mine = tuple(trigger for trigger in triggers if trigger.step in steps)
+            if mine:
+                await self._begin(PlannerRequest(number, mine))
+                return
         reason = self._ledger.why_no_planner() or self._ceiling_near()
         if reason:
             self._end(PlannerRequest(0, triggers), "stopped", reason)
@@ -154,7 +180,33 @@ class Coordinator:
             self._end(PlannerRequest(0, old), "stopped", "the planner was asked about the very same failure before")
             return
         self._ledger.take_replan()
-        await self._replan(PlannerRequest(graph.replans + 1, triggers))
+        await self._begin(PlannerRequest(graph.replans + 1, triggers))
+
+    async def _begin(self, request: PlannerRequest) -> None:
+        """Begin a request in a task of its own; one about the goal is waited for, as it is alone."""
+        if request.number not in self._graph.asking:
+            self._record.start_replan(request.steps)
+        self._record.deliver()
+        if GOAL in request.steps:
+            await self._replan(request)
+            return
+        self._asked.update(dict.fromkeys(request.steps, request))
+        self._tasks.start_soon(self._replan_alone, request, name="dagrun replan")
+
+    async def _replan_alone(self, request: PlannerRequest) -> None:
+        with anyio.CancelScope() as scope:
+            self._scopes.add(scope)
+            if self.is_over:
+                scope.cancel()
+            try:
+                await self._replan(request)
+            finally:
+                self._scopes.discard(scope)
+                for step in request.steps:
+                    del self._asked[step]
+        if not self.is_over:
+            self._settle_down()
+            self.wake()
 
     async def _plan_first(self, trigger: Trigger) -> None:
         """Ask for a plan that can be run, or for the next steps; all other requests wait for that."""
@@ -177,16 +229,17 @@ class Coordinator:
     # One request ------------------------------------------------------------------------------------------
 
     async def _replan(self, request: PlannerRequest) -> None:
-        if request.number and not self._graph.asking:
-            self._record.start_replan(request.steps)
-        self._record.deliver()
-        try:
-            checked, patch, is_agreed = await self._find_patch(request)
-        except Over as over:
-            self._end(request, over.result, over.reason, status=over.status)
-            return
+        async with AsyncExitStack() as alone:
+            try:
+                checked, patch, is_agreed = await self._find_patch(request, alone)
+            except Over as over:
+                self._end(request, over.result, over.reason, status=over.status)
+                return
+            self._apply(request, checked, patch, is_agreed=is_agreed)
+
+    def _apply(self, request: PlannerRequest, checked: CheckedPatch, patch: Patch, *, is_agreed: bool) -> None:
         reason = shorten(patch.reason)
-        self._splice(checked, "planner", reason, is_agreed=is_agreed)
+        self._splice(checked, "planner", reason, is_agreed=is_agreed, request=request.number)
         if self._draft is not None and not self.is_over:
             self._draft.skip_in_vain(checked.consequence.added)
         # A planner that wants to see the result of no edits would be asked for ever.
@@ -230,9 +283,15 @@ class Coordinator:
         node = self._graph.nodes[step]
         return not node.is_gone and node.state is not State.SUCCEEDED and not node.plan.step.optional
 
-    async def _find_patch(self, request: PlannerRequest) -> tuple[CheckedPatch, Patch, bool]:
-        """Ask until there is a patch that can be applied at this instant; say, too, whether a person agreed to it."""
+    async def _find_patch(self, request: PlannerRequest, alone: AsyncExitStack) -> tuple[CheckedPatch, Patch, bool]:
+        """Ask until there is a patch that can be applied at this instant; say, too, whether a person agreed to it.
+
+        Args:
+            request: The request.
+            alone: Is closed when the patch has been applied: until then it keeps others from being applied (rule 4).
+        """
         while True:
+<<<<<<< HEAD
             is_agreed = False
             told = _Told()
             answer: object = None
@@ -245,17 +304,48 @@ class Coordinator:
             patch, checked, problems = None, None, refused
             if not refused:
                 patch, checked, problems = self._examine(request, answer, told)
+=======
+            is_agreed, told = False, _Told()
+            patch, checked, problems = await self._ask(request, told)
+            if patch is not None and self._must_be_alone(request, patch, checked):
+                await alone.enter_async_context(self._person)
+                request.is_alone = True
+                patch, checked, problems = self._look_again(request, patch, told)
+>>>>>>> 68caef2 (Repair what has nothing to do with each other side by side: an unrelated failure waited for the planner's answer to another)
             if patch is not None and checked is not None and self._needs_person(request, patch, checked):
                 await self._ask_person(request, checked, patch)
                 is_agreed = True
-                self._look_around(request)
-                patch, checked, problems = self._examine(request, patch, told)  # the graph has moved
+                patch, checked, problems = self._look_again(request, patch, told)
             if patch is None or checked is None:
                 self._refuse(request, patch, problems)
             elif not checked.edits and not checked.changes_output:
                 raise Over("unchanged", "what was to be changed has succeeded meanwhile")
             else:
                 return checked, patch, is_agreed
+
+    async def _ask(
+        self, request: PlannerRequest, told: _Told
+    ) -> tuple[Patch | None, CheckedPatch | None, tuple[Problem, ...]]:
+        """Ask the planner, and look at its answer."""
+        try:
+            answer = await self._calls.ask(partial(self._tell, request, told), request=request.number)
+        except Refused as error:
+            self._look_around(request)
+            return None, None, error.problems
+        return self._look_again(request, answer, told)
+
+    def _look_again(
+        self, request: PlannerRequest, answer: object, told: _Told
+    ) -> tuple[Patch | None, CheckedPatch | None, tuple[Problem, ...]]:
+        """Look at an answer after a wait, in which the graph has moved."""
+        self._look_around(request)
+        return self._examine(request, answer, told)
+
+    def _must_be_alone(self, request: PlannerRequest, patch: Patch, checked: CheckedPatch | None) -> bool:
+        """Whether a patch has to wait until no person looks at another one (rule 4)."""
+        if request.is_alone:
+            return False
+        return self._person.locked() or (checked is not None and self._needs_person(request, patch, checked))
 
     def _needs_person(self, request: PlannerRequest, patch: Patch, checked: CheckedPatch) -> bool:
         if self._is_plan_only:

@@ -381,14 +381,16 @@ class Record(EventLog):
 
         return Splicer(self.graph)
 
-    def splice(self, checked: CheckedPatch, origin: Origin, reason: str, guards: Mapping[str, str]) -> None:
+    def splice(
+        self, checked: CheckedPatch, origin: Origin, reason: str, guards: Mapping[str, str], request: int = 0
+    ) -> None:
         """Apply a patch; the caller stops the running steps that it takes out."""
         graph = self.graph
         number = graph.revision + 1
         facts = (number, origin, reason, checked.edits, checked.consequence)
         output = (checked.changes_output, checked.written_output if checked.changes_output else None)
         emit = self.emit if reason else self._take  # without a reason there is no text to be redacted
-        emit(events.Spliced(self.next_seq(), self.at(), *facts, *output, checked, guards))
+        emit(events.Spliced(self.next_seq(), self.at(), *facts, *output, checked, guards, request))
         for id_ in (*checked.leaving, *checked.consequence.rewired):
             for part in (graph.nodes[id_], *(graph.nodes[id_].children or ())) if graph.questions else ():
                 self.void(part)
@@ -454,6 +456,14 @@ class Record(EventLog):
         for id_ in over:
             if id_ != GOAL:
                 self.after_end(self.graph.nodes[id_])
+
+    def end_replans(self, result: str, reason: str) -> None:
+        """Record that all requests are over, and that no other one will be made."""
+        triggers = self.graph.triggers
+        for number, about in list(self.graph.asking.items()):
+            self.end_replan(number, result, reason, [step for step in about if step in triggers])
+        if triggers:
+            self.end_replan(0, result, reason, tuple(triggers))
 
     def _skip_unstarted(self, reason: str) -> None:
         for node in list(self.graph.nodes.values()):

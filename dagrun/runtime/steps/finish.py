@@ -171,8 +171,7 @@ class Finish(Portions):
         graph, record = self._graph, self._record
         if graph.is_drafting:
             record.end_draft("stopped", reason)
-        if graph.triggers:
-            record.end_replan(graph.asking, "stopped", reason, tuple(graph.triggers))
+        record.end_replans("stopped", reason)
         for question in list(graph.questions.values()):
             if not question.step or graph.nodes[question.step].state.is_settled:
                 record.answer(question, None, reason=reason)

@@ -305,7 +305,9 @@ class Scheduler:
 
     # Changes from outside ---------------------------------------------------------------------------------
 
-    def splice(self, checked: CheckedPatch, origin: Origin, reason: str, *, is_agreed: bool = False) -> None:
+    def splice(
+        self, checked: CheckedPatch, origin: Origin, reason: str, *, is_agreed: bool = False, request: int = 0
+    ) -> None:
         """Apply a patch, and stop the running steps that it takes out. No other step is touched.
 
         Args:
@@ -313,9 +315,10 @@ class Scheduler:
             origin: Who made it.
             reason: Why, in a sentence.
             is_agreed: Whether a person has seen the patch, and agreed to it.
+            request: The number of the request to the planner that it answers.
         """
         guards = unagreed_calls(self._graph, checked) if origin == "planner" and not is_agreed else {}
-        self._record.splice(checked, origin, reason, guards)
+        self._record.splice(checked, origin, reason, guards, request)
         why = f"revision {self._graph.revision} of the plan does without it"
         for id_ in checked.consequence.cancelled:
             slot = self._running.get(id_)

@@ -290,14 +290,15 @@ async def test_a_planner_is_not_asked_about_an_element_whose_for_each_is_gone() 
     seen: list[Any] = []
     planner = Thinker(seconds=4.0)
     steps = [fails("first"), Step(id="load", tool="fail", for_each=[1], depends_on=["a"]), nap("a", 1.0)]
+    steps.append(nap("both", 1.0, "first", "load"))
 
     async with start(steps, planner, on_event=seen.append) as run:
         await anyio.sleep(2)
         assert run.states["load[0]"] == "failed"  # it waits for the request about the other step to end
-        await run.splice(patch(Drop(id="load")))
+        await run.splice(patch(Drop(id="load"), Drop(id="both")))
         result = await run.result()
 
-    assert endings(seen) == [("unchanged", ("first",)), ("repaired", ("load[0]",))]
+    assert endings(seen) == [("repaired", ("load[0]",)), ("unchanged", ("first",))]
     assert (len(planner.briefs), result.steps["load"].state) == (1, "superseded")
 
 

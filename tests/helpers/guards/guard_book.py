@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -88,13 +90,22 @@ def book_of(world: World, steps: Iterable[Definition]) -> GuardBook:
     book = GuardBook([Stage(0, {step["id"]: step for step in steps})])
     book.drafts = [document for document in world.documents if document.is_first]
     for seq, spliced in world.splices:
-        document = next(d for d in reversed(world.documents) if d.seq < seq)
+        document = _origin(spliced, [d for d in world.documents if d.seq < seq])
         stage = _next(book, seq, spliced, document)
         if document.is_first:
             book.stages[0] = stage
         else:
             book.stages.append(stage)
     return book
+
+
+def _origin(spliced: Spliced, documents: list[Document]) -> Document:
+    """The document that a splice has carried out: the last that speaks of its steps, as several may be on their way."""
+    ids = [edit.step.id if isinstance(edit, Add) else edit.id for edit in spliced.edits]
+    ids += [edit.step.id for edit in spliced.edits if isinstance(edit, Replace)]
+    names = [json.dumps(re.sub(r"-r\d+$", "", id_)) for id_ in ids]
+    fit = (d for d in reversed(documents) if all(name in json.dumps(d.text) for name in names))
+    return next(fit, documents[-1])
 
 
 def _next(book: GuardBook, seq: int, spliced: Spliced, document: Document) -> Stage:

@@ -229,9 +229,10 @@ async def test_only_what_comes_after_the_failure_waits() -> None:
     assert result.status is Status.SUCCEEDED
 
 
-async def test_failures_that_come_while_the_planner_thinks_join_the_next_request() -> None:
-    """Two requests for three failures; never two at a time."""
+async def test_near_failures_that_come_while_the_planner_thinks_join_the_next_request() -> None:
+    """Two requests for three failures that the same step waits for; never two at a time."""
     steps = [fails("first"), nap("a", 1.0), fails("second", "a"), nap("b", 2.0), fails("third", "b")]
+    steps.append(nap("all", 1.0, "first", "second", "third"))
     planner = Thinker(
         instead("first", nap("one", 1.0)),
         patch(Replace(id="second", step=nap("two", 1.0, "a")), Replace(id="third", step=nap("three", 1.0, "b"))),
@@ -242,7 +243,7 @@ async def test_failures_that_come_while_the_planner_thinks_join_the_next_request
 
     assert planner.steps == [["first"], ["second", "third"]]
     assert planner.asked_at == near([0, 5])
-    assert (result.status, result.replans, result.makespan) == (Status.SUCCEEDED, 2, near(11))
+    assert (result.status, result.replans, result.makespan) == (Status.SUCCEEDED, 2, near(12))
 
 
 async def test_failures_of_the_same_instant_are_one_request() -> None:

@@ -43,7 +43,7 @@ async def test_a_failure_beside_a_goal_that_changed_again_is_not_lost(first: Any
     """However the first request ends, the failure that was in it is asked about once more, with the new goal."""
     repair = [lambda brief: instead("bad", nap(f"good{brief.number}", 1.0))] * 2
     planner = Thinker(instead("zero", nap("one", 1.0)), first, *repair, seconds=4)
-    steps = [fails("zero"), nap("a", 1.0), fails("bad", "a"), nap("b", 1.0, "bad"), nap("slow", 20.0)]
+    steps = [fails("zero"), nap("a", 1.0), fails("bad", "a"), nap("b", 1.0, "bad", "zero"), nap("slow", 20.0)]
 
     async with start(steps, planner) as handle:
         await anyio.sleep(2)
@@ -97,13 +97,14 @@ async def test_a_splice_of_the_host_while_the_planner_is_busy_with_another_step(
     planner = Thinker(instead("bad", nap("one", 1.0)), seconds=5)
     events: list[Event] = []
 
-    async with start([fails("bad"), nap("a", 1.0), fails("worse", "a")], planner, on_event=events.append) as handle:
+    steps = [fails("bad"), nap("a", 1.0), fails("worse", "a"), nap("both", 1.0, "bad", "worse")]
+    async with start(steps, planner, on_event=events.append) as handle:
         await anyio.sleep(2)
         await handle.splice(instead("worse", nap("two", 1.0)))
         result = await handle.result()
 
     assert (planner.steps, result.status) == ([["bad"]], Status.SUCCEEDED)
-    assert endings(events) == [("applied", ("bad",)), ("repaired", ("worse",))]
+    assert endings(events) == [("repaired", ("worse",)), ("applied", ("bad",))]
 
 
 async def test_a_patch_is_stale_if_the_host_has_changed_what_it_touches() -> None:
