@@ -410,16 +410,12 @@ def replan_started(graph: LiveGraph, event: ReplanStarted) -> None:
 
 def replan_ended(graph: LiveGraph, event: ReplanEnded) -> None:
     """A request to the planner has ended, or could not be made; release the steps that waited for it alone."""
-<<<<<<< HEAD
-    graph.asking = 0
+    graph.asking.pop(event.number, None)
     if graph.handed_on and event.number:
         passed = dict(graph.handed_on)
         last = passed.pop(event.number, ())
         # Whoever wants to see the results is asked for more, not those before it on the ladder.
         graph.handed_on = {**passed, 0: last} if event.more else passed
-=======
-    graph.asking.pop(event.number, None)
->>>>>>> 68caef2 (Repair what has nothing to do with each other side by side: an unrelated failure waited for the planner's answer to another)
     graph.replanned.append(PastReplan(event.result, event.fingerprints, event.signature, event.reason))
     changed = event.result in ("applied", "repaired")
     for step in event.steps:

@@ -89,13 +89,9 @@ class LiveGraph:
         questions: The open questions to people, by id.
         replanned: The finished requests to the planner.
         replans: The number of requests to the planner so far.
-<<<<<<< HEAD
-        asking: The number of the open request; 0 if none is open.
+        asking: The open requests: the steps that each is about, by number.
         handed_on: By open request, how the planners of a ladder have handed it on; 0 stands for the first plan, and
             for the next steps of it.
-=======
-        asking: The open requests: the steps that each is about, by number.
->>>>>>> 68caef2 (Repair what has nothing to do with each other side by side: an unrelated failure waited for the planner's answer to another)
         why_unchanged: Why the last request after a failure did not change the plan.
         rare: The events that leave no trace in the nodes, in order: those about the run, the planner and people; for
             whoever tells what happened. Values of steps are left out.
@@ -130,11 +126,7 @@ class LiveGraph:
     status: Status | None = None
     reason = ""
     replans = 0
-<<<<<<< HEAD
-    asking = 0
     handed_on: Mapping[int, tuple[HandedOn, ...]] = MappingProxyType({})
-=======
->>>>>>> 68caef2 (Repair what has nothing to do with each other side by side: an unrelated failure waited for the planner's answer to another)
     why_unchanged = ""
     withheld: tuple[Status, str] | None = None
     is_frozen = is_drafting = wants_more = has_agreed = False

@@ -563,12 +563,9 @@ class PlannerCalled(Event):
         fault: Why the planner gave no answer; empty if it answered.
         answers: What its models answered, in order, whether or not it could be used; redacted, at most 64 KiB in all.
         failure: The failure as data, if the planner raised an exception or took too long.
-<<<<<<< HEAD
         planner: The planner of a ladder that was called; empty if there is no ladder.
         notes: What the planner wrote down for its next call; empty for nothing. Redacted.
-=======
         request: The number of the request that it was called for; 0 for the first plan, or more of it.
->>>>>>> 68caef2 (Repair what has nothing to do with each other side by side: an unrelated failure waited for the planner's answer to another)
     """
 
     number: int
@@ -578,9 +575,9 @@ class PlannerCalled(Event):
     fault: str = ""
     answers: tuple[str, ...] = later(())
     failure: Failure | None = later(None)
-<<<<<<< HEAD
     planner: str = later("")
     notes: str = later("")
+    request: int = later(0)
 
 
 @dataclass(slots=True, repr=False)
@@ -602,9 +599,6 @@ class HandedOn(Event):
     next_planner: str
     why: HandOn
     reason: str
-=======
-    request: int = later(0)
->>>>>>> 68caef2 (Repair what has nothing to do with each other side by side: an unrelated failure waited for the planner's answer to another)
 
 
 _FOUND: Final = [kind for kind in tuple(globals().values()) if isinstance(kind, type) and issubclass(kind, Event)]

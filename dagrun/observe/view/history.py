@@ -182,13 +182,9 @@ class History:
             case events.ReplanRequested() | events.ReplanStarted() | events.ReplanEnded() | events.Spliced():
                 self._take_replan(event)
             case PlannerCalled() if self.planner:
-<<<<<<< HEAD
-                self.planner[-1].calls.append(event)
-            case HandedOn() if self.planner and self.planner[-1].calls:
-                self.planner[-1].handed_on[self.planner[-1].calls[-1].number] = event
-=======
                 self._work(event.request).calls.append(event)
->>>>>>> 68caef2 (Repair what has nothing to do with each other side by side: an unrelated failure waited for the planner's answer to another)
+            case HandedOn() if self.planner and (work := self._work(event.request)).calls:
+                work.handed_on[work.calls[-1].number] = event
             case events.Reviewed():
                 self._reviewed.setdefault(event.step, []).append(event.at)
             case _:

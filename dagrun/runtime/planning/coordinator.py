@@ -291,27 +291,12 @@ class Coordinator:
             alone: Is closed when the patch has been applied: until then it keeps others from being applied (rule 4).
         """
         while True:
-<<<<<<< HEAD
-            is_agreed = False
-            told = _Told()
-            answer: object = None
-            refused: tuple[Problem, ...] = ()
-            try:
-                answer = await self._calls.ask(request, partial(self._tell, request, told))
-            except Refused as error:
-                refused = error.problems
-            self._look_around(request)
-            patch, checked, problems = None, None, refused
-            if not refused:
-                patch, checked, problems = self._examine(request, answer, told)
-=======
             is_agreed, told = False, _Told()
             patch, checked, problems = await self._ask(request, told)
             if patch is not None and self._must_be_alone(request, patch, checked):
                 await alone.enter_async_context(self._person)
                 request.is_alone = True
                 patch, checked, problems = self._look_again(request, patch, told)
->>>>>>> 68caef2 (Repair what has nothing to do with each other side by side: an unrelated failure waited for the planner's answer to another)
             if patch is not None and checked is not None and self._needs_person(request, patch, checked):
                 await self._ask_person(request, checked, patch)
                 is_agreed = True
@@ -328,7 +313,7 @@ class Coordinator:
     ) -> tuple[Patch | None, CheckedPatch | None, tuple[Problem, ...]]:
         """Ask the planner, and look at its answer."""
         try:
-            answer = await self._calls.ask(partial(self._tell, request, told), request=request.number)
+            answer = await self._calls.ask(request, partial(self._tell, request, told))
         except Refused as error:
             self._look_around(request)
             return None, None, error.problems

@@ -33,42 +33,6 @@ _LOG: Final = logging.getLogger("dagrun.run")
 _IN_PATCH: Final = "edits[0].step"
 
 
-<<<<<<< HEAD
-=======
-@dataclass(slots=True)
-class PlannerRequest:
-    """One request to the planner.
-
-    Attributes:
-        number: 1 for the first replan of the run; 0 for a request for the first plan, or for more of it.
-        triggers: The reasons for it.
-        calls: The calls of the planner so far.
-        tries: The answers that the planner may still give: a refused answer goes back to it once.
-        refused: Patches of this request that were refused.
-        signature: The signature of the last patch.
-        is_alone: Whether no other patch is applied until this request has ended.
-    """
-
-    number: int
-    triggers: tuple[Trigger, ...]
-    calls: int = 0
-    tries: int = 2
-    refused: list[Refusal] = field(default_factory=list)
-    signature: str = ""
-    is_alone: bool = False
-
-    @property
-    def steps(self) -> tuple[str, ...]:
-        """The ids of the steps that it is about."""
-        return tuple(trigger.step for trigger in self.triggers)
-
-    @property
-    def is_first(self) -> bool:
-        """Whether it asks for the first plan."""
-        return self.triggers[0].kind is TriggerKind.GOAL_GIVEN
-
-
->>>>>>> 68caef2 (Repair what has nothing to do with each other side by side: an unrelated failure waited for the planner's answer to another)
 class Arrivals:
     """The steps of a plan in the order in which they are written; each waits for those that it names.
 

@@ -81,6 +81,7 @@ class PlannerRequest:
         leaves: Why that planner is not asked again, though its answer was refused; `None` if it may be.
         refused: Patches of this request that were refused.
         signature: The signature of the last patch.
+        is_alone: Whether no other patch is applied until this request has ended.
     """
 
     number: int
@@ -90,6 +91,7 @@ class PlannerRequest:
     leaves: HandOn | None = None
     refused: list[Refusal] = field(default_factory=list)
     signature: str = ""
+    is_alone: bool = False
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -127,19 +129,13 @@ class PlannerCalls:
         """Take what exists only inside the task group of the run."""
         self._tasks = tasks
 
-<<<<<<< HEAD
     async def ask(self, request: PlannerRequest, tell: Callable[[], Brief], take: TakeEdit | None = None) -> object:
         """Ask the planner, and wait for the whole answer; of a ladder, ask one planner after another for it.
-=======
-    async def ask(self, tell: Callable[[], Brief], take: TakeEdit | None = None, *, request: int = 0) -> object:
-        """Ask the planner, and wait for the whole answer.
->>>>>>> 68caef2 (Repair what has nothing to do with each other side by side: an unrelated failure waited for the planner's answer to another)
 
         Args:
             request: The request.
             tell: Makes the brief, for each call anew.
             take: Called with each edit of a streamed answer as it comes.
-            request: The number of the request, for the record.
 
         Raises:
             Over: There is no answer.
@@ -153,11 +149,7 @@ class PlannerCalls:
             rung, brief = self._rung_of(request), tell()
             gathered = _Gathered(self._policy.max_edits, take, self._is_late(self._seconds(rung)))
             try:
-<<<<<<< HEAD
-                answer = await self._call(rung, brief, gathered)
-=======
-                return await self._call(tell(), gathered, request)
->>>>>>> 68caef2 (Repair what has nothing to do with each other side by side: an unrelated failure waited for the planner's answer to another)
+                answer = await self._call(request, rung, brief, gathered)
             except PluginFailed as error:
                 delay = self._delay_after(error, request, gathered, attempt)
             else:
@@ -262,11 +254,7 @@ class PlannerCalls:
         end = inf if seconds is None else self._now() + seconds
         return lambda: self._now() >= end
 
-<<<<<<< HEAD
-    async def _call(self, rung: Rung, brief: Brief, gathered: _Gathered) -> object:
-=======
-    async def _call(self, brief: Brief, gathered: _Gathered, request: int) -> object:
->>>>>>> 68caef2 (Repair what has nothing to do with each other side by side: an unrelated failure waited for the planner's answer to another)
+    async def _call(self, request: PlannerRequest, rung: Rung, brief: Brief, gathered: _Gathered) -> object:
         meter = RunMeter(self._ledger, self._record, self._up)
         context = self._context.copy()
         context.run(METER.set, meter)
@@ -280,11 +268,7 @@ class PlannerCalls:
         self._record.deliver()
         context.run(ASK_PERSON.set, self._people.ask_for_plan)
         if self._tracer is not None:
-<<<<<<< HEAD
-            self._tracer.begin_plan(type(rung.planner).__name__, context)
-=======
-            self._tracer.begin_plan(type(self._planner).__name__, context, request)
->>>>>>> 68caef2 (Repair what has nothing to do with each other side by side: an unrelated failure waited for the planner's answer to another)
+            self._tracer.begin_plan(type(rung.planner).__name__, context, request.number)
         try:
             answer = await call_plugin(
                 partial(_answer, rung.planner, brief, gathered),
@@ -306,15 +290,10 @@ class PlannerCalls:
             gathered.close()  # later edits of a call that would not stop are ignored
             if self._record.ended_at is None:
                 seconds, record = self._now() - began, self._record
-<<<<<<< HEAD
                 facts = (number, seconds, meter.tokens, meter.cost, fault, tuple(answers.texts), failure, name)
                 text: object = notes.text  # of the planner's own making
                 noted = text[: Notes.MAX_TEXT] if type(text) is str else ""
-                record.emit(PlannerCalled(record.next_seq(), record.at(), *facts, noted))
-=======
-                facts = (number, seconds, meter.tokens, meter.cost, fault, tuple(answers.texts), failure, request)
-                record.emit(PlannerCalled(record.next_seq(), record.at(), *facts))
->>>>>>> 68caef2 (Repair what has nothing to do with each other side by side: an unrelated failure waited for the planner's answer to another)
+                record.emit(PlannerCalled(record.next_seq(), record.at(), *facts, noted, request.number))
                 record.deliver()
 
     def _judge_safely(self, error: PluginFailed, gathered: _Gathered, attempt: int) -> float:
