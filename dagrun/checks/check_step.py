@@ -235,8 +235,7 @@ def _dependencies(context: CheckContext, index: int, step: Step, sources: Mappin
     if not declared:
         return tuple(sources)
     distinct = set(declared)
-    is_known = context.index.__contains__
-    if len(distinct) < len(declared) or step.id in distinct or not all(map(is_known, distinct)):
+    if len(distinct) < len(declared) or step.id in distinct or not distinct <= context.index.keys():
         declared = _check_declared(context, index, step)
     if sources:
         declared = (*declared, *[id_ for id_ in sources if id_ not in distinct])

@@ -16,6 +16,7 @@ Schema = Mapping[str, Any]
 
 _EMPTY_FIELDS: Final = ("output", "reason", "thought", "stop", "refusal")
 _EMPTY_STEP_FIELDS: Final = ("for_each", "on_failure")
+_SAME_FIELDS: Final = {"id", "tool", "args", "depends_on", "description"}  # of most steps; the same in both forms
 _PAIR: Final = {"key", "value"}
 _NAMED: Final = {"name", "value"}
 _MAX_FLAT: Final = 5  # levels; what is deeper may be a text that holds JSON
@@ -43,15 +44,8 @@ class StepRestorer:
 
     def restore(self, step: dict[str, Any]) -> None:
         """Turn a step into the form of plans; in place."""
-        if "" in step.values():
-            for name in _EMPTY_STEP_FIELDS:
-                if step.get(name) == "":
-                    del step[name]
-        for name in ("when", "success"):
-            if name in step and isinstance(step[name], list):
-                step[name] = _condition(step[name])
-        if "for_each" in step and isinstance(items := step["for_each"], str) and items.lstrip().startswith("["):
-            step["for_each"] = _parsed(items)
+        if not step.keys() <= _SAME_FIELDS:
+            _restore_fields_of(step)
         args = step.get("args")
         if args and isinstance(args, dict):
             step["args"] = self._restored_args(step.get("tool"), args)
@@ -70,6 +64,18 @@ class StepRestorer:
             return args
         known = schema.get("properties", {})
         return {key: restored(value, known[key], schema) if key in known else value for key, value in args.items()}
+
+
+def _restore_fields_of(step: dict[str, Any]) -> None:
+    for name in _EMPTY_STEP_FIELDS:
+        if step.get(name) == "":
+            del step[name]
+    for name in ("when", "success"):
+        if isinstance(step.get(name), list):
+            step[name] = _condition(step[name])
+    items = step.get("for_each")
+    if isinstance(items, str) and items.lstrip().startswith("["):
+        step["for_each"] = _parsed(items)
 
 
 def restore_args(args: Any) -> Any:
