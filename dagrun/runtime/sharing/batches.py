@@ -14,7 +14,7 @@ from dagrun.model.outcome import ErrorKind, Failure, Outcome, SharedCall, State
 from dagrun.model.toolbox import AnyTool
 from dagrun.model.value import encode, to_json
 from dagrun.runtime.deadlines import Alarms
-from dagrun.runtime.sharing.call_in_common import CallInCommon, charge_equally
+from dagrun.runtime.sharing.call_in_common import CallInCommon
 from dagrun.runtime.slot import Slot
 
 Make: TypeAlias = Callable[[Slot, AnyTool, dict[str, Any], bytes, int], CallInCommon]
@@ -126,7 +126,7 @@ class Batches:
             else:
                 failure = Failure(ErrorKind.BAD_OUTPUT, _wrong(own.slot.tool, results, len(found.calls)))
                 outcome = Outcome(State.FAILED, None, failure)
-        own.end(outcome, charge_equally)
+        own.end(outcome)
 
 
 def _wrong(form: AnyTool, results: object, calls: int) -> str:

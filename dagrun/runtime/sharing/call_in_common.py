@@ -68,11 +68,24 @@ class CallInCommon:
         self._grace = grace
         self._ended = anyio.Event()
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether any attempt waits for it whose end is not on record."""
+        return any(map(_is_payable, self.members))
+
     def join(self, member: Slot) -> None:
         """Add an attempt, which waits from now on."""
         self.members.append(member)
         if self.on_join is not None:
             self.on_join(member)
+
+    def _settle(self) -> None:
+        """Say who has used nothing; a call that has reported nothing counts at its worst case, once or by batch."""
+        rare = self.slot.make_rare()
+        if rare.is_batch and not rare.has_reported:
+            return
+        for member in self.members[0 if rare.has_reported else 1 :]:
+            member.make_rare().has_reported = True
 
     async def wait(self, member: Slot) -> Outcome | None:
         """Wait for the end of the call on behalf of *member*, which has joined; return its outcome.
@@ -118,12 +131,25 @@ class CallInCommon:
             self.slot.make_rare().common = None
             self._ended.set()
 
-    def end(self, outcome: Outcome | None, charge: Callable[[list[Slot], Slot], None]) -> Outcome | None:
-        """End the call: charge its members, and let them go on.
+    def charge(self, tokens: int, cost: float | None) -> None:
+        """Charge what the call has just used, at once: who waits now may be gone when it ends.
+
+        It is charged to the attempt that waits for it longest; that of a batch in equal shares.
+        """
+        rare = self.slot.make_rare()
+        rare.has_reported = True
+        paying = [member for member in self.members if _is_payable(member)]
+        if not rare.is_batch:
+            del paying[1:]
+        for number, member in enumerate(paying):
+            share, rest = divmod(tokens, len(paying))
+            _charge(member, share + rest * (number == 0), None if cost is None else cost / len(paying))
+
+    def end(self, outcome: Outcome | None) -> Outcome | None:
+        """End the call, and let its members go on.
 
         Args:
             outcome: How it ended; `None` if it was cancelled.
-            charge: Takes the members, and the slot of the call with its usage.
 
         Returns:
             The outcome, as the members get it; `None` if the call was told to stop.
@@ -136,8 +162,7 @@ class CallInCommon:
         self._is_left_behind = outcome is not None and outcome.state is State.ABANDONED
         if slot.asked is None and not is_being_cancelled():  # else it may have swallowed that
             self.outcome = outcome
-        if self.members:
-            charge(self.members, slot)
+        self._settle()
         if slot.rare is not None and slot.rare.surprise:
             for member in self.members:
                 member.make_rare().surprise = slot.rare.surprise
@@ -145,25 +170,18 @@ class CallInCommon:
         return self.outcome
 
 
-def charge_first(members: list[Slot], used: Slot) -> None:
-    """Charge what a call has used to the attempt that waits for it longest."""
-    first, *others = members
-    first.tokens += used.tokens
-    if used.cost is not None:
-        first.cost = (first.cost or 0.0) + used.cost
-    if used.rare is not None and used.rare.has_reported:
-        first.make_rare().has_reported = True
-    for other in others:
-        other.make_rare().has_reported = True
+def _is_payable(slot: Slot) -> bool:
+    """Whether a charge to *slot* would be on record: its end is not, or that of some attempt behind it."""
+    common = None if slot.rare is None else slot.rare.common
+    return not slot.is_done and (common is None or any(map(_is_payable, common.members)))
 
 
-def charge_equally(members: list[Slot], used: Slot) -> None:
-    """Charge what a call has used to all attempts that wait for it, in equal shares; what is left over to the first."""
-    if used.rare is None or not used.rare.has_reported:
-        return  # each counts at its worst case, as it would alone
-    share, rest = divmod(used.tokens, len(members))
-    for number, member in enumerate(members):
-        member.make_rare().has_reported = True
-        member.tokens += share + (rest if number == 0 else 0)
-        if used.cost is not None:
-            member.cost = (member.cost or 0.0) + used.cost / len(members)
+def _charge(slot: Slot, tokens: int, cost: float | None) -> None:
+    rare = slot.make_rare()
+    if rare.common is not None:  # a call of a batch for which several attempts wait
+        rare.common.charge(tokens, cost)
+        return
+    rare.has_reported = True
+    slot.tokens += tokens
+    if cost is not None:
+        slot.cost = (slot.cost or 0.0) + cost

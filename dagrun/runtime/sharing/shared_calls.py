@@ -6,7 +6,7 @@
    stop leaves; the call goes on for the others. The last one stops it, and waits for its end, for the grace period at
    most. An attempt that has run out of time closes the call to newcomers, so that its next attempt is a new call. A run
    that ends stops its calls; attempts of other runs that wait for one make it anew.
-3. What a call has used is charged once, when it ends: to the attempt that waits for it longest, that of a batch in
+3. What a call uses is charged once, as it reports it: to the attempt that waits for it longest, that of a batch in
    equal shares. The others are charged for an attempt and a call, and for no tokens and no cost.
 4. A success is kept. A failure is shared by those who wait, each of which decides by its own rules whether to try
    again, and is not kept; nor is a surprising success.
@@ -40,7 +40,7 @@ from dagrun.runtime.backend import is_being_cancelled, is_cancellation, leave_le
 from dagrun.runtime.deadlines import Alarms
 from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.sharing.batches import Batches
-from dagrun.runtime.sharing.call_in_common import CallInCommon, charge_first
+from dagrun.runtime.sharing.call_in_common import CallInCommon
 from dagrun.runtime.sharing.result_cache import Entry, Key, ResultCache, names_artifact, same, size_of
 from dagrun.runtime.slot import Slot, leaked_outcome
 from dagrun.runtime.steps.attempt import AskPerson, Attempts, executor_of
@@ -82,6 +82,10 @@ class OwnAttempts(Attempts):
                 yield
             finally:
                 common.on_join = None
+
+    def _charge(self, slot: Slot, tokens: int, cost: float | None) -> None:
+        if slot.rare is not None and slot.rare.common is not None:
+            slot.rare.common.charge(tokens, cost)
 
     def _traced(self, tracer: RunTracer, slot: Slot, call: ToolCall) -> Context:
         return copy_context()  # its task has begun in the span of the attempt that made it
@@ -217,7 +221,7 @@ class SharedCalls:
 
     def _landed(self, key: Key, own: CallInCommon, outcome: Outcome | None) -> None:
         """End a call: charge it, keep its result, and give it to those who wait."""
-        slot, outcome = own.slot, own.end(outcome, charge_first)
+        slot, outcome = own.slot, own.end(outcome)
         if outcome is None or outcome.state is not _SUCCEEDED:
             return
         if slot.rare is not None and slot.rare.shared is not None and own.members:
@@ -266,7 +270,7 @@ class SharedCalls:
         slot, outcome = own.slot, None
         try:
             try:
-                outcome = await self._perform(slot)
+                outcome = await self._perform(own)
             except RuntimeError:
                 leave_leaked_scopes(slot.scope.raw)
                 outcome = leaked_outcome(slot)
@@ -281,8 +285,9 @@ class SharedCalls:
             if not is_cancellation(error) or is_being_cancelled():
                 raise
 
-    async def _perform(self, slot: Slot) -> Outcome | None:
+    async def _perform(self, own: CallInCommon) -> Outcome | None:
+        slot = own.slot
         with slot.scope:
-            if slot.asked is None:  # else all have left before this task began
+            if slot.asked is None and own.is_wanted:  # else all have left, or are about to, before this task began
                 return await self._attempts.perform(slot)
         return None

@@ -384,6 +384,7 @@ class Attempts:
 
     def _make_context(self, slot: Slot) -> ToolContext:
         provider, kind = self._graph.plan.deps, slot.tool.arguments.context_deps
+        charge = self._charge
         node, reference = slot.node, ref(slot)  # held weakly, as the slot keeps the context: no circle of references
 
         def report(kind: str, facts: Mapping[str, Any]) -> None:
@@ -391,9 +392,7 @@ class Attempts:
             if slot is None or slot.is_done:
                 return  # late: the attempt has been recorded already
             if kind == "usage":
-                slot.make_rare().has_reported = True
-                slot.tokens += facts["tokens"]
-                slot.cost = slot.cost if facts["cost"] is None else (slot.cost or 0.0) + facts["cost"]
+                charge(slot, facts["tokens"], facts["cost"])
             elif kind == "surprise":
                 slot.make_rare().surprise = shorten(str(facts["reason"])) or "surprising"
             elif kind == "confidence":
@@ -420,6 +419,11 @@ class Attempts:
             provider=provider,
             expected_output=node.plan.step.expected_output,
         )
+
+    def _charge(self, slot: Slot, tokens: int, cost: float | None) -> None:
+        slot.make_rare().has_reported = True
+        slot.tokens += tokens
+        slot.cost = slot.cost if cost is None else (slot.cost or 0.0) + cost
 
     def _asking(self, slot: Slot) -> AskPerson | None:
         if executor_of(slot) != "coroutine":

@@ -146,17 +146,25 @@ async def test_an_exception_explains_itself_to_all() -> None:
 
 
 async def test_a_call_is_charged_once() -> None:
-    """To the step that waits for it longest: here the second, because the first is cancelled."""
-    counted = Counted(tokens=60, max_tokens=100)
-    plan = Plan(steps=(look("a"), look("b"), look("c")))
-    async with dagrun.start(plan, tools=counted.tools, policy=Policy(max_tokens=300)) as run:
+    """As it reports it, to the step that waits longest by then: the first is cancelled in the middle."""
+
+    async def look(about: str, context: ToolContext) -> str:
+        context.report_usage(tokens=60, cost=0.25)
+        await anyio.sleep(0.8)
+        context.report_usage(tokens=11, cost=0.5)
+        return about
+
+    tool = make_tool(look, effect="read", cache="run", max_tokens=100)
+    plan = Plan(steps=tuple(Step(id=id_, tool="look", args={"about": "x"}) for id_ in "abc"))
+    async with dagrun.start(plan, tools=[tool], policy=Policy(max_tokens=300)) as run:
         await anyio.sleep(0.5)
         run.cancel("a")
         result = await run.result()
 
-    used = {step: sum(a.outcome.tokens for a in result.steps[step].attempts if a.outcome) for step in "abc"}
-    assert used == {"a": 0, "b": 60, "c": 0}
-    assert result.tokens == 60
+    outcomes = {step: result.steps[step].attempts[0].outcome for step in "abc"}
+    assert {step: outcome.tokens for step, outcome in outcomes.items() if outcome} == {"a": 60, "b": 11, "c": 0}
+    assert {step: outcome.cost for step, outcome in outcomes.items() if outcome} == {"a": 0.25, "b": 0.5, "c": None}
+    assert (result.tokens, result.cost) == (71, near(0.75))
 
 
 async def test_a_call_that_reports_nothing_is_charged_once_at_its_worst() -> None:
