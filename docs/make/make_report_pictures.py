@@ -3,8 +3,8 @@
     make pictures
 
 Three small ones are in docs/pictures; all of them, to be looked at, are in build/pictures: light, dark and on a phone,
-of the run in which everything happens, of 1,000 and of 10,000 steps, and of runs that failed, that wait for a person, that
-were killed, that slept for hours, and whose plan was changed fifty times; and cells of a notebook in both themes.
+of the run in which everything happens, of 1,000 and of 10,000 steps, and of runs that failed, that wait for a person,
+that were killed, that slept for hours, and whose plan was changed fifty times; and cells of a notebook in both themes.
 """
 
 from __future__ import annotations

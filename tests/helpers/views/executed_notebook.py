@@ -16,13 +16,19 @@ import sys
 import threading
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 
 def executed(path: Path, *, stop: bool = False) -> Any:
     """Return a notebook with its outputs, as JSON."""
     command = [sys.executable, __file__, str(path), *(["stop"] if stop else [])]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=55)
+    with TemporaryDirectory() as folder:
+        # The kernel of this environment, whatever kernels and profiles the user has.
+        own = {"JUPYTER_PATH": f"{sys.prefix}/share/jupyter", "JUPYTER_RUNTIME_DIR": folder, "IPYTHONDIR": folder}
+        ended = subprocess.run(
+            command, env={**os.environ, **own}, capture_output=True, text=True, check=False, timeout=55
+        )
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout)
 
