@@ -91,8 +91,8 @@ reference: $(READY) ## write the generated pages of docs/reference from the code
 demo: $(READY) ## watch a real plan run on real data; its report is then in dagrun-demo/
 	$(BIN)/dagrun demo
 
-demo-model: $(READY) ## run `dagrun do` with a small language model on this machine, set up in .model/ (12 CPU minutes, once)
-	PYTHONPATH=benchmarks $(BIN)/python -m real_model.demo $(if $(GOAL),"$$GOAL")
+demo-model: $(READY) ## plan and run with a small language model on this machine, set up in .model/ (500 MB, once)
+	PYTHONPATH=benchmarks $(BIN)/python -m real_model.demo $(if $(MODEL),--model "$$MODEL") $(if $(GOAL),"$$GOAL")
 
 clean: ## remove all that make has made, .venv included, but not the model in .model/
 	rm -rf $(VENV) .peers dist build dagrun-demo .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

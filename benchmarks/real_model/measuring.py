@@ -130,7 +130,7 @@ async def measure(goal: Goal, planner: Planner, answers: list[Answer], policy: P
     result = await dagrun.run(goal=goal.text, planner=planner, tools=TOOLS, policy=policy, on_event=events.append)
     seconds = time.monotonic() - began
     at_once = any(isinstance(event, DraftEnded) and event.result == "applied" for event in events)
-    repaired = any(isinstance(event, ReplanEnded) and event.result == "applied" for event in events)
+    repaired = any(isinstance(event, ReplanEnded) and _is_taken(event, result) for event in events)
     is_useful = (at_once or repaired) and is_reached(goal, result)
     starts = [step.started for step in result.steps.values() if step.started is not None]
     return Row(
@@ -175,6 +175,11 @@ def origins_of(result: RunResult) -> set[str]:
         found |= new
         open_ += new
     return found & set(sources)
+
+
+def _is_taken(event: ReplanEnded, result: RunResult) -> bool:
+    """Whether a repaired plan was taken; one whose steps were there already, and had all succeeded, changes nothing."""
+    return event.result == "applied" or (event.result == "unchanged" and result.status is Status.SUCCEEDED)
 
 
 def _is_refusal(event: Event) -> bool:

@@ -1,4 +1,4 @@
-"""Start the server of the small model on loopback, and stop it."""
+"""Start the server of a small model on loopback, and stop it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ from typing import Final
 
 import httpx
 
-from real_model.prepare import CannotPrepare, Prepared
+from real_model.prepare import HERE, CannotPrepare, Prepared
 
-MODEL: Final = "smollm2"  # what requests call it
-CONTEXT: Final = 8_192  # tokens: all that the model was made for
 START_WITHIN: Final = 120.0  # seconds
 STOP_WITHIN: Final = 10.0
 
@@ -41,11 +39,8 @@ def serving(prepared: Prepared, *, log: Path, port: int = 0) -> Iterator[str]:
     # Who ends this program must not leave the server behind.
     signal.signal(signal.SIGTERM, _leave)
     port = port or free_port()
-    command = [
-        *(str(prepared.server), "--model", str(prepared.model), "--alias", MODEL),
-        *("--host", "127.0.0.1", "--port", str(port)),
-        *("--ctx-size", str(CONTEXT), "--parallel", "1", "--jinja", "--no-ui", "--offline"),
-    ]
+    options = (str(prepared.server), str(prepared.file), prepared.model.name, str(port))
+    command = [sys.executable, str(HERE / "server.py"), *options]
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=_environment())
         try:
@@ -71,7 +66,7 @@ def wait_for_health(process: subprocess.Popen[bytes], port: int, log: Path) -> N
     said = "\n".join(log.read_text(errors="replace").splitlines()[-10:])
     code = process.poll()
     how = f"is not ready after {START_WITHIN:g} s" if code is None else f"has ended with code {code}"
-    raise CannotPrepare(f"llama-server {how}. The last that it said ({log}):\n{said}")
+    raise CannotPrepare(f"The server {how}. The last that it said ({log}):\n{said}")
 
 
 def is_healthy(client: httpx.Client, port: int) -> bool:

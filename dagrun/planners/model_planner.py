@@ -17,6 +17,7 @@ from dagrun.planners.prompt_examples import Dialect
 from dagrun.planners.prompt_texts import Wording, WordingOptions
 from dagrun.planners.prompts import Kind, Prompt, prompt_for
 from dagrun.planners.runaway import RunawaySteps
+from dagrun.planners.small_answers import SmallAnswer
 from dagrun.planners.tool_choice import SelectTools, ToolChoice
 from dagrun.plans.model_answers import read_answer
 from dagrun.plans.plan_schemas import patch_schema, toolset_schema
@@ -27,6 +28,10 @@ _PATCH_FORM: Final = ("change_plan", "How the plan changes, or the reason why it
 
 # The dialects of numbered calls.
 _LINES: Final = ("compiler", "calls")
+
+# The default of servers for small models suits chats, and at that temperature half of the plans go astray. But at none,
+# a model gives the answer that was refused once more.
+_SMALL_TEMPERATURES: Final[dict[Kind, float]] = {"first": 0.0, "repair": 0.6}
 
 # Problems of an answer that did not end by itself: cut off, too long, or with too many steps.
 _BROKEN_OFF: Final = frozenset(("DR005", "DR108", "DR421"))
@@ -46,7 +51,8 @@ class ModelPlanner:
             for such lines from models below two billion parameters, with a prompt of a few rules and many examples.
         max_output_tokens: The most tokens of one answer.
         limits: Ceilings of size; an answer is not read beyond them.
-        temperature: How random the answers are; `None` for the default of the model, and for 0 in ``calls``.
+        temperature: How random the answers are; `None` for the default of the model; in ``calls``, for 0, and
+            for 0.6 after a refusal.
         select_tools: Chooses the tools that the model is told of, where there are many: a function of the goal and the
             contracts of the allowed tools (see `Tool.describe`) that returns names, or a `ToolPicker`; `None` for all.
         wording: *instructions* of the host, *constraints* that every plan keeps, *prompts* in place of those of dagrun,
@@ -83,8 +89,7 @@ class ModelPlanner:
         self._max_output_tokens = max_output_tokens
         self._limits = PlanLimits() if limits is None else limits
         self.wording = Wording(**wording)
-        # The default of servers for small models suits chats, and at that temperature half of the plans go astray.
-        self._temperature = 0.0 if temperature is None and dialect == "calls" else temperature
+        self._temperature = temperature
         self._tools = ToolChoice(select_tools)
         self._answers = LastAnswers()
 
@@ -132,12 +137,15 @@ class ModelPlanner:
         """Ask for a plan, and yield after each piece the steps that are complete."""
         request = self._request(kind, brief)
         judge = RunawaySteps(_most_steps(brief))
+        small = SmallAnswer(toolbox_of(brief).allowed) if self._dialect == "calls" else None
         try:
             async with aclosing(pieces_of(self.model, request)) as pieces:
                 async for piece in pieces:
-                    steps = reader.feed(piece)
+                    steps = reader.feed(piece if small is None else small.feed(piece))
                     judge.feed(steps)
                     yield steps
+            if small is not None:
+                yield reader.feed(small.end())
         finally:
             self._answers.keep(brief, reader.text)
 
@@ -169,7 +177,9 @@ class ModelPlanner:
             previous="" if _is_broken(brief) else previous,
             max_steps=self._limits.max_steps,
         )
-        return self._request_of(prompt, self._form(kind, dialect, brief))
+        temperature = _SMALL_TEMPERATURES.get(kind) if dialect == "calls" else None
+        temperature = temperature if self._temperature is None else self._temperature
+        return self._request_of(prompt, self._form(kind, dialect, brief), temperature)
 
     def _dialect_for(self, kind: Kind, brief: Brief) -> Dialect:
         """Return the dialect of the answer: a model that could not end its plan is asked for a shorter form."""
@@ -184,13 +194,13 @@ class ModelPlanner:
             return None
         return Form(*_PLAN_FORM, toolset_schema(toolbox, "lean" if dialect == "lean" else "full"))
 
-    def _request_of(self, prompt: Prompt, form: Form | None) -> Request:
+    def _request_of(self, prompt: Prompt, form: Form | None, temperature: float | None) -> Request:
         return Request(
             system=prompt.system,
             messages=prompt.messages,
             form=form,
             max_output_tokens=self._max_output_tokens,
-            temperature=self._temperature,
+            temperature=temperature,
         )
 
 

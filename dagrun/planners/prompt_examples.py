@@ -117,7 +117,7 @@ async def ex_round_up(number: float) -> int:
 
 @tool(effect="read")
 async def ex_find_pages(words: str) -> list[str]:
-    """Find the addresses of pages about something."""
+    """Find the titles of pages about something."""
     raise NotImplementedError
 
 
@@ -128,7 +128,7 @@ async def ex_translate(text: str, language: str) -> str:
 
 
 @tool(effect="read")
-async def ex_read_page(address: str) -> str:
+async def ex_read_page(title: str) -> str:
     """Get the text of a page."""
     raise NotImplementedError
 
@@ -228,6 +228,12 @@ _REFUSAL: Final = _json({"refusal": _WHY})
 # For small models, each lesson by itself: values from the goal, calls side by side, and a chain. None of them is needed
 # by larger ones.
 SMALL_EXAMPLES: Final[tuple[Example, ...]] = (
+    Example(
+        "Shorten the first page about the harvest.",
+        PAGE_TOOLS,
+        "",
+        {"calls": '1. ex_find_pages("harvest")\n2. ex_read_page("${1[0]}")\n3. ex_shorten("$2")\n4. join()'},
+    ),
     Example("Which is the largest of 3, 12 and 9?", ORDER_TOOLS, "", {"calls": "1. ex_largest([3, 12, 9])\n2. join()"}),
     Example(
         "Translate 'good morning' into French and 'good night' into German.",
@@ -245,10 +251,10 @@ SMALL_EXAMPLES: Final[tuple[Example, ...]] = (
         },
     ),
     Example(
-        "Shorten the first page about the harvest.",
+        "Translate the page 'Harvest' into French.",
         PAGE_TOOLS,
         "",
-        {"calls": '1. ex_find_pages("harvest")\n2. ex_read_page("${1[0]}")\n3. ex_shorten("$2")\n4. join()'},
+        {"calls": '1. ex_read_page("Harvest")\n2. ex_translate("$1", "French")\n3. join()'},
     ),
 )
 

@@ -17,7 +17,7 @@ from dagrun.errors import ContractError
 from dagrun.model.toolbox import hint
 from dagrun.planners.prompt_examples import EXAMPLES, Example
 
-PROMPT_VERSION: Final = "5"
+PROMPT_VERSION: Final = "6"
 
 _ROLE: Final = """\
 You are the planner of a program. You turn a goal into a plan: a graph of calls of tools. The program checks the plan \
@@ -299,7 +299,7 @@ class Wording:
 
     @property
     def version(self) -> str:
-        """The version of the words, for the record: ``5``, or ``5+1a2b3c4d`` where the host has words of its own."""
+        """The version of the words, for the record: ``6``, or ``6+1a2b3c4d`` where the host has words of its own."""
         own: list[Any] = [self.instructions, list(self.constraints), dict(self.prompts)]
         if tuple(self.examples) != EXAMPLES:
             own.append([[example.goal, dict(example.answers)] for example in self.examples])

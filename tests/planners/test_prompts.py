@@ -40,6 +40,7 @@ VERSIONS = {
     "3": "5bc5dacd934e4dc8",
     "4": "bebe06fefae249d4",
     "5": "04fc79898d7dd254",
+    "6": "9ae17e7b7d7ed01a",
 }
 LINES = ("compiler", "calls")
 TODAY = date(2026, 3, 14)
@@ -352,8 +353,8 @@ def test_examples_for_small_models_are_turns() -> None:
     prompt = prompt_for("first", "calls", brief_of())
 
     *turns, request = prompt.messages
-    assert [message.role for message in turns] == ["user", "assistant"] * 4
-    assert turns[1].text == "1. largest([3, 12, 9])\n2. join()"
+    assert [message.role for message in turns] == ["user", "assistant"] * 5
+    assert "1. largest([3, 12, 9])\n2. join()" in [message.text for message in turns]
     assert "look_up(key: string) -> string: Look a key up." in request.text
     assert request.text.index("find the key") > request.text.index("look_up")
     assert '"${1[0]}"' in "".join(message.text for message in turns)
@@ -408,8 +409,10 @@ def test_the_host_says_what_it_knows_what_must_hold_and_the_date(kind: Kind, dia
 
     assert "Amounts are in euros." in prompt.system
     assert "- Mail nobody outside." in prompt.system
-    assert "Today is Saturday, 2026-03-14." in prompt.messages[-1].text
-    assert "2026" not in prompt.system
+    assert "Today is Saturday, 2026-03-14." in (
+        prompt.system if dialect == "calls" and kind != "replan" else prompt.messages[-1].text
+    )
+    assert ("2026" in prompt.system) == (dialect == "calls")
     assert "What the host says" not in prompt_for(kind, dialect, brief_of()).system
 
 
