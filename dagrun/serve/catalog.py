@@ -128,7 +128,7 @@ class Catalog:
         for run_id in list(self._feeds):
             if len(self._feeds) <= _MOST_FEEDS:
                 break
-            if self._feeds[run_id].readers == 0 and self._feeds[run_id] is not feed:
+            if not self._feeds[run_id].readers and self._feeds[run_id] is not feed:
                 del self._feeds[run_id]
 
     def forget(self, feed: Feed) -> None:

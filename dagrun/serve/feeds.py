@@ -5,13 +5,15 @@
    and again, but only while a reader waits for news of it.
 3. A reader has a cursor: the mark of the feed and the number of the last event. So a reader that comes back gets what
    it has missed; one that comes from another feed (the server was started anew) gets the whole view.
-4. Readers of one run see the same instant: changes are handed out at ticks of a common clock, and encoded once.
+4. Readers of one run see the same instants (`Frame`): changes are encoded once for all of them, and after changes that
+   took long to encode there is a pause of ten times as long.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from secrets import token_hex
 from typing import Final
 
@@ -41,8 +43,28 @@ TICK: Final = 0.1  # seconds: how often changes are handed out at most
 LOOK_EVERY: Final = 0.25  # seconds between two looks at a record that can be followed
 READ_EVERY: Final = 2.0  # seconds between two looks at one that must be read whole
 OWNER_EVERY: Final = 1.0  # seconds between two looks at who holds a run
+REST: Final = 10  # times as long as it took to encode changes, none are encoded while the run goes on
 LEFT_EVERY: Final = 1.0  # seconds between two guesses of how long the rest takes
 MANY: Final = 500  # records that are folded in a thread, so that the loop has other turns meanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What the readers of streams are told at one instant.
+
+    Attributes:
+        texts: The changes since the event that each reader has been told of last, by its number.
+        seq: The number of the last event.
+        version: The version of the feed.
+        made: When it was made, on the clock of the loop.
+        pause: Seconds until the next one may be made: a long one costs time that the run itself needs.
+    """
+
+    texts: Mapping[int, bytes]
+    seq: int
+    version: int
+    made: float
+    pause: float
 
 
 class Feed:
@@ -57,7 +79,7 @@ class Feed:
         version: Grows with each change that readers may see.
         is_over: Whether nothing more will come: the run has ended, or this process has suspended it.
         is_suspended: Whether the run was suspended; then another process may have resumed it.
-        readers: How many readers wait for news.
+        readers: Who reads a stream, and the number of the event up to which each has been told.
     """
 
     watch: Watch
@@ -70,9 +92,10 @@ class Feed:
         self.version = 0
         self.is_over = False
         self.is_suspended = False
-        self.readers = 0
+        self.readers: dict[object, int | None] = {}
         self._news: anyio.Event | None = None
-        self._encoded: dict[int, tuple[int, float, bytes]] = {}  # by cursor: the version, the time, and the changes
+        self._frame: Frame | None = None
+        self._drawing = anyio.Lock()
         self._drawn: tuple[object, bytes] = (None, b"")  # what the drawing was made of, and the drawing
         self._left: tuple[float, float | None] = (float("-inf"), None)  # when the rest was guessed, and the guess
 
@@ -138,12 +161,18 @@ class Feed:
             RunTooLarge: The run is too large for the page.
         """
         size_limits.check_graph(self.graph)
-        made_of = (shape_number(self.graph), self.is_over)
-        if self._drawn[0] != made_of:
-            view = self.watch.shape(with_path=self.is_over)
-            is_small = len(view["steps"]) <= size_limits.DRAWN_AT_ONCE
-            self._drawn = (made_of, graph_svg(view) if is_small else await anyio.to_thread.run_sync(graph_svg, view))
-        return self._drawn[1]
+        async with self._drawing:  # readers that ask at once share one drawing
+            made_of = (shape_number(self.graph), self.is_over)
+            if self._drawn[0] != made_of:
+                view = self.watch.shape(with_path=self.is_over)
+                is_small = len(view["steps"]) <= size_limits.DRAWN_AT_ONCE
+                svg = graph_svg(view) if is_small else await anyio.to_thread.run_sync(graph_svg, view)
+                self._drawn = (made_of, svg)
+            return self._drawn[1]
+
+    async def last_drawing(self) -> str | None:
+        """Return the drawing of a run that is over, with its critical path; `None` if it takes too long to make."""
+        return (await self.drawing()).decode() if len(self.graph.nodes) <= size_limits.DRAWN_AT_THE_END else None
 
     def _time_left(self) -> float | None:
         """Return the seconds that the rest takes at least; `None` if that cannot be said."""
@@ -162,15 +191,30 @@ class Feed:
             RunTooLarge: The run is too large for the page.
         """
         size_limits.check_graph(self.graph)
-        known = self._encoded.get(after)
-        now = time.monotonic()
-        if known is not None and known[0] == self.version and now - known[1] < TICK:
-            return known[2]
-        text = to_json({**self.watch.changes(after, self.now()), "cursor": self.cursor, "left": self._time_left()})
-        if len(self._encoded) >= 8:  # readers that were away have cursors of their own
-            self._encoded.clear()
-        self._encoded[after] = (self.version, now, text)
-        return text
+        return to_json({**self.watch.changes(after, self.now()), "cursor": self.cursor, "left": self._time_left()})
+
+    def frame(self, after: int, seen: int) -> Frame | None:
+        """Return the frame that takes a reader on; `None` if it has the last one, and no other is due.
+
+        Args:
+            after: The number of the event up to which the reader has been told.
+            seen: The version of the feed as of then.
+
+        Raises:
+            RunTooLarge: The run is too large for the page.
+        """
+        frame, now = self._frame, anyio.current_time()
+        if frame is not None and not self.is_over and now - frame.made < frame.pause:
+            if seen == frame.version or after == frame.seq:
+                return None
+            if after in frame.texts:
+                return frame
+        if frame is None or frame.version != self.version or after not in frame.texts:
+            begun = time.perf_counter()
+            texts = {cursor: self.changes(cursor) for cursor in {after, *filter(None, self.readers.values())}}
+            pause = max(TICK / 2, REST * (time.perf_counter() - begun))
+            self._frame = frame = Frame(texts, self.watch.seq, self.version, now, pause)
+        return frame
 
 
 class LiveFeed(Feed):

@@ -16,6 +16,7 @@ MOST_REVISIONS: Final = 2_000
 MOST_BYTES: Final = 128 << 20  # of a view as JSON
 MOST_RECORDS: Final = 2_000_000
 DRAWN_AT_ONCE: Final = 100  # steps: a larger graph is drawn in a thread; a smaller one takes a few milliseconds
+DRAWN_AT_THE_END: Final = 1_000  # steps: the last drawing of a larger run is made only if a reader asks for it
 IN_A_THREAD: Final = 2_000  # steps: the view of a larger run on record is made in a thread
 
 

@@ -69,36 +69,46 @@ class Stream(Response):
 
     async def _events(self) -> AsyncGenerator[bytes, None]:
         feed, seen = self._feed, -1
-        feed.readers += 1
+        feed.readers[self] = self._after
         try:
             while True:
                 await feed.refresh()
-                if feed.version != seen:
-                    seen = feed.version
-                    yield await self._news()
+                if feed.version != seen and (news := await self._news(seen)) is not None:
+                    text, seen = news
+                    yield text
+                    continue  # it may have ended while that was sent
                 if feed.is_over:  # the server may be gone after it, so that the drawing could not be asked for
-                    yield _event("end", feed.cursor, to_json({"svg": (await feed.drawing()).decode()}))
+                    yield _event("end", feed.cursor, to_json({"svg": await feed.last_drawing()}))
                     return
                 if self._closing.is_set():
                     yield _event("bye", feed.cursor, b"{}")
                     return
                 # Ticks are those of a clock that all readers share, so that what they get is encoded once.
-                await anyio.sleep(TICK - anyio.current_time() % TICK)
+                # At least a moment: what is left of a tick may be too short to move the clock.
+                await anyio.sleep(max(TICK / 20, TICK - anyio.current_time() % TICK))
                 if feed.version == seen and not await self._has_news():
                     yield b": ping\n\n"
         except JournalError as error:
             self._catalog.forget(feed)
             yield _event("fault", "", to_json({"error": str(error)}))
         finally:
-            feed.readers -= 1
+            del feed.readers[self]
 
-    async def _news(self) -> bytes:
+    async def _news(self, seen: int) -> tuple[bytes, int] | None:
+        """Return the next event, and the version of the feed that the reader then knows; `None` if it is not due."""
         feed, after = self._feed, self._after
         if after is None:
-            text, self._after = await feed.snapshot()
-            return _event("snapshot", f"{feed.mark}-{self._after}", text)
-        self._after = feed.watch.seq
-        return _event("changes", feed.cursor, feed.changes(after))
+            version = feed.version
+            text, seq = await feed.snapshot()
+            told = _event("snapshot", f"{feed.mark}-{seq}", text), version
+        else:
+            frame = feed.frame(after, seen)
+            if frame is None:
+                return None
+            seq = frame.seq
+            told = _event("changes", f"{feed.mark}-{seq}", frame.texts[after]), frame.version
+        self._after = feed.readers[self] = seq
+        return told
 
     async def _has_news(self) -> bool:
         """Wait until there may be news, or the server closes; return false if nothing came for a while."""

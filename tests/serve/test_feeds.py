@@ -21,6 +21,7 @@ from dagrun.journal.sqlite.journal import SQLiteJournal
 from dagrun.model.event import QuestionAnswered
 from dagrun.model.journal import Journal
 from dagrun.model.tool import make_tool
+from dagrun.observe.view.watch import Watch
 from dagrun.serve import feeds, stream
 from dagrun.serve.catalog import Catalog
 from page_client import RUN, Client, Events, page_of
@@ -196,6 +197,40 @@ async def test_the_changes_of_one_instant_are_encoded_once(monkeypatch: pytest.M
     assert len(made) < 8 + 2 * 30  # eight whole views, and about ten changes a second
 
 
+async def test_readers_that_came_at_different_times_share_what_they_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them begins at an event of its own; from its first changes on it is told the same as all others."""
+    made: list[int] = []
+    changes = Watch.changes
+
+    def counted(self: Watch, after: int, at: float | None = None) -> dict[str, Any]:
+        made.append(after)
+        return changes(self, after, at)
+
+    monkeypatch.setattr(Watch, "changes", counted)
+
+    @dagrun.tool(effect="pure")
+    async def nap() -> None:
+        """Take a moment."""
+        await anyio.sleep(0.03)
+
+    steps = [Step(id=f"s{n}", tool="nap", depends_on=[f"s{n - 1}"] if n else []) for n in range(100)]
+    async with dagrun.start(Plan(steps=steps), tools=[nap], run_id=RUN) as run:
+        page = page_of(None, run)
+        ends: list[dict[str, Any]] = []
+
+        async def look(later: float) -> None:
+            await anyio.sleep(later)
+            async with Client(page).stream() as events:
+                ends.append((await to_the_end(events))[0])
+
+        async with anyio.create_task_group() as tasks:
+            for n in range(8):
+                tasks.start_soon(look, 0.13 * n)
+    assert all(comparable(end) == comparable(ends[0]) for end in ends)
+    assert {step["state"] for step in ends[0]["steps"]} == {"succeeded"}
+    assert len(made) < 50, "eight readers, three seconds, ten changes a second"
+
+
 async def test_a_server_that_closes_ends_its_streams() -> None:
     """L12: no stream keeps it from that."""
     journal = MemoryJournal()
@@ -224,7 +259,7 @@ async def test_a_reader_that_takes_nothing_is_cut(monkeypatch: pytest.MonkeyPatc
 
         with anyio.fail_after(10):
             await stream.Stream(feed, catalog, "", anyio.Event())({}, anyio.sleep_forever, send)  # type: ignore[arg-type]
-        assert feed.readers == 0
+        assert not feed.readers
         run.cancel()
 
 

@@ -54,6 +54,9 @@ def split(start: float, end: float, layers: Sequence[Layer]) -> Iterator[Wait]:
     """Cut a stretch of time into waits: each part belongs to the first layer that covers it, the rest to ``slot``."""
     if start >= end:
         return
+    if not layers:
+        yield Wait("slot", start, end)
+        return
     cuts = {start, end}
     for _, spans in layers:
         cuts.update(at for span in spans for at in (span.start, span.end) if start < at < end)
@@ -94,18 +97,27 @@ class Waits:
         self._brought = history.origins.brought
         self.slots = Slots(graph, at)
         self._behind = _behind(graph, history.replans)
+        # Where neither a person nor the planner was asked, steps wait for slots and back-offs alone.
+        self._is_quiet = not (history.questions or history.held or history.frozen or history.replans)
+        self._dues: dict[str, float | None] = {}
 
     def ready_at(self, node: Node) -> float | None:
         """Return when everything that *node* needs was there; `None` if it still is not."""
         due = self._due(node)
         if due is None or node.state in (State.WAITING, State.BLOCKED):
             return None
+        if self._is_quiet:
+            return due
         ends = [span.end for span in self._planner_spans(node, due) if span.end <= self._at]
         return max((due, *ends))
 
     def of(self, node: Node) -> list[Wait]:
         """Return the waits of *node*, in order."""
         due = self._due(node)
+        if self._is_quiet and node.ended is None and not node.earlier and node.state.is_settled:
+            call = node.latest
+            if call is not None and due is not None and call.started - due < _SHORT:
+                return []  # it was called once, and at once: most steps of a run that has room for them
         found: list[Wait] = list(self._blocked(node, due))
         if due is None:
             return found
@@ -162,6 +174,11 @@ class Waits:
 
     def _due(self, node: Node) -> float | None:
         """Return when all needs of *node* had ended, and it was in the plan; `None` if that was never so."""
+        if node.id not in self._dues:
+            self._dues[node.id] = self._looked_up(node)
+        return self._dues[node.id]
+
+    def _looked_up(self, node: Node) -> float | None:
         at = self._brought.get(node.id, _FIRST)[1]
         if node.parent is not None:
             source = source_of(node)

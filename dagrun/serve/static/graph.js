@@ -1,6 +1,6 @@
 // The graph of a run: drawn by the server when steps come or go; states are painted here, as they change.
 import { STATES, WORST } from "./looks.js";
-import { drawing, fill, look, make, sorted, span } from "./parts.js";
+import { drawing, fill, look, make, sorted, span, svgOf } from "./parts.js";
 
 const DRAW_EVERY = 1_000, PAINT_EVERY = 300; // milliseconds
 
@@ -23,7 +23,7 @@ export class Graph {
   show(view) {
     this.view = view;
     this.paintSoon ??= setTimeout(() => { this.paintSoon = undefined; this.paint(); }, PAINT_EVERY);
-    // The drawing of a run that has ended comes by the stream: then the server may be gone.
+    // The drawing of a run that has ended comes with the end of the stream: the server may be gone after it.
     if (view.graph === this.drawn || this.drawSoon || view.run.stand === "ended") return;
     this.drawSoon = setTimeout(() => this.draw(), this.drawn < 0 ? 0 : DRAW_EVERY);
   }
@@ -35,6 +35,11 @@ export class Graph {
       this.drawn = graph;
     } catch (error) { this.note.textContent = error.message; }
     this.drawSoon = undefined;
+  }
+
+  /** Take the last drawing; that of many steps must be asked for, if the server is still there. */
+  end(svg) {
+    if (svg) this.put(svgOf(svg)); else this.draw();
   }
 
   put(svg) {

@@ -1,6 +1,6 @@
 // One run while it goes on: its head, what went wrong, what it asks, its graph and steps, and the changes of its plan.
 import { WAITS } from "./looks.js";
-import { ask, BAD, badge, diff, fill, get, look, make, OPEN, page, post, progress, Refused, runLook, save, sorted, span, svgOf, value } from "./parts.js";
+import { ask, BAD, badge, diff, fill, get, look, make, OPEN, page, post, progress, Refused, runLook, save, sorted, span, value } from "./parts.js";
 import { Graph } from "./graph.js";
 import { panel } from "./panel.js";
 import { Rows } from "./rows.js";
@@ -95,7 +95,7 @@ export class RunPage {
   event(text) {
     const fields = Object.fromEntries(text.split("\n").filter((line) => line.includes(": ")).map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 2)]));
     if (fields.event === "snapshot" || fields.event === "changes") this.take(fields.event, JSON.parse(fields.data));
-    if (fields.event === "end") this.graph.put(svgOf(JSON.parse(fields.data).svg));
+    if (fields.event === "end") this.graph.end(JSON.parse(fields.data).svg);
     if (fields.event === "fault") { this.cursor = ""; this.fault = JSON.parse(fields.data).error; throw new Error(this.fault); }
     return fields.event === "end" && this.view?.run.stand === "ended";
   }
