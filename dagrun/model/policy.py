@@ -146,6 +146,9 @@ class Policy(TerseModel):
             critics gave less. A model's plan or patch that gives no confidence needs a person if it has effects.
         stream_safe: Tools that may be called before the planner has ended its plan, in spite of their effects.
         approve_patches: When a person must agree to a patch: ``never``, if it brings ``effects``, or ``always``.
+        unknown_tools: What follows when a planner asks for a tool that the run does not have or does not allow:
+            ``refuse`` (the answer is refused, and the planner is asked once more), or ``escalate`` (the run is handed
+            to people, because it lacks something that only they can add).
         approve_output: Whether a person must agree before the run returns its answer.
         answer_within: How long a question stays open before the default answer counts.
         default_answer: The answer that counts when nobody has answered in time.
@@ -203,6 +206,7 @@ class Policy(TerseModel):
     min_confidence: float = Field(default=0.6, ge=0, le=1)
     stream_safe: Names = ()
     approve_patches: Literal["never", "effects", "always"] = "never"
+    unknown_tools: Literal["refuse", "escalate"] = "refuse"
     approve_output: bool = False
     answer_within: Seconds | None = None
     default_answer: DefaultAnswer = "deny"

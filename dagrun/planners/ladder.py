@@ -155,8 +155,6 @@ class PersonPlanner:
 
     __slots__ = ()
 
-    is_person: Final = True
-
     async def revise(self, brief: Brief) -> Revision:
         """Ask, and return the plan or the patch of the person.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from typing import Any, Final, Unpack
+from typing import Any, Final, Literal, Unpack
 
 from dagrun.errors import CannotPlan, ContractError, shorten
 from dagrun.llm.language_model import Form, LanguageModel, Request, must_be_counts, must_be_model
@@ -13,6 +13,7 @@ from dagrun.model.patch import Add, Patch, rename_in_step
 from dagrun.model.plan import Step
 from dagrun.model.planner import NOTES, Brief, StepView
 from dagrun.model.policy import PlanLimits
+from dagrun.model.question import ASK_PERSON
 from dagrun.planners.ask_model import LastAnswers, text_of, toolbox_of
 from dagrun.planners.prompt_texts import Wording, WordingOptions
 from dagrun.planners.prompts import prompt_for
@@ -22,6 +23,7 @@ from dagrun.plans.plan_schemas import next_step_schema
 
 MAX_ID: Final = 48
 _FORM: Final = ("next_step", "The next step, or why there is none.")
+_NOTHING: Final = {"type": ["null", "string"], "description": "null: a yes is all that is wanted"}
 _FAILED: Final = frozenset((State.FAILED, State.TIMED_OUT, State.UNKNOWN, State.ABANDONED, State.CANCELLED))
 
 
@@ -39,6 +41,9 @@ class StepwisePlanner:
     shows it), and so is how far each rewriting drifts from the plan before: 0 if the rest was kept, 1 if nothing of it
     was. Where a plan drifts by more than *max_drift* twice in a row, the loop ends, and a person is needed.
 
+    Where critics did not pass the output of the last step, the loop stops and asks a person whether to go on
+    (*on_failed_review*). If nobody is there, the run is handed to people.
+
     One planner may serve any number of runs at once.
 
     Args:
@@ -46,6 +51,8 @@ class StepwisePlanner:
         max_steps: The most steps of a run, including the steps that it began with.
         keeps_plan: Whether the model keeps a plan on a scratchpad.
         max_drift: The most that the plan may drift in two turns one after the other, from 0 to 1; `None` for no limit.
+        on_failed_review: ``ask`` a person when critics did not pass the output of the last step, or ``go_on`` and let
+            the model see the verdicts.
         max_output_tokens: The most tokens of one answer.
         limits: Ceilings of size; an answer is not read beyond them.
         temperature: How random the answers are; `None` for the default of the model.
@@ -69,6 +76,7 @@ class StepwisePlanner:
         max_steps: int = 20,
         keeps_plan: bool = False,
         max_drift: float | None = None,
+        on_failed_review: Literal["ask", "go_on"] = "ask",
         max_output_tokens: int = 2_048,
         limits: PlanLimits | None = None,
         temperature: float | None = None,
@@ -78,7 +86,10 @@ class StepwisePlanner:
         must_be_counts("StepwisePlanner", max_steps=max_steps, max_output_tokens=max_output_tokens)
         if max_drift is not None and not (keeps_plan and 0 <= max_drift <= 1):
             raise ContractError(f"max_drift is a number from 0 to 1, and needs keeps_plan=True; got {max_drift!r}")
+        if on_failed_review not in ("ask", "go_on"):
+            raise ContractError(f"on_failed_review is ask or go_on, not {on_failed_review!r}")
         self.model = model
+        self._asks_after_review = on_failed_review == "ask"
         self._keeps_plan = keeps_plan
         self._max_drift = max_drift
         self._max_steps = max_steps
@@ -99,6 +110,8 @@ class StepwisePlanner:
         """
         done = [view for view in brief.steps.values() if "[" not in view.step.id]  # elements of a for_each do not count
         left = self._max_steps - len(done)
+        if self._asks_after_review and done and not brief.refused:
+            await _ask_after_review(done[-1])
         answer = await self._ask(brief, max(left, 0))
         pad = self._rewrite(brief, answer)
         if answer.step is None:
@@ -144,6 +157,25 @@ class StepwisePlanner:
         text = await text_of(self.model, request, self._limits)
         self._answers.keep(brief, text)
         return read_next_step(text, toolbox, self._limits)
+
+
+async def _ask_after_review(last: StepView) -> None:
+    """Ask a person whether to go on, if critics did not pass the output of the last step.
+
+    Raises:
+        CannotPlan: The person said no, or nobody was there.
+    """
+    bad = [verdict for verdict in last.verdicts if verdict.result == "fail"]
+    if not bad or last.state not in _FAILED:
+        return
+    why = "; ".join(f"{verdict.critic}: {verdict.reason or 'not passed'}" for verdict in bad)
+    ask = ASK_PERSON.get()
+    answer = None if ask is None else await ask(f"Step {last.step.id} did not pass its review. Go on?", why, _NOTHING)
+    if answer is None:
+        raise CannotPlan(f"step {last.step.id} did not pass its review ({why}), and nobody was there to ask", "person")
+    if answer.choice != "approve":
+        note = f": {shorten(answer.note)}" if answer.note else ""
+        raise CannotPlan(f"step {last.step.id} did not pass its review ({why}), and a person said no{note}", "person")
 
 
 def _end(answer: NextStepAnswer) -> Patch:

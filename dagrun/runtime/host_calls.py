@@ -52,6 +52,7 @@ async def call_plugin(
     now: Callable[[], float],
     is_alone: bool = False,
     on_stop: Callable[[], object] | None = None,
+    on_begin: Callable[[anyio.CancelScope], object] | None = None,
 ) -> T:
     """Make *call* in a task of its own, and return its value, if that comes in time.
 
@@ -68,6 +69,7 @@ async def call_plugin(
         is_alone: Whether the next call of its kind must not begin before this one has ended. Then a caller that is
             cancelled while it waits also waits for the end of the call, for at most *grace*.
         on_stop: Called when the call is told to stop.
+        on_begin: Takes the scope whose deadline is the end of its time, which may be moved.
 
     Raises:
         PluginFailed: It raised, cancelled itself, or took too long; a value that comes after that is not used.
@@ -76,7 +78,9 @@ async def call_plugin(
     made = _Call(call, context.copy(), grace, now, on_stop)
     tasks.start_soon(made.run, name=name)
     try:
-        with anyio.move_on_after(seconds):
+        with anyio.move_on_after(seconds) as limit:
+            if on_begin is not None:
+                on_begin(limit)
             await made.over.wait()
         if not made.over.is_set():
             made.stop()

@@ -362,7 +362,7 @@ async def test_a_stepwise_planner_is_told_what_a_critic_said() -> None:
     critic = RuleCritic("facts", lambda _: "not supported by any source", tools=["search"])
     model = ScriptedModel({"thought": "look", "step": call("a", "search")}, stops("cannot"))
 
-    await run(StepwisePlanner(model), scripted("search", "odd"), critics=[critic])
+    await run(StepwisePlanner(model, on_failed_review="go_on"), scripted("search", "odd"), critics=[critic])
 
     [verdict] = blocks(model.prompts[1])["steps"][0]["verdicts"]
     assert verdict == {"critic": "facts", "result": "fail", "reason": "not supported by any source"}

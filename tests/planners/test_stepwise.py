@@ -26,6 +26,7 @@ from dagrun import (
 )
 from dagrun.planners.scratchpad import drift_between
 from dagrun.plans.plan_schemas import next_step_schema
+from persons import Person
 from scripted_model import Said, ScriptedModel
 from test_prompts import blocks, brief_of
 
@@ -312,3 +313,95 @@ def test_a_limit_of_drift_needs_a_plan() -> None:
         StepwisePlanner(ScriptedModel(), max_drift=0.5)
     with pytest.raises(ContractError, match="from 0 to 1"):
         StepwisePlanner(ScriptedModel(), keeps_plan=True, max_drift=1.5)
+
+
+# A failed review -----------------------------------------------------------------------------------------------------
+
+PICKY = dagrun.RuleCritic("facts", lambda output: output != "A" or "not supported by any source")
+
+
+@pytest.mark.parametrize(
+    ("says", "status", "requests"),
+    [
+        (True, dagrun.Status.FAILED, 3),  # the loop went on; a step has failed all the same
+        (False, dagrun.Status.ESCALATED, 1),
+        (None, dagrun.Status.ESCALATED, 1),
+    ],
+)
+async def test_a_step_that_failed_its_review_stops_the_loop_for_a_person(
+    says: Any, status: dagrun.Status, requests: int
+) -> None:
+    """The person may take hours; the time of the planner does not run meanwhile."""
+    model = ScriptedModel(wants("a"), wants("b", "B"), stops("goal_met", output="b"))
+    person = None if says is None else Person(says, seconds=10_000.0)
+
+    result = await dagrun.run(goal="g", planner=StepwisePlanner(model), tools=[find], critics=[PICKY], approver=person)
+
+    assert (result.status, len(model.requests)) == (status, requests)
+    if person is not None:
+        (asked,) = person.asked
+        assert asked.text == "Step a did not pass its review. Go on?"
+        assert asked.why == "facts: not supported by any source"
+    if status is dagrun.Status.ESCALATED:
+        assert "not supported by any source" in result.reason
+
+
+async def test_the_host_may_let_the_model_judge_a_failed_review() -> None:
+    model = ScriptedModel(wants("a"), wants("b", "B"), stops("goal_met", output="b"))
+    planner = StepwisePlanner(model, on_failed_review="go_on")
+
+    result = await dagrun.run(goal="g", planner=planner, tools=[find], critics=[PICKY])
+
+    assert (len(model.requests), result.output) == (3, "B")
+    assert "not supported by any source" in model.prompts[1]
+    with pytest.raises(ContractError, match="on_failed_review"):
+        StepwisePlanner(model, on_failed_review="what")  # type: ignore[arg-type]
+
+
+async def test_a_failure_without_a_review_asks_nobody() -> None:
+    @dagrun.tool(effect="read", name="look_up")
+    async def fails(key: str) -> str:
+        raise dagrun.ToolError("gone")
+
+    person = Person(True)
+    await dagrun.run(
+        goal="g",
+        planner=StepwisePlanner(ScriptedModel(wants("a"), stops("cannot"))),
+        tools=[fails],
+        critics=[PICKY],
+        approver=person,
+    )
+
+    assert person.asked == []
+
+
+# A tool that is not there --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("unknown", "status"), [("refuse", "failed"), ("escalate", "escalated")])
+@pytest.mark.parametrize("kind", ["first", "next", "patch"])
+async def test_a_tool_that_is_not_there_is_for_people_where_the_policy_says_so(
+    unknown: Any, status: str, kind: str
+) -> None:
+    """A planner that needs a tool may be right: then only people can add it."""
+    strange = {"id": "x", "tool": "send_fax", "args": {}}
+    bad = {"gone": {"edits": [{"op": "add", "step": strange}]}, "plan": {"steps": [strange], "confidence": 0.9}}
+    step = {"thought": "t", "step": strange}
+
+    @dagrun.tool(effect="read", name="look_up")
+    async def fails(key: str) -> str:
+        raise dagrun.ToolError("gone")
+
+    first = {"steps": [{"id": "a", "tool": "look_up", "args": {"key": "A"}}], "confidence": 0.9}
+    planner: Any = {
+        "first": lambda: dagrun.ModelPlanner(ScriptedModel(bad["plan"], bad["plan"])),
+        "next": lambda: StepwisePlanner(ScriptedModel(step, step)),
+        "patch": lambda: dagrun.ModelPlanner(ScriptedModel(first, bad["gone"], bad["gone"])),
+    }[kind]()
+
+    result = await dagrun.run(goal="g", planner=planner, tools=[fails], policy=dagrun.Policy(unknown_tools=unknown))
+
+    assert str(result.status) == status
+    if unknown == "escalate":
+        assert "send_fax" in result.reason
+        assert result.handoff is not None

@@ -127,7 +127,6 @@ class _Watched:
 
     def __init__(self, planner: Planner, steps: list[Step], display: Display) -> None:
         self._planner = planner
-        self.is_person = getattr(planner, "is_person", False)
         self._steps = steps
         self._display = display
 

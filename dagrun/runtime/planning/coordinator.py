@@ -417,6 +417,9 @@ class Coordinator:
         self._record.refuse_patch("planner", problems)
         self._record.deliver()
         request.refused.append(Refusal(patch, problems))
+        if why := self._calls.must_escalate(problems):
+            self._stop(Status.ESCALATED, why)
+            raise Over("refused", why, Status.ESCALATED)
         if not self._calls.may_try_again(request, problems):
             reason = shorten("; ".join(str(problem) for problem in problems), 500)
             raise Over("refused", f"{reason}{answered(self._graph)}")

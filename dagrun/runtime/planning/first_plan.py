@@ -293,6 +293,9 @@ class FirstPlan:
         reason = shorten("; ".join(map(str, problems)), 500) + answered(self._graph)
         self._record.end_draft("refused", reason, calls=request.calls, problems=problems)
         request.refused.append(Refusal(patch, problems))
+        if why := self._calls.must_escalate(problems):
+            self._stop(Status.ESCALATED, why)
+            return None
         if not self._calls.may_try_again(request, problems):
             self._stop(Status.FAILED, f"there is no plan: {reason}")
             return None

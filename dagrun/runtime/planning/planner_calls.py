@@ -7,6 +7,7 @@ an event. So a run that is resumed in the middle of a request asks none of them 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
@@ -25,12 +26,13 @@ from dagrun.model.outcome import ErrorKind, Status, TriggerKind
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
 from dagrun.model.plan import Plan
 from dagrun.model.planner import NOTES, Brief, HandOn, Notes, Planner, Refusal, Rung, Trigger, doubt_about, rungs_of
-from dagrun.model.question import ASK_PERSON
+from dagrun.model.question import ASK_PERSON, Answer
 from dagrun.model.usage import ANSWERS, METER, Answers
 from dagrun.runtime.host_calls import PluginFailed, call_plugin
 from dagrun.runtime.metering import RunMeter
 from dagrun.runtime.run_parts import RunParts
 
+_UNKNOWN_TOOL: Final = frozenset(("DR201", "DR202"))
 _EDITS: Final = (Add, Drop, Replace, Rewire)
 _ENDS: Final = {"person": Status.ESCALATED, "ceiling": Status.OVER_BUDGET}
 _WHY: Final[Mapping[str, HandOn]] = {"person": HandOn.PERSON, "ceiling": HandOn.LIMIT}
@@ -147,7 +149,7 @@ class PlannerCalls:
                 raise Over("stopped", self._ledger.why_no_planner(), Status.OVER_BUDGET)
             attempt += 1
             rung, brief = self._rung_of(request), tell()
-            gathered = _Gathered(self._policy.max_edits, take, self._is_late(self._seconds(rung)))
+            gathered = _Gathered(self._policy.max_edits, take, self._now)
             try:
                 answer = await self._call(request, rung, brief, gathered)
             except PluginFailed as error:
@@ -189,6 +191,13 @@ class PlannerCalls:
         request.refusals, request.leaves = 0, None
         record.emit(HandedOn(record.next_seq(), record.at(), request.number, place + 1, *names, why, reason))
         record.deliver()
+
+    def must_escalate(self, problems: Sequence[Problem]) -> str:
+        """Return why the run is handed to people after these problems of an answer; empty if it is not."""
+        if self._policy.unknown_tools != "escalate":
+            return ""
+        wanted = [problem.sentence for problem in problems if problem.code in _UNKNOWN_TOOL]
+        return f"the planner asks for a tool that the run does not have: {wanted[0]}" if wanted else ""
 
     def may_try_again(self, request: PlannerRequest, problems: Sequence[Problem]) -> bool:
         """Take note that an answer was refused; return whether a planner may be asked again, this one or the next."""
@@ -243,16 +252,9 @@ class PlannerCalls:
             self._hand_on(request, why, over.reason)
             return None
 
-    def _seconds(self, rung: Rung) -> float | None:
-        """Return how long a call may take; people take the time that they need."""
-        if getattr(rung.planner, "is_person", False):
-            return rung.timeout
+    def _seconds(self, rung: Rung) -> float:
+        """Return how long a call may take, without the time of people whom it asks."""
         return self._policy.planner_timeout if rung.timeout is None else rung.timeout
-
-    def _is_late(self, seconds: float | None) -> Callable[[], bool]:
-        """Return a function that tells whether the time of a call that begins now is over."""
-        end = inf if seconds is None else self._now() + seconds
-        return lambda: self._now() >= end
 
     async def _call(self, request: PlannerRequest, rung: Rung, brief: Brief, gathered: _Gathered) -> object:
         meter = RunMeter(self._ledger, self._record, self._up)
@@ -266,7 +268,7 @@ class PlannerCalls:
         name = rung.name if len(self._rungs) > 1 else ""
         number = self._record.ask_planner(name)
         self._record.deliver()
-        context.run(ASK_PERSON.set, self._people.ask_for_plan)
+        context.run(ASK_PERSON.set, partial(self._ask_person, gathered))
         if self._tracer is not None:
             self._tracer.begin_plan(type(rung.planner).__name__, context, request.number)
         try:
@@ -280,6 +282,7 @@ class PlannerCalls:
                 now=self._now,
                 is_alone=True,
                 on_stop=gathered.close,
+                on_begin=gathered.begin,
             )
             fault = ""
             return answer
@@ -295,6 +298,11 @@ class PlannerCalls:
                 noted = text[: Notes.MAX_TEXT] if type(text) is str else ""
                 record.emit(PlannerCalled(record.next_seq(), record.at(), *facts, noted, request.number))
                 record.deliver()
+
+    async def _ask_person(self, gathered: _Gathered, text: str, why: str, schema: Mapping[str, Any]) -> Answer | None:
+        """Ask a person on behalf of the planner, whose time does not run meanwhile."""
+        with gathered.clock_stopped():
+            return await self._people.ask_for_plan(text, why, schema)
 
     def _judge_safely(self, error: PluginFailed, gathered: _Gathered, attempt: int) -> float:
         try:
@@ -335,21 +343,44 @@ class _Gathered:
     Args:
         max_edits: The most edits that are looked at; one more is refused by the check.
         take: Called with each edit.
-        is_late: Returns whether the call was told to stop, because its time is over.
+        now: The clock of the loop.
 
     Attributes:
         has_taken: Whether an edit was passed to *take*.
         is_closed: Whether later edits are ignored.
     """
 
-    def __init__(self, max_edits: int, take: TakeEdit | None, is_late: Callable[[], bool]) -> None:
+    def __init__(self, max_edits: int, take: TakeEdit | None, now: Callable[[], float]) -> None:
         self.has_taken = False
         self.is_closed = False
-        self._is_late = is_late
+        self._now = now
+        self._limit: anyio.CancelScope | None = None
         self._max_edits = max_edits
         self._take = take
         self._edits: list[AnyEdit] = []
         self._facts: dict[str, Any] = {}
+
+    def begin(self, limit: anyio.CancelScope) -> None:
+        """Take the scope whose deadline is the end of the time of the call."""
+        self._limit = limit
+
+    @contextmanager
+    def clock_stopped(self) -> Iterator[None]:
+        """Let the time of the call stand still."""
+        limit = self._limit
+        if limit is None:
+            yield
+            return
+        left = limit.deadline - self._now()
+        limit.deadline = inf
+        try:
+            yield
+        finally:
+            limit.deadline = self._now() + left
+
+    def _is_late(self) -> bool:
+        """Whether the call was told to stop, because its time is over."""
+        return self._limit is not None and self._now() >= self._limit.deadline
 
     def close(self) -> None:
         """Let nothing count from now on: who is told to stop has the grace period to clean up, not to add."""
