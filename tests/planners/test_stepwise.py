@@ -393,11 +393,9 @@ async def test_a_tool_that_is_not_there_is_for_people_where_the_policy_says_so(
         raise dagrun.ToolError("gone")
 
     first = {"steps": [{"id": "a", "tool": "look_up", "args": {"key": "A"}}], "confidence": 0.9}
-    planner: Any = {
-        "first": lambda: dagrun.ModelPlanner(ScriptedModel(bad["plan"], bad["plan"])),
-        "next": lambda: StepwisePlanner(ScriptedModel(step, step)),
-        "patch": lambda: dagrun.ModelPlanner(ScriptedModel(first, bad["gone"], bad["gone"])),
-    }[kind]()
+    says = {"first": [bad["plan"]] * 2, "next": [step] * 2, "patch": [first, bad["gone"], bad["gone"]]}[kind]
+    model = ScriptedModel(*says)
+    planner: Any = StepwisePlanner(model) if kind == "next" else dagrun.ModelPlanner(model)
 
     result = await dagrun.run(goal="g", planner=planner, tools=[fails], policy=dagrun.Policy(unknown_tools=unknown))
 

@@ -181,8 +181,11 @@ class HearsEverything(planner_calls._Gathered):
     """What is said after the time of a call is over counts as well."""
 
     def add(self, item: object) -> bool:
-        self.is_closed, self._is_late = False, lambda: False
+        self.is_closed = False
         return super().add(item)
+
+    def _is_late(self) -> bool:
+        return False
 
 
 class AsksTheSameAgain(PlannerCalls):
