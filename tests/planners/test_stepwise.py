@@ -393,8 +393,12 @@ async def test_a_tool_that_is_not_there_is_for_people_where_the_policy_says_so(
         raise dagrun.ToolError("gone")
 
     first = {"steps": [{"id": "a", "tool": "look_up", "args": {"key": "A"}}], "confidence": 0.9}
-    says: list[Any] = {"first": [bad["plan"]] * 2, "next": [step] * 2, "patch": [first, bad["gone"], bad["gone"]]}[kind]
-    model = ScriptedModel(*says)
+    says: dict[str, list[Any]] = {
+        "first": [bad["plan"]] * 2,
+        "next": [step] * 2,
+        "patch": [first, bad["gone"], bad["gone"]],
+    }
+    model = ScriptedModel(*says[kind])
     planner: Any = StepwisePlanner(model) if kind == "next" else dagrun.ModelPlanner(model)
 
     result = await dagrun.run(goal="g", planner=planner, tools=[fails], policy=dagrun.Policy(unknown_tools=unknown))
