@@ -26,7 +26,7 @@ from dagrun.observe.notebook.live_cell import MAX_DRAWN
 from executed_notebook import executed, shown
 from folders import ROOT
 from small_tools import ONCE, scripted, toolset
-from view_runs import RICH, at_once, hostile, large, play, rich, rich_tools
+from view_runs import RICH, at_once, hostile, killed, large, play, rich, rich_tools, waiting
 
 NAP: Final = Plan(goal="sleep", steps=[Step(id="a", tool="nap", args={"seconds": 5.0})])
 
@@ -77,6 +77,16 @@ def test_objects_show_text_and_html() -> None:
         assert bundle.keys() == {"text/plain", "text/html"}
         assert bundle["text/plain"] == repr(source)
         assert [word for word in words if word not in bundle["text/html"]] == []
+
+
+def test_runs_that_have_not_ended_say_how_they_go_on() -> None:
+    """By the commands for that, with the arguments that are asked about."""
+    cut_off, waits = (bundle_of(at_once(run).past)["text/html"] for run in (killed, waiting))
+
+    assert "1 step was running. To go on: <code>dagrun resume killed</code>" in cut_off
+    assert "<code>dagrun approve waits pay</code>" in waits
+    assert "supplier@example.org" in waits
+    assert "Then: <code>dagrun resume waits</code>" in waits
 
 
 def test_plan_shows_the_problems_of_its_shape() -> None:

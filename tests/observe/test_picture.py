@@ -181,6 +181,8 @@ def test_only_long_idle_stretches_are_folded() -> None:
         return {"at": at, "steps": steps, "planner": [{"started": start, "ended": end} for start, end in planner]}
 
     assert idle_stretches(view(100, [(0, 10), (60, 100)], [])) == [(10, 60)]
+    assert idle_stretches(view(100, [(0, 10), (50, 100)], [])) == []
+    assert idle_stretches(view(100, [(0, 10), (35, 40), (65, 100)], [])) == [(10, 35), (40, 65)]
     assert idle_stretches(view(100, [(0, 10), (60, 100)], [(10, 45)])) == []
     assert idle_stretches(view(100, [(0, 10), (25, None)], [])) == []
     assert idle_stretches(view(100, [(0, 10)], [])) == [(10, 100)]

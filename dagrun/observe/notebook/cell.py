@@ -20,7 +20,7 @@ from dagrun.observe.html import NOTHING, Markup, join, raw, tag
 from dagrun.observe.looks import WAITS, counted, look_of, seconds_text
 from dagrun.observe.picture.graph_svg import Picture, draw_graph
 from dagrun.observe.picture.timeline_svg import draw_timeline
-from dagrun.observe.report.sections import run_look, value_block
+from dagrun.observe.report.sections import cut_off, run_look, value_block
 from dagrun.observe.view.plan_view import PLAN
 from dagrun.runtime.result import StepResults
 from dagrun.runtime.run import Run
@@ -99,6 +99,7 @@ def _head(view: Mapping[str, Any]) -> Markup:
         tag("p", badge, " ", tag("span", shorten(goal, MAX_WHY), class_="goal")),
         tag("p", " · ".join(facts), class_="note") if facts else None,
         tag("p", shorten(run["reason"], MAX_WHY)) if is_telling else None,
+        cut_off(run),
     )
 
 
@@ -166,7 +167,11 @@ def _questions(view: Mapping[str, Any], *, is_live: bool) -> Markup:
             )
         )
     left = len(waiting) - len(shown)
-    return join(*shown, tag("p", f"… and {counted(left, 'question')} more", class_="note") if left > 0 else None)
+    if left > 0:
+        shown.append(tag("p", f"… and {counted(left, 'question')} more", class_="note"))
+    if run["stand"] == "waiting":
+        shown.append(tag("p", "Then: ", tag("code", f"dagrun resume {run['id']}")))
+    return join(*shown)
 
 
 def _arguments(arguments: Any, place: str) -> Markup | None:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-IDLE: Final = 0.2  # of a run: a longer stretch in which nothing ran is folded
+IDLE: Final = 0.2  # of a run: a longer stretch in which nothing ran is folded,
+ALL_IDLE: Final = 0.5  # if such stretches are at least half of it: else a back-off of a short run would be folded
 FOLDED: Final = 0.04  # of the time that is not folded: as long as this a folded stretch is drawn
 
 _ROUND: Final = (1.0, 2.0, 5.0, 10.0)
@@ -59,7 +60,10 @@ class TimeScale:
 
 
 def idle_stretches(view: Mapping[str, Any]) -> list[tuple[float, float]]:
-    """Return the stretches of over a fifth of the run in which neither a call nor the planner was at work."""
+    """Return the stretches of over a fifth of the run in which neither a call nor the planner was at work.
+
+    There are none if they are less than half of the run, or all of it.
+    """
     at = view["at"]
     busy = [(call["started"], call["ended"]) for step in view["steps"] for call in step["attempts"]]
     busy += [(work["started"], work["ended"]) for work in view["planner"]]
@@ -70,7 +74,7 @@ def idle_stretches(view: Mapping[str, Any]) -> list[tuple[float, float]]:
         last = max(last, end)
     if busy and at - last > IDLE * at:
         found.append((last, at))
-    return found if sum(end - start for start, end in found) < at else []
+    return found if ALL_IDLE * at <= sum(end - start for start, end in found) < at else []
 
 
 def _step(length: float, most: int) -> float:

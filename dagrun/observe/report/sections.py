@@ -64,7 +64,7 @@ def header(view: View, title: str) -> Markup:
         "header",
         tag("h1", badge, " ", tag("span", goal, class_="goal")),
         tag("p", run["reason"], class_="reason") if run["reason"] and run["status"] != "succeeded" else None,
-        _cut_off(run),
+        cut_off(run),
         tag("ul", *(tag("li", *fact) for fact in _facts(view)), class_="facts") if run["stand"] != "plan" else None,
         _origin(view),
         _ceilings(run["ceilings"]),
@@ -72,8 +72,8 @@ def header(view: View, title: str) -> Markup:
     )
 
 
-def _cut_off(run: View) -> Markup | None:
-    """Say of a run that was cut off how it goes on."""
+def cut_off(run: View) -> Markup | None:
+    """Say of a run that was cut off how it goes on; return nothing about any other."""
     if run["stand"] != "interrupted":
         return None
     running = run["counts"].get("running", 0)
