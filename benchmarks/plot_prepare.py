@@ -57,10 +57,11 @@ def _draw_peers(axes: Axes, rows: list[dict[str, Any]]) -> None:
                 places, [mine[size][field] if size in mine else 0 for size in sizes], width * 0.9, color=colour
             )
             if field == "new":
-                axes.bar_label(bars, [name] * len(sizes), fontsize=6, rotation=90, padding=2)
+                axes.bar_label(bars, [name] * len(sizes), fontsize=7, rotation=90, padding=2)
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter("")
+    axes.set_ylim(0.7, 12 * max(row["new"] for row in rows))  # room for the names
     axes.set_title("peers: built anew (red), run again (green)", fontsize=9)
     _finish(axes, sizes)
 
