@@ -274,7 +274,7 @@ def test_examples_can_be_left_out() -> None:
     [
         ((*WORLD.values(), ex_weather, ex_tickets), "calls", 1_000),
         ((*WORLD.values(), ex_weather, ex_tickets), "lean", 2_000),
-        ((*WORLD.values(), ex_weather, ex_tickets), "json", 3_500),
+        ((*WORLD.values(), ex_weather, ex_tickets), "json", 2_800),
         (READY_MADE, "json", 6_000),
     ],
     ids=["ten tools, calls", "ten tools, lean", "ten tools", "the ready-made tools"],
