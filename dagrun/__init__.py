@@ -149,6 +149,8 @@ if TYPE_CHECKING:
     from dagrun.runtime.result import RunResult, StepResult
     from dagrun.runtime.run import Run
     from dagrun.serve.page import web
+    from dagrun.sources.formats import schema_tools
+    from dagrun.sources.schemas import schema_tool
 
 # The public names by module. Each is imported on first use (PEP 562), so that `import dagrun` costs only what is used.
 _NAMES = {
@@ -220,6 +222,8 @@ _NAMES = {
     "dagrun.planners.stepwise": "StepwisePlanner",
     "dagrun.runtime.result": "RunResult StepResult",
     "dagrun.serve.page": "web",
+    "dagrun.sources.formats": "schema_tools",
+    "dagrun.sources.schemas": "schema_tool",
     "dagrun.runtime.run": "Run",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
@@ -399,6 +403,8 @@ __all__ = [
     "retry",
     "run",
     "run_sync",
+    "schema_tool",
+    "schema_tools",
     "show",
     "start",
     "tool",

@@ -14,7 +14,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from dagrun.checks.plain_json import compact_json, text_fault
+from dagrun.checks.plain_json import literal_json, text_fault
 from dagrun.checks.reference_sources import ReferenceSources
 from dagrun.model.reference import (
     HOLE,
@@ -127,7 +127,7 @@ class ArgumentShapes:
         except _NoShape:
             return None
         if not references:  # not remembered, because arguments without references hardly occur twice
-            return ShapedArguments(ArgumentShape((compact_json(args).encode(),)))
+            return ShapedArguments(ArgumentShape((literal_json(args),)))
         shape = self._shapes.get(key)
         if shape is None:
             template, _ = compile_template(args)  # without faults: the outline is plain JSON and has valid references

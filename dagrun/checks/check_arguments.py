@@ -53,7 +53,7 @@ class ArgumentCheck:
 
     def check_literal(self, template: Template) -> None:
         """Check arguments without references: the tool will get exactly these values."""
-        if not self.step.args and not self.contract.required:
+        if not (self.step.args or self.contract.required or self.contract.is_json_only):
             return
         self._check_secrets(template)
         try:
@@ -94,7 +94,8 @@ class ArgumentCheck:
         for name in args:
             parameter = names.get(name)
             if parameter is None:
-                self._report_unknown(name)
+                if not self.contract.is_open or name == self.contract.context:
+                    self._report_unknown(name)
             elif parameter in first:
                 reason = f"it is the same argument as {first[parameter]}, given twice"
                 self.add("DR205", f"args{path_text((name,))}", argument=name, reason=reason, found=describe(args[name]))
@@ -119,7 +120,7 @@ class ArgumentCheck:
     def _check_type(self, hole: Hole, lookup: Lookup) -> None:
         """Check that the value of a reference can have a type that the argument takes."""
         top = str(hole.place[0])
-        if top not in self.contract.names:
+        if top not in self.contract.names and not self.contract.is_open:
             return
         if lookup.hint is not None and not (hole.is_text and not any(places_in(lookup.types))):
             self._check_object(hole, lookup)
@@ -144,9 +145,9 @@ class ArgumentCheck:
             who, reason = f"step {self.step.id}", "it cannot stand inside a text"
             self.add("DR313", place, who=who, reference=hole.reference, type=given, reason=reason)
             return
-        name = self.contract.names[str(hole.place[0])]
+        name = self.contract.names.get(str(hole.place[0]), "")
         accepted = hint_at(self.contract.hints.get(name, Any), hole.place[1:])
-        if may_take(accepted, lookup.hint):
+        if not self.contract.is_json_only and may_take(accepted, lookup.hint):
             return
         facts = {"reference": hole.reference, "producer": hole.reference.step}
         is_object = any(places_in(lookup.types))
@@ -154,7 +155,7 @@ class ArgumentCheck:
             "DR304",
             place,
             argument=path_text(hole.place).removeprefix("."),
-            expected=hint_name(accepted),
+            expected="plain JSON" if self.contract.is_json_only else hint_name(accepted),
             found=f"{'an object' if is_object else 'objects'} in memory ({given})",
             **facts,
         )

@@ -89,7 +89,10 @@ def _check_call(
     if is_plain and facts.is_plain:  # saves looking at what nearly no step has
         return facts.executor, facts.pool, facts.timeout, None
     executor: str = facts.executor
-    if executor == "process" or step.executor is not None:
+    if not facts.tool.is_importable and (step.executor == "process" or step.executor in context.executors):
+        reason = f"no other place can import {step.tool}, which is made of a schema; leave executor out"
+        context.findings.add("DR112", index, "executor", step=step.id, reason=reason)
+    elif executor == "process" or step.executor is not None:
         executor = _check_executor(context, index, step, facts)
     fallback = None
     if step.fallback is not None or facts.tool.fallback is not None:
@@ -200,7 +203,8 @@ def _compile_arguments(context: CheckContext, index: int, step: Step) -> tuple[T
 def _is_known_valid(facts: ToolFacts, step: Step, args: Template | None, shaped: ShapedArguments | None) -> bool:
     """Whether the arguments need no check: there are none, or equal ones were valid in another step."""
     if shaped is None:
-        return args is EMPTY_ARGS and not facts.tool.arguments.required
+        contract = facts.tool.arguments
+        return args is EMPTY_ARGS and not contract.required and not contract.is_json_only
     return shaped.is_known_valid(step.tool, step.id)
 
 

@@ -21,6 +21,13 @@ EMPTY_ARGS: Final = Template((b"{}",))
 compact_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False).encode
 
 
+def literal_json(value: Any) -> bytes:
+    """Return the JSON text of a value of a plan that has no references."""
+    text = compact_json(value).encode()
+    # Only a key can end like this: the quotes inside a text are escaped.
+    return compile_template(value)[0].pieces[0] if b'$$step":' in text else text
+
+
 def text_fault(text: str) -> str | None:
     """Say why no record can hold *text*; `None` if it can."""
     if text.isascii():
@@ -57,7 +64,7 @@ def compile_value(
             return None
         has_references = scan.has_references
     if not has_references:
-        text = compact_json(value).encode()
+        text = literal_json(value)
         return Template((text,)) if fits(len(text), findings, index, place, limit) else None
     template, faults = compile_template(value)
     for fault in faults:

@@ -62,7 +62,7 @@ class Step(TerseModel):
     args: dict[str, Any] = Field(
         default_factory=dict,
         description='Arguments. "${load.rows[0]}" or {"$step": "load", "path": "rows[0]"} stands for the output of a '
-        "step; '$${' writes a literal '${'.",
+        "step, its path a text or a list; '$${' writes a literal '${', and the key \"$$step\" a literal \"$step\".",
     )
     depends_on: Names = Field(default=(), description="Steps to wait for; a reference implies its dependency.")
     description: str = Field(default="", description="What the step is for, for people.")

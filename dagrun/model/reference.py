@@ -26,7 +26,10 @@ HOLE: Final = re.compile(r"\$\$\{|\$\{([^}]*)\}?")  # the escape, or a reference
 # `json.dumps` with options makes a new encoder at each call, which takes longer than the encoding.
 _dumps: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
+_ESCAPED_KEY: Final = re.compile(r"\$+\$step")  # in a plan, it stands for the key with one "$" less
+
 MAX_PATH_PARTS: Final = 32
+_MAX_INDEX: Final = 999_999_999
 
 
 class BadReference(ValueError):
@@ -86,6 +89,24 @@ def parse_path(text: str) -> Path:
         BadReference: *text* is not a path.
     """
     return _parse_path(text if text.startswith("[") or not text else f".{text}", 0)
+
+
+def read_path(path: object) -> Path:
+    """Read the path of a reference that is written as an object: ``"rows[0].total"`` or ``["rows", 0, "total"]``.
+
+    Raises:
+        BadReference: It is neither.
+    """
+    if isinstance(path, str):
+        return parse_path(path)
+    if not isinstance(path, list | tuple):
+        raise BadReference("its path is neither a text nor a list")
+    if len(path) > MAX_PATH_PARTS:
+        raise BadReference(f"it has more than {MAX_PATH_PARTS} parts")
+    for part in path:
+        if type(part) is not str and not (type(part) is int and 0 <= part <= _MAX_INDEX):
+            raise BadReference(f"{shorten(repr(part), 40)} is neither a key nor an index")
+    return tuple(path)
 
 
 def _parse_path(text: str, at: int) -> Path:
@@ -205,6 +226,15 @@ def compile_template(value: Any) -> tuple[Template, list[ReferenceFault]]:
     return writer.template(), writer.faults
 
 
+def escaped_key(key: str) -> str:
+    """Return *key* as a plan writes it: ``$step`` would make a reference of its object, so it is written ``$$step``."""
+    return f"${key}" if key == "$step" or _ESCAPED_KEY.fullmatch(key) else key
+
+
+def _plain_key(key: str) -> str:
+    return key[1:] if key.endswith("$step") and _ESCAPED_KEY.fullmatch(key) else key
+
+
 def quote_template(text: str) -> str:
     """Escape *text* so that a plan takes it literally: ``${`` becomes ``$${``."""
     return text.replace("${", "$${")
@@ -241,7 +271,7 @@ class _Writer:
     def _fields(self, fields: Mapping[str, Any], place: Path) -> None:
         self._text.append("{")
         for number, (key, value) in enumerate(fields.items()):
-            self._text.append(("," if number else "") + _dumps(key) + ":")
+            self._text.append(("," if number else "") + _dumps(_plain_key(key)) + ":")
             self.value(value, (*place, key))
         self._text.append("}")
 
@@ -255,13 +285,14 @@ class _Writer:
 
     def _object_reference(self, value: Mapping[str, Any], place: Path) -> None:
         step, path = value["$step"], value.get("path", "")
-        if not isinstance(step, str) or not isinstance(path, str) or value.keys() - {"$step", "path"}:
-            self._fault(place, str(step), 'a reference object is {"$step": "id"} or {"$step": "id", "path": "a.b[0]"}')
+        if not isinstance(step, str) or value.keys() - {"$step", "path"}:
+            forms = 'a reference object is {"$step": "id"} or {"$step": "id", "path": "a.b[0]"}'
+            self._fault(place, str(step), f'{forms}; for a key "$step" that is data, write "$$step"')
             return
         try:
             if not _ID.fullmatch(step):
                 raise BadReference("$step must be the id of a step")
-            self._hole(Reference(step, parse_path(path)), place)
+            self._hole(Reference(step, read_path(path)), place)
         except BadReference as error:
             self._fault(place, f"{step}.{path}", str(error))
 

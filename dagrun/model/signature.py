@@ -73,6 +73,8 @@ class Arguments:
         deps: The parameters that get objects of the host, with their types; see `Deps`.
         optional_deps: Those of them that have a default.
         context_deps: The type of ``context.deps``, if the context is a ``ToolContext[…]``; else `None`.
+        is_json_only: Whether it takes no object in memory in place of JSON: the tool is made of a JSON Schema.
+        is_open: Whether it takes arguments that *names* does not have.
     """
 
     schema: Mapping[str, Any]
@@ -87,7 +89,13 @@ class Arguments:
     deps: Mapping[str, Any] = field(default_factory=dict, repr=False)
     optional_deps: frozenset[str] = frozenset()
     context_deps: Any = None
+    is_json_only: bool = False
+    is_open: bool = field(init=False)
     _for_objects: dict[frozenset[str], SchemaValidator] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Pydantic closes the arguments of a typed function; a schema from elsewhere may leave them open.
+        object.__setattr__(self, "is_open", self.schema.get("additionalProperties", False) is not False)
 
     def parse(self, data: bytes) -> dict[str, Any]:
         """Turn JSON text into keyword arguments; handles of secrets stay handles.
@@ -137,6 +145,9 @@ class Arguments:
 
     def property_schema(self, name: str) -> Mapping[str, Any]:
         """Return the JSON Schema of one argument, by any of its names."""
+        if name not in self.names and self.is_open:
+            others = self.schema["additionalProperties"]
+            return others if isinstance(others, Mapping) else {}
         found: Mapping[str, Any] = _property(self.schema, self.names, self.names[name])
         return found
 

@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from dagrun.errors import ContractError, shorten
 from dagrun.model.contracts.sharing import Batch, Cache, check_sharing
@@ -22,7 +22,8 @@ R_co = TypeVar("R_co", covariant=True)  # pyright infers a type of coroutine of 
 T = TypeVar("T")
 ExecutorName = Literal["coroutine", "thread", "process"]
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+MAX_NAME: Final = 128  # characters, as many as servers of tools may use
+_NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_.-]{{0,{MAX_NAME - 1}}}")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # no slots: it carries the name and docstring of its function
@@ -54,6 +55,8 @@ class Tool(Generic[P, R_co]):
             ``"engine"``, or so many seconds in all runs of an engine. Equal calls at the same time are one call. `None`
             if every call is made. For effects ``pure`` and ``read`` alone.
         batch: What makes several calls as one; `None` if each is made by itself. For the same effects alone.
+        is_importable: Whether another process can import its function; not that of a tool made of a schema, which runs
+            only as a coroutine of the host.
     """
 
     name: str
@@ -77,6 +80,7 @@ class Tool(Generic[P, R_co]):
     inner_tools: tuple[Tool[..., Any], ...] = ()
     cache: Cache | None = None
     batch: Batch | None = None
+    is_importable: bool = True
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function itself: no retries, no checks, no run."""
@@ -243,10 +247,40 @@ def make_tool(
     return new_tool
 
 
+def assembled_tool(
+    function: Callable[..., Any],
+    *,
+    name: str,
+    effect: Effect | str | None,
+    arguments: Arguments,
+    output: Output,
+    description: str,
+    options: dict[str, Any],
+) -> Tool[..., Any]:
+    """Make a tool of an async function whose contract does not follow from its signature; see `dagrun.schema_tool`.
+
+    Raises:
+        ContractError: The name, the effect or an option is invalid.
+    """
+    return Tool(
+        name=_tool_name(function, name),
+        function=function,
+        effect=_effect(function, effect),
+        effect_declared=effect is not None,
+        arguments=arguments,
+        output=output,
+        description=description,
+        is_importable=False,
+        **_checked_options(function, options),
+    )
+
+
 def _tool_name(function: Callable[..., Any], name: str | None) -> str:
     chosen = function.__name__ if name is None else name
     if not _NAME.fullmatch(chosen):
-        raise ContractError(f"{chosen!r} is not a tool name: a letter, then letters, digits, '_', '.', '-', at most 64")
+        raise ContractError(
+            f"{chosen!r} is not a tool name: a letter, then letters, digits, '_', '.', '-', at most {MAX_NAME}"
+        )
     return chosen
 
 

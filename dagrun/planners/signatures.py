@@ -70,6 +70,8 @@ def _line(tool: Mapping[str, Any], output: Schema, names: _Names) -> dict[str, A
     arguments, gives = _Types(schema, names), _Types(output, names)
     properties, required = schema.get("properties", {}), schema.get("required", ())
     takes = ", ".join(_parameter(name, part, arguments, required) for name, part in properties.items())
+    if (others := schema.get("additionalProperties", False)) is not False:  # a schema from elsewhere may leave it open
+        takes += f"{takes and ', '}[any other]?: {arguments.write(others)}"
     about = {name: _short(part["description"]) for name, part in properties.items() if part.get("description")}
     line = {
         "name": tool["name"],

@@ -11,7 +11,7 @@ from dagrun.model.plan import Plan
 from dagrun.model.reference import ID_PATTERN
 from dagrun.model.secrets.secret import KEY, Secrets, handle_schema
 from dagrun.model.toolbox import AnyTool, Toolbox
-from dagrun.plans.strict_schemas import closed, strict_schema, with_null, with_reference
+from dagrun.plans.strict_schemas import OTHERS, closed, strict_schema, with_null, with_reference
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -24,6 +24,7 @@ _OUTPUT: Final = {**_TEXT, "description": 'The answer: "step_id.path"; "" for th
 _CONFIDENCE: Final = {"type": "number", "description": "How sure you are, from 0 to 1."}
 _REFUSAL: Final = {**_TEXT, "description": 'Why this cannot be planned with these tools; "" where it can.'}
 _REASON: Final = {**_TEXT, "description": "Why, in a sentence."}
+_OTHER_ARGUMENTS: Final = {**_TEXT, "description": 'Further arguments, as JSON text of an object; "" for none.'}
 _SCALARS: Final = [{"type": name} for name in ("string", "number", "boolean", "null")]
 
 
@@ -98,6 +99,8 @@ def call_schema(tool: AnyTool) -> dict[str, Any]:
         strict = strict_schema(schema, arguments.schema)
         is_optional = arguments.names.get(name, name) not in arguments.required
         properties[name] = with_null(strict) if is_optional else strict
+    if arguments.is_open:
+        properties[OTHERS] = _OTHER_ARGUMENTS
     return closed({"tool": _enum(tool.name), "args": closed(properties)}, _purpose(tool))
 
 
@@ -180,6 +183,8 @@ def _arguments(tool: AnyTool) -> dict[str, Any]:
         if parameter not in arguments.secrets and not is_object_place(schema):
             strict = with_reference(strict)
         properties[name] = strict if parameter in arguments.required else with_null(strict)
+    if arguments.is_open:
+        properties[OTHERS] = _OTHER_ARGUMENTS
     return properties
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from dagrun.model.contracts.schema_types import types_of
 from dagrun.model.toolbox import Toolbox
+from dagrun.plans.strict_schemas import OTHERS
 
 Schema = Mapping[str, Any]
 
@@ -53,6 +54,8 @@ class StepRestorer:
     def _restored_args(self, tool: object, args: dict[str, Any]) -> dict[str, Any]:
         if self._toolbox is None or not isinstance(tool, str) or tool not in self._toolbox:
             return args
+        if OTHERS in args and self._toolbox[tool].arguments.is_open:
+            args = _with_others(args)
         schema = self._toolbox[tool].arguments.schema
         flat = self._flat.get(tool)
         if flat is None:
@@ -76,6 +79,15 @@ def _restore_fields_of(step: dict[str, Any]) -> None:
     items = step.get("for_each")
     if isinstance(items, str) and items.lstrip().startswith("["):
         step["for_each"] = _parsed(items)
+
+
+def _with_others(args: dict[str, Any]) -> dict[str, Any]:
+    """Put the further arguments among the others; what is no object stays, for the check to report."""
+    others = args[OTHERS]
+    made = _parsed(others or "{}") if isinstance(others, str) else others
+    if not isinstance(made, dict):
+        return args
+    return {**made, **{name: value for name, value in args.items() if name != OTHERS}}
 
 
 def restore_args(args: Any) -> Any:

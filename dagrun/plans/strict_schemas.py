@@ -25,6 +25,11 @@ Schema = Mapping[str, Any]
 
 # Providers take ten levels; a plan uses up five: the plan, its steps, a step, its arguments, and an argument.
 MAX_DEPTH: Final = 5
+# Of one argument: definitions that use each other multiply when they stand where they are used.
+MAX_PARTS: Final = 1_000
+
+# The field for arguments that the schema of a tool allows and does not name.
+OTHERS: Final = "(others)"
 
 # A reference and nothing else; inside a longer text, it may stand wherever a text may.
 REFERENCE: Final = {
@@ -125,6 +130,7 @@ class _Rewriter:
 
     def __init__(self, root: Schema) -> None:
         self._definitions: Mapping[str, Any] = root.get("$defs", {})
+        self._left = MAX_PARTS
 
     def rewrite(self, schema: Any, depth: int, around: tuple[str, ...]) -> dict[str, Any]:
         """Rewrite a schema.
@@ -136,6 +142,9 @@ class _Rewriter:
         """
         if not isinstance(schema, Mapping):
             return {"anyOf": _ANYTHING}
+        self._left -= 1
+        if self._left < 0:
+            return _json_text("a value")
         if is_object_place(schema):  # nothing but a reference can stand for an object in memory
             return REFERENCE
         made = self._made(schema, depth, around)

@@ -187,6 +187,20 @@ class StepResults(Mapping[str, StepResult]):
     def __len__(self) -> int:
         return len(self._nodes)
 
+    def latest(self, step: str) -> StepResult:
+        """Return the result of a step, or of the step that has taken its place, however often it was replaced.
+
+        Args:
+            step: The id that the step had in any revision of the plan.
+
+        Raises:
+            KeyError: No step ever had that id.
+        """
+        found = self[step]
+        while found.substitute:
+            found = self[found.substitute]
+        return found
+
     def __repr__(self) -> str:
         return f"<{listing(f'StepResults of {len(self)}', self.table())}>"
 
@@ -284,9 +298,7 @@ class RunResult:
         id_ = self._graph.plan.plan._source.ids.get(step._root)
         if id_ is None:
             raise ContractError(f"{step!r} is not in the plan that the run began with; see result.steps")
-        ended = self.steps[id_]
-        while ended.substitute:
-            ended = self.steps[ended.substitute]
+        ended = self.steps.latest(id_)
         if ended.stored is None and ended.state is not State.SUCCEEDED:
             raise RunFailed(self.status, f"step {ended.id} has no output: it is {ended.state}: {ended.reason}")
         return cast(T, _value_of(step, ended))

@@ -17,6 +17,8 @@ Types = frozenset[str]
 
 _MAX_BRANCHES: Final = 200
 _ANYTHING: Final[tuple[Schema, ...]] = ({},)
+# Beside a union, they are a second condition on the value; what both together allow is not worked out.
+_OWN_SHAPE: Final = frozenset(("$ref", "allOf", "items", "prefixItems", "properties", "additionalProperties"))
 
 _WORDS: Final = {
     "string": "a text",
@@ -62,6 +64,8 @@ def look_up(schemas: Iterable[tuple[Schema, Schema]], path: Path) -> Lookup:
     for part in path:
         branches = [(branch, root) for schema, root in alternatives for branch in _branches(schema, root)]
         alternatives = [(inner, root) for branch, root in branches for inner in _step_into(branch, part)]
+        if len(alternatives) > _MAX_BRANCHES:  # a schema that leads back to itself would multiply them at each step
+            alternatives = list({id(inner): (inner, root) for inner, root in alternatives}.values())
         if not alternatives:
             names = tuple(dict.fromkeys(k for b, _ in branches for k in b.get("properties", ())))
             return Lookup(None, part, names, next((name for b, _ in branches for name in places_in(_types(b))), ""))
@@ -154,10 +158,10 @@ def _branches(schema: Schema | bool, root: Schema) -> list[Schema]:
                 seen.add(target)
                 waiting.append(_resolve(target, root))
         elif unions := [part for key in ("anyOf", "oneOf") for part in current.get(key, ())]:
-            waiting += reversed(unions)
+            waiting += [{}] if current.keys() & _OWN_SHAPE else reversed(unions)
         elif "allOf" in current:
             parts = current["allOf"]
-            waiting.append(parts[0] if len(parts) == 1 else {})
+            waiting.append(parts[0] if len(parts) == 1 and len(current.keys() & _OWN_SHAPE) == 1 else {})
         else:
             branches.append(current)
     return branches

@@ -217,7 +217,10 @@ class _PlanWriter:
 
     def _object(self, fields: Mapping[Any, Any], place: str) -> dict[str, Any]:
         if "$step" in fields:
-            raise ContractError(f"{place}: an object with the key $step would be a reference; pass the step itself")
+            raise ContractError(
+                f"{place}: an object with the key $step would be a reference; pass the step itself, or write $$step if "
+                "the key is data"
+            )
         if wrong := [key for key in fields if not isinstance(key, str)]:
             if not _sources_in(fields):
                 return self._object(_as_json(fields, place), place)  # keys that are numbers or dates, say

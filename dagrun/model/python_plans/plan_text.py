@@ -7,7 +7,7 @@ import keyword
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from dagrun.model.reference import HOLE, Reference, parse_path, parse_reference
+from dagrun.model.reference import HOLE, Reference, parse_reference, read_path
 from dagrun.model.value import Path
 
 _SIGNS: Final = frozenset(("==", "!=", "<", "<=", ">", ">="))
@@ -100,7 +100,7 @@ class _Printer:
             case str():
                 return self._text(value)
             case Mapping() if "$step" in value:
-                return self._reference(Reference(value["$step"], parse_path(value.get("path", ""))))
+                return self._reference(Reference(value["$step"], read_path(value.get("path", ""))))
             case Mapping():
                 return f"{{{', '.join(f'{key!r}: {self.value(part)}' for key, part in value.items())}}}"
             case list() | tuple():

@@ -13,6 +13,7 @@ from dagrun.errors import ContractError
 from dagrun.model.condition import Condition
 from dagrun.model.plan import OnFailure, RetryRule
 from dagrun.model.python_plans.planned_values import PlannedStep
+from dagrun.model.reference import escaped_key
 from dagrun.model.signature import Arguments, Output
 
 P = ParamSpec("P")
@@ -149,12 +150,17 @@ def _bound(tool: ToolOfPlan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     if filled:
         raise ContractError(f"{tool.name}.step: {filled[0]} is filled in by the run; leave it out")
     by_name = {name: value for name, value in by_name.items() if name != contract.context}
+    known = ", ".join(sorted(set(contract.names.values()))) or "none"
     try:
         bound = inspect.signature(tool.function).bind_partial(*args, **by_name).arguments
     except TypeError as error:
-        known = ", ".join(sorted(set(contract.names.values()))) or "none"
         raise ContractError(f"{tool.name}.step: {error}; its arguments are {known}") from None
+    if contract.is_json_only:  # its function takes any keywords, and the contract says which
+        bound = dict(by_name)
+        if not contract.is_open and (unknown := by_name.keys() - set(contract.names.values())):
+            names = ", ".join(sorted(unknown))
+            raise ContractError(f"{tool.name}.step: it takes no {names}; its arguments are {known}")
     bound.pop(contract.context, None) if contract.context else None
     if missing := contract.required - bound.keys():
         raise ContractError(f"{tool.name}.step: the argument {', '.join(sorted(missing))} is missing")
-    return dict(bound)
+    return {escaped_key(name): value for name, value in bound.items()}

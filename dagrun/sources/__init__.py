@@ -1,0 +1,9 @@
+"""Tools that exist already, made tools of dagrun: from a JSON Schema, from definitions in the formats of others.
+
+In: a schema, and an async function that makes the call. Out: a `Tool` like any other, whose contract is enforced. Open
+`schemas.py` first; it has `schema_tool`. `foreign_schema.py` reads a schema, which may come from anywhere and counts as
+hostile; `schema_check.py` holds values to it; `formats.py` reads the definitions of other libraries.
+
+No pattern of a schema is executed here, and nothing that a schema refers to is fetched. `import dagrun` imports nothing
+of it.
+"""

@@ -1,0 +1,444 @@
+"""Read a JSON Schema that comes from elsewhere, into one form that the rest of dagrun understands.
+
+A foreign schema is hostile input. The rules:
+
+1. It is plain JSON within limits of size and depth. Everything is copied, so nobody can change it later.
+2. Only keywords that are known here are kept, each with a value of its right shape. Other keywords say nothing about
+   values, or nothing that can be checked here.
+3. The result is of draft 2020-12. What older drafts and OpenAPI 3.0 write in another way is rewritten.
+4. References point into the document itself. Each becomes ``#/$defs/NAME``, and definitions that nothing uses are left
+   out. Nothing is ever fetched. A reference that leads back to itself without a step into the value is refused.
+5. ``pattern``, ``format``, ``patternProperties``, ``uniqueItems`` and ``unevaluated…`` are kept for readers, never
+   executed: a pattern can take for ever, and a comparison of all elements with each other nearly so. Whoever defined
+   the tool checks them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import unquote
+
+from dagrun.errors import ContractError, shorten
+from dagrun.model.value import MAX_INT_BITS, Path, encode_plain
+
+Schema = Mapping[str, Any]
+
+MAX_SCHEMA_BYTES: Final = 64 << 10
+MAX_SCHEMA_DEPTH: Final = 32  # levels of schemas inside schemas
+MAX_DEFINITIONS: Final = 500
+MAX_EXPANSION: Final = 2_000  # schemas that may look at one and the same value
+MAX_TEXT: Final = 2_000  # characters of a description
+
+_MAX_JSON_DEPTH: Final = 2 * MAX_SCHEMA_DEPTH + 2  # "properties" and "anyOf" are levels of JSON, and none of schemas
+_MAX_TREE_BYTES: Final = 4 << 20  # beyond that, nobody measures how much it is
+TYPES: Final = frozenset(("string", "integer", "number", "boolean", "null", "array", "object"))
+
+_UNEVALUATED: Final = ("unevaluatedItems", "unevaluatedProperties")
+_ONE: Final = frozenset(
+    ("items", "contains", "additionalProperties", "propertyNames", "not", "if", "then", "else", *_UNEVALUATED)
+)
+_LISTS: Final = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
+_NAMED: Final = frozenset(("properties", "patternProperties", "dependentSchemas"))
+_NUMBERS: Final = frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"))
+_COUNTS: Final = frozenset(
+    ("minLength", "maxLength", "minItems", "maxItems", "minContains", "maxContains", "minProperties", "maxProperties")
+)
+_FLAGS: Final = frozenset(("uniqueItems", "deprecated", "readOnly", "writeOnly"))
+_TEXTS: Final = frozenset(("pattern", "format", "contentMediaType", "contentEncoding"))
+_IN_PLACE: Final = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")  # they look at the same value
+_NOTES: Final = frozenset(("description", "default", "examples", "deprecated", "readOnly", "writeOnly"))
+_FOLLOWS_ONLY_HERE: Final = ("$dynamicRef", "$recursiveRef")
+NOTHING: Final[Schema] = {"not": {}}  # the schema that no value fits
+
+
+def read_schema(schema: Any, what: str) -> dict[str, Any]:
+    """Return a foreign schema in the form that the top of this file describes.
+
+    Args:
+        schema: The schema: an object, or true.
+        what: The thing that it describes, to begin messages with.
+
+    Raises:
+        ContractError: It is no JSON Schema, or one that cannot be enforced; the message says where.
+    """
+    try:
+        plain = _plain(schema)
+        read = _Reader(plain).read()
+        _check_expansion(read)
+    except BadSchema as error:
+        place = "/".join(map(str, error.place))
+        raise ContractError(f"{what}: not a JSON Schema that can be used: {shorten(place) or 'it'} {error}") from None
+    return read
+
+
+class BadSchema(ValueError):
+    """A part of a schema cannot be used; the message says why, and *place* which part it is."""
+
+    def __init__(self, reason: str, place: Path = ()) -> None:
+        super().__init__(reason)
+        self.place = place
+
+
+# Plain JSON ----------------------------------------------------------------------------------------------------------
+
+
+def _plain(schema: Any) -> Any:
+    """Copy a schema as plain JSON within the limits, in a time that the limits bound."""
+    copy = _Copier().copied(schema, (), 0)
+    size = len(encode_plain(copy).encode())
+    if size > MAX_SCHEMA_BYTES:
+        raise BadSchema(f"has {size} bytes of JSON, the ceiling is {MAX_SCHEMA_BYTES}")
+    return copy
+
+
+class _Copier:
+    """Copies plain JSON, and counts while it does: a value that contains itself ends at the limit."""
+
+    def __init__(self) -> None:
+        self._left = _MAX_TREE_BYTES
+
+    def copied(self, value: Any, place: Path, depth: int) -> Any:
+        self._spend(1)
+        if depth > _MAX_JSON_DEPTH:
+            raise BadSchema(f"is nested deeper than {MAX_SCHEMA_DEPTH} schemas", place[:3])
+        match value:
+            case None | bool():
+                return value
+            case str():
+                return self._text(value, place)
+            case int():
+                if value.bit_length() > MAX_INT_BITS:
+                    raise BadSchema(f"is a number of over {MAX_INT_BITS} bits", place)
+                return int(value)
+            case float():
+                if not math.isfinite(value):
+                    raise BadSchema("is a number that is not finite", place)
+                return float(value)
+            case Mapping():
+                return {
+                    self._key(key, place): self.copied(part, (*place, key), depth + 1) for key, part in value.items()
+                }
+            case list() | tuple():
+                return [self.copied(part, (*place, number), depth + 1) for number, part in enumerate(value)]
+            case _:
+                raise BadSchema(f"is no JSON but a {type(value).__name__}", place)
+
+    def _key(self, key: Any, place: Path) -> str:
+        if not isinstance(key, str):
+            raise BadSchema("has a key that is no text", place)
+        return self._text(key, place)
+
+    def _text(self, text: str, place: Path) -> str:
+        self._spend(len(text))
+        if not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise BadSchema("has half a character (a lone surrogate)", place) from None
+        return str(text)
+
+    def _spend(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise BadSchema(f"has over {_MAX_TREE_BYTES} bytes of JSON, the ceiling is {MAX_SCHEMA_BYTES}")
+
+
+# One form ------------------------------------------------------------------------------------------------------------
+
+
+class _Reader:
+    """Rewrites one document.
+
+    Args:
+        document: The document, as plain JSON.
+    """
+
+    def __init__(self, document: Any) -> None:
+        self._document = document
+        self._names: dict[str, str] = {}  # by target of a reference
+        self._waiting: list[tuple[str, Any]] = []  # definitions to read: name and schema
+        draft = document.get("$schema", "") if isinstance(document, dict) else ""
+        # Up to draft 7, what stands beside a reference is ignored.
+        self._is_old = bool(re.search(r"draft-0[3-7]/", str(draft)))
+
+    def read(self) -> dict[str, Any]:
+        """Return the document in the one form."""
+        root = self._schema(self._document, (), 0)
+        definitions: dict[str, Any] = {}
+        while self._waiting:
+            name, schema = self._waiting.pop()
+            definitions[name] = self._schema(schema, ("$defs", name), 0)
+        return {**root, "$defs": dict(sorted(definitions.items()))} if definitions else root
+
+    def _schema(self, schema: Any, place: Path, depth: int) -> dict[str, Any]:
+        if depth > MAX_SCHEMA_DEPTH:
+            raise BadSchema(f"is nested deeper than {MAX_SCHEMA_DEPTH} schemas", place[:3])
+        if schema is True:
+            return {}
+        if schema is False:
+            return dict(NOTHING)
+        if not isinstance(schema, dict):
+            raise BadSchema("must be an object, true or false", place)
+        modern = _modernised(schema, place)
+        read: dict[str, Any] = {}
+        for key, value in modern.items():
+            self._keyword(read, key, value, place, depth)
+        return self._with_reference(read, modern, place)
+
+    def _keyword(self, read: dict[str, Any], key: str, value: Any, place: Path, depth: int) -> None:
+        """Read one keyword into *read*; an unknown one is left out."""
+        here = (*place, key)
+        if key in _ONE:
+            read[key] = self._schema(value, here, depth + 1)
+            if key.startswith(("additional", "unevaluated")) and read[key] in ({}, NOTHING):
+                read[key] = not read[key]  # the short form, which the rest of dagrun looks for
+        elif key in _LISTS:
+            if not isinstance(value, list) or not value:
+                raise BadSchema("must be a list with an element", here)
+            read[key] = [self._schema(part, (*here, number), depth + 1) for number, part in enumerate(value)]
+        elif key in _NAMED:
+            if not isinstance(value, dict):
+                raise BadSchema("must be an object", here)
+            read[key] = {name: self._schema(part, (*here, name), depth + 1) for name, part in value.items()}
+        elif key in _FOLLOWS_ONLY_HERE:
+            raise BadSchema("is a dynamic reference, which is not supported", here)
+        elif (reader := _PLAIN_KEYWORDS.get(key)) is not None:
+            kept = reader(value, here)
+            if kept is not None or key in ("const", "default"):
+                read[key] = kept
+
+    def _with_reference(self, read: dict[str, Any], modern: Schema, place: Path) -> dict[str, Any]:
+        """Add the reference, if there is one; with what stands beside it as a second condition."""
+        target = modern.get("$ref")
+        if target is None:
+            return read
+        reference = {"$ref": f"#/$defs/{self._name_of(target, (*place, '$ref'))}"}
+        notes = {key: part for key, part in read.items() if key in _NOTES}
+        rest = {key: part for key, part in read.items() if key not in _NOTES}
+        return {**notes, "allOf": [reference, rest]} if rest and not self._is_old else {**notes, **reference}
+
+    def _name_of(self, target: Any, place: Path) -> str:
+        """Return the name under which the target of a reference stands in the result."""
+        if not isinstance(target, str) or not (target == "#" or target.startswith("#/")):
+            reason = f"refers to {shorten(repr(target), 60)}; only references inside the schema, '#/…', work"
+            raise BadSchema(reason, place)
+        if target not in self._names:
+            schema = self._resolved(target, place)
+            if len(self._names) >= MAX_DEFINITIONS:
+                raise BadSchema(f"has over {MAX_DEFINITIONS} definitions", place[:1])
+            last = re.sub(r"[^A-Za-z0-9_.-]", "_", unquote(target.rpartition("/")[2]))[:60].strip("#") or "Whole"
+            taken = set(self._names.values())
+            name, number = last, 1
+            while name in taken:
+                number += 1
+                name = f"{last}_{number}"
+            self._names[target] = name
+            self._waiting.append((name, schema))
+        return self._names[target]
+
+    def _resolved(self, target: str, place: Path) -> Any:
+        found: Any = self._document
+        for part in target.split("/")[1:]:
+            key = unquote(part).replace("~1", "/").replace("~0", "~")
+            if isinstance(found, dict) and key in found:
+                found = found[key]
+            elif isinstance(found, list) and key.isascii() and key.isdigit() and len(key) < 6 and int(key) < len(found):
+                found = found[int(key)]
+            else:
+                raise BadSchema(f"refers to {shorten(repr(target), 60)}, which is not in the schema", place)
+        return found
+
+
+def _modernised(schema: dict[str, Any], place: Path) -> dict[str, Any]:
+    """Return a schema with what older drafts and OpenAPI 3.0 write in another way in the form of draft 2020-12."""
+    new = dict(schema)
+    for bound, strict in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+        # Draft 4: whether the bound itself is out.
+        if isinstance(new.get(strict), bool) and new.pop(strict) and bound in new:
+            new[strict] = new.pop(bound)
+    if isinstance(new.get("items"), list):  # up to 2019-09: a schema for each element
+        first, rest = new.pop("items"), new.pop("additionalItems", True)
+        new |= {"prefixItems": first, "items": rest} if first else {"items": rest}
+    if isinstance(depends := new.pop("dependencies", None), dict):
+        lists = {key: part for key, part in depends.items() if isinstance(part, list)}
+        schemas = {key: part for key, part in depends.items() if not isinstance(part, list)}
+        new |= {"dependentRequired": lists} if lists else {}
+        new |= {"dependentSchemas": schemas} if schemas else {}
+    if isinstance(new.get("required"), bool):  # draft 3, and many by mistake: of a property, it says nothing
+        del new["required"]
+    if new.pop("nullable", False) is True:
+        new = _or_null(new, place)
+    return new
+
+
+def _or_null(schema: dict[str, Any], place: Path) -> dict[str, Any]:
+    types = schema.get("type")
+    if types is None:
+        return schema  # any type, null too
+    listed = types if isinstance(types, list) else [types]
+    widened = {**schema, "type": [*listed, "null"] if "null" not in listed else listed}
+    if isinstance(enum := schema.get("enum"), list) and None not in enum:
+        widened["enum"] = [*enum, None]
+    return widened
+
+
+# Keywords without schemas inside -------------------------------------------------------------------------------------
+
+
+def _read_type(value: Any, place: Path) -> Any:
+    names = value if isinstance(value, list) else [value]
+    if not names or any(not isinstance(name, str) or name not in TYPES for name in names):
+        raise BadSchema(f"is {shorten(repr(value), 60)}, not of {', '.join(sorted(TYPES))}", place)
+    return names[0] if len(names) == 1 else list(dict.fromkeys(names))
+
+
+def _read_enum(value: Any, place: Path) -> Any:
+    if not isinstance(value, list) or not value:
+        raise BadSchema("must be a list with an element", place)
+    return value
+
+
+def _read_number(value: Any, place: Path) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadSchema("must be a number", place)
+    if place[-1] == "multipleOf" and value <= 0:
+        raise BadSchema("must be above 0", place)
+    return value
+
+
+def _read_count(value: Any, place: Path) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value != int(value):
+        raise BadSchema("must be a whole number from 0", place)
+    return int(value)
+
+
+def _read_flag(value: Any, place: Path) -> Any:
+    return True if value is True else None
+
+
+def _read_text(value: Any, place: Path) -> Any:
+    if not isinstance(value, str):
+        raise BadSchema("must be a text", place)
+    return value
+
+
+def _read_description(value: Any, place: Path) -> Any:
+    return shorten(value, MAX_TEXT) if isinstance(value, str) and value.strip() else None
+
+
+def _read_names(value: Any, place: Path) -> Any:
+    if not isinstance(value, list) or any(not isinstance(name, str) for name in value):
+        raise BadSchema("must be a list of names", place)
+    return list(dict.fromkeys(value)) or None
+
+
+def _read_dependencies(value: Any, place: Path) -> Any:
+    if not isinstance(value, dict):
+        raise BadSchema("must be an object", place)
+    return {name: _read_names(names, (*place, name)) or [] for name, names in value.items()} or None
+
+
+def _read_anything(value: Any, place: Path) -> Any:
+    return value
+
+
+_PLAIN_KEYWORDS: Final[Mapping[str, Callable[[Any, Path], Any]]] = {
+    "type": _read_type,
+    "enum": _read_enum,
+    "const": _read_anything,
+    "default": _read_anything,
+    "description": _read_description,
+    "required": _read_names,
+    "dependentRequired": _read_dependencies,
+    **dict.fromkeys(_NUMBERS, _read_number),
+    **dict.fromkeys(_COUNTS, _read_count),
+    **dict.fromkeys(_FLAGS, _read_flag),
+    **dict.fromkeys(_TEXTS, _read_text),
+}
+
+
+# Expansion -----------------------------------------------------------------------------------------------------------
+
+
+def in_place(schema: Schema) -> Iterator[Schema]:
+    """Yield the schemas inside a schema that look at the same value as it does; not the target of its reference."""
+    for key in _IN_PLACE:
+        part = schema.get(key)
+        if isinstance(part, list):
+            yield from part
+        elif part is not None:
+            yield part
+    yield from schema.get("dependentSchemas", {}).values()
+
+
+def definition_of(schema: Schema, definitions: Mapping[str, Any]) -> Schema | None:
+    """Return the target of the reference of a schema that `read_schema` has read; `None` if it has none."""
+    return definitions[schema["$ref"].removeprefix("#/$defs/")] if "$ref" in schema else None
+
+
+def _check_expansion(root: Schema) -> None:
+    """Refuse a schema in which a reference leads back to itself, or in which references multiply."""
+    definitions: Mapping[str, Any] = root.get("$defs", {})
+    costs: dict[str, int] = {}
+    for name in definitions:
+        _cost_of(name, definitions, costs)
+    waiting = [root, *definitions.values()]
+    while waiting:
+        part = waiting.pop()
+        if _sum(part, costs) > MAX_EXPANSION:
+            raise BadSchema(f"would look at one value with over {MAX_EXPANSION} schemas")
+        waiting += subschemas(part)
+
+
+def subschemas(schema: Schema) -> Iterator[Schema]:
+    """Yield every schema that stands directly inside a schema, except its definitions."""
+    for key, part in schema.items():
+        if key in _LISTS:
+            yield from part
+        elif key in _NAMED:
+            yield from part.values()
+        elif key in _ONE and not isinstance(part, bool):
+            yield part
+
+
+def _cost_of(first: str, definitions: Mapping[str, Any], costs: dict[str, int]) -> None:
+    """Find how many schemas a definition and those that it refers to apply to one value."""
+    path: dict[str, None] = {}
+    waiting = [(first, False)]
+    while waiting:
+        name, is_ready = waiting.pop()
+        if is_ready:
+            del path[name]
+            costs[name] = min(_sum(definitions[name], costs), MAX_EXPANSION + 1)
+        elif name in path:
+            raise BadSchema("refers to itself without a step into the value", ("$defs", name))
+        elif name not in costs:
+            path[name] = None
+            waiting.append((name, True))
+            waiting += [(target, False) for target in _targets(definitions[name])]
+
+
+def _all_in_place(schema: Schema) -> Iterator[Schema]:
+    waiting = [schema]
+    while waiting:
+        part = waiting.pop()
+        yield part
+        waiting += in_place(part)
+
+
+def _targets(schema: Schema) -> list[str]:
+    return [part["$ref"].removeprefix("#/$defs/") for part in _all_in_place(schema) if _is_reference(part)]
+
+
+def _sum(schema: Schema, costs: Mapping[str, int]) -> int:
+    return sum(
+        1 + (costs.get(part["$ref"].removeprefix("#/$defs/"), 1) if _is_reference(part) else 0)
+        for part in _all_in_place(schema)
+    )
+
+
+def _is_reference(schema: Schema) -> bool:
+    return isinstance(schema.get("$ref"), str)
