@@ -21,7 +21,7 @@ from dagrun.sources.foreign_schema import Schema, definition_of, subschemas
 
 FIRST_WORK: Final = 50_000  # units that each check has
 WORK_BY_BYTE: Final = 4  # more of them, for each byte of JSON
-MAX_WORK: Final = 2_000_000  # in all; that many take about two seconds
+MAX_WORK: Final = 2_000_000  # in all; that many take some three seconds
 MAX_FAULTS: Final = 20
 
 FaultKind = Literal["missing", "unknown", "other"]

@@ -1,4 +1,4 @@
-"""Run plans over the tools that a program has already: a registry of definitions, and one function that calls any of them.
+"""Run plans over tools that a program has already: a registry of definitions, and one function that calls them all.
 
 The adapter is `tools_of`. It needs no network: the registry below stands for a client of whatever server there is.
 """
@@ -53,19 +53,19 @@ async def main() -> None:
     registry = Registry()
     tools = tools_of(registry)
     try:
-        dagrun.check(WRONG, tools=tools)
+        dagrun.check(dagrun.Plan.model_validate(WRONG), tools=tools)
     except dagrun.PlanRefused as refused:
         for problem in refused.problems:
             print(f"{problem.code} {problem.path}")
 
-    result = await dagrun.run(PLAN, tools=tools)
+    result = await dagrun.run(dagrun.Plan.model_validate(PLAN), tools=tools)
     print(result.status, result.output, registry.tickets)
 
 
 if __name__ == "__main__":
     anyio.run(main)
 
-# prints: DR205 steps[0].args.customer
 # prints: DR204 steps[0].args.txt
 # prints: DR203 steps[0].args
+# prints: DR205 steps[0].args.customer
 # prints: succeeded {'ticket': 1} ['c-7: for Ann']

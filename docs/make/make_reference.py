@@ -141,8 +141,8 @@ def _plan_format() -> str:
         "A plan is one object, as JSON, as YAML, or as `dagrun.Plan`. `dagrun schema` prints its JSON Schema. "
         '`"${load}"` stands for the output of the step `load`, `"${load.rows[0]}"` for a part of it, `"${input.path}"` '
         'for an input of the run; inside a longer text, a reference stands for its text. The object `{"$step": "load", '
-        '"path": "rows[0]"}` says the same, with a path that may be a list: `["rows", 0]`. `$${` writes a literal `${`, '
-        'and the key `"$$step"` a literal `"$step"`.',
+        '"path": "rows[0]"}` says the same, with a path that may be a list: `["rows", 0]`. `$${` writes a literal `${`,'
+        ' and the key `"$$step"` a literal `"$step"`.',
     ]
     for model in (dagrun.Plan, dagrun.Step, dagrun.RetryRule):
         parts += [

@@ -92,7 +92,7 @@ def test_what_begins_like_a_reference_and_is_none_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [{"$step": 3}, {"$step": "load", "pth": "x"}, {"$step": "load", "path": ["x"]}, {"$step": "a b"}]
+    "value", [{"$step": 3}, {"$step": "load", "pth": "x"}, {"$step": "load", "path": [1.5]}, {"$step": "a b"}]
 )
 def test_malformed_reference_objects_are_refused(value: Any) -> None:
     """The object form of references is checked like the text form."""

@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagrun.errors import ValueRefused
-from dagrun.model.reference import BadReference, Reference, compile_template, parse_reference, quote_template
+from dagrun.model.reference import (
+    BadReference,
+    Reference,
+    compile_template,
+    escaped_key,
+    parse_reference,
+    quote_template,
+)
 from dagrun.model.value import Stored, encode
 
 JSON = st.recursive(
@@ -111,3 +118,34 @@ def test_doubling_references_hit_the_ceiling_while_they_are_filled_in() -> None:
 def test_what_looks_like_a_reference_and_is_none_is_a_fault(value: Any) -> None:
     """A typo must not be passed to the tool as text."""
     assert compile_template({"a": value})[1]
+
+
+@pytest.mark.parametrize(
+    ("path", "parts"),
+    [("rows[0].total", ("rows", 0, "total")), (["rows", 0, "unit.price"], ("rows", 0, "unit.price")), ([], ())],
+)
+def test_the_path_of_an_object_may_be_a_text_or_a_list(path: object, parts: tuple[str | int, ...]) -> None:
+    """A list needs no quoting, which models get wrong: each part stands for itself."""
+    template, faults = compile_template({"a": {"$step": "load", "path": path}})
+
+    assert not faults
+    assert template.references == (Reference("load", parts),)
+
+
+@pytest.mark.parametrize(
+    "path", [["rows", -1], ["rows", True], ["rows", 1.0], [None], [["rows"]], 7, ["a"] * 33, [10**9]]
+)
+def test_a_list_holds_keys_and_indices_alone(path: object) -> None:
+    _, faults = compile_template({"$step": "load", "path": path})
+
+    assert len(faults) == 1
+
+
+@given(st.integers(1, 4), JSON)
+def test_a_key_that_would_make_a_reference_can_be_data(dollars: int, value: Any) -> None:
+    """As with texts, one more dollar makes it literal; other keys with dollars stay as they are."""
+    key = "$" * dollars + "step"
+    written = {escaped_key(key): value, "$steps": 1, "a$step": 2, "$$": 3}
+
+    if "${" not in json.dumps(value) and "$step" not in json.dumps(value):
+        assert fill({"inside": [written]}) == {"inside": [{key: value, "$steps": 1, "a$step": 2, "$$": 3}]}

@@ -140,6 +140,7 @@ async def test_rule_4_references_keep_types_through_a_splice(value: Any, given: 
     )
 
     assert result.output == given
+    assert [result.steps.latest(name).id for name in ("load", "load2", "report")] == ["load2", "load2", "report"]
 
 
 @pytest.mark.parametrize("answer", [None, patch(Add(step=nap("x", 1.0))), ValueError("no")])
