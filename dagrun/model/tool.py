@@ -262,7 +262,9 @@ def assembled_tool(
     Raises:
         ContractError: The name, the effect or an option is invalid.
     """
-    return Tool(
+    if options.get("batch") is not None:
+        raise ContractError(f"{name}: batch is for typed functions; a schema says nothing about several calls at once")
+    new_tool: Tool[..., Any] = Tool(
         name=_tool_name(function, name),
         function=function,
         effect=_effect(function, effect),
@@ -273,6 +275,8 @@ def assembled_tool(
         is_importable=False,
         **_checked_options(function, options),
     )
+    check_sharing(new_tool, make_tool)
+    return new_tool
 
 
 def _tool_name(function: Callable[..., Any], name: str | None) -> str:

@@ -58,7 +58,7 @@ def schema_tool(
         effect: What a call does to the world; without it, the tool counts as effectful.
         description: What it does, for planners.
         options: More attributes of `Tool`: *timeout*, *pool*, *needs_approval*, *fallback*, *reconcile*, *max_tokens*,
-            *max_cost*, *output_limit*, *version*, *stream_safe*.
+            *max_cost*, *output_limit*, *version*, *stream_safe*, *cache*.
 
     Examples:
         >>> async def call(arguments, context):

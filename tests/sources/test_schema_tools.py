@@ -294,6 +294,8 @@ def test_long_names_stay_apart() -> None:
         ({"effect": "harmless"}, "effect is one of"),
         ({"executor": "process"}, "unknown option executor"),
         ({"timeout": -1}, "timeout must be a positive"),
+        ({"cache": "run"}, "cache is for tools of effect pure or read"),
+        ({"batch": echo}, "batch is for typed functions"),
         ({"name": " "}, "a tool needs a name"),
         ({"call": len}, "call must be an async function"),
         ({"call": "len"}, "call must be an async function"),

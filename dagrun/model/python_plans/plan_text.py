@@ -165,8 +165,8 @@ def _after_their_sources(steps: Sequence[Mapping[str, Any]]) -> list[Mapping[str
 
 
 def _sources(step: Mapping[str, Any]) -> set[str]:
-    found = set(step.get("depends_on", ()))
-    waiting = [step.get("args"), step.get("for_each"), step.get("when")]
+    found = {*step.get("depends_on", ()), *_compared(step.get("when"))}
+    waiting = [step.get("args"), step.get("for_each")]
     while waiting:
         match waiting.pop():
             case str() as text:
@@ -175,13 +175,25 @@ def _sources(step: Mapping[str, Any]) -> set[str]:
                         found.add(parse_reference(hole.group()).step)
             case Mapping() as fields:
                 found |= {fields[key] for key in ("$step",) if key in fields}
-                if isinstance(fields.get("ref"), str) and "op" in fields:
-                    found.add(parse_reference(fields["ref"]).step)
                 waiting += fields.values()
             case list() | tuple() as parts:
                 waiting += parts
             case _:
                 continue
+    return found
+
+
+def _compared(condition: Mapping[str, Any] | None) -> set[str]:
+    """Return the steps that a condition looks at; the values that it compares with are data."""
+    found: set[str] = set()
+    waiting = [condition]
+    while waiting:
+        part = waiting.pop()
+        if part is None:
+            continue
+        if isinstance(part.get("ref"), str):
+            found.add(parse_reference(part["ref"]).step)
+        waiting += [*(part.get("all") or ()), *(part.get("any") or ()), part.get("not")]
     return found
 
 
