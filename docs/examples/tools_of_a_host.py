@@ -35,7 +35,7 @@ def define(name: str, properties: dict[str, Any], description: str) -> dict[str,
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
 
 
-def tools_of(registry: Registry) -> list[dagrun.Tool]:
+def tools_of(registry: Registry) -> list[dagrun.Tool[..., Any]]:
     """The whole adapter. What a call does to the world is for the host to say; a tool it does not name is effectful."""
     return dagrun.schema_tools(registry.definitions, registry.call, effects={"crm/find customer": "read"})
 
