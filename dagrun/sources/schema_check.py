@@ -28,7 +28,7 @@ FaultKind = Literal["missing", "unknown", "other"]
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class SchemaFault:
     """A part of a value does not fit.
 
     Attributes:
@@ -60,7 +60,7 @@ class SchemaRules:
         self.definitions: Mapping[str, Any] = schema.get("$defs", {})
         self._weak: dict[int, bool] = {}  # by identity of a part, which lives as long as the schema
 
-    def faults(self, value: Any, size: int) -> list[Fault]:
+    def faults(self, value: Any, size: int) -> list[SchemaFault]:
         """Return what is wrong with a value, at most `MAX_FAULTS` faults; nothing if it fits.
 
         Args:
@@ -71,7 +71,7 @@ class SchemaRules:
         try:
             return check.faults(value, self._schema, ())[:MAX_FAULTS]
         except (_OutOfWork, RecursionError):
-            return [Fault("other", (), "checking it against the schema takes more work than is allowed")]
+            return [SchemaFault("other", (), "checking it against the schema takes more work than is allowed")]
 
     def is_weak(self, part: Schema) -> bool:
         """Whether a keyword that is never executed is in a part of the schema, so that too much may fit it."""
@@ -112,14 +112,14 @@ class _Check:
         self._definitions = rules.definitions
         self._left = work
 
-    def faults(self, value: Any, schema: Any, place: Path) -> list[Fault]:
+    def faults(self, value: Any, schema: Any, place: Path) -> list[SchemaFault]:
         """Return what is wrong with a part of the value."""
         self._left -= 1
         if self._left < 0:
             raise _OutOfWork
         if not schema or schema is True:
-            return [] if schema is not False else [Fault("other", place, "no value may be here")]
-        found: list[Fault] = []
+            return [] if schema is not False else [SchemaFault("other", place, "no value may be here")]
+        found: list[SchemaFault] = []
         if (target := definition_of(schema, self._definitions)) is not None:
             found += self.faults(value, target, place)
         for key, said in schema.items():
@@ -147,13 +147,13 @@ class _Check:
 
 # The keywords --------------------------------------------------------------------------------------------------------
 
-Found = Iterable[Fault]
+Found = Iterable[SchemaFault]
 Judge = Callable[[_Check, Any, Any, Path, Schema], Found]
 
 
 def _type(check: _Check, value: Any, said: Any, place: Path, schema: Schema) -> Found:
     if not _has_type(value, said):
-        yield Fault("other", place, f"it should be {words(frozenset([said] if isinstance(said, str) else said))}")
+        yield SchemaFault("other", place, f"it should be {words(frozenset([said] if isinstance(said, str) else said))}")
 
 
 def _has_type(value: Any, said: Any) -> bool:
@@ -178,12 +178,12 @@ _TYPES: Final[Mapping[str, Callable[[Any], bool]]] = {
 def _enum(check: _Check, value: Any, said: Any, place: Path, schema: Schema) -> Found:
     check.spend(len(said) // 8)
     if not any(_same(check, value, known) for known in said):
-        yield Fault("other", place, f"it should be one of {_shown(said)}")
+        yield SchemaFault("other", place, f"it should be one of {_shown(said)}")
 
 
 def _const(check: _Check, value: Any, said: Any, place: Path, schema: Schema) -> Found:
     if not _same(check, value, said):
-        yield Fault("other", place, f"it should be {_shown([said])}")
+        yield SchemaFault("other", place, f"it should be {_shown([said])}")
 
 
 def _shown(values: list[Any]) -> str:
@@ -204,7 +204,7 @@ def _same(check: _Check, one: Any, other: Any) -> bool:
 def _bound(text: str, holds: Callable[[Any, Any], bool]) -> Judge:
     def judge(check: _Check, value: Any, said: Any, place: Path, schema: Schema) -> Found:
         if _is_number(value) and not holds(value, said):
-            yield Fault("other", place, f"it should be {text} {said}")
+            yield SchemaFault("other", place, f"it should be {text} {said}")
 
     return judge
 
@@ -219,7 +219,7 @@ def _is_multiple(value: Any, said: Any) -> bool:
 def _length(kind: type[str | list[Any] | dict[str, Any]], word: str, *, is_least: bool) -> Judge:
     def judge(check: _Check, value: Any, said: Any, place: Path, schema: Schema) -> Found:
         if isinstance(value, kind) and (len(value) < said if is_least else len(value) > said):
-            yield Fault("other", place, f"it should have {'at least' if is_least else 'at most'} {said} {word}")
+            yield SchemaFault("other", place, f"it should have {'at least' if is_least else 'at most'} {said} {word}")
 
     return judge
 
@@ -243,9 +243,11 @@ def _contains(check: _Check, value: Any, said: Any, place: Path, schema: Schema)
     least, most = schema.get("minContains", 1), schema.get("maxContains")
     count = sum(check.fits(part, said) for part in value)
     if count < least:
-        yield Fault("other", place, f"it should have at least {least} elements of the kind that the schema asks for")
+        yield SchemaFault(
+            "other", place, f"it should have at least {least} elements of the kind that the schema asks for"
+        )
     if most is not None and count > most and not check.is_weak(said):
-        yield Fault("other", place, f"it should have at most {most} elements of the kind that the schema names")
+        yield SchemaFault("other", place, f"it should have at most {most} elements of the kind that the schema names")
 
 
 def _properties(check: _Check, value: Any, said: Any, place: Path, schema: Schema) -> Found:
@@ -257,7 +259,7 @@ def _properties(check: _Check, value: Any, said: Any, place: Path, schema: Schem
 
 def _required(check: _Check, value: Any, said: Any, place: Path, schema: Schema) -> Found:
     if isinstance(value, dict):
-        yield from (Fault("missing", (*place, name), "it is missing") for name in said if name not in value)
+        yield from (SchemaFault("missing", (*place, name), "it is missing") for name in said if name not in value)
 
 
 def _additional_properties(check: _Check, value: Any, said: Any, place: Path, schema: Schema) -> Found:
@@ -266,7 +268,7 @@ def _additional_properties(check: _Check, value: Any, said: Any, place: Path, sc
     known = schema.get("properties", {})
     for name in sorted(value.keys() - known.keys()):
         if said is False:
-            yield Fault("unknown", (*place, name), "there is no such field")
+            yield SchemaFault("unknown", (*place, name), "there is no such field")
         else:
             yield from check.faults(value[name], said, (*place, name))
 
@@ -275,13 +277,15 @@ def _property_names(check: _Check, value: Any, said: Any, place: Path, schema: S
     if isinstance(value, dict):
         wrong = [name for name in value if not check.fits(name, said)]
         if wrong:
-            yield Fault("other", place, f"its field {shorten(repr(wrong[0]), 60)} has a name that the schema refuses")
+            yield SchemaFault(
+                "other", place, f"its field {shorten(repr(wrong[0]), 60)} has a name that the schema refuses"
+            )
 
 
 def _dependent_required(check: _Check, value: Any, said: Any, place: Path, schema: Schema) -> Found:
     if isinstance(value, dict):
         pairs = [(name, other) for name in said.keys() & value.keys() for other in said[name] if other not in value]
-        yield from (Fault("other", place, f"with {name}, it should have {other}") for name, other in pairs)
+        yield from (SchemaFault("other", place, f"with {name}, it should have {other}") for name, other in pairs)
 
 
 def _dependent_schemas(check: _Check, value: Any, said: Any, place: Path, schema: Schema) -> Found:
@@ -296,7 +300,7 @@ def _all_of(check: _Check, value: Any, said: Any, place: Path, schema: Schema) -
 
 
 def _any_of(check: _Check, value: Any, said: Any, place: Path, schema: Schema) -> Found:
-    tried: list[list[Fault]] = []
+    tried: list[list[SchemaFault]] = []
     for part in said:
         found = check.faults(value, part, place)
         if not found:
@@ -307,7 +311,7 @@ def _any_of(check: _Check, value: Any, said: Any, place: Path, schema: Schema) -
 
 
 def _one_of(check: _Check, value: Any, said: Any, place: Path, schema: Schema) -> Found:
-    tried: list[list[Fault]] = []
+    tried: list[list[SchemaFault]] = []
     fitting = weak = 0
     for part in said:
         found = check.faults(value, part, place)
@@ -318,24 +322,24 @@ def _one_of(check: _Check, value: Any, said: Any, place: Path, schema: Schema) -
             tried.append(found)
     # One that fits only because its pattern was not executed may well be none.
     if fitting > 1 and not weak:
-        return [Fault("other", place, f"it fits {fitting} of the forms that exclude each other")]
+        return [SchemaFault("other", place, f"it fits {fitting} of the forms that exclude each other")]
     return [] if fitting else _none_fits(tried, said, place)
 
 
-def _none_fits(tried: list[list[Fault]], said: list[Any], place: Path) -> list[Fault]:
+def _none_fits(tried: list[list[SchemaFault]], said: list[Any], place: Path) -> list[SchemaFault]:
     if len(tried) == 1:
         return tried[0]  # the only form of the value's type, so its faults are those of the value
     if not tried:
-        return [Fault("other", place, f"it has none of the {len(said)} types that it may have")]
+        return [SchemaFault("other", place, f"it has none of the {len(said)} types that it may have")]
     nearest = min(tried, key=lambda faults: (len(faults), -max(len(fault.place) for fault in faults)))[0]
-    return [Fault("other", place, f"it fits none of its {len(said)} forms (nearest: {nearest})")]
+    return [SchemaFault("other", place, f"it fits none of its {len(said)} forms (nearest: {nearest})")]
 
 
 def _not(check: _Check, value: Any, said: Any, place: Path, schema: Schema) -> Found:
     if not said:
-        yield Fault("other", place, "no value may be here")
+        yield SchemaFault("other", place, "no value may be here")
     elif not check.is_weak(said) and check.fits(value, said):
-        yield Fault("other", place, "it has the form that the schema excludes")
+        yield SchemaFault("other", place, "it has the form that the schema excludes")
 
 
 def _if(check: _Check, value: Any, said: Any, place: Path, schema: Schema) -> Found:
@@ -345,7 +349,7 @@ def _if(check: _Check, value: Any, said: Any, place: Path, schema: Schema) -> Fo
     found = check.faults(value, branch, place) if branch is not None else []
     # One fault, of the whole: which branch counts depends on other parts of the value.
     if found:
-        yield Fault("other", place, f"its fields do not go together ({found[0]})")
+        yield SchemaFault("other", place, f"its fields do not go together ({found[0]})")
 
 
 _JUDGES: Final[Mapping[str, Judge]] = {

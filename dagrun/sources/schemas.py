@@ -21,7 +21,7 @@ from dagrun.model.tool import MAX_NAME, Tool, assembled_tool
 from dagrun.model.tool_context import ToolContext
 from dagrun.model.value import MAX_VALUE_BYTES, Stored, decode, encode, to_json
 from dagrun.sources.foreign_schema import NOTHING, Schema, definition_of, in_place, read_schema
-from dagrun.sources.schema_check import Fault, SchemaRules
+from dagrun.sources.schema_check import SchemaFault, SchemaRules
 
 Call = Callable[[dict[str, Any], ToolContext], Awaitable[Any]]
 
@@ -255,22 +255,22 @@ class ArgumentRules:
             raise ValidationError.from_exception_data("arguments", [_detail(fault) for fault in dict.fromkeys(faults)])
         return value
 
-    def _in_words(self, fault: Fault) -> Fault:
+    def _in_words(self, fault: SchemaFault) -> SchemaFault:
         """Put a fault of one form into words: a check of names looks only at what holds for all forms."""
         if len(fault.place) != 1 or fault.kind == "other":
             return fault
         name = str(fault.place[0])
         if fault.kind == "missing":
-            return fault if name in self._required else Fault("other", (), f"{shorten(name, 60)} is missing")
+            return fault if name in self._required else SchemaFault("other", (), f"{shorten(name, 60)} is missing")
         is_known = self._known is None or name in self._known
-        return Fault("other", fault.place, "it does not go with the other arguments") if is_known else fault
+        return SchemaFault("other", fault.place, "it does not go with the other arguments") if is_known else fault
 
-    def _unknown(self, value: dict[str, Any]) -> list[Fault]:
+    def _unknown(self, value: dict[str, Any]) -> list[SchemaFault]:
         names = value.keys() - self._known if self._known is not None else value.keys() & {_CONTEXT}
-        return [Fault("unknown", (name,), "there is no such field") for name in sorted(names)]
+        return [SchemaFault("unknown", (name,), "there is no such field") for name in sorted(names)]
 
 
-def _detail(fault: Fault) -> InitErrorDetails:
+def _detail(fault: SchemaFault) -> InitErrorDetails:
     kind: Any = PydanticCustomError("schema", fault.text)
     if fault.kind != "other":
         kind = "missing" if fault.kind == "missing" else "extra_forbidden"
