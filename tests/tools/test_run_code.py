@@ -85,6 +85,10 @@ async def test_it_writes_the_files_that_the_plan_names() -> None:
         "import multiprocessing; multiprocessing.get_context('fork').Process(target=print).start()",
         "import os; os.kill(os.getppid(), 9)",
         "import os; os.kill(-1, 9)",
+        "import fcntl, os; fcntl.fcntl(0, fcntl.F_SETOWN, os.getppid())",
+        "import fcntl, os; fcntl.fcntl(0, 10, 9)",
+        "import fcntl, os, struct; fcntl.ioctl(0, 0x8901, struct.pack('i', os.getppid()))",
+        "import fcntl, os, struct; fcntl.ioctl(0, 0x8902, struct.pack('i', os.getppid()))",
         "import os, signal; signal.pthread_kill(1, 9) if False else os.kill(os.getpid(), 0)",
         "import os, resource; resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (1, 1))",
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1))",
@@ -146,6 +150,21 @@ async def test_what_is_too_much_or_wrong_is_said(code: str, rules: dict[str, Any
     assert step.failure is not None
     assert said in step.failure.message
     assert step.failure.nothing_happened
+
+
+async def test_files_can_be_locked_and_asked_for_their_kind() -> None:
+    """What ordinary code does with a descriptor is allowed."""
+    code = """
+import fcntl, os
+with open("a.csv", "w") as file:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    fcntl.lockf(file, fcntl.LOCK_UN)
+    other = os.dup(file.fileno())
+    os.set_inheritable(other, True)
+    result = [file.isatty(), os.get_blocking(other), fcntl.fcntl(other, fcntl.F_GETFD)]
+"""
+    step = await go(code, files=["a.csv"])
+    assert step.output["result"] == [False, True, 0]
 
 
 async def test_much_output_is_cut() -> None:

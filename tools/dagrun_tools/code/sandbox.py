@@ -40,12 +40,14 @@ _ARCH = 0xC000003E  # x86-64, little endian
 _ALLOW, _EPERM, _ENOSYS, _KILL = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _CLONE, _TGKILL, _PRLIMIT, _CLONE3, _THREAD = 56, 234, 302, 435, 0x10000
+_FCNTL, _FCNTLS = 72, (*range(8), 1030)  # duplicates, flags and locks
+_IOCTL, _IOCTLS = 16, (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # whether it is a terminal; bytes to read; flags
 # read write open close stat fstat lstat poll lseek mmap mprotect munmap brk rt_sig* ioctl pread pwrite readv writev
 # access pipe select sched_yield mremap msync mincore madvise dup dup2 nanosleep getpid exit uname fcntl flock
 # fsync truncate getdents getcwd chdir readlink umask times ids sigaltstack arch_prctl gettid futex affinity clocks
 # openat fstatat readlinkat faccessat pselect ppoll robust_list pipe2 dup3 getcpu getrandom membarrier statx rseq
 _CALLS = (
-    *range(29), 32, 33, 35, 39, 60, 63, 72, 73, 74, 75, 76, 77, 78, 79, 80, 89, 95, 96, 97, 98, 99, 100,
+    *range(16), *range(17, 29), 32, 33, 35, 39, 60, 63, 73, 74, 75, 76, 77, 78, 79, 80, 89, 95, 96, 97, 98, 99, 100,
     102, 104, 107, 108, 110, 131, 158, 186, 201, 202, 204, 217, 218, 221, 228, 229, 230, 231, 257, 262, 267, 269, 270,
     271, 273, 292, 293, 309, 318, 324, 332, 334, 436, 439,
 )  # fmt: skip
@@ -122,6 +124,12 @@ def _confine_calls() -> None:
     allow, deny = op(_RETURN, _ALLOW), op(_RETURN, _EPERM)
     program = [op(_LOAD, 4), op(_EQUAL, _ARCH, 1, 0), op(_RETURN, _KILL)]
     program += [op(_LOAD, 0), op(_AT_LEAST, 0x40000000, 0, 1), op(_RETURN, _KILL)]  # another table of calls
+    # No signals through a file: F_SETOWN and FIOSETOWN would let the kernel send one to any process of the user.
+    for call, allowed in ((_FCNTL, _FCNTLS), (_IOCTL, _IOCTLS)):
+        program += [op(_EQUAL, call, 0, 2 * len(allowed) + 2), argument(1)]
+        for value in allowed:
+            program += [op(_EQUAL, value, 0, 1), allow]
+        program.append(deny)
     # Threads, but no processes; signals to this process; limits may be read, also those of others, and not set.
     program += [op(_EQUAL, _CLONE, 0, 4), argument(0), op(_ANY_BIT, _THREAD, 0, 1), allow, deny]
     program += [op(_EQUAL, _TGKILL, 0, 4), argument(0), op(_EQUAL, os.getpid(), 0, 1), allow, deny]
