@@ -146,6 +146,7 @@ if TYPE_CHECKING:
     from dagrun.planners.stepwise import StepwisePlanner
     from dagrun.planners.tool_choice import ToolPicker
     from dagrun.plans.read_plan import read_plan
+    from dagrun.runtime.composing import AnswerPiece
     from dagrun.runtime.result import RunResult, StepResult
     from dagrun.runtime.run import Run
     from dagrun.serve.page import web
@@ -220,6 +221,7 @@ _NAMES = {
     "dagrun.planners.static": "StaticPlanner",
     "dagrun.planners.tool_choice": "ToolPicker",
     "dagrun.planners.stepwise": "StepwisePlanner",
+    "dagrun.runtime.composing": "AnswerPiece",
     "dagrun.runtime.result": "RunResult StepResult",
     "dagrun.serve.page": "web",
     "dagrun.sources.formats": "schema_tools",
@@ -235,6 +237,7 @@ __all__ = [
     "Add",
     "AgreementCritic",
     "Answer",
+    "AnswerPiece",
     "AnswerRefused",
     "AnthropicModel",
     "AnthropicPlanner",

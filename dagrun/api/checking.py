@@ -239,6 +239,10 @@ def first_plan(
         checked = with_deps(checked, deps_from(options["deps"]))
     if missing := checked.secrets.missing:
         raise ContractError(f"the plan was checked with the secrets {', '.join(missing)}: secrets={{…}}")
+    if options["compose"] is not None:
+        from dagrun.api.composing import with_compose
+
+        checked = replace(checked, toolbox=with_compose(checked.toolbox, options["compose"]))
     if redacts_nothing(checked.policy, is_hooked=checked.redact is not None):  # there was no plan to check yet
         raise PlanRefused((Problem("DR216", REDACT_RECORDS),))
     return checked

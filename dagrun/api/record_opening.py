@@ -196,6 +196,10 @@ def present_of(
     """
     must_be("policy", options.get("policy"), (Policy, type(None)), "a dagrun.Policy")
     limits, toolbox = options.get("policy") or policy or recorded.policy, toolbox_of(options.get("tools"))
+    if options.get("compose") is not None:
+        from dagrun.api.composing import with_compose
+
+        toolbox = with_compose(toolbox, options["compose"])
     critics, named = tuple(critic.name for critic in options.get("critics", ())), tuple(sorted(executors))
     lines = tuple(opening_differences(recorded, limits, toolbox, critics, named))
     if lines and not options.get("allow_differences", False):

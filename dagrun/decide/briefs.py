@@ -18,7 +18,7 @@ from dagrun.model.planner import Before, Brief, PastRequest, Refusal, StepView, 
 from dagrun.model.policy import Policy
 from dagrun.model.redaction.redactor import DEFAULT_REDACTOR, Redactor, without_secrets
 from dagrun.model.reference import Reference
-from dagrun.model.toolbox import AnyTool
+from dagrun.model.toolbox import COMPOSE, AnyTool, Toolbox
 from dagrun.model.value import Stored, Unavailable, decode, decode_or_reason, to_json
 from dagrun.plans.plan_schemas import with_secret_names
 
@@ -161,7 +161,7 @@ def make_brief(
         request: The number of the request; 0 for the first plan, or for the next steps of it.
     """
     redactor = graph.plan.redactor
-    toolbox = with_secret_names(graph.plan.toolbox, graph.plan.secrets)
+    toolbox = with_secret_names(_for_plans(graph.plan.toolbox), graph.plan.secrets)
     known = known_keys(graph)
     nodes = [node for node in graph.nodes.values() if not node.is_gone and (node.parent is None or _is_odd(node.state))]
     return Brief(
@@ -201,6 +201,14 @@ def _contract(tool: AnyTool, graph: LiveGraph) -> dict[str, Any]:
 
 def _has_rule(tool: AnyTool, policy: Policy) -> bool:
     return any(rule.tool in (tool.name, EVERY_TOOL) for rule in policy.approve)
+
+
+def _for_plans(toolbox: Toolbox) -> Toolbox:
+    """Return the tools without the one that composes the answer, which is not for plans."""
+    if COMPOSE not in toolbox:
+        return toolbox
+    others = [tool for name, tool in toolbox.items() if name != COMPOSE]
+    return Toolbox(others, allow=toolbox.allowed - {COMPOSE})
 
 
 def _is_odd(state: State) -> bool:

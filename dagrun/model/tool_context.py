@@ -128,6 +128,18 @@ class ToolContext(Generic[D]):
             raise ValueError(f"a confidence is a number from 0 to 1, got {confidence!r}")
         self.report("confidence", {"confidence": float(confidence)})
 
+    def stream(self, text: str) -> None:
+        """Pass on a piece of the output while it is made, for the host, if this is the answer of the run.
+
+        Only of the tool that composes the answer (``compose=``), and of a coroutine; else nothing happens. The output
+        is what the tool returns in any case.
+
+        Args:
+            text: The next piece.
+        """
+        if self.ask_person is not None and isinstance(text, str):
+            self.report("piece", {"text": text})
+
     def surprise(self, reason: str) -> None:
         """Report that the result is right but unexpected, for example ten times as many rows.
 

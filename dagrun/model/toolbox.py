@@ -8,7 +8,7 @@ import importlib
 import importlib.metadata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType, ModuleType
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from dagrun.errors import ContractError, UnknownTool, shorten
 from dagrun.model.tool import Tool, make_tool
@@ -20,6 +20,10 @@ Source: TypeAlias = "AnyTool | Callable[..., Any] | ModuleType | str | Toolbox"
 Tools: TypeAlias = "Toolbox | Source | Iterable[Any]"
 
 ENTRY_POINTS = "dagrun.tools"
+
+
+# The tool that composes the answer of a run; no planner sees it.
+COMPOSE: Final = "compose_answer"
 
 
 class Toolbox(Mapping[str, AnyTool]):

@@ -26,7 +26,10 @@ from dagrun.runtime.run_assembly import RunAssembly
 from dagrun.runtime.run_setup import RunSetup
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from dagrun.graph.patches.apply_patch import CheckedPatch
+    from dagrun.runtime.composing import AnswerPiece
 
 
 class Run:
@@ -250,6 +253,21 @@ class Run:
     def _must_be_in_loop(self, done: str = "changed", how: str = "run(run.splice, …)") -> None:
         if threading.get_ident() != self._thread and not self.has_ended:
             raise ContractError(f"a run is {done} in its loop; in a thread, use anyio.from_thread.{how}")
+
+    def answer_stream(self) -> AsyncIterator[AnswerPiece]:
+        """Iterate over the text of the answer while it is composed (``compose=``), in pieces, to the end of the run.
+
+        A piece is a `str`. If the call that writes the answer fails and is made again, the first piece of the new text
+        has ``is_anew``, and all before is void. The whole answer comes as one piece at the end if its tool streams
+        nothing (`ToolContext.stream`), and if a person or a critic has to look at it first; and nothing comes if it is
+        not handed out. Only `result` says whether the run has succeeded.
+
+        Raises:
+            ContractError: The run does not compose its answer.
+        """
+        if self._assembly.composing is None:
+            raise ContractError("only a run that composes its answer can stream it: compose=…")
+        return self._assembly.composing.stream(self._assembly.ended, self.result)
 
     async def result(self) -> RunResult:
         """Wait for the run to end, or to be suspended, and return its result.

@@ -28,6 +28,7 @@ from dagrun.runtime.steps.workers import Workers
 from dagrun.runtime.upcalls import Upcalls, weakly
 
 if TYPE_CHECKING:
+    from dagrun.runtime.composing import Composing
     from dagrun.runtime.planning.coordinator import Coordinator
     from dagrun.runtime.sharing.shared_calls import SharedCalls
     from dagrun.runtime.steps.hedging import Hedges
@@ -65,6 +66,7 @@ class RunAssembly:
         self.scheduler.hedges = self._make_hedges()
         self.scheduler.endings.learning = self.learning
         self.coordinator = self._make_coordinator()
+        self.composing = self._make_composing()
         tape = parts.tape
         self._letters = LettersFromJournal(tape, parts.graph, parts.people, up) if tape is not None else None
         self._watch = JournalWatch(parts.record, up) if tape is not None else None
@@ -91,6 +93,13 @@ class RunAssembly:
         from dagrun.runtime.planning.coordinator import Coordinator  # here: few runs have a planner
 
         return Coordinator(self.parts, planner, self.scheduler, is_plan_only=self._setup.is_plan_only)
+
+    def _make_composing(self) -> Composing | None:
+        if self._setup.options["compose"] is None or self._setup.is_plan_only:
+            return None
+        from dagrun.runtime.composing import Composing
+
+        return Composing(self.parts, self.scheduler)
 
     @property
     def failure(self) -> JournalError | None:
@@ -244,6 +253,8 @@ class RunAssembly:
 
     def _on_end(self) -> None:
         self.ended.set()
+        if self.composing is not None:
+            self.composing.tell()
         self._workers.stop()
         if self.coordinator is not None:
             self.coordinator.close()

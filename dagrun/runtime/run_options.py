@@ -31,6 +31,7 @@ class HostOptions(TypedDict, total=False):
     on_event: Callable[[Event], object] | None
     planner: Planner | None
     critics: Sequence[Critic]
+    compose: Any
     approver: Approver | None
     attended: bool
     executors: Mapping[str, Executor] | None
@@ -77,6 +78,9 @@ class RunOptions(DraftOptions, total=False):
         planner: Writes the plan for a goal, and is asked when a step fails or surprises; see `Planner`. `None` for no
             planner.
         critics: Review the outputs of steps before any other step uses them; see `Critic`. Default: ``()``.
+        compose: Composes the answer of the run from its results, as its last step, when all others have succeeded:
+            a tool or a function that only reads, with an argument ``results`` and perhaps ``goal``; or a language
+            model. ``run.answer_stream()`` yields its text while it is written. `None` for the results themselves.
         approver: Is asked each question to people; `None` if there is no approver.
         attended: Whether the caller answers questions, through ``run.pending`` and ``run.answer``. Default: `False`.
         executors: Executors by name, for steps that name one, besides the built-in executors; see `Executor`. The

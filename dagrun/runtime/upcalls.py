@@ -76,6 +76,8 @@ class Upcalls:
         asked: Called after each question.
         ordered: Takes a letter that orders the run, or a step of it, to stop.
         key_of: Returns the idempotency key of the calls of a step, by the name of the tool.
+        compose: Adds the step that composes the answer; returns whether the run goes on with it.
+        piece: Takes a step and a piece of text that its tool has written.
         clock_stopped: Returns a context in which the time limit of an attempt does not run.
     """
 
@@ -101,6 +103,8 @@ class Upcalls:
     asked: Callable[[], object] = _nothing
     ordered: Callable[[ControlLetter], object] = _nothing
     key_of: Callable[[Node, str], str] = _no_key
+    compose: Callable[[], bool] = _no
+    piece: Callable[[Node, str], object] = _nothing
     clock_stopped: Callable[[Slot], AbstractContextManager[object]] = _no_context
 
     def on_cancelled_around(self) -> None:

@@ -395,6 +395,8 @@ class Attempts:
                 charge(slot, facts["tokens"], facts["cost"])
             elif kind == "surprise":
                 slot.make_rare().surprise = shorten(str(facts["reason"])) or "surprising"
+            elif kind == "piece":
+                self._up.piece(slot.node, facts["text"])
             elif kind == "confidence":
                 rare = slot.make_rare()
                 rare.confidence = min(facts["confidence"], 1.0 if rare.confidence is None else rare.confidence)

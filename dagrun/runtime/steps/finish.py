@@ -238,6 +238,8 @@ class Finish(Portions):
             return  # this is called again when all are counted
         status, reason = status_of(unsuccessful, graph.stopping)
         if graph.stopping is None:
+            if status is Status.SUCCEEDED and self._up.compose():
+                return
             if status is Status.SUCCEEDED and (self._policy.approve_output or graph.has_confidence):
                 self._ask_for_output()
                 if graph.questions:
