@@ -124,7 +124,7 @@ if TYPE_CHECKING:
         StepView,
         Trigger,
     )
-    from dagrun.model.policy import ApprovalRule, HedgeRule, PlanLimits, Policy
+    from dagrun.model.policy import ApprovalRule, HedgeRule, PlanLimits, Policy, Rate
     from dagrun.model.python_plans.collect import plan
     from dagrun.model.python_plans.planned_values import input, item, where
     from dagrun.model.question import Answer, Asked, Question
@@ -202,7 +202,7 @@ _NAMES = {
     "dagrun.model.outcome": "State Status TriggerKind",
     "dagrun.model.patch": "Add Consequence Drop Patch Replace Rewire",
     "dagrun.model.plan": "Plan RetryRule Step",
-    "dagrun.model.policy": "ApprovalRule HedgeRule PlanLimits Policy",
+    "dagrun.model.policy": "ApprovalRule HedgeRule PlanLimits Policy Rate",
     "dagrun.model.executor": "Executor StillRunning ToolCall",
     "dagrun.model.python_plans.collect": "plan",
     "dagrun.model.python_plans.planned_values": "input item where",
@@ -321,6 +321,7 @@ __all__ = [
     "QuestionAnswered",
     "QuestionAsked",
     "QuestionNotFound",
+    "Rate",
     "RecordRefused",
     "Refusal",
     "RemembersDurations",

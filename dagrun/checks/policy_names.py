@@ -49,6 +49,7 @@ def _names(policy: Policy) -> Iterator[tuple[str, str, str]]:
     for place, limits in by_tool:
         yield from ((place, "tool", name) for name in sorted(limits))
     yield from (("policy.max_running_by_pool", "pool", name) for name in sorted(policy.max_running_by_pool))
+    yield from (("policy.rate_by_pool", "pool", name) for name in sorted(policy.rate_by_pool))
     yield from ((f"policy.stream_safe[{number}]", "tool", name) for number, name in enumerate(policy.stream_safe))
     yield from ((f"policy.unrecorded[{number}]", "tool", name) for number, name in enumerate(policy.unrecorded))
     if policy.hedge is not None:

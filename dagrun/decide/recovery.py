@@ -15,6 +15,18 @@ from dagrun.model.plan import OnFailure, RetryRule
 MAX_RETRY_AFTER: Final = 120.0
 
 
+NOT_NOW: Final = "the provider takes fewer calls at once"
+"""The reason for another attempt after one that was refused beside others, and does not count."""
+
+
+def is_refused_for_now(outcome: Outcome) -> bool:
+    """Whether the other side has refused a call because it takes no more at the moment."""
+    failure = outcome.failure
+    if failure is None or not failure.is_transient:
+        return False
+    return failure.kind is ErrorKind.RATE_LIMITED or failure.retry_after is not None
+
+
 def retry_delay(rule: RetryRule, attempt: int, draw: float, retry_after: float | None = None) -> float:
     """Return the seconds to wait after a failed attempt: exponential back-off with full jitter.
 

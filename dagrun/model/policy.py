@@ -103,6 +103,24 @@ class HedgeRule(TerseModel):
     max_share: float = Field(default=0.1, gt=0, le=1)
 
 
+class Rate(TerseModel):
+    """What a provider takes in a minute; a tenth of it may come at once.
+
+    How many calls it takes at once needs no rate: a pool, or a tool without one, that refuses calls for now (HTTP 429,
+    or an error with ``retry_after``) gets no more at once than it has taken, and more again when that goes well.
+
+    Attributes:
+        requests_per_minute: Calls.
+        tokens_per_minute: Tokens. A call counts with the ``max_tokens`` of its tool while it runs, and with what it has
+            reported when it has ended.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+    requests_per_minute: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    tokens_per_minute: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+
+
 class Policy(TerseModel):
     """What a run may do. Times are in seconds; `None` means no limit.
 
@@ -110,6 +128,7 @@ class Policy(TerseModel):
         max_running: Steps that run at once.
         max_running_by_tool: Calls of one tool that run at once, by tool.
         max_running_by_pool: Steps of one pool that run at once, by pool.
+        rate_by_pool: Calls and tokens a minute of one pool, by pool; counted over all runs of an engine.
         max_steps: Steps of a run, including the elements of ``for_each`` and the steps of patches.
         max_fan_out: Elements of one ``for_each``.
         max_argument_bytes: Bytes of JSON that the arguments of one call may take. The same limit holds for each other
@@ -180,6 +199,7 @@ class Policy(TerseModel):
     max_running: Count | None = None
     max_running_by_tool: dict[str, Count] = Field(default_factory=dict)
     max_running_by_pool: dict[str, Count] = Field(default_factory=dict)
+    rate_by_pool: dict[str, Rate] = Field(default_factory=dict)
     max_steps: Count | None = None
     max_fan_out: Count = 1_000
     max_argument_bytes: Count = MAX_ARGUMENT_BYTES

@@ -48,6 +48,7 @@ class RunParts:
         accounts: Keeps calls under the ceilings.
         reviews: Asks the critics; `None` if there are none.
         tracer: Traces the run; `None` if it is not traced.
+        windows: What each provider takes; shared by the runs of an engine.
     """
 
     __slots__ = (
@@ -67,6 +68,7 @@ class RunParts:
         "tape",
         "tracer",
         "up",
+        "windows",
     )
 
     def __init__(self, setup: RunSetup, up: Upcalls, on_room: Callable[[], object] | None) -> None:
@@ -74,6 +76,7 @@ class RunParts:
         built = setup.built or state_of(setup, partial(setup.shared.durations.medians_of, plan.toolbox))
         self.run_id = setup.run_id
         self.policy = policy = plan.policy
+        self.windows = setup.shared.windows
         self.context = context
         self.random = random_of(setup.options["seed"])
         self.tape = setup.tape

@@ -40,6 +40,8 @@ class SharedByRuns:
         max_cache_bytes: The most bytes that kept results of calls take.
         results: The kept results, a `ResultCache` of `dagrun.runtime.sharing`; `None` until a run has a tool that
             shares calls.
+        windows: What each provider takes, by its name, as a `ProviderWindow`; empty until one has refused a call, or a
+            policy has a rate for it.
     """
 
     cap: Cap | None
@@ -48,6 +50,7 @@ class SharedByRuns:
     hedge_share: HedgeShare
     max_cache_bytes: int = MAX_CACHE_BYTES
     results: Any = None
+    windows: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)  # not frozen, like `RunSetup`

@@ -42,6 +42,7 @@ class RareAttemptState:
         common: If this is a call that several attempts wait for: its `CallInCommon`; set until it ends.
         is_batch: Whether this is the call of a batch form.
         results: What the batch form has returned.
+        window: If its provider has a `ProviderWindow`: that, the tokens reserved there, and when the call began.
     """
 
     surprise: str = ""
@@ -61,6 +62,7 @@ class RareAttemptState:
     common: Any = None
     is_batch: bool = False
     results: object = None
+    window: Any = None
 
 
 @dataclass(slots=True, eq=False)

@@ -168,7 +168,7 @@ def _policy() -> str:
         "`dagrun run --policy FILE`. Tables of the file are mappings and rules: `[max_running_by_tool]`, `[retry]`, "
         "`[hedge]`, `[[approve]]`.",
     ]
-    for model in (dagrun.Policy, dagrun.ApprovalRule, dagrun.HedgeRule, dagrun.PlanLimits):
+    for model in (dagrun.Policy, dagrun.ApprovalRule, dagrun.HedgeRule, dagrun.Rate, dagrun.PlanLimits):
         meanings = _attributes(model)
         parts += [f"## {model.__name__}", _first_sentences(model)]
         if issubclass(model, BaseModel):

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dagrun.decide.durations import Durations
-from dagrun.decide.recovery import CANCELLED, GOES_ON, SPOILT, Situation, decide, settled_state, was_cancelled
+from dagrun.decide.recovery import (
+    CANCELLED,
+    GOES_ON,
+    NOT_NOW,
+    SPOILT,
+    Situation,
+    decide,
+    is_refused_for_now,
+    settled_state,
+    was_cancelled,
+)
 from dagrun.errors import ValueRefused
 from dagrun.graph.build import limits_steps
 from dagrun.graph.caps import Cap
@@ -20,6 +30,9 @@ from dagrun.runtime.slot import RareAttemptState, Slot, interrupted_outcome, sto
 from dagrun.runtime.steps.admission import Starting
 from dagrun.runtime.steps.attempt import Attempts
 from dagrun.runtime.steps.finish import Finish
+
+if TYPE_CHECKING:
+    from dagrun.runtime.steps.provider_limits import ProviderLimits
 
 _READY: Final = State.READY
 _SUCCEEDED: Final = State.SUCCEEDED
@@ -43,11 +56,17 @@ class Judge:
         self._random = parts.random
         self._starting = starting
 
-    def decide(self, slot: Slot, outcome: Outcome) -> Decision:
-        """Return what to do about *outcome*, the end of the attempt of *slot*."""
+    def decide(self, slot: Slot, outcome: Outcome, *, counts: bool = True) -> Decision:
+        """Return what to do about *outcome*, the end of the attempt of *slot*.
+
+        Args:
+            slot: The attempt.
+            outcome: Its end.
+            counts: Whether it is one of the attempts that the retry rule allows.
+        """
         if was_cancelled(outcome):
             return _GONE if slot.node.is_gone else CANCELLED
-        situation = self.situation(slot)
+        situation = self.situation(slot, counts=counts)
         if outcome.state is State.UNKNOWN and slot.tool.reconcile is not None:
             situation = replace(situation, can_ask=True, can_reconcile=True)  # the tool itself is asked first
         if situation.can_ask and not self._people.may_help(slot.node, outcome):
@@ -59,13 +78,14 @@ class Judge:
             return _GONE
         return decision
 
-    def situation(self, slot: Slot) -> Situation:
+    def situation(self, slot: Slot, *, counts: bool = True) -> Situation:
         """Return what the recovery table looks at besides the outcome."""
         node, step = slot.node, slot.node.plan.step
         fallback = node.plan.fallback
         forgiven = node.extra.forgiven if node.extra is not None else 0
         mine = [a for a in node.attempts[forgiven:] if a.tool == slot.tool.name]
         spoilt = sum(1 for a in mine if a.outcome and a.outcome.failure and a.outcome.failure.kind in SPOILT)
+        spoilt += sum(1 for a in mine if a.decision is not None and a.decision.reason == NOT_NOW) + (not counts)
         return Situation(
             effect=slot.tool.effect,
             attempt=max(1, len(mine) - spoilt),
@@ -153,6 +173,9 @@ class Endings:
         self._judge = judge
         self._finish = finish
         self._running = running
+        self._windows = parts.windows
+        self._limits: ProviderLimits | None = None
+        self._policy = parts.policy
         self.learning: Learning | None = None
         self.alarms: Alarms
         self.attempts: Attempts
@@ -180,6 +203,7 @@ class Endings:
         """Forget an attempt without recording its end: the run is suspended, and handles it when it is resumed."""
         slot.is_done, slot.call = True, None
         del self._running[slot.node.id]
+        self._leave_provider(slot, None)
         self._end_second(slot.rare, is_recorded=False)
         if slot.rare is None or slot.rare.has_place:
             self._frontier.release(slot.node)
@@ -193,10 +217,10 @@ class Endings:
         del self._running[node.id]
         if outcome.state is _SUCCEEDED and not outcome.surprise:
             decision, state = PROCEED, _SUCCEEDED
+            if slot.rare is not None and slot.rare.window is not None:
+                self._leave_provider(slot, outcome)
         else:
-            if slot.rare is not None and slot.rare.on_refused is not None and outcome.has_returned:
-                slot.rare.on_refused()
-            decision = self._judge.decide(slot, outcome)
+            decision = self._decide(slot, outcome)
             state = settled_state(outcome, decision, in_doubt=node.is_in_doubt)
         if slot.rare is None:
             self._record.end_attempt(node, state, outcome, decision)
@@ -213,6 +237,36 @@ class Endings:
         is_idle = not self._running and (self._accounts.are_bound or graph.questions or self._finish.is_closing)
         if not graph.unsettled or is_idle:
             self._up.end_if_nothing_is_left()
+
+    def _decide(self, slot: Slot, outcome: Outcome) -> Decision:
+        """Return what to do about an end that is no plain success."""
+        if slot.rare is not None and slot.rare.on_refused is not None and outcome.has_returned:
+            slot.rare.on_refused()
+        counts = not self._leave_provider(slot, outcome)
+        decision = self._judge.decide(slot, outcome, counts=counts)
+        return decision if counts or decision.recovery is not Recovery.RETRY else replace(decision, reason=NOT_NOW)
+
+    @property
+    def provider_limits(self) -> ProviderLimits:
+        """The limits of providers in this run; made when a provider has one."""
+        if self._limits is None:
+            from dagrun.runtime.steps.provider_limits import ProviderLimits  # here: few runs meet a limit
+
+            self._limits = ProviderLimits(self._policy, self._windows, self._frontier, self._now, self._up.nudge)
+            self._limits.alarms = self.alarms
+        return self._limits
+
+    def _leave_provider(self, slot: Slot, outcome: Outcome | None) -> bool:
+        """Tell the provider of a call that it has ended; return whether it was refused because of others beside it."""
+        is_counted = slot.rare is not None and slot.rare.window is not None
+        if not is_counted and (outcome is None or not is_refused_for_now(outcome)):
+            return False
+        return self.provider_limits.end(slot, outcome, self._running.values())
+
+    def close(self) -> None:
+        """Wait for no provider any more: the run has ended."""
+        if self._limits is not None:
+            self._limits.leave()
 
     def _end_rare(self, slot: Slot, rare: RareAttemptState, state: State, outcome: Outcome, decision: Decision) -> None:
         """Record the end of an attempt that was reviewed, has a reservation, or has asked a person."""

@@ -82,6 +82,8 @@ class Scheduler:
         self._up = up = parts.up
         self._new_scope = parts.new_scope
         self._is_written = parts.tape is not None
+        self._windows = parts.windows
+        self._has_rates = bool(parts.policy.rate_by_pool)
         self._running: dict[str, Slot] = {}
         self.running: Mapping[str, Slot] = self._running
         self._starting = starting = Starting(parts)
@@ -135,6 +137,7 @@ class Scheduler:
         self.finish.at_once()
         for slot in list(self._running.values()):
             self.endings.conclude(slot, None)
+        self.endings.close()
         self.stopping.interrupt("the run was closed")
 
     # One step ---------------------------------------------------------------------------------------------
@@ -196,6 +199,9 @@ class Scheduler:
         if not self._is_startable(node):
             self._put_back(node)
             return None
+        if (self._windows or self._has_rates) and not self.endings.provider_limits.may_start(node):
+            self._put_back(node)
+            return None
         plan, record, tool = node.plan, self._record, node.tool
         slot = Slot(node, tool, scope, is_fresh, self._now)
         if self._accounts.are_bound and not self._accounts.reserve(slot):
@@ -204,6 +210,8 @@ class Scheduler:
         if plan.is_timed or node.on_fallback:
             self._set_deadline(slot)
         self._running[node.id] = slot
+        if self._windows:
+            self.endings.provider_limits.begin(slot)
         record.start_attempt(node, tool.name)
         failure = self._attempts.prepare(slot)
         if failure is not None:
