@@ -275,8 +275,8 @@ class Attempts:
         condition = slot.node.plan.success
         if condition is not None:
             failure = self.failed_condition(condition, (slot.node.plan.step.id, value))
-            if failure is not None:
-                return self._failed(slot, State.FAILED, failure)
+            if failure is not None:  # the tool has returned, so its effect is not in doubt
+                return Outcome(State.FAILED, None, failure, slot.tokens, slot.cost)
         rare = slot.rare
         if rare is None:
             return Outcome(_SUCCEEDED, value, None, slot.tokens, slot.cost)
