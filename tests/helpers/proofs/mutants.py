@@ -205,8 +205,8 @@ class BelievesCancelledCaught(Endings):
 class CountsNoAttempts(Judge):
     """Every attempt is the first one."""
 
-    def situation(self, slot: Slot) -> Situation:
-        found = super().situation(slot)
+    def situation(self, slot: Slot, *, counts: bool = True) -> Situation:
+        found = super().situation(slot, counts=counts)
         return Situation(effect=found.effect, attempt=1, rule=found.rule, on_failure=found.on_failure)
 
 
