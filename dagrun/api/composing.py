@@ -42,7 +42,10 @@ def _tool_of(compose: Any) -> AnyTool:
     if not isinstance(compose, Tool) and not callable(compose):
         shown = shorten(repr(compose), 100)
         raise ContractError(f"compose is a tool, a function, or a model such as OpenAIModel('gpt-5'); got {shown}")
-    made: AnyTool = compose if isinstance(compose, Tool) else make_tool(compose, name=COMPOSE, effect="read")
+    try:
+        made: AnyTool = compose if isinstance(compose, Tool) else make_tool(compose, name=COMPOSE, effect="read")
+    except ContractError as error:
+        raise ContractError(f"compose: {error}") from error
     if not made.effect.is_free or made.needs_approval:
         raise ContractError(f"compose={made.name}: what composes an answer only reads; it is {made.effect}")
     if "results" not in made.arguments.names:

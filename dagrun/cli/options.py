@@ -93,6 +93,12 @@ critics: Final = click.option(
     help="A critic, which reviews outputs of steps before they are used: an object with a method review. May be"
     " repeated.",
 )
+compose: Final = click.option(
+    "--compose",
+    metavar="NAME",
+    help="Writes the answer from the results, as the last step: model, for the model of the options, or MODULE:NAME of"
+    " a tool, a function or a model.",
+)
 output: Final = click.option(
     "-o",
     "--output",

@@ -319,3 +319,29 @@ def test_run_asks_nobody_unless_it_is_told_to(shell: Shell, monkeypatch: pytest.
 
     assert (alone.code, calls) == (1, 0)
     assert (helped.code, helped.out) == (0, "2\n"), helped.err
+
+
+# The answer ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_answer_is_composed_by_the_model_or_by_a_tool(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the last step, from the results; it goes to the standard output like any answer."""
+    shell.file("writes.py", "async def answer(results: object, goal: str) -> str:\n    return f'{goal}: {results}'\n")
+    with served(monkeypatch, GOOD, "It is seven.", GOOD) as server:
+        by_model = shell("do", GOAL, *TOOLS, "--compose", "model")
+        by_tool = shell("do", GOAL, *TOOLS, "--compose", "writes:answer")
+
+    assert (by_model.code, by_model.out) == (0, "It is seven.\n"), by_model.err
+    assert (by_tool.code, by_tool.out) == (0, f"{GOAL}: 7\n"), by_tool.err
+    assert len(server.calls) == 3
+    assert "7" in server.calls[1].prompt
+
+
+@pytest.mark.parametrize("name", ["modl", "nowhere:answer", "json:loads"])
+def test_what_cannot_compose_is_said(shell: Shell, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    with served(monkeypatch, GOOD):
+        ended = shell("do", GOAL, *TOOLS, "--compose", name)
+
+    assert (ended.code, ended.out) == (2, "")
+    assert "compose" in ended.err.splitlines()[-1]
+    assert "Traceback" not in ended.err

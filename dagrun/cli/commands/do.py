@@ -47,7 +47,7 @@ Exit codes:
     options.output,
     options.directory,
 )
-@options.combined(options.planner, options.model_options, options.critics)
+@options.combined(options.planner, options.model_options, options.critics, options.compose)
 @click.option(
     "--mode",
     type=click.Choice(["parallel", "sequential"]),
@@ -118,7 +118,7 @@ class _Doing:
         from dagrun.cli.jobs.one_run import OneRun
         from dagrun.cli.jobs.recording import new_record
         from dagrun.cli.records.output_folder import artifacts_in
-        from dagrun.cli.setup.planners import load_critics, make_planner, name_of
+        from dagrun.cli.setup.planners import load_compose, load_critics, make_planner, name_of
 
         named = name_of(self.configuration)
         planner = make_planner(self.configuration, named)
@@ -128,6 +128,7 @@ class _Doing:
             inputs=self.inputs,
             planner=planner,
             critics=load_critics(self.flags["critics"]),
+            compose=load_compose(self.configuration, self.flags["compose"]),
             recording=new_record(self.configuration, self.flags, self.wanted.toolbox, named),
             artifacts=artifacts_in(output),
             deps=self.configuration.settings.deps,

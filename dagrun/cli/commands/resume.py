@@ -43,6 +43,7 @@ def _shared(function: F) -> F:
         options.planner,
         options.model_options,
         options.critics,
+        options.compose,
         options.secrets,
         runs_option,
         options.durability,

@@ -42,7 +42,7 @@ Exit codes:
     options.output,
     options.directory,
 )
-@options.combined(options.planner, options.model_options, options.critics)
+@options.combined(options.planner, options.model_options, options.critics, options.compose)
 @click.option(
     "--mode",
     type=click.Choice(["parallel", "waves", "sequential"]),
@@ -97,7 +97,7 @@ def _run(
     from dagrun.cli.jobs.one_run import OneRun
     from dagrun.cli.jobs.recording import new_record
     from dagrun.cli.records.output_folder import artifacts_in
-    from dagrun.cli.setup.planners import load_critics, make_planner
+    from dagrun.cli.setup.planners import load_compose, load_critics, make_planner
     from dagrun.cli.setup.plans import scheduled
 
     named = flags["planner"]
@@ -108,6 +108,7 @@ def _run(
         inputs=inputs,
         planner=planner,
         critics=load_critics(flags["critics"]),
+        compose=load_compose(configuration, flags["compose"]),
         recording=new_record(configuration, flags, checked.toolbox, named),
         artifacts=artifacts_in(output),
         deps=configuration.settings.deps,

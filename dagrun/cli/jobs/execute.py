@@ -166,6 +166,7 @@ def _run_of(job: Job, folder: Path | None, more: dict[str, Any]) -> AbstractAsyn
         "artifacts": folder,
         "planner": job.planner,
         "critics": job.critics,
+        "compose": job.compose,
         **more,
     }
     if not isinstance(plan, CheckedPlan):

@@ -89,6 +89,7 @@ class Job:
         inputs: The values of ``${input…}``.
         planner: Writes the plan, and is asked when a step fails or surprises; `None` for no planner.
         critics: Review the outputs of steps before they are used.
+        compose: Writes the answer from the results; `None` for nothing.
         recording: Where the run is recorded; `None` for no record.
         artifacts: The folder for the files of tools; `None` for the folder of the record, or else a temporary one.
         deps: ``module:name`` of what makes the dependencies of the tools; `None` for none.
@@ -98,6 +99,7 @@ class Job:
     inputs: Mapping[str, Any] = field(default_factory=dict)
     planner: Planner | None = None
     critics: tuple[Critic, ...] = ()
+    compose: Any = None
     recording: Recording | None = None
     artifacts: Path | None = None
     deps: str | None = None

@@ -58,7 +58,7 @@ def new_record(
 
     Args:
         configuration: The settings that hold.
-        flags: The flags of the command line: ``run_id``, ``critics``, and maybe ``no_journal``.
+        flags: The flags of the command line: ``run_id``, ``critics``, ``compose``, and maybe ``no_journal``.
         toolbox: The tools that the run may call.
         planner: The name of the planner; `None` for no planner.
         parent_artifacts: The folder of the files of a run that is retried, if they are not with its record.
@@ -81,7 +81,7 @@ def new_record(
     if os.path.lexists(records.place(run_id)):
         raise BadInput(f"there is a run {run_id} in {records.folder} already; choose another name by --run-id")
     days = configuration.settings.expires_after
-    again = options_again(configuration, planner, flags["critics"])
+    again = options_again(configuration, planner, flags)
     return Recording(
         journal=records.journal,
         run_id=run_id,
@@ -102,7 +102,7 @@ def old_record(
 ) -> Recording:
     """Return how a run that is resumed is recorded: in the record that it has. *questions* are open."""
     records = Records(configuration)
-    again = options_again(configuration, flags["planner"], flags["critics"])
+    again = options_again(configuration, flags["planner"], flags)
     return Recording(
         journal=records.journal,
         run_id=run_id,

@@ -17,7 +17,7 @@ from dagrun.cli.jobs.recording import Recording, new_record, old_record
 from dagrun.cli.records.output_folder import artifacts_in
 from dagrun.cli.records.resume_command import command_again, label, output_of, quoted, where_is
 from dagrun.cli.records.run_records import Records
-from dagrun.cli.setup.planners import load_critics, make_planner
+from dagrun.cli.setup.planners import load_compose, load_critics, make_planner
 from dagrun.cli.setup.secrets import secrets_of
 from dagrun.cli.setup.settings import Configuration, configure
 from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox
@@ -74,6 +74,7 @@ class ResumeCommand:
                 plan=again,
                 planner=planner,
                 critics=critics,
+                compose=load_compose(self._configuration, self._flags["compose"]),
                 recording=recording,
                 artifacts=artifacts,
                 deps=self._configuration.settings.deps,

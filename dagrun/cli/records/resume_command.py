@@ -16,7 +16,7 @@ _MODEL: Final = ("model", "fast_model", "base_url", "api", "structure", "dialect
 _MAX_TOKEN: Final = 2_000  # characters
 
 
-def options_again(configuration: Configuration, planner: str | None, critics: Sequence[str]) -> list[str]:
+def options_again(configuration: Configuration, planner: str | None, flags: Mapping[str, Any]) -> list[str]:
     """Return the options to resume a run: the settings from the command line and the environment.
 
     Settings from files need no option: the command starts in the same folder, and finds them again.
@@ -24,7 +24,7 @@ def options_again(configuration: Configuration, planner: str | None, critics: Se
     Args:
         configuration: The settings that hold.
         planner: The name of the planner; `None` for no planner.
-        critics: The names of the critics.
+        flags: The flags of the command line: ``critics`` and ``compose``.
     """
     settings = configuration.settings
     options = ["-C", str(Path.cwd())]
@@ -34,7 +34,11 @@ def options_again(configuration: Configuration, planner: str | None, critics: Se
         options += _setting(configuration, name)
     if settings.mode == "sequential" and settings.max_running != 1:
         options += ["--max-running", "1"]  # the recorded policy of a sequential run
-    return options + _pairs("--planner", () if planner is None else (planner,)) + _pairs("--critic", critics)
+    compose = flags["compose"]
+    if compose == "model" and planner is None:  # else they are there already
+        options += [part for name in _MODEL for part in _setting(configuration, name)]
+    options += _pairs("--planner", () if planner is None else (planner,)) + _pairs("--critic", flags["critics"])
+    return options + _pairs("--compose", () if compose is None else (compose,))
 
 
 def where_is(configuration: Configuration) -> list[str]:

@@ -44,6 +44,37 @@ def load_critics(targets: Sequence[str]) -> tuple[Critic, ...]:
     return tuple(_load("--critic", target, "review") for target in targets)
 
 
+MODEL: Final = "model"
+
+
+def load_compose(configuration: Configuration, target: str | None) -> Any:
+    """Return what writes the answer of a run; `None` for nothing.
+
+    Args:
+        configuration: The settings that hold. Their tools are loaded already.
+        target: ``model`` for the model of the settings, or ``module:name`` of a tool, a function or a model.
+
+    Raises:
+        BadInput: There is no such thing, or the model lacks a key or a name.
+    """
+    if target is None:
+        return None
+    if target != MODEL:
+        if not target.partition(":")[2]:
+            raise BadInput(f"--compose {shorten(target, 100)}: write {MODEL}, or MODULE:NAME of a tool or a function")
+        look_in(Path.cwd(), target)
+        try:
+            with redirect_stdout(sys.stderr):  # a module may print while it is imported
+                return import_target(target)
+        except ContractError as error:
+            raise BadInput(f"--compose: {error}") from error
+    asked = name_of(configuration)
+    ours = ANTHROPIC if ANTHROPIC in names_in(asked) else DEFAULT
+    _check_address(configuration, ours)
+    settings = configuration.settings
+    return _anthropic_model(settings) if ours == ANTHROPIC else _openai_model(settings, settings.model)
+
+
 def _load(option: str, target: str, method: str) -> Any:
     if not target.partition(":")[2]:
         raise BadInput(f"{option} {shorten(target, 100)}: name what is in the module, too: MODULE:NAME")
@@ -172,18 +203,22 @@ def _openai(settings: Settings) -> Planner:
 
 
 def _anthropic(settings: Settings) -> Planner:
-    from dagrun.llm.anthropic_model import AnthropicModel
     from dagrun.planners.model_planner import ModelPlanner
+
+    return ModelPlanner(_anthropic_model(settings), **_writing(settings))
+
+
+def _anthropic_model(settings: Settings) -> LanguageModel:
+    from dagrun.llm.anthropic_model import AnthropicModel
 
     if settings.base_url is None and not (_is_set("ANTHROPIC_API_KEY") or _is_set("ANTHROPIC_AUTH_TOKEN")):
         raise BadInput(_NO_ANTHROPIC_KEY)
-    model = AnthropicModel(
+    return AnthropicModel(
         _named(settings.model, "--model", "DAGRUN_MODEL"),
         base_url=settings.base_url,
         structure=settings.structure,
         prices=settings.prices,
     )
-    return ModelPlanner(model, **_writing(settings))
 
 
 def _stepwise(settings: Settings) -> Planner:
