@@ -137,18 +137,20 @@ def read_streams(port: int, count: int, told: Any) -> None:
     request = f"GET /api/runs/r/stream HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
     streams = [socket.create_connection(("127.0.0.1", port)) for _ in range(count)]
     for stream in streams:
+        stream.settimeout(60)
         stream.sendall(request)
     for stream in streams:
         text = b""
         while b"event: snapshot" not in text:
             text += stream.recv(1 << 20)
     told.send("there")
-    open_ = set(streams)
-    while open_:
-        for stream in list(open_):
-            text = stream.recv(1 << 20)
-            if not text or b"event: end" in text or text.endswith(b"0\r\n\r\n"):
-                open_.discard(stream)
+    tails = dict.fromkeys(streams, b"")
+    while tails:
+        for stream in list(tails):
+            text = tails[stream] + stream.recv(1 << 20)
+            tails[stream] = text[-20:]  # the name of the last event may come in two parts
+            if b"event: end" in text:
+                del tails[stream]
                 stream.close()
 
 

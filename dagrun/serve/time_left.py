@@ -10,7 +10,7 @@ from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.outcome import State
 
-_MOST: Final = 20_000  # steps; of more, nothing is said, as a look at each costs too much
+_MOST: Final = 5_000  # steps; of more, nothing is said, as a look at each costs too much
 _HELD: Final = (State.HELD, State.BLOCKED)  # nobody knows when a person or a planner answers
 
 
