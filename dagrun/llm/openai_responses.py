@@ -12,7 +12,8 @@ from dagrun.llm.language_model import Usage
 def _body(call: ApiRequest) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": call.model,
-        "input": call.messages,
+        # llama.cpp refuses a turn of the model without its type.
+        "input": [{"type": "message", **message} for message in call.messages],
         "max_output_tokens": call.request.max_output_tokens,
         "stream": True,
         # The provider need not keep the answer: it is not used again.

@@ -45,6 +45,19 @@ async def test_responses_is_tried_first() -> None:
     assert seen(server) == [("responses", "schema", 200)] * 2
 
 
+async def test_turns_of_responses_say_what_they_are() -> None:
+    """llama.cpp refuses a turn of the model without a type, so that no plan could be repaired there."""
+    turns = (Message("user", "Plan."), Message("assistant", "1. a()"), Message("user", "Again."))
+    with FakeModelServer([ModelAnswer("Good.")]) as server:
+        await ask(model_at(server, "openai"), Request(system="s", messages=turns))
+
+    assert [(item["type"], item["role"]) for item in server.calls[0].body["input"]] == [
+        ("message", "user"),
+        ("message", "assistant"),
+        ("message", "user"),
+    ]
+
+
 async def test_chat_is_taken_where_responses_does_not_exist_and_once_is_enough_to_know() -> None:
     with FakeModelServer([ANSWER], apis=["chat"]) as server:
         await twice(server, "openai")
