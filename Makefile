@@ -58,6 +58,8 @@ bench-runs: $(READY) ## measure what it costs to change a plan, to stream it, an
 	$(BIN)/python benchmarks/replanning.py
 	$(BIN)/python benchmarks/splicing.py
 	$(BIN)/python benchmarks/streaming.py
+	$(BIN)/python benchmarks/limits.py
+	PYTHONPATH=benchmarks $(BIN)/python benchmarks/pipelines.py
 	$(BIN)/python benchmarks/journal.py
 
 bench-check: $(READY) ## compare a part of the benchmarks with what was last recorded (a minute and a half at most)
