@@ -27,7 +27,7 @@ from real_model.prepare import CACHE, HERE, CannotPrepare, prepare, say
 from real_model.run_goals import show_goals
 from real_model.serving import serving
 
-GOAL: Final = "How many words does the document 'Wind power' have?"
+GOAL: Final = "What are the total sales of the west?"
 # The run failed, or its plan was refused: that is the model's doing. Anything else is ours.
 ENDS: Final = {0: "succeeded", 1: "has failed", 3: "has got no plan that can be carried out", 4: "is over budget"}
 
@@ -54,7 +54,7 @@ def show(goals: list[str], model: SmallModel, cache: Path) -> int:
         if not goals:
             say(f"\nTwelve simple goals, each planned and run, with --dialect {model.dialect}:\n")
             anyio.run(partial(show_goals, model, url, model.dialect, TWELVE, cache))
-    say("\nThe server is stopped. All 24 goals, in several dialects: benchmarks/results/real_model.json")
+    say("\nThe server is stopped. All 24 goals, with each model: benchmarks/results/real_model.json")
     return next((code for code in codes if code not in ENDS), 0)
 
 
