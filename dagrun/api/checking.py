@@ -163,9 +163,9 @@ def must_fit_inputs(plan: CheckedPlan, inputs: Inputs) -> None:
 class CheckedPlans:
     """The plans that an engine has checked last, so that equal ones are checked once.
 
-    A plan is equal if it has the same text or is the same object, and has the same tools, policy and executors. Plans
-    with secrets, dependencies or a function that redacts are checked each time; so are files, which may change, and
-    tools of modules, which may too.
+    A plan is equal if it has the same text, or is the same object and still says the same (what its steps hold may
+    have been changed in place), and has the same tools, policy and executors. Plans with secrets, dependencies or a
+    function that redacts are checked each time; so are files, which may change, and tools of modules, which may too.
     """
 
     def __init__(self) -> None:
@@ -181,10 +181,9 @@ class CheckedPlans:
             PlanRefused: As for `check`.
             ContractError: As for `check`.
         """
-        named = _names_of(tools)
-        if named is None or isinstance(plan, Path):
+        key = _key_of(plan, tools, policy, executors)
+        if key is None:
             return check(plan, tools, policy=policy, inputs=inputs, executors=executors, deps=NO_DEPS)
-        key = (plan if isinstance(plan, str | bytes) else id(plan), named, id(policy), frozenset(executors))
         with self._lock:
             known = self._known.pop(key, None)
             if known is not None:
@@ -197,10 +196,24 @@ class CheckedPlans:
             if checked.input_paths:
                 checked.fitting.add(tuple(look_up_input(inputs, path) for path in checked.input_paths))
             with self._lock:
-                self._known[key] = checked, (plan, tools, policy)  # kept alive, so that no other gets its id
+                kept = tuple(tools) if isinstance(tools, list) else tools  # the list itself may lose them
+                self._known[key] = checked, (plan, kept, policy)  # kept alive, so that no other gets its id
                 if len(self._known) > _MAX_KEPT:
                     del self._known[next(iter(self._known))]
         return checked
+
+
+def _key_of(plan: AnyPlan, tools: Tools | None, policy: Policy | None, executors: Collection[str]) -> Hashable:
+    """Return what tells a check from others, as long as its objects are alive; `None` if that cannot be told."""
+    named = _names_of(tools)
+    if named is None or not isinstance(plan, Plan | str | bytes) or not isinstance(policy, Policy | None):
+        return None
+    try:  # both are frozen, but not the lists and mappings in them
+        says = plan.model_dump_json(exclude_unset=True, warnings=False) if isinstance(plan, Plan) else plan
+        limits = None if policy is None else policy.model_dump_json(exclude_unset=True, warnings=False)
+    except ValueError:  # a value that is no JSON; the check has words for it
+        return None
+    return says, id(plan) if isinstance(plan, Plan) else 0, named, limits, id(policy), frozenset(executors)
 
 
 def _names_of(tools: Tools | None) -> Hashable:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -111,6 +113,31 @@ async def test_an_engine_checks_again_what_may_be_another_plan(tmp_path: Path, c
         assert await count(plan.model_copy(), tools=[shout]) == 1  # another object
         assert await count(file, tools=[shout]) == 2  # a file may change
         assert await count(plan, tools=[shout], secrets=secret) == 2
+
+
+async def test_an_engine_sees_that_a_plan_or_a_policy_was_changed_in_place() -> None:
+    """Both are frozen, but not the mappings in them."""
+    plan = dagrun.Plan(steps=[dagrun.Step(id="a", tool="double", args={"n": 1})], output="${a}")
+    policy = dagrun.Policy(max_running_by_pool={"bank": 1})
+    async with dagrun.Engine() as engine:
+        assert (await engine.run(plan, tools=[double], policy=policy)).output == 2
+        plan.steps[0].args["n"] = 5
+        assert (await engine.run(plan, tools=[double], policy=policy)).output == 10
+        plan.steps[0].args["n"] = "five"
+        with pytest.raises(dagrun.PlanRefused):
+            await engine.run(plan, tools=[double], policy=policy)
+        plan.steps[0].args["n"] = 1
+
+
+async def test_an_engine_does_not_take_a_tool_for_one_that_left_its_list(checks: list[object]) -> None:
+    """A list of toolboxes is emptied by its host: what takes the place of one in memory is another one."""
+    tools = [dagrun.Toolbox(double)]
+    gone = weakref.ref(tools[0])
+    async with dagrun.Engine() as engine:
+        await engine.run(TEXT, tools=tools, inputs=inputs(1))
+        tools.clear()
+        gc.collect()
+        assert gone() is not None  # its identity is what the plan is known by
 
 
 class Named:
