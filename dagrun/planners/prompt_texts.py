@@ -17,7 +17,7 @@ from dagrun.errors import ContractError
 from dagrun.model.toolbox import hint
 from dagrun.planners.prompt_examples import EXAMPLES, Example
 
-PROMPT_VERSION: Final = "6"
+PROMPT_VERSION: Final = "7"
 
 _ROLE: Final = """\
 You are the planner of a program. You turn a goal into a plan: a graph of calls of tools. The program checks the plan \
@@ -38,8 +38,8 @@ tools of a pool share a limit of calls at once. "types": types that signatures n
 "left": what is left of its ceilings.
 - "steps": the plan as it stands, each step with its state; "is_frozen" ones wait for your answer. "results": what has \
 come out of them, or only its types and sizes, as the host of the run allows. "output": what the run answers.
-- "happened": why you are asked. "past": how your earlier answers ended. "problems": what was wrong with an answer of \
-yours."""
+- "happened": why you are asked. "past": how your earlier answers ended. "before": who was asked before you, and why \
+that was not enough. "problems": what was wrong with an answer of yours."""
 
 _TOOLS: Final = """\
 # Tools

@@ -175,6 +175,7 @@ def _blocks(brief: Brief, max_steps: int | None) -> list[str]:
         "output": [] if brief.output is None else [brief.output],
         "happened": happened,
         "past": [{key: text for key, text in past.items() if text} for past in shown["past"]],
+        "before": [{key: text for key, text in before.items() if text} for before in shown["before"]],
         "left": [left] if left else [],
     }
     signatures = signatures_of(shown["tools"])

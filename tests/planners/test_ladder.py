@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from dagrun import (
     MemoryJournal,
     ModelChooser,
     ModelError,
+    ModelPlanner,
     OverCeiling,
     Patch,
     PersonPlanner,
@@ -479,3 +481,19 @@ async def test_a_brief_tells_a_model_who_was_asked_before() -> None:
     assert json.dumps(strong.briefs[0].as_dict()["before"]) == (
         '[{"planner": "Thinker", "why": "refusal", "reason": ""}]'
     )
+
+
+async def test_a_model_is_told_why_the_planner_before_it_handed_on() -> None:
+    """The strong model knows what the fast one found too vague; a model that is asked first is told of nobody."""
+    strong = ScriptedModel({"steps": [{"id": "a", "tool": "load", "args": {}}], "confidence": 0.9})
+
+    result, _ = await climb(Thinker(CannotPlan("which region?")), ModelPlanner(strong))
+
+    assert result.status is Status.SUCCEEDED
+    (told,) = re.findall(r'<data name="before">\n(.*)\n</data>', strong.requests[0].messages[-1].text)
+    assert json.loads(told)["planner"] == "Thinker"
+    assert json.loads(told)["why"] == "refusal"
+    assert "which region?" in json.loads(told)["reason"]
+    alone = ScriptedModel({"steps": [], "refusal": "no"})
+    await dagrun.run(goal="g", planner=ModelPlanner(alone), tools=[scripted("load", 1).tool])
+    assert '<data name="before">' not in alone.requests[0].messages[-1].text

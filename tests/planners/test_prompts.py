@@ -41,6 +41,7 @@ VERSIONS = {
     "4": "bebe06fefae249d4",
     "5": "04fc79898d7dd254",
     "6": "9ae17e7b7d7ed01a",
+    "7": "dedf1602519ef608",
 }
 LINES = ("compiler", "calls")
 TODAY = date(2026, 3, 14)
