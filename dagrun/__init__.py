@@ -151,6 +151,7 @@ if TYPE_CHECKING:
     from dagrun.runtime.run import Run
     from dagrun.serve.page import web
     from dagrun.sources.formats import schema_tools
+    from dagrun.sources.mcp import mcp_tools
     from dagrun.sources.schemas import schema_tool
 
 # The public names by module. Each is imported on first use (PEP 562), so that `import dagrun` costs only what is used.
@@ -225,6 +226,7 @@ _NAMES = {
     "dagrun.runtime.result": "RunResult StepResult",
     "dagrun.serve.page": "web",
     "dagrun.sources.formats": "schema_tools",
+    "dagrun.sources.mcp": "mcp_tools",
     "dagrun.sources.schemas": "schema_tool",
     "dagrun.runtime.run": "Run",
 }
@@ -399,6 +401,7 @@ __all__ = [
     "is_private_folder",
     "item",
     "llm_tool",
+    "mcp_tools",
     "plan",
     "read_plan",
     "replay",

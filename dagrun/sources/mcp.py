@@ -1,0 +1,278 @@
+"""`mcp_tools`: the tools of MCP servers, as a toolbox."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import fnmatch
+import logging
+from collections.abc import Iterable, Mapping
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from dagrun.errors import ContractError, ToolError, shorten
+from dagrun.model.effect import Effect
+from dagrun.model.tool_context import ToolContext
+from dagrun.model.toolbox import AnyTool, Toolbox
+from dagrun.sources.mcp_config import ServerConfig, ServerRules, read_config
+from dagrun.sources.mcp_connection import Connection, mcp_library
+from dagrun.sources.schemas import fitting_name, schema_tool
+
+_LOG: Final = logging.getLogger("dagrun.mcp")
+_MOST_PAGES: Final = 100
+KEY_META: Final = "dagrun/idempotency-key"
+
+# Of JSON-RPC: the request was not understood, so nothing has happened.
+_NOT_DONE: Final = frozenset((-32600, -32601, -32602))
+_CLOSED: Final = -32000
+_TIMED_OUT: Final = -32001
+
+
+def mcp_tools(
+    config: str | Path | Mapping[str, Any],
+    *,
+    rules: Mapping[str, Mapping[str, Any]] | None = None,
+    connect_timeout: float = 60.0,
+) -> McpTools:
+    """Connect to MCP servers, and return their tools as a `Toolbox`, as long as an ``async with`` block lasts.
+
+    A tool is called ``server.tool``. Arguments, and outputs with a schema, are enforced as those of `schema_tool`. An
+    output without one is the text of its only block, or a list of blocks; pictures, sounds and files become artifacts.
+    The list of tools is read once: a server that changes it later changes nothing in a run.
+
+    A connection is shared by all runs. If a server dies, calls that were on their way fail as a broken connection does:
+    those that only look are tried again, and effects are unknown. The next call starts it again.
+
+    What a server says about its own tools counts only with ``trust="hints"``; without a word of the host, every tool is
+    effectful.
+
+    Args:
+        config: The path of the file with the servers, in the form of Claude and Cursor (``mcpServers``) or VS Code
+            (``servers``); or its content.
+        rules: What the host says about servers, by name: *trust*, *allow*, *errors*, *timeout*, *effects*.
+        connect_timeout: Seconds in which all servers must have answered at the start.
+
+    Examples:
+        In a program::
+
+            rules = {"github": {"trust": "hints", "effects": {"create_issue": "effectful"}}}
+            async with dagrun.mcp_tools("mcp.json", rules=rules) as tools:
+                result = await dagrun.run(plan, tools=[tools])
+
+    Raises:
+        ContractError: The configuration has a fault, or a server cannot be reached at the start.
+        MissingExtra: The extra ``mcp`` is not installed.
+    """
+    return McpTools(read_config(config, rules), connect_timeout)
+
+
+class McpTools:
+    """The servers of one block; made by `mcp_tools`.
+
+    Args:
+        servers: The servers.
+        connect_timeout: Seconds in which all of them must have answered at the start.
+    """
+
+    def __init__(self, servers: list[ServerConfig], connect_timeout: float) -> None:
+        self._servers = servers
+        self._connect_timeout = connect_timeout
+        self._group: TaskGroup | None = None
+
+    async def __aenter__(self) -> Toolbox:
+        """Connect to all servers at the same time, and list their tools."""
+        mcp_library("mcp.client.client")
+        self._group = await anyio.create_task_group().__aenter__()
+        try:
+            with anyio.fail_after(self._connect_timeout):
+                return await self._toolbox(self._group)
+        except TimeoutError:
+            await self._close()
+            raise ContractError(f"MCP servers did not answer in {self._connect_timeout:g} s") from None
+        except BaseException:
+            await self._close()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close all connections, and end the servers that were started."""
+        await self._close()
+
+    async def _close(self) -> None:
+        group, self._group = self._group, None
+        if group is not None:
+            group.cancel_scope.cancel()
+            await group.__aexit__(None, None, None)  # an error of the block is not one of this group
+
+    async def _toolbox(self, group: TaskGroup) -> Toolbox:
+        connections = [Connection(server) for server in self._servers]
+        lists: list[list[Any]] = [[] for _ in connections]
+        for connection in connections:
+            group.start_soon(connection.keep)
+        failures: list[ToolError] = []
+
+        async def fill(number: int, connection: Connection) -> None:
+            try:
+                lists[number] = await _listed(connection)
+            except ToolError as error:
+                failures.append(error)
+
+        async with anyio.create_task_group() as listing:
+            for number, connection in enumerate(connections):
+                listing.start_soon(fill, number, connection)
+        if failures:
+            raise ContractError(failures[0].message)
+        tools: dict[str, AnyTool] = {}
+        for server, connection, listed in zip(self._servers, connections, lists, strict=True):
+            for tool in _tools_of(server, connection, listed, tools.keys()):
+                tools[tool.name] = tool
+        return Toolbox(list(tools.values()))
+
+
+async def _listed(connection: Connection) -> list[Any]:
+    """Return the tools of a server, as it describes them."""
+    client = await connection.client()
+    found: list[Any] = []
+    cursor = None
+    for _ in range(_MOST_PAGES):
+        try:
+            page = await client.list_tools(cursor=cursor)
+        except mcp_library("mcp.shared.exceptions").MCPError as error:
+            raise ToolError(f"MCP server {connection.name} does not list its tools: {shorten(str(error))}") from error
+        found += page.tools
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return found
+
+
+def _tools_of(
+    server: ServerConfig, connection: Connection, listed: list[Any], taken: Iterable[str]
+) -> Iterable[AnyTool]:
+    """Yield the tools of a server that the host allows; one whose schema cannot be used is left out, and logged."""
+    rules, names = server.rules, set(taken)
+    known = {tool.name for tool in listed}
+    if unknown := rules.effects.keys() - known:
+        raise ContractError(f"MCP server {server.name} has no tool {shorten(', '.join(sorted(unknown)))}")
+    for tool in listed:
+        if not any(fnmatch.fnmatchcase(tool.name, pattern) for pattern in rules.allow):
+            continue
+        name = fitting_name(f"{server.name}.{tool.name}")
+        if name in names:  # two names that are made to fit in the same way
+            name = f"{name[:119]}_{sha256(tool.name.encode(errors='replace')).hexdigest()[:8]}"
+        names.add(name)
+        effect = rules.effects.get(tool.name, _hinted(tool.annotations) if rules.trust == "hints" else None)
+        call = _ServerCall(connection, tool.name, rules, effect or Effect.EFFECTFUL)
+        try:
+            yield schema_tool(
+                name,
+                call.make,
+                tool.input_schema,
+                output=tool.output_schema,
+                effect=effect,
+                description=shorten(tool.description or tool.title or "", 2_000),
+                timeout=rules.timeout,
+                pool=server.name,
+            )
+        except ContractError as error:
+            _LOG.warning("a tool of MCP server %s is left out: %s", server.name, error)
+
+
+def _hinted(annotations: Any) -> Effect | None:
+    """Return the effect that a server claims for a tool."""
+    if annotations is None:
+        return None
+    if annotations.read_only_hint:
+        return Effect.READ
+    return Effect.IDEMPOTENT if annotations.idempotent_hint else Effect.EFFECTFUL
+
+
+class _ServerCall:
+    """Calls one tool of a server."""
+
+    def __init__(self, connection: Connection, tool: str, rules: ServerRules, effect: Effect) -> None:
+        self._connection = connection
+        self._tool = tool
+        self._is_clean = rules.errors == "clean" or effect.is_free
+        self._has_effect = not effect.is_free
+
+    async def make(self, arguments: dict[str, Any], context: ToolContext) -> Any:
+        """Make the call, and return its output as JSON."""
+        client = await self._connection.client()
+        meta = {KEY_META: context.idempotency_key} if self._has_effect else None
+        try:
+            result = await client.call_tool(
+                self._tool, arguments, progress_callback=partial(_tell_progress, context), meta=meta
+            )
+        except mcp_library("mcp.shared.exceptions").MCPError as error:
+            raise self._failure(client, error) from error
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
+            raise self._lost(client) from error
+        if result.is_error:
+            text = _text_of(result.content) or "it says no more"
+            raise ToolError(text) if self._is_clean else ServerError(text)
+        if result.structured_content is not None:
+            return result.structured_content
+        return _blocks(result.content, context)
+
+    def _failure(self, client: Any, error: Any) -> Exception:
+        code, text = error.error.code, f"MCP server {self._connection.name}: {shorten(error.error.message)}"
+        if code == _CLOSED:
+            return self._lost(client)
+        if code == _TIMED_OUT:
+            return TimeoutError(text)
+        return ToolError(text) if code in _NOT_DONE else ServerError(text)
+
+    def _lost(self, client: Any) -> Exception:
+        self._connection.lose(client)
+        return ConnectionError(f"the connection to MCP server {self._connection.name} was lost")
+
+
+class ServerError(Exception):
+    """A server has reported an error, and a call with an effect may have taken it."""
+
+
+async def _tell_progress(context: ToolContext, progress: float, total: float | None, message: str | None) -> None:
+    context.progress(progress / total if total else None, message or "")
+
+
+# Content -------------------------------------------------------------------------------------------------------------
+
+
+def _text_of(content: list[Any]) -> str:
+    return shorten("\n".join(block.text for block in content if block.type == "text"), 1_000)
+
+
+def _blocks(content: list[Any], context: ToolContext) -> Any:
+    """Return content without structure: one text as it is, for it is data; else a list of blocks."""
+    made = [_block(block, context) for block in content]
+    if not made:
+        return None
+    return made[0] if len(made) == 1 and not isinstance(made[0], dict) else made
+
+
+def _block(block: Any, context: ToolContext) -> Any:
+    match block.type:
+        case "text":
+            return block.text
+        case "image" | "audio":
+            return context.artifacts.save(_decoded(block.data), media_type=block.mime_type)
+        case "resource" if hasattr(block.resource, "blob"):
+            kind = block.resource.mime_type or "application/octet-stream"
+            return context.artifacts.save(_decoded(block.resource.blob), media_type=kind)
+        case _:
+            return block.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _decoded(data: str) -> bytes:
+    try:
+        return base64.b64decode(data, validate=True)
+    except binascii.Error as error:
+        raise ToolError("the server has sent a file that is no base64") from error

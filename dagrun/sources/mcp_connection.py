@@ -1,0 +1,140 @@
+"""The connection to one MCP server: made when it is needed, made again when it was lost, and shared by all calls."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib import import_module
+from typing import Any, Final
+
+import anyio
+
+from dagrun.errors import MissingExtra, ToolError, shorten
+from dagrun.sources.mcp_config import ServerConfig
+
+FIRST_DELAY: Final = 0.5  # seconds before the second try to connect, doubled before each further one
+MAX_DELAY: Final = 30.0
+MAX_FAILURES: Final = 5  # in a row; from then on a call fails at once, until the longest delay is over
+
+
+def mcp_library(module: str) -> Any:
+    """Import a module of the MCP library.
+
+    Raises:
+        MissingExtra: It is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError:
+        raise MissingExtra("MCP servers need the extra mcp: pip install 'dagrun-engine[mcp]'") from None
+
+
+class Connection:
+    """A connection to one server, kept by one task, because the library wants it closed where it was opened.
+
+    A client that has lost its server says so for ever, so each loss leads to a new one. A call waits for one try to
+    connect at most; that it failed is a failure before anything has happened.
+
+    Args:
+        config: The server.
+    """
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.name = config.name
+        self._config = config
+        self._client: Any = None
+        self._lost = anyio.Event()
+        self._wanted = anyio.Event()
+        self._tried = anyio.Event()
+        self._failures = 0
+        self._reason = ""
+        self._closed_until = 0.0
+
+    async def keep(self) -> None:
+        """Connect whenever a client is wanted, until this task is cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._wanted = anyio.Event()
+            if self._failures:
+                await anyio.sleep(min(FIRST_DELAY * 2 ** (self._failures - 1), MAX_DELAY))
+            try:
+                async with self._opened() as client:
+                    self._publish(client)
+                    await self._lost.wait()
+            except Exception as error:  # noqa: BLE001  (the library, the command or the server may raise anything)
+                self._note_failure(error)
+            finally:
+                self._client = None
+
+    async def client(self) -> Any:
+        """Return the client; connect if there is none.
+
+        Raises:
+            ToolError: The server cannot be reached. Nothing has happened.
+        """
+        if self._client is not None:
+            return self._client
+        if self._failures < MAX_FAILURES or anyio.current_time() >= self._closed_until:
+            if self._tried.is_set():
+                self._tried = anyio.Event()
+            self._wanted.set()
+            await self._tried.wait()
+            if self._client is not None:
+                return self._client
+        is_gone = self._failures >= MAX_FAILURES
+        text = f"MCP server {self.name} cannot be reached: {self._reason}"
+        raise ToolError(text, retryable=not is_gone, unreachable=is_gone)
+
+    def lose(self, client: Any) -> None:
+        """Note that a client has lost its server; the next call connects anew."""
+        if self._client is client:
+            self._client = None
+            self._lost.set()
+
+    def _publish(self, client: Any) -> None:
+        # The library checks outputs by itself, and executes the patterns of their schemas in the event loop.
+        client.session.validate_tool_result = _check_nothing
+        self._client, self._lost, self._failures = client, anyio.Event(), 0
+        self._tried.set()
+
+    def _note_failure(self, error: BaseException) -> None:
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        self._failures += 1
+        self._reason = shorten(f"{type(error).__name__}: {error}")
+        if self._failures >= MAX_FAILURES:
+            self._closed_until = anyio.current_time() + MAX_DELAY
+        self._tried.set()
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[Any]:
+        client_type = mcp_library("mcp.client.client").Client
+        info = mcp_library("mcp_types").Implementation(name="dagrun", version=_version())
+        target = self._config.target
+        if isinstance(target, tuple):
+            stdio = mcp_library("mcp.client.stdio")
+            parameters = stdio.StdioServerParameters(
+                command=target[0], args=list(target[1:]), env=dict(self._config.env), cwd=self._config.cwd
+            )
+            target = stdio.stdio_client(parameters, errlog=_error_log())
+        async with client_type(target, client_info=info, cache=None) as client:
+            yield client
+
+
+async def _check_nothing(*_: Any) -> None:
+    return None
+
+
+def _error_log() -> Any:
+    """Return where what the server writes to stderr goes: to ours, if that is a file, as in a terminal."""
+    try:
+        sys.stderr.fileno()
+    except (OSError, AttributeError, ValueError):
+        return subprocess.DEVNULL
+    return sys.stderr
+
+
+def _version() -> str:
+    return str(import_module("dagrun._version").__version__)

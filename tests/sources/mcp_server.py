@@ -1,0 +1,92 @@
+"""An MCP server of the tests: over stdio as a program, or inside a test. Its notes are lines of a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import anyio
+from mcp.server.mcpserver import Context, Image, MCPServer  # type: ignore[import-not-found,unused-ignore]
+from mcp.server.mcpserver.exceptions import ToolError  # type: ignore[import-not-found,unused-ignore]
+from mcp_types import ToolAnnotations  # type: ignore[import-not-found,unused-ignore]
+from pydantic import BaseModel
+
+
+class Total(BaseModel):
+    """What `add` returns."""
+
+    total: int
+
+
+def note(text: str) -> None:
+    """Write a line to the file of notes."""
+    with open(os.environ["NOTES"], "a", encoding="utf-8") as file:
+        file.write(f"{text}\n")
+
+
+def add(a: int, b: int) -> Total:
+    """Add two numbers."""
+    return Total(total=a + b)
+
+
+def keep(text: str, context: Context) -> str:
+    """Keep a note."""
+    meta = dict(context.request_context.meta or {})
+    note(f"{text} {meta.get('dagrun/idempotency-key', '')}")
+    return text
+
+
+async def slow(context: Context) -> str:
+    """Take a minute, and say how far it is."""
+    await context.report_progress(1, 4, "a quarter")
+    try:
+        await anyio.sleep(60)
+    except anyio.get_cancelled_exc_class():
+        note("cancelled")
+        raise
+    return "done"
+
+
+def picture() -> Image:
+    """Draw a picture."""
+    return Image(data=b"PNG", format="png")
+
+
+def fail(text: str) -> str:
+    """Report an error."""
+    raise ToolError(text)
+
+
+def die(once: str) -> str:
+    """End the process, the first time."""
+    if os.path.exists(once):
+        return "alive"
+    with open(once, "w", encoding="utf-8"):
+        os._exit(3)
+
+
+def die_in_effect() -> str:
+    """End the process in the middle of an effect."""
+    note("begun")
+    os._exit(3)
+
+
+def make_server() -> Any:
+    """Return the server."""
+    server = MCPServer("notes")
+    reads = ToolAnnotations(read_only_hint=True)
+    server.add_tool(add, annotations=reads)
+    server.add_tool(keep, annotations=ToolAnnotations(idempotent_hint=True))
+    server.add_tool(picture, annotations=reads, structured_output=False)
+    server.add_tool(die, annotations=reads, structured_output=False)
+    server.add_tool(slow, structured_output=False)
+    server.add_tool(fail, structured_output=False)
+    server.add_tool(die_in_effect, structured_output=False)
+    return server
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["broken"]:
+        sys.exit(2)
+    make_server().run()

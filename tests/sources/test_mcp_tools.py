@@ -1,0 +1,222 @@
+"""Tools of MCP servers: real servers over stdio, on every backend."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import dagrun
+from dagrun.errors import ContractError
+from dagrun.sources.mcp_config import read_config
+
+pytest.importorskip("mcp")
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.costly,
+    pytest.mark.real_time,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+SERVER = Path(__file__).with_name("mcp_server.py")
+HINTS = {"notes": {"trust": "hints"}}
+
+
+def config(folder: Path, *args: str) -> dict[str, Any]:
+    entry = {"command": sys.executable, "args": [str(SERVER), *args], "env": {"NOTES": str(folder / "notes")}}
+    return {"mcpServers": {"notes": entry}}
+
+
+def notes(folder: Path) -> list[str]:
+    path = folder / "notes"
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def step(id_: str, tool: str, **args: Any) -> dagrun.Step:
+    return dagrun.Step(id=id_, tool=f"notes.{tool}", args=args)
+
+
+async def run(tools: dagrun.Toolbox, *steps: dagrun.Step, **options: Any) -> dagrun.RunResult:
+    return await dagrun.run(dagrun.Plan(steps=list(steps)), tools=[tools], **options)
+
+
+async def test_a_plan_runs_on_a_server(tmp_path: Path) -> None:
+    """The file is one that other programs read; structure, keys and pictures come through."""
+    path = tmp_path / "mcp.json"
+    path.write_text(json.dumps(config(tmp_path)), encoding="utf-8")
+    async with dagrun.mcp_tools(path, rules=HINTS) as tools:
+        assert {name: str(tool.effect) for name, tool in tools.items()} == {
+            "notes.add": "read",
+            "notes.keep": "idempotent",
+            "notes.slow": "effectful",
+            "notes.picture": "read",
+            "notes.fail": "effectful",
+            "notes.die": "read",
+            "notes.die_in_effect": "effectful",
+        }
+        result = await run(
+            tools,
+            step("sum", "add", a=1, b=2),
+            step("more", "add", a="${sum.total}", b=10),
+            step("keep", "keep", text="note ${more.total}"),
+            step("draw", "picture"),
+        )
+        with pytest.raises(dagrun.PlanRefused) as refused:
+            dagrun.check(
+                dagrun.Plan(steps=[step("sum", "add", a="1", c=2), step("more", "add", a="${sum.nope}", b=1)]),
+                tools=tools,
+            )
+    assert result.status == "succeeded", result
+    assert result.steps["more"].output == {"total": 13}
+    assert result.steps["draw"].output["media_type"] == "image/png"
+    [line] = notes(tmp_path)
+    assert line.startswith("note 13 ")
+    assert len(line.split()[-1]) == 32  # the idempotency key
+    assert {problem.code for problem in refused.value.problems} == {"DR203", "DR204", "DR205", "DR303"}
+
+
+async def test_nothing_that_a_server_says_counts_without_the_host(tmp_path: Path) -> None:
+    """A server could say that deleting everything only looks."""
+    rules = {"notes": {"effects": {"add": "pure"}, "allow": ["add", "k*"], "timeout": 5}}
+    async with dagrun.mcp_tools(config(tmp_path), rules=rules) as tools:
+        assert {name: str(tool.effect) for name, tool in tools.items()} == {
+            "notes.add": "pure",
+            "notes.keep": "effectful",
+        }
+        assert [(tool.timeout, tool.pool) for tool in tools.values()] == [(5, "notes")] * 2
+        assert [tool.effect_declared for tool in tools.values()] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("errors", "status", "state"), [("unknown", "unknown", "unknown"), ("clean", "failed", "failed")]
+)
+async def test_an_error_of_an_effect_is_a_doubt_unless_the_host_knows_better(
+    tmp_path: Path, errors: str, status: str, state: str
+) -> None:
+    """The protocol does not say whether anything has happened."""
+    async with dagrun.mcp_tools(config(tmp_path), rules={"notes": {"errors": errors}}) as tools:
+        result = await run(tools, step("fail", "fail", text="no such thing"))
+    assert (result.status, result.steps["fail"].state) == (status, state)
+    failure = result.steps["fail"].failure
+    assert failure is not None
+    assert "no such thing" in failure.message
+
+
+async def test_progress_reaches_observers_and_a_cancellation_the_server(tmp_path: Path) -> None:
+    """And the connection goes on working."""
+    seen: list[tuple[float | None, str]] = []
+    rules = {"notes": {"trust": "hints", "effects": {"slow": "read"}}}
+    async with dagrun.mcp_tools(config(tmp_path), rules=rules) as tools:
+        plan = dagrun.Plan(steps=[step("slow", "slow")])
+        async with dagrun.start(plan, tools=[tools]) as going:
+            async for event in going.events():
+                if isinstance(event, dagrun.Progress):
+                    seen.append((event.fraction, event.message))
+                    break
+            going.cancel()
+            result = await going.result()
+        after = await run(tools, step("sum", "add", a=1, b=1))
+        with anyio.fail_after(10):
+            while notes(tmp_path) != ["cancelled"]:
+                await anyio.sleep(0.01)
+    assert seen == [(0.25, "a quarter")]
+    assert result.status == "cancelled"
+    assert after.status == "succeeded"
+
+
+async def test_a_server_that_dies_is_started_again(tmp_path: Path) -> None:
+    """What only looks is tried again; an effect in the middle is in doubt, and is not repeated."""
+    async with dagrun.mcp_tools(config(tmp_path), rules=HINTS) as tools:
+        read = await run(tools, step("die", "die", once=str(tmp_path / "once")))
+        effect = await run(tools, step("die", "die_in_effect"))
+        after = await run(tools, step("sum", "add", a=1, b=1))
+    assert read.status == "succeeded", read
+    assert len(read.steps["die"].attempts) == 2
+    assert effect.status == "unknown"
+    assert notes(tmp_path) == ["begun"]
+    assert after.status == "succeeded"
+
+
+async def test_a_server_inside_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of a host, and for servers that it has itself."""
+    monkeypatch.syspath_prepend(str(SERVER.parent))
+    server = import_module("mcp_server").make_server()
+    async with dagrun.mcp_tools({"notes": server}, rules=HINTS) as tools:
+        result = await run(tools, step("sum", "add", a=1, b=2))
+    assert result.steps["sum"].output == {"total": 3}
+
+
+@pytest.mark.parametrize("args", [("broken",), ()])
+async def test_a_server_that_does_not_start_is_an_error_that_names_it(tmp_path: Path, args: tuple[str, ...]) -> None:
+    """At once, and not at the first call."""
+    known = config(tmp_path, *args)
+    if not args:
+        known["mcpServers"]["notes"]["command"] = str(tmp_path / "no-such-command")
+    with pytest.raises(ContractError, match="MCP server notes cannot be reached: "):
+        async with dagrun.mcp_tools(known):
+            pytest.fail("it is not there")
+
+
+async def test_an_error_of_the_block_comes_out_as_it_is(tmp_path: Path) -> None:
+    """Not inside a group of errors, which no `except` of the program expects."""
+    with pytest.raises(KeyError, match="mine"):
+        async with dagrun.mcp_tools(config(tmp_path)):
+            raise KeyError("mine")
+
+
+def test_both_forms_of_the_file_and_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Claude, Cursor and VS Code write it."""
+    monkeypatch.setenv("TOKEN", "t")
+    monkeypatch.delenv("NOWHERE", raising=False)
+    entry = {
+        "type": "stdio",
+        "command": "${NOWHERE:-npx}",
+        "args": ["-y", "x"],
+        "env": {"A": "${TOKEN}"},
+        "gallery": True,
+    }
+    for content in ({"mcpServers": {"a": entry}}, {"servers": {"a": entry}, "inputs": []}, {"a": entry}):
+        [server] = read_config(content, None)
+        assert (server.name, server.target, server.env) == ("a", ("npx", "-y", "x"), {"A": "t"})
+    two = {"a": entry, "b": {**entry, "disabled": True}}
+    assert [server.name for server in read_config(two, None)] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("content", "rules", "reason"),
+    [
+        ({"a": {"command": "${NOWHERE}"}}, None, "server a: the variable NOWHERE is not set"),
+        ({"a": {"args": []}}, None, "server a has no command"),
+        ({"a": {"url": "https://example.com"}}, None, "only servers that a command starts are supported"),
+        ({"a": {"command": "x", "args": "y"}}, None, "server a: args: "),
+        ({"a": {"command": "x"}}, {"b": {}}, "it has no server b; its servers are a"),
+        ({"a": {"command": "x"}}, {"a": {"trust": "all"}}, "server a: its rules: trust: "),
+        ({"a": {"command": "x"}}, {"a": {"effect": {}}}, "server a: its rules: effect: "),
+        ({}, None, "it names no server"),
+        ({"servers": []}, None, "the servers are no object"),
+    ],
+)
+def test_a_fault_of_the_configuration_has_its_place(
+    content: Mapping[str, Any], rules: Mapping[str, Any] | None, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is started."""
+    monkeypatch.delenv("NOWHERE", raising=False)
+    with pytest.raises(ContractError) as caught:
+        read_config(content, rules)
+    assert reason in str(caught.value)
+
+
+def test_a_file_that_is_none(tmp_path: Path) -> None:
+    """With the path in the message."""
+    with pytest.raises(ContractError, match=r"nope\.json: it cannot be read: No such file"):
+        read_config(tmp_path / "nope.json", None)
+    (tmp_path / "bad.json").write_text("{", encoding="utf-8")
+    with pytest.raises(ContractError, match=r"bad\.json: it is no JSON"):
+        read_config(tmp_path / "bad.json", None)
