@@ -171,8 +171,9 @@ export class Rows {
 
   // The axis
   marks() {
-    const length = this.folded(this.to) - this.folded(this.from), power = 10 ** Math.floor(Math.log10(length / 6));
-    const step = length > 90 ? LONG.find((one) => one * 6 >= length) ?? 86400 * Math.ceil(length / 518400) : power * [1, 2, 5, 10].find((one) => power * one * 6 >= length);
+    const length = this.folded(this.to) - this.folded(this.from), most = Math.max(2, Math.min(6, Math.floor(this.axis.clientWidth / 70)));
+    const power = 10 ** Math.floor(Math.log10(length / most)), fits = (one) => one * most >= length;
+    const step = length > 90 ? LONG.find(fits) ?? 86400 * Math.ceil(length / 86400 / most) : [1, 2, 5, 10].map((one) => one * power).find(fits);
     const marks = [], put = (element, time) => { element.style.left = `${this.at(time)}%`; marks.push(element); };
     const next = (time) => Math.ceil(time / step - 1e-9) * step, gapAt = (time) => this.gaps.find(([from, to]) => time > from && time < to);
     for (let time = next(this.from); this.at(time) < 95; time = next(gapAt(time + step)?.[1] ?? time + step)) put(make("span", time ? span(time) : "0"), time);
