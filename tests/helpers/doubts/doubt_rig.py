@@ -20,7 +20,7 @@ from typing import Any, Final
 import anyio
 
 import dagrun
-from dagrun import Add, Drop, EnsemblePlanner, MemoryJournal, Patch, Plan, Policy, Replace, RetryRule, Rewire, Step
+from dagrun import Add, Drop, Ladder, MemoryJournal, Patch, Plan, Policy, Replace, RetryRule, Rewire, Step
 from dagrun.errors import AnswerRefused, CannotResume, ContractError, PlanRefused, QuestionNotFound, SpliceRefused
 from dagrun.model.event import Event, RunEnded
 from dagrun.model.outcome import State, Status
@@ -31,7 +31,7 @@ from doubt_world import EFFECTS, ONCE, TOOLS, WORLD, Call, World
 from random_cases import Definition
 from simulation import replaced, simulate
 
-WAYS: Final = ("host", "streamed", "repaired", "ensemble")
+WAYS: Final = ("host", "streamed", "repaired", "ensemble", "ladder")
 SEQUELS: Final = ("", "resumed", "resumed", "retried")
 FOR_EVER: Final = 10_000.0  # virtual seconds
 
@@ -128,7 +128,7 @@ def _make_steps(rng: random.Random) -> list[Definition]:
         step: Definition = {"id": f"s{number}", "tool": name, "args": {"to": "ann"}}
         match rng.choice(("plain", "plain", "list", "fallback", "agent")):
             case "list":
-                step |= {"for_each": ["ann", "bob"], "args": {"to": "${item}"}}
+                step |= _over([each["id"] for each in steps if "for_each" in each], rng)
             case "fallback":
                 step |= {"tool": "look", "fallback": name}
             case "agent":
@@ -146,6 +146,12 @@ def _make_steps(rng: random.Random) -> list[Definition]:
         step["optional"] = rng.random() < 0.2
         steps.append(step)
     return steps
+
+
+def _over(lists: list[str], rng: random.Random) -> Definition:
+    if lists and rng.random() < 0.7:  # element by element
+        return {"for_each": f"${{{rng.choice(lists)}}}", "args": {"to": "${item.text}"}}
+    return {"for_each": ["ann", "bob"], "args": {"to": "${item}"}}
 
 
 class _Play:
@@ -166,8 +172,9 @@ class _Play:
         self.planner: Any = Hides(rng, self.steps, is_broken=self.way == "repaired") if rng.random() < 0.8 else None
         if self.way != "host":
             self.planner = self.planner or Hides(rng, self.steps, is_broken=self.way == "repaired")
-        if self.way == "ensemble":
-            self.planner = EnsemblePlanner(self.planner, Hides(rng, self.steps, is_broken=False))
+        if self.way in ("ensemble", "ladder"):
+            broken = (False,) if self.way == "ensemble" else (True, False)
+            self.planner = Ladder(self.planner, *(Hides(rng, self.steps, is_broken=each) for each in broken))
         self.people = [rng.choice(("nobody", "nobody", "knows", "silent")) for _ in range(3)]
         self.seed = seed
         self.has_ended = False
@@ -307,6 +314,8 @@ def run_doubts(seed: int, parts: Mapping[Any, Any] | None = None) -> DoubtReport
         report.counts["in a list"] += "[" in call.step
         report.counts["repeated in doubt"] += any(o.key == call.key and o.seq < call.seq for o in play.world.calls)
     inside = {step["id"]: step for step in play.steps}
+    following = {step["id"] for step in play.steps if isinstance(step.get("for_each"), str)}
+    report.counts["element by element"] += sum(call.step.split("[")[0] in following for call in play.world.calls)
     report.counts["by an agent"] += sum(inside.get(c.step, {}).get("tool") == "agent" for c in play.world.calls)
     report.counts["as a fallback"] += sum("fallback" in inside.get(c.step, {}) for c in play.world.calls)
     report.counts["told"] += len(play.world.told)

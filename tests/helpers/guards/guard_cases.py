@@ -154,7 +154,11 @@ def make_guard_case(seed: int) -> GuardCase:
     """Make the case of *seed*."""
     rng = random.Random(f"guards {seed}")
     way, guard, attack = axes_of(seed)
-    targets = (_make_target(rng, 0, guard, way, attack), *_make_others(rng))
+    follows = seed % 3 > 0
+    targets = tuple(
+        replace(target, is_following=follows and target.is_list)
+        for target in (_make_target(rng, 0, guard, way, attack), *_make_others(rng))
+    )
     origin = way if way in ORIGINS else rng.choice(("host", "host", "host", "host", "host", *ORIGINS))
     case = GuardCase(
         seed=seed,

@@ -85,6 +85,8 @@ def _counted(report: GuardReport) -> Iterator[str]:
     yield from (f"asked: {asked.question.kind}" for asked in world.asked)
     yield from (f"yes: {asked.question.kind}" for asked in world.asked if asked.said)
     yield from (f"refused: {code}" for code in world.refused)
+    followed = tuple(f"{target.act}[" for target in case.targets if target.is_following)
+    yield from ("asked: element by element" for asked in world.asked if asked.question.step.startswith(followed))
     bad = {id(violation.call) for violation in report.violations}
     for effect in world.effects:
         yield "calls" if id(effect) not in bad else "calls that should not have been made"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -37,6 +38,7 @@ class Target:
         check: How it hangs on a step that looks first: by ``order``, ``when`` or ``value``; or empty.
         shape: ``plain``, ``fallback`` (the tool before it always fails) or ``agent`` (which makes the call).
         is_list: Whether it is called for each element of a list.
+        is_following: Whether that list is what another step gives for its elements: it goes element by element.
         is_wrong: Whether the check finds that the call must not be made.
         is_far: Whether another step stands between gate and call.
         is_odd: Whether what the gate gives surprises, so that the planner is asked about it.
@@ -50,6 +52,7 @@ class Target:
     check: str = ""
     shape: str = "plain"
     is_list: bool = False
+    is_following: bool = False
     is_wrong: bool = False
     is_far: bool = False
     is_odd: bool = False
@@ -87,7 +90,15 @@ class Target:
         if self.is_far and before:
             found.append({"id": f"relay{number}", "tool": "const", "args": {"text": "on"}, "depends_on": before})
             before = [f"relay{number}"]
-        found.append(self._call(before))
+        call = self._call(before)
+        if self.is_list and self.is_following:
+            source = f"list{number}"
+            found.append(
+                {"id": source, "tool": "look", "args": {"text": "${item}", "seconds": 0.05}, "for_each": list(LIST)}
+            )
+            call |= {"for_each": f"${{{source}}}"}
+            call["args"] = json.loads(json.dumps(call["args"]).replace("${item}", "${item.text}"))
+        found.append(call)
         return found
 
     def _call(self, before: list[str]) -> Definition:

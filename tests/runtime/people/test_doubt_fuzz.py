@@ -19,6 +19,7 @@ LEAST: Final = {
     **dict.fromkeys(WAYS, 10.0),
     "calls": 80.0,
     "in a list": 25.0,
+    "element by element": 2.0,
     "by an agent": 10.0,
     "as a fallback": 8.0,
     "repeated in doubt": 8.0,

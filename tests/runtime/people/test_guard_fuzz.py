@@ -30,6 +30,7 @@ LEAST: Final = {
     "asked: pause": 55,
     "asked: patch": 20,
     "asked: input": 1,
+    "asked: element by element": 2,
     "yes: approval": 12,
     "yes: pause": 17,
     "yes: patch": 10,
