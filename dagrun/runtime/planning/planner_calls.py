@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import anyio
 from anyio.abc import TaskGroup
-from anyio.lowlevel import checkpoint
+from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
 
 from dagrun.decide.recovery import retry_delay
 from dagrun.errors import CannotPlan, ModelError, NoRoute, OverCeiling, PlanRefused, Problem, first_lines, shorten
@@ -151,6 +151,7 @@ class PlannerCalls:
             rung, brief = self._rung_of(request), tell()
             gathered = _Gathered(self._policy.max_edits, take, self._now)
             try:
+                await checkpoint_if_cancelled()  # a call that begins after the end of the record would be on no record
                 answer = await self._call(request, rung, brief, gathered)
             except PluginFailed as error:
                 delay = self._delay_after(error, request, gathered, attempt)
