@@ -394,9 +394,12 @@ class LiveGraph:
 
     def _needs(self, node: Node) -> Iterator[Node]:
         """Yield the steps that one which has not started waits for; of an element, that of the other for_each."""
-        if not node.is_defined_by_parent:  # else its for_each has waited for them
-            for id_ in node.plan.depends_on:
-                yield self.nodes[id_]
+        over = node.parent.extra.over if node.parent is not None and node.parent.extra is not None else None
+        for id_ in node.plan.depends_on:
+            before = self.nodes[id_]
+            # The for_each of an element has waited for them already; but what was lost may be made once more.
+            if not node.is_defined_by_parent or (not before.state.is_settled and before is not over):
+                yield before
         if node.item is OF_ANOTHER:
             from dagrun.graph.fans import needed_source
 

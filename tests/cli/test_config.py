@@ -212,7 +212,7 @@ def test_policy_file_says_everything_that_a_policy_can(shell: Shell) -> None:
         ("max_calls_by_tool = {pay = 0}", "max_calls_by_tool.pay: input should be greater than or equal to 1"),
         ("warn_at = 1.5", "warn_at: input should be less than or equal to 1"),
         ("replan_on = 'failed'", "replan_on: input should be a list"),
-        ("replan_on = ['faild']", "replan_on.0: input should be 'success_condition', 'surprise', 'failed_twice', "),
+        ("replan_on = ['faild']", "replan_on.0: input should be 'success_condition', 'surprise', 'contradiction', "),
         ("approve_patches = 'maybe'", "approve_patches: input should be 'never', 'effects' or 'always'"),
         ("approve_output = 1", "approve_output: input should be a valid boolean"),
         ("approve = 'pay'", "approve: input should be a list"),

@@ -275,8 +275,8 @@ class Attempts:
         condition = slot.node.plan.success
         if condition is not None:
             failure = self.failed_condition(condition, (slot.node.plan.step.id, value))
-            if failure is not None:  # the tool has returned, so its effect is not in doubt
-                return Outcome(State.FAILED, None, failure, slot.tokens, slot.cost)
+            if failure is not None:
+                return self._returned(slot, failure)
         rare = slot.rare
         if rare is None:
             return Outcome(_SUCCEEDED, value, None, slot.tokens, slot.cost)
@@ -288,8 +288,13 @@ class Attempts:
         text = f"{slot.tool.name}: {error}"
         if isinstance(error, ValueTooLarge):
             text = f"{text} (the ceiling is {self._limits.name_of(slot.tool)})"
-        refused = Failure(ErrorKind.BAD_OUTPUT, shorten(text, 500))
-        return Outcome(State.FAILED, None, with_error(refused, error), slot.tokens, slot.cost)
+        return self._returned(slot, with_error(Failure(ErrorKind.BAD_OUTPUT, shorten(text, 500)), error))
+
+    @staticmethod
+    def _returned(slot: Slot, failure: Failure) -> Outcome:
+        """Return the outcome of an attempt whose tool has returned, so that its effect is not in doubt."""
+        shared = None if slot.rare is None else slot.rare.shared
+        return Outcome(State.FAILED, None, failure, slot.tokens, slot.cost, "", shared)
 
     def _kept(self, slot: Slot, result: object) -> Stored:
         """Store a result that has objects in memory, or becomes an artifact if it is too large."""
