@@ -66,12 +66,28 @@ def _may_follow(graph: WatchedGraph, before: list[Event], event: Event) -> Itera
 
 
 def _may_be_asked(graph: WatchedGraph, before: list[Event], event: ReplanStarted) -> Iterator[str]:
-    if graph.asked is not None or not graph.open.issuperset(event.steps):
-        yield f"the planner is asked about {event.steps}, while it is asked about {graph.asked}"
+    about = [_near(graph, step) for steps in graph.asked.values() for step in steps]
+    if not graph.open.issuperset(event.steps) or any(
+        not near.isdisjoint(_near(graph, step)) for near in about for step in event.steps
+    ):
+        yield f"the planner is asked about {event.steps}, while it is asked about {list(graph.asked.values())}"
     if any(graph.prints[step] in graph.seen for step in event.steps if graph.prints[step]):
         yield "the planner is asked about the very same failure again"
     if sum(1 for earlier in before if isinstance(earlier, ReplanStarted)) >= graph.plan.policy.max_replans:
         yield "the planner is asked more often than the policy says"
+
+
+def _near(graph: WatchedGraph, step: str) -> set[str]:
+    """A step, or the whole for_each that it is an element of, and the steps that depend on it directly.
+
+    The goal is near everything: nothing else is asked meanwhile.
+    """
+    if not step:
+        return set(graph.nodes)
+    node = graph.nodes[step]
+    whole = node if node.parent is None else node.parent
+    rest = (other for other in graph.nodes.values() if not other.is_gone and other.parent is None)
+    return {whole.id, *(other.id for other in rest if {whole.id, step} & set(other.plan.depends_on))}
 
 
 def _may_start(graph: WatchedGraph, node: Node, event: AttemptStarted) -> Iterator[str]:

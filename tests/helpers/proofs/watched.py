@@ -88,7 +88,7 @@ class WatchedGraph(LiveGraph):
         open: The steps about which the planner is to be asked, or is being asked; an empty id stands for the goal.
         prints: The fingerprint of each failure that the planner was to be asked about, by step.
         seen: Those that it was asked about.
-        asked: What the request is about that the planner is thinking about, if it is.
+        asked: What each request is about that the planner is thinking about, by its number.
         done: How every step that has settled had settled.
         questions_about: The calls that a person was asked about, by question: step, its definition, its arguments.
         approved: Those to which a person has said yes.
@@ -104,7 +104,7 @@ class WatchedGraph(LiveGraph):
         self.open: set[str] = set()
         self.prints: dict[str, str] = {}
         self.seen: set[str] = set()
-        self.asked: tuple[str, ...] | None = None
+        self.asked: dict[int, tuple[str, ...]] = {}
         self.done: dict[str, tuple[Any, ...]] = {}
         self.questions_about: dict[str, tuple[str, Definition, Any]] = {}
         self.approved: list[tuple[str, Definition, Any]] = []
@@ -131,11 +131,12 @@ class WatchedGraph(LiveGraph):
         match event:
             case GoalChanged():
                 self.book.touched.append(set())
+                self.book.carried.append(set())
             case ReplanRequested():
                 self.open.add(event.trigger.step)
                 self.prints[event.trigger.step] = event.trigger.fingerprint
             case ReplanStarted():
-                self.asked = event.steps
+                self.asked[event.number] = event.steps
             case QuestionAsked(question=question) if question.kind is Asked.APPROVAL:
                 call = (question.step, self.book.definition(self.nodes[question.step]), decode(question.arguments))
                 self.questions_about[question.id] = call
@@ -144,7 +145,7 @@ class WatchedGraph(LiveGraph):
             case ReplanEnded():
                 self.open.difference_update(event.steps)
                 self.seen.update(event.fingerprints)
-                self.asked = None if event.number else self.asked
+                self.asked.pop(event.number, None)
 
     def _undone(self) -> Iterator[str]:
         """What has settled is done: it keeps its state, its value, its calls and its definition."""

@@ -144,7 +144,7 @@ class RandomPlanner:
         self.run: Run | None = None
         self._seed = seed
         self._watch = watch
-        self._thinking = 0
+        self._thinking: set[str] = set()
         self._calls = 0
 
     def revise(self, brief: Brief) -> Any:
@@ -160,15 +160,16 @@ class RandomPlanner:
             yield edit
 
     async def _revise(self, brief: Brief, rng: random.Random) -> Any:
-        if self._thinking:
-            self._watch.broken.append("the planner is asked twice at once")
-        self._thinking += 1
+        about = {trigger.step for trigger in brief.triggers}
+        if not about.isdisjoint(self._thinking):
+            self._watch.broken.append(f"the planner is asked twice at once about {about}")
+        self._thinking |= about
         try:
             early = self._answer(brief, rng) if rng.random() < 0.6 else None
             await anyio.sleep(rng.choice((0, 1, 1, 2, 3)) * GRID)
             return self._answer(brief, rng) if early is None else early
         finally:
-            self._thinking -= 1
+            self._thinking -= about
 
     def _answer(self, brief: Brief, rng: random.Random) -> Any:
         match rng.randrange(20):

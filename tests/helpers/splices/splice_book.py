@@ -114,6 +114,7 @@ class Book:
         gone: The ids that have left.
         frozen: For each substitute, the step whose call nothing but the same call may follow, if there is one.
         touched: For each revision, the steps that it has changed or taken out.
+        carried: Those of them that it changed only because a step before them got a substitute.
         output: What the plan answers.
     """
 
@@ -123,6 +124,7 @@ class Book:
         self.gone: set[str] = set()
         self.frozen: dict[str, str] = {}
         self.touched: list[set[str]] = []
+        self.carried: list[set[str]] = []
         self.output: Any = plan.output
 
     def planned(self) -> dict[str, Definition]:
@@ -141,6 +143,7 @@ class Book:
         self.frozen.update(change.frozen)
         self.gone.update(change.leaving, (id_ for id_, parent in self.parents.items() if parent in change.leaving))
         self.touched.append({*change.leaving, *change.changed})
+        self.carried.append({*change.carried})
         self.output = change.output
 
 
@@ -153,6 +156,7 @@ class Change:
         new: The steps that come.
         elements: Those of them that stand in for an element of a for_each, with that for_each.
         changed: The steps that keep their id and get another definition.
+        carried: Those of them that get it only because a step before them is replaced.
         frozen: For each substitute, as in `Book`.
         dropped: The ids that leave without a substitute.
         replaced: The ids that leave, with their substitutes.
@@ -165,6 +169,7 @@ class Change:
     new: dict[str, Definition] = field(default_factory=dict)
     elements: dict[str, str] = field(default_factory=dict)
     changed: dict[str, Definition] = field(default_factory=dict)
+    carried: set[str] = field(default_factory=set)
     frozen: dict[str, str] = field(default_factory=dict)
     dropped: list[str] = field(default_factory=list)
     replaced: dict[str, str] = field(default_factory=dict)

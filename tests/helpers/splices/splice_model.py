@@ -148,6 +148,7 @@ class _Reader:
                 continue
             if edit is None:
                 change.changed[id_] = renamed(definition, change.replaced)
+                change.carried.add(id_)
                 continue
             use = {old: self.instead.get(other, other) for old, other in edit.use.items()}
             new = renamed(definition, {**change.replaced, **use})
@@ -265,15 +266,19 @@ class _Reader:
         changed = {id_ for touched in self.book.touched[base:] for id_ in touched}
         if not changed:
             return
-        named = {need for step in (*self.change.new.values(), *self.change.changed.values()) for need in needs_of(step)}
+        carried = {id_ for ids in self.book.carried[base:] for id_ in ids}
+        own = {id_: step for id_, step in self.change.changed.items() if id_ not in self.change.carried}
+        named = {need for step in (*self.change.new.values(), *own.values()) for need in needs_of(step)}
+        edited, around = set[str](), set[str]()
         for edit in self.patch.edits:
             if isinstance(edit, Add) or edit.id not in self.nodes:
                 continue
-            named.add(edit.id)
-            named.update(needs_of(self.book.definition(self.nodes[edit.id])))
+            edited.add(edit.id)
+            around.update(needs_of(self.book.definition(self.nodes[edit.id])))
             after = (id_ for id_, step in self.book.steps.items() if edit.id in needs_of(step))
-            named.update(id_ for id_ in after if id_ not in self.book.gone)
-        if named & changed:
+            around.update(id_ for id_ in after if id_ not in self.book.gone)
+        # What only got the name of a substitute may get that of another one, too, whichever comes first.
+        if (named | edited) & changed or (around - edited) & (changed - carried):
             yield "DR408"
 
 
