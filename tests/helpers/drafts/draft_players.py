@@ -26,7 +26,7 @@ from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
 from dagrun.testing import run_virtual
 from draft_cases import DraftCase, repair_of, steps_of
-from draft_rules import RETRY_AFTER, Said, broken_rules, counted, differences, folded
+from draft_rules import RETRY_AFTER, Said, broken_rules, counted, differences, folded, open_requests
 from histories import judge
 from simulation import replaced, simulate
 from watched import Watch, WatchedGraph
@@ -217,8 +217,10 @@ class Player:
 
     def _see(self, event: Event) -> None:
         self.seen.append(event)
-        if isinstance(event, PlannerCalled) and event.fault != "it was told to stop" and self.planner.said.now:
-            self.faults.append(f"{event}, but its answer is not closed")
+        if isinstance(event, PlannerCalled) and event.fault != "it was told to stop":
+            others = [number for number in open_requests(self.seen) if number != event.request]
+            if self.planner.said.now > len(others):
+                self.faults.append(f"{event}, but its answer is not closed")
         for number, what in self.case.cancels_at:
             if number == len(self.seen):
                 self._cancel(what)

@@ -20,6 +20,7 @@ from dagrun.model.event import (
     PlannerCalled,
     ReplanEnded,
     ReplanRequested,
+    ReplanStarted,
     Reviewed,
     Spliced,
     StepExpanded,
@@ -124,8 +125,15 @@ def _not_planned(graph: LiveGraph, events: Sequence[Event]) -> Iterator[str]:
 # The planner ----------------------------------------------------------------------------------------------------------
 
 
+def open_requests(events: Sequence[Event]) -> set[int]:
+    """Return the numbers of the requests to the planner that have begun and not ended."""
+    begun = {event.number for event in events if isinstance(event, ReplanStarted)}
+    return begun - {event.number for event in events if isinstance(event, ReplanEnded)}
+
+
 def _calls(case: DraftCase, events: Sequence[Event], said: Said) -> Iterator[str]:
-    if said.now or said.most > 1:
+    at_once = max((len(open_requests(events[:end])) for end in range(len(events) + 1)), default=0)
+    if said.now or said.most > max(1, at_once):
         yield f"{said.now} answers of the planner were never closed, and {said.most} were given at once"
     called = [event.number for event in events if isinstance(event, PlannerCalled)]
     # Of a call that is cut off by the end of the run there is nothing more to tell.

@@ -246,11 +246,15 @@ class _Reader:
     def _other_call(self, doubted: Node, new: Definition, *, is_element: bool) -> Iterator[str]:
         """After a call that may have taken effect: the very same one again, or one that changes nothing."""
         toolbox, before = self.graph.plan.toolbox, doubted.plan.step
-        if new["tool"] not in toolbox or toolbox[new["tool"]].effect.is_free:
+        if new["tool"] not in toolbox:
             return
-        is_same = (before.tool, before.args) == (new["tool"], new.get("args", {}))
+        names = (new["tool"], new.get("fallback") or toolbox[new["tool"]].fallback)
+        called = {name for name in names if name in toolbox and not toolbox[name].effect.is_free}
+        if not called:
+            return
+        is_same = called == {before.tool} and before.args == new.get("args", {})
         is_same = is_same and (is_element or before.for_each == new.get("for_each"))
-        if not is_same or toolbox[new["tool"]].effect is not Effect.IDEMPOTENT:
+        if not is_same or toolbox[before.tool].effect is not Effect.IDEMPOTENT:
             yield "DR418"
 
     def _left_behind(self) -> Iterator[str]:
