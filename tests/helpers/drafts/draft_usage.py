@@ -222,7 +222,7 @@ def _told_wrong(events: list[Event], models: Models, result: RunResult) -> list[
     """Compare what the record says of each call with what its models have said."""
     calls = [event for event in events if isinstance(event, PlannerCalled)]
     found: list[str] = []
-    for event, account in zip(calls, models.calls, strict=False):
+    for event, account in ((event, models.calls[event.number - 1]) for event in calls):  # they may overlap
         # Of a call that was told to stop, the record tells what was known then.
         if event.fault == TOLD_TO_STOP:
             return found
