@@ -210,11 +210,20 @@ class _Reader:
                     continue
                 if node.state is not State.SUCCEEDED and (need in used or not node.is_tolerated):
                     yield "DR407"
+        yield from self._calls_after_doubt()
+
+    def _calls_after_doubt(self) -> Iterator[str]:
+        change = self.change
         for old, new in change.replaced.items():
             doubted = doubted_call(self.graph, self.book, self.nodes[old])
             if doubted is not None:
                 change.frozen[new] = doubted
                 yield from self._other_call(self.nodes[doubted], change.new[new], is_element=new in change.elements)
+        for id_, definition in change.changed.items():  # the substitute of such a step is no freer
+            doubted = self.book.frozen.get(id_)
+            if doubted is not None:
+                is_element = id_ in self.book.parents
+                yield from self._other_call(self.nodes[doubted], definition, is_element=is_element)
 
     def _wrong_definition(self, id_: str, definition: Definition, after: Mapping[str, Definition]) -> Iterator[str]:
         toolbox = self.graph.plan.toolbox
@@ -248,8 +257,8 @@ class _Reader:
         toolbox, before = self.graph.plan.toolbox, doubted.plan.step
         if new["tool"] not in toolbox:
             return
-        names = (new["tool"], new.get("fallback") or toolbox[new["tool"]].fallback)
-        called = {name for name in names if name in toolbox and not toolbox[name].effect.is_free}
+        names: tuple[str | None, ...] = (new["tool"], new.get("fallback") or toolbox[new["tool"]].fallback)
+        called = {name for name in names if name is not None and name in toolbox and not toolbox[name].effect.is_free}
         if not called:
             return
         is_same = called == {before.tool} and before.args == new.get("args", {})
