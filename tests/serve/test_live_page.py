@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import pytest
@@ -140,8 +140,9 @@ class Told:
 
     def _read(self) -> None:
         assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self.lines.append(line)
+        with suppress(ValueError):  # the test is over, and has closed it
+            for line in self._process.stderr:
+                self.lines.append(line)
 
     def address(self) -> str:
         """Return the address that the process has printed."""
