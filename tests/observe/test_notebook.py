@@ -17,7 +17,7 @@ import pytest
 
 import dagrun
 from browsing import axe_faults, browsing
-from dagrun import Plan, Policy, Secrets, Step, tool
+from dagrun import Plan, Policy, Step, tool
 from dagrun.errors import ContractError
 from dagrun.observe.notebook import live_cell
 from dagrun.observe.notebook.bundle import bundle_of
@@ -26,7 +26,21 @@ from dagrun.observe.notebook.live_cell import MAX_DRAWN
 from executed_notebook import executed, shown
 from folders import ROOT
 from small_tools import ONCE, scripted, toolset
-from view_runs import RICH, at_once, hostile, killed, large, play, rich, rich_tools, waiting
+from view_runs import (
+    GUARDED,
+    LEAKS,
+    LEAKY,
+    RICH,
+    at_once,
+    hostile,
+    killed,
+    large,
+    leaky_tools,
+    play,
+    rich,
+    rich_tools,
+    waiting,
+)
 
 NAP: Final = Plan(goal="sleep", steps=[Step(id="a", tool="nap", args={"seconds": 5.0})])
 
@@ -139,37 +153,21 @@ def test_cell_of_long_texts_is_small() -> None:
 
 def test_secrets_are_in_no_cell() -> None:
     """A registered secret and what the policy redacts: in arguments, outputs, failures, questions and the answer."""
-    canary, card = "s3cr3t-canary-value", "4111 1111 1111 1111"
-
-    @tool(effect="read")
-    async def read() -> dict[str, Any]:
-        """Read."""
-        return {"text": f"the key is {canary}, the card {card}", "password": "open-sesame-please"}
-
-    @tool(effect="read")
-    async def fail(text: str) -> str:
-        """Fail."""
-        raise dagrun.ToolError(f"no: {text}")
 
     @tool(effect="effectful", needs_approval=True)
     async def pay(text: str) -> str:
         """Pay."""
         return text
 
-    steps = [
-        Step(id="read", tool="read"),
-        Step(id="fail", tool="fail", args={"text": "${read.text}"}, on_failure="skip", optional=True),
-        Step(id="pay", tool="pay", args={"text": "${read.text}"}),
-    ]
-    options: dict[str, Any] = {"secrets": Secrets({"key": canary}), "policy": Policy(redact=["card"])}
-    waits = at_once(lambda: play(Plan(steps=steps), [read, fail, pay], **options))
-    done = at_once(lambda: play(Plan(steps=steps[:2], output="read"), [read, fail], **options))
+    steps = (*LEAKY, Step(id="pay", tool="pay", args={"text": "${read.text}"}))
+    waits = at_once(lambda: play(Plan(steps=steps), [*leaky_tools(), pay], **GUARDED))
+    done = at_once(lambda: play(Plan(steps=LEAKY, output="read"), leaky_tools(), **GUARDED))
 
     assert "dagrun approve" in bundle_of(waits.past)["text/html"]
     assert "Answer" in bundle_of(done.result)["text/html"]
     for source in (waits.past, waits.result, done.past, done.result):
         shown = json.dumps(bundle_of(source))
-        assert [word for word in (canary, "4111", "open-sesame") if word in shown] == []
+        assert [word for word in LEAKS if word in shown] == []
 
 
 @pytest.mark.browser

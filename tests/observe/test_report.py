@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import dagrun
-from dagrun import Plan, Policy, Secrets, Step, tool
+from dagrun import Plan, Step, tool
 from dagrun.errors import ContractError
 from dagrun.observe.report.report import FORMS, ReportStyle, form_of, make_report
 from dagrun.observe.view.document import view_of
 from dagrun.observe.view.values import shortened
-from view_runs import EVIL, at_once, hostile, killed, large, play, rich, slept
+from view_runs import EVIL, GUARDED, LEAKS, LEAKY, at_once, hostile, killed, large, leaky_tools, play, rich, slept
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -105,30 +105,10 @@ def test_hostile_markdown_is_text() -> None:
 @pytest.mark.parametrize("form", [form for form in FORMS if form != "png"])
 def test_secrets_are_in_no_form(form: str) -> None:
     """A registered secret, a card number, and a field with the name of a secret."""
-    canary, card = "s3cr3t-canary-value", "4111 1111 1111 1111"
-
-    @tool(effect="read")
-    async def read() -> dict[str, Any]:
-        """Read."""
-        return {"text": f"the key is {canary}, the card {card}", "password": "open-sesame-please"}
-
-    @tool(effect="read")
-    async def fail(text: str) -> str:
-        """Fail."""
-        raise dagrun.ToolError(f"no: {text}")
-
-    steps = [
-        Step(id="read", tool="read"),
-        Step(id="fail", tool="fail", args={"text": "${read.text}"}, on_failure="skip", optional=True),
-    ]
-    played = at_once(
-        lambda: play(Plan(steps=steps), [read, fail], secrets=Secrets({"key": canary}), policy=Policy(redact=["card"]))
-    )
+    played = at_once(lambda: play(Plan(steps=LEAKY), leaky_tools(), **GUARDED))
 
     text = make_report(view_of(played.result, values="full"), form).decode()
-    assert canary not in text
-    assert "4111" not in text
-    assert "open-sesame" not in text
+    assert [word for word in LEAKS if word in text] == []
 
 
 def test_perfetto_has_lanes_that_do_not_overlap() -> None:

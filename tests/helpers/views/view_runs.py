@@ -195,6 +195,31 @@ EVIL = (
 )
 
 
+SECRET, CARD = "s3cr3t-canary-value", "4111 1111 1111 1111"
+LEAKS = (SECRET, "4111", "open-sesame")
+GUARDED: dict[str, Any] = {"secrets": dagrun.Secrets({"key": SECRET}), "policy": dagrun.Policy(redact=["card"])}
+LEAKY = (
+    Step(id="read", tool="read"),
+    Step(id="fail", tool="fail", args={"text": "${read.text}"}, on_failure="skip", optional=True),
+)
+
+
+def leaky_tools() -> list[Any]:
+    """Tools that hand on a registered secret, a card number and a field with the name of a secret."""
+
+    @tool(effect="read")
+    async def read() -> dict[str, Any]:
+        """Read."""
+        return {"text": f"the key is {SECRET}, the card {CARD}", "password": "open-sesame-please"}
+
+    @tool(effect="read")
+    async def fail(text: str) -> str:
+        """Fail."""
+        raise dagrun.ToolError(f"no: {text}")
+
+    return [read, fail]
+
+
 async def hostile() -> Played:
     """Play a run whose goal, arguments, outputs, descriptions, failures and answers are all meant to do harm."""
 
