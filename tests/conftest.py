@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -28,6 +29,13 @@ settings.load_profile("dagrun")
 def _nobodys_records(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Commands that tests call write their runs down, and never into the home of whoever calls the tests."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _heard_hang_up() -> None:
+    """Tests that are run with nohup ignore the signal, and would hand that on to commands that are to hear it."""
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True, scope="session")
