@@ -32,10 +32,12 @@ def _nobodys_records(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _heard_hang_up() -> None:
-    """Tests that are run with nohup ignore the signal, and would hand that on to commands that are to hear it."""
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+def _heard_signals() -> None:
+    """Tests run with nohup, or in the background of a shell, would hand on to commands that a signal is ignored."""
+    for name, default in (("SIGHUP", signal.SIG_DFL), ("SIGINT", signal.default_int_handler)):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, default)
 
 
 @pytest.fixture(autouse=True, scope="session")
