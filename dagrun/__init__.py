@@ -152,6 +152,7 @@ if TYPE_CHECKING:
     from dagrun.serve.page import web
     from dagrun.sources.formats import schema_tools
     from dagrun.sources.mcp import mcp_tools
+    from dagrun.sources.openapi.openapi_tools import openapi_tools
     from dagrun.sources.schemas import schema_tool
 
 # The public names by module. Each is imported on first use (PEP 562), so that `import dagrun` costs only what is used.
@@ -227,6 +228,7 @@ _NAMES = {
     "dagrun.serve.page": "web",
     "dagrun.sources.formats": "schema_tools",
     "dagrun.sources.mcp": "mcp_tools",
+    "dagrun.sources.openapi.openapi_tools": "openapi_tools",
     "dagrun.sources.schemas": "schema_tool",
     "dagrun.runtime.run": "Run",
 }
@@ -402,6 +404,7 @@ __all__ = [
     "item",
     "llm_tool",
     "mcp_tools",
+    "openapi_tools",
     "plan",
     "read_plan",
     "replay",

@@ -54,19 +54,20 @@ _FOLLOWS_ONLY_HERE: Final = ("$dynamicRef", "$recursiveRef")
 NOTHING: Final[Schema] = {"not": {}}  # the schema that no value fits
 
 
-def read_schema(schema: Any, what: str) -> dict[str, Any]:
+def read_schema(schema: Any, what: str, inside: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return a foreign schema in the form that the top of this file describes.
 
     Args:
         schema: The schema: an object, or true.
         what: The thing that it describes, to begin messages with.
+        inside: The document that the schema is a part of, and that its references point into; `None` if it is the
+            whole document. Of a larger document, only what the schema refers to is looked at and counts.
 
     Raises:
         ContractError: It is no JSON Schema, or one that cannot be enforced; the message says where.
     """
     try:
-        plain = _plain(schema)
-        read = _Reader(plain).read()
+        read = _whole(schema) if inside is None else _part_of(schema, inside)
         _check_expansion(read)
     except BadSchema as error:
         place = "/".join(map(str, error.place))
@@ -85,13 +86,26 @@ class BadSchema(ValueError):
 # Plain JSON ----------------------------------------------------------------------------------------------------------
 
 
-def _plain(schema: Any) -> Any:
-    """Copy a schema as plain JSON within the limits, in a time that the limits bound."""
-    copy = _Copier().copied(schema, (), 0)
-    size = len(encode_plain(copy).encode())
+def _whole(schema: Any) -> dict[str, Any]:
+    """Read a schema that is a document of its own, in a time that the limits bound."""
+    copier = _Copier()
+    plain = copier.copied(schema, (), 0)
+    _check_size(plain)
+    return _Reader(plain, plain, copier).read()
+
+
+def _part_of(schema: Any, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Read a schema of a document that is far larger than a schema may be."""
+    copier = _Copier()
+    read = _Reader(copier.copied(schema, (), 0), document, copier).read()
+    _check_size(read)
+    return read
+
+
+def _check_size(plain: Any) -> None:
+    size = len(encode_plain(plain).encode())
     if size > MAX_SCHEMA_BYTES:
         raise BadSchema(f"has {size} bytes of JSON, the ceiling is {MAX_SCHEMA_BYTES}")
-    return copy
 
 
 class _Copier:
@@ -150,23 +164,25 @@ class _Copier:
 
 
 class _Reader:
-    """Rewrites one document.
+    """Rewrites one schema.
 
     Args:
-        document: The document, as plain JSON.
+        schema: The schema, as plain JSON.
+        document: The document that its references point into.
+        copier: Copies the targets of references, if that is another document.
     """
 
-    def __init__(self, document: Any) -> None:
+    def __init__(self, schema: Any, document: Any, copier: _Copier) -> None:
+        self._root = schema
         self._document = document
+        self._copier = copier
         self._names: dict[str, str] = {}  # by target of a reference
         self._waiting: list[tuple[str, Any]] = []  # definitions to read: name and schema
-        draft = document.get("$schema", "") if isinstance(document, dict) else ""
-        # Up to draft 7, what stands beside a reference is ignored.
-        self._is_old = bool(re.search(r"draft-0[3-7]/", str(draft)))
+        self._is_old = isinstance(document, Mapping) and _ignores_siblings(document)
 
     def read(self) -> dict[str, Any]:
-        """Return the document in the one form."""
-        root = self._schema(self._document, (), 0)
+        """Return the schema in the one form."""
+        root = self._schema(self._root, (), 0)
         definitions: dict[str, Any] = {}
         while self._waiting:
             name, schema = self._waiting.pop()
@@ -249,7 +265,13 @@ class _Reader:
                 found = found[int(key)]
             else:
                 raise BadSchema(f"refers to {shorten(repr(target), 60)}, which is not in the schema", place)
-        return found
+        return found if self._document is self._root else self._copier.copied(found, place, 0)
+
+
+def _ignores_siblings(document: Mapping[str, Any]) -> bool:
+    """Whether what stands beside a reference is ignored, as up to draft 7 and in OpenAPI 3.0."""
+    is_old_draft = re.search(r"draft-0[3-7]/", str(document.get("$schema", ""))[:200]) is not None
+    return is_old_draft or str(document.get("openapi", "")).startswith("3.0")
 
 
 def _modernised(schema: dict[str, Any], place: Path) -> dict[str, Any]:

@@ -71,13 +71,39 @@ def schema_tool(
         ContractError: The schema cannot be used, an option is invalid, or *call* is no async function.
     """
     fitting = fitting_name(name)
-    contract, forms = _arguments(read_schema(arguments, f"{fitting}: the arguments"), fitting)
+    return tool_of_schemas(
+        fitting,
+        call,
+        read_schema(arguments, f"{fitting}: the arguments"),
+        output_of_schema(fitting, output),
+        effect=effect,
+        description=description,
+        options=options,
+    )
+
+
+def tool_of_schemas(
+    name: str,
+    call: Call,
+    arguments: dict[str, Any],
+    output: Output,
+    *,
+    effect: Effect | str | None,
+    description: str,
+    options: dict[str, Any],
+) -> Tool[..., Any]:
+    """Make a tool as `schema_tool` does, of a name that fits, and of schemas that have been read.
+
+    Raises:
+        ContractError: The arguments are no object, an option is invalid, or *call* is no async function.
+    """
+    contract, forms = _arguments(arguments, name)
     return assembled_tool(
-        _function(fitting, call),
-        name=fitting,
+        _function(name, call),
+        name=name,
         effect=effect,
         arguments=contract,
-        output=_output(fitting, output),
+        output=output,
         description=" ".join((*description.split(), forms)).strip(),
         options=options,
     )
@@ -280,10 +306,27 @@ def _detail(fault: SchemaFault) -> InitErrorDetails:
 # Output --------------------------------------------------------------------------------------------------------------
 
 
-def _output(tool: str, schema: Any) -> Output:
+def output_of_schema(tool: str, schema: Any) -> Output:
+    """Return the contract of what a tool returns.
+
+    Args:
+        tool: The name of the tool.
+        schema: The JSON Schema; `None` for anything.
+
+    Raises:
+        ContractError: The schema cannot be used.
+    """
     if schema is None or schema is True:
         return Output({}, encode)
-    read = read_schema(schema, f"{tool}: the output")
+    return output_of_read(tool, read_schema(schema, f"{tool}: the output"))
+
+
+def output_of_read(tool: str, read: dict[str, Any]) -> Output:
+    """Return the contract of what a tool returns, of a schema that has been read.
+
+    Raises:
+        ContractError: No value fits the schema.
+    """
     if read == NOTHING:
         raise ContractError(f"{tool}: the output has a schema that no value fits")
     rules = SchemaRules(read)

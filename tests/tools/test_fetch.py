@@ -17,10 +17,10 @@ from calls import make_call
 from dagrun import Plan, PlanRefused, State, Status, Step, ToolError
 from dagrun.decide.classify import classify
 from dagrun.model.outcome import ErrorKind
+from dagrun.sources.network import network_rules
+from dagrun.sources.network.network_rules import NetworkRules
 from dagrun_tools import settings
-from dagrun_tools.web import network_rules
 from dagrun_tools.web.fetch import fetch_json, fetch_url
-from dagrun_tools.web.network_rules import NetworkRules
 from loopback import Request, Server, always, answer, serving, until_closed
 from places import unplaced
 

@@ -16,11 +16,11 @@ import pytest
 from dagrun import ToolError
 from dagrun.decide.classify import classify
 from dagrun.model.outcome import ErrorKind
+from dagrun.sources.network.guarded_transport import GuardedBackend, GuardedTransport, NotAllowed
+from dagrun.sources.network.network_rules import NetworkRules
+from dagrun.sources.network.public_addresses import Address, is_public
 from dagrun_tools.web.fetch import fetch_url
-from dagrun_tools.web.guarded_transport import GuardedBackend, GuardedTransport, NotAllowed
 from dagrun_tools.web.http_get import get, read_url
-from dagrun_tools.web.network_rules import NetworkRules
-from dagrun_tools.web.public_addresses import Address, is_public
 from loopback import trap
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]

@@ -22,11 +22,12 @@ import dagrun
 from dagrun import Plan, Policy, RetryRule, Step, ToolError
 from dagrun.decide.classify import classify
 from dagrun.model.outcome import ErrorKind
-from dagrun_tools.web import guarded_transport, network_rules
+from dagrun.sources.network import guarded_transport, network_rules
+from dagrun.sources.network.answers import ServerAnswer
+from dagrun.sources.network.guarded_transport import NotAllowed
+from dagrun.sources.network.network_rules import NetworkRules
 from dagrun_tools.web.fetch import fetch_url
-from dagrun_tools.web.guarded_transport import NotAllowed
-from dagrun_tools.web.http_get import ServerAnswer, follow, get
-from dagrun_tools.web.network_rules import NetworkRules
+from dagrun_tools.web.http_get import follow, get
 from loopback import END, Request, Server, always, answer, serving, trap, until_closed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]

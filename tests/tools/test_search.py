@@ -13,11 +13,11 @@ from pydantic import ValidationError
 
 import dagrun
 from dagrun import Plan, PlanRefused, Status, Step, ToolError
+from dagrun.sources.network import network_rules
+from dagrun.sources.network.guarded_transport import NotAllowed
+from dagrun.sources.network.network_rules import NetworkRules
 from dagrun_tools import settings
-from dagrun_tools.web import network_rules
 from dagrun_tools.web import search_web as search_module
-from dagrun_tools.web.guarded_transport import NotAllowed
-from dagrun_tools.web.network_rules import NetworkRules
 from dagrun_tools.web.search_web import SearchSettings, search_web
 from loopback import Server, always, answer, serving, trap
 

@@ -7,12 +7,13 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from dagrun.sources.network import network_rules
+from dagrun.sources.network.network_rules import NetworkRules
 from dagrun_tools.code import run_code
 from dagrun_tools.code.run_code import CodeRules
 from dagrun_tools.files import file_tools
 from dagrun_tools.files.file_tools import FileRules
-from dagrun_tools.web import network_rules, search_web
-from dagrun_tools.web.network_rules import NetworkRules
+from dagrun_tools.web import search_web
 from dagrun_tools.web.search_web import SearchSettings
 
 

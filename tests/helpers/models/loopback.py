@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from dagrun_tools.web.network_rules import NetworkRules
+from dagrun.sources.network.network_rules import NetworkRules
 
 END = b"\r\n\r\n"
 
@@ -19,6 +19,11 @@ class Request:
     """One request, as it came."""
 
     head: bytes
+    body: bytes = b""
+
+    @property
+    def method(self) -> str:
+        return self.head.split(b" ", 1)[0].decode()
 
     @property
     def target(self) -> str:
@@ -81,8 +86,7 @@ def serving(handler: Handler) -> Iterator[Server]:
 
     def serve(connection: socket.socket) -> None:
         with connection, suppress(OSError):
-            while (head := _read_head(connection)) is not None:
-                request = Request(head)
+            while (request := _read_request(connection)) is not None:
                 server.requests.append(request)
                 handler(request, connection)
 
@@ -108,14 +112,23 @@ def serving(handler: Handler) -> Iterator[Server]:
     assert not any(thread.is_alive() for thread in threads), "a client left a connection open"
 
 
-def _read_head(connection: socket.socket) -> bytes | None:
+def _read_request(connection: socket.socket) -> Request | None:
     data = b""
-    while not data.endswith(END):
+    while END not in data:
         chunk = connection.recv(65536)
         if not chunk:
             return None
         data += chunk
-    return data
+    head, _, body = data.partition(END)
+    request = Request(head + END)
+    length = int(request.headers.get("content-length", "0"))
+    while len(body) < length:
+        chunk = connection.recv(65536)
+        if not chunk:
+            return None
+        body += chunk
+    request.body = body
+    return request
 
 
 class Trap:

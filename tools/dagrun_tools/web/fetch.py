@@ -11,8 +11,8 @@ from pydantic_core import from_json
 from typing_extensions import TypedDict
 
 from dagrun import Artifact, Tool, ToolContext, ToolError, tool
+from dagrun.sources.network import network_rules
 from dagrun_tools.files.content import Content, ContentForm, as_content
-from dagrun_tools.web import network_rules
 from dagrun_tools.web.http_get import get
 
 Headers: TypeAlias = dict[str, str]

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import re
-import zlib
-from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from http import HTTPStatus
-from typing import Any, Final, Protocol
+from collections.abc import Mapping
+from typing import Any, Final
 
 import anyio
 import httpx
 
 from dagrun import ToolError, __version__
-from dagrun_tools.web.guarded_transport import CLOSE_SECONDS, NotAllowed, shared_transport
-from dagrun_tools.web.network_rules import NetworkRules
+from dagrun.sources.network.answers import ServerAnswer, phrase, read_answer
+from dagrun.sources.network.guarded_transport import CLOSE_SECONDS, NotAllowed, shared_transport
+from dagrun.sources.network.network_rules import NetworkRules
 
 MAX_URL: Final = 8 << 10
 MAX_HEADERS: Final = 32  # headers that a plan may send
-MAX_ANSWER_HEADERS: Final = 256
 
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")
 _VALUE: Final = re.compile(r"[\x20-\x7e]{0,4096}")
-_MEDIA_TYPE: Final = re.compile(r"[a-z0-9!#$&^_.+-]{1,80}/[a-z0-9!#$&^_.+-]{1,80}")
 # A name or an address: no zones, and no characters that look like others.
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,253}|[0-9a-f:.]{2,45}", re.IGNORECASE)
-_CHARSET: Final = re.compile(r";\s*charset=\"?([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
 # Headers that a plan may not set: they decide where a request goes and how it is framed.
 _OURS: Final = frozenset(
     (
@@ -35,26 +29,6 @@ _OURS: Final = frozenset(
     )
 )
 _DEFAULTS: Final = {"user-agent": f"dagrun-tools/{__version__}", "accept": "*/*"}
-_GZIP: Final = 31  # the `wbits` of zlib for gzip
-
-
-@dataclass(frozen=True, slots=True)
-class ServerAnswer:
-    """The answer of a server.
-
-    Attributes:
-        url: The URL of the answer, after all redirects.
-        status: The HTTP status, from 200 to 299.
-        media_type: The media type that the server names; ``application/octet-stream`` if it names none that is valid.
-        charset: The character set that the server names, or `None`.
-        body: The body, decoded.
-    """
-
-    url: str
-    status: int
-    media_type: str
-    charset: str | None
-    body: bytes
 
 
 async def get(
@@ -173,88 +147,6 @@ async def _read(response: httpx.Response, rules: NetworkRules) -> ServerAnswer:
     url = response.request.url
     if not response.is_success:
         # The message of httpx would show the query, which may hold a key.
-        text = f"{url.host} answered {response.status_code} {_phrase(response.status_code)}".rstrip()
+        text = f"{url.host} answered {response.status_code} {phrase(response.status_code)}".rstrip()
         raise httpx.HTTPStatusError(text, request=response.request, response=response)
-    if len(response.headers) > MAX_ANSWER_HEADERS:
-        raise ToolError(f"{url.host} answered with over {MAX_ANSWER_HEADERS} headers")
-    content_type = response.headers.get("content-type", "")
-    media_type = content_type.partition(";")[0].strip().lower()
-    charset = _CHARSET.search(content_type[:1000])
-    return ServerAnswer(
-        url=str(url),
-        status=response.status_code,
-        media_type=media_type if _MEDIA_TYPE.fullmatch(media_type) else "application/octet-stream",
-        charset=charset[1] if charset else None,
-        body=await _body(response, rules.max_bytes),
-    )
-
-
-async def _body(response: httpx.Response, limit: int) -> bytes:
-    host = response.request.url.host
-    too_large = ToolError(f"{host} answered with more than the ceiling of {limit} bytes")
-    declared = response.headers.get("content-length", "")
-    if declared.isdecimal() and len(declared) < 20 and int(declared) > limit:
-        raise too_large
-    decoder = _decoder(response)
-    body = bytearray()
-    assert isinstance(response.stream, httpx.AsyncByteStream)
-    chunks = aiter(response.stream)
-    try:
-        async for chunk in chunks:
-            body += decoder.decompress(chunk, limit + 1 - len(body))
-            if len(body) > limit:
-                raise too_large
-    except (ToolError, zlib.error) as error:
-        await _cut(response, chunks)
-        if isinstance(error, ToolError):
-            raise
-        raise ToolError(f"{host} answered with gzip that cannot be read") from error
-    if not decoder.eof or decoder.unused_data:
-        raise ToolError(f"{host} answered with gzip that ends in the middle, or goes on after its end", retryable=True)
-    return bytes(body)
-
-
-async def _cut(response: httpx.Response, chunks: AsyncIterator[bytes]) -> None:
-    """End a body early.
-
-    Generators that are dropped in the middle are left to the garbage collector. So the connection is closed under them,
-    and they end by themselves.
-    """
-    await response.aclose()
-    with suppress(httpx.TransportError):
-        async for _ in chunks:
-            pass
-
-
-class _Decoder(Protocol):
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
-
-
-class _Identity:
-    eof = True
-    unused_data = b""
-
-    @staticmethod
-    def decompress(data: bytes, max_length: int) -> bytes:
-        return data[:max_length]
-
-
-def _decoder(response: httpx.Response) -> _Decoder:
-    """Return the decoder of a body. Requests ask for no encoding, but some servers use one all the same."""
-    encoding = response.headers.get("content-encoding", "").strip().lower()
-    if encoding in ("", "identity"):
-        return _Identity()
-    if encoding in ("gzip", "x-gzip"):
-        return zlib.decompressobj(_GZIP)
-    raise ToolError(f"{response.request.url.host} answered in an encoding that nobody asked for")
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return ""
+    return await read_answer(response, rules.max_bytes)

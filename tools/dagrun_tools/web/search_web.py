@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from dagrun import Tool, ToolError, tool
-from dagrun_tools.web import network_rules
+from dagrun.sources.network import network_rules
 from dagrun_tools.web.fetch import parse_json
 from dagrun_tools.web.http_get import get
 

@@ -21,9 +21,9 @@ import httpcore
 import httpx
 from anyio.lowlevel import RunVar
 
-from dagrun import ToolError
-from dagrun_tools.web.network_rules import NetworkRules
-from dagrun_tools.web.public_addresses import Address
+from dagrun.errors import ToolError
+from dagrun.sources.network.network_rules import NetworkRules
+from dagrun.sources.network.public_addresses import Address
 
 CONNECT_SECONDS: Final = 5.0  # for one address; a host may have several
 CLOSE_SECONDS: Final = 2.0
@@ -187,7 +187,7 @@ class _Shared:
 
 
 # The transports of an event loop, by their rules: a connection that some rules allow must not serve a run with others.
-_shared: RunVar[dict[NetworkRules, _Shared]] = RunVar("dagrun_tools.web.guarded_transport")
+_shared: RunVar[dict[NetworkRules, _Shared]] = RunVar("dagrun.sources.network.guarded_transport")
 
 
 @asynccontextmanager

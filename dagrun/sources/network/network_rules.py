@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FilePath
 
-from dagrun_tools.web.public_addresses import METADATA, Address, is_public
+from dagrun.sources.network.public_addresses import METADATA, Address, is_public
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 Network = IPv4Network | IPv6Network
@@ -139,4 +139,4 @@ class NetworkRules(BaseModel):
 _DEFAULT: Final = NetworkRules()
 
 # A context variable, so that parallel runs may have different rules: a run keeps the rules that it was started with.
-rules: ContextVar[NetworkRules] = ContextVar("dagrun_tools.web.network_rules.rules", default=_DEFAULT)
+rules: ContextVar[NetworkRules] = ContextVar("dagrun.sources.network.network_rules.rules", default=_DEFAULT)

@@ -1,0 +1,317 @@
+"""`openapi_tools`: the operations of an HTTP service, as a toolbox."""
+
+from __future__ import annotations
+
+import fnmatch
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from hashlib import sha256
+from ipaddress import ip_address
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
+
+from dagrun.errors import ContractError, shorten
+from dagrun.model.effect import Effect
+from dagrun.model.signature import Output, explain
+from dagrun.model.tool import Tool
+from dagrun.model.toolbox import AnyTool, Toolbox, hint
+from dagrun.model.value import encode
+from dagrun.sources.foreign_schema import read_schema
+from dagrun.sources.network.guarded_transport import shared_transport
+from dagrun.sources.network.network_rules import NetworkRules
+from dagrun.sources.openapi.credentials import Auth, Credentials
+from dagrun.sources.openapi.document import Document, Raw, Unusable, base_of, read_document
+from dagrun.sources.openapi.operations import Operation, name_of, read_operation, tags_of, without_flagged
+from dagrun.sources.openapi.service_calls import OperationCall, Service
+from dagrun.sources.schemas import fitting_name, output_of_read, tool_of_schemas
+
+MAX_TOOLS: Final = 40  # that a document may give without a word about which are wanted
+_LOG: Final = logging.getLogger("dagrun.openapi")
+_MOST_TAGS: Final = 30
+_TIMEOUT: Final = 60.0
+
+
+def openapi_tools(
+    document: str | Path | Mapping[str, Any],
+    *,
+    base_url: str | None = None,
+    auth: Auth | None = None,
+    include: Iterable[str] | None = None,
+    effects: Mapping[str, Effect | str] | None = None,
+    prefix: str = "",
+    network: NetworkRules | Mapping[str, Any] | None = None,
+    check_answers: bool = True,
+    **options: Any,
+) -> ServiceTools:
+    """Make a tool of each operation of an HTTP service that an OpenAPI document describes.
+
+    A tool has the name of its operationId, or else of method and path. Parameters of path, query and headers are
+    arguments by their names, the body is the argument ``body``; cookies and credentials are none. What comes back is
+    JSON, a text, or for anything else an `Artifact`; of 204, null.
+
+    GET, HEAD and OPTIONS only read; PUT and DELETE are idempotent; POST and PATCH are effectful, unless the document
+    declares an ``Idempotency-Key``, which gets the key of the step. ``x-dagrun-effect`` in the document says otherwise,
+    and *effects* has the last word. An answer 4xx means that nothing has happened, but for 408 and 409; these, 5xx and
+    a broken connection leave an effect in doubt.
+
+    Overlapping calls share connections. ``async with tools:`` keeps them open between calls, until the block ends.
+
+    Args:
+        document: The path of a document of OpenAPI 3.0, 3.1 or 3.2, in JSON or YAML; or its content. Nothing that it
+            refers to is fetched.
+        base_url: The address of the service; `None` for the first server of the document.
+        auth: A secret, which goes where the document's security scheme says; or secrets by the names of schemes; or a
+            function, async or plain, that returns headers and is called for each request.
+        include: The operations that are wanted: patterns of names, as for files (``repos_*``), or of tags
+            (``tag:issues``). Without it, a document may have 40 operations.
+        effects: Effects by the names of operations.
+        prefix: Text before every name: ``"crm."``.
+        network: Where connections may go. Without it, public addresses alone, and the very address that *base_url*
+            names, if that is a number or localhost. ``{"allow": ["10.0.0.0/8"]}`` names private ones.
+        check_answers: Whether answers are held to the schemas of the document; if not, they may be anything.
+        options: Options of every tool; see `schema_tool`. The *timeout* is 60 seconds unless it is given.
+
+    Examples:
+        >>> tools = openapi_tools(
+        ...     {
+        ...         "openapi": "3.1.0",
+        ...         "servers": [{"url": "https://api.example.com"}],
+        ...         "paths": {"/pets/{id}": {"get": {"operationId": "pets/get", "parameters": [
+        ...             {"name": "id", "in": "path", "required": True, "schema": {"type": "integer"}}]}}},
+        ...     }
+        ... )
+        >>> list(tools.values())
+        [<Tool pets_get(id), read>]
+
+    Raises:
+        ContractError: The document cannot be read, has too many operations, or none that fits; or an option is invalid.
+    """
+    read = read_document(document)
+    said = {name: _read_effect(name, effect) for name, effect in (effects or {}).items()}
+    given = _Given(read, None if include is None else tuple(include), said, prefix, check_answers)
+    address = base_of(read, base_url)
+    rules = _rules_for(address, network, is_named=base_url is not None)
+    service = Service(address, rules, Credentials(read, auth))
+    return ServiceTools(list(given.tools(service, {"timeout": _TIMEOUT, **options})), rules)
+
+
+class ServiceTools(Toolbox):
+    """The tools of a service; made by `openapi_tools`. In an ``async with`` block, its connections stay open.
+
+    Args:
+        tools: The tools.
+        rules: Where connections may go.
+    """
+
+    def __init__(self, tools: list[AnyTool], rules: NetworkRules) -> None:
+        super().__init__(tools)
+        self._rules = rules
+        self._open = AsyncExitStack()
+
+    async def __aenter__(self) -> ServiceTools:
+        """Keep connections open from now on."""
+        await self._open.enter_async_context(shared_transport(self._rules))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close them."""
+        await self._open.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """An operation of the document, not yet read."""
+
+    name: str
+    method: str
+    path: str
+    item: Raw
+    operation: Raw
+
+
+class _Given:
+    """What the host wants of a document.
+
+    Args:
+        document: The document.
+        include: Patterns of operations; `None` for all.
+        effects: Effects by the names of operations.
+        prefix: Text before every name.
+        check_answers: Whether answers are held to schemas.
+    """
+
+    def __init__(
+        self,
+        document: Document,
+        include: tuple[str, ...] | None,
+        effects: dict[str, Effect],
+        prefix: str,
+        check_answers: bool,
+    ) -> None:
+        self._document = document
+        self._include = include
+        self._effects = effects
+        self._prefix = prefix
+        self._check_answers = check_answers
+
+    def tools(self, service: Service, options: dict[str, Any]) -> Iterator[AnyTool]:
+        """Yield the tools; operations that cannot be called are left out, and logged.
+
+        Raises:
+            ContractError: There is none, or one that is named cannot be called.
+        """
+        wanted = self._wanted()
+        left_out: dict[str, str] = {}
+        made = 0
+        for found in wanted:
+            try:
+                yield self._tool(found, service, options)
+                made += 1
+            except (Unusable, ContractError) as error:
+                if self._include is not None and found.name in self._include:
+                    raise ContractError(f"{self._document.origin}: operation {found.name} {error}") from None
+                left_out[found.name] = str(error)
+        reasons = "; ".join(f"{name} {reason}" for name, reason in list(left_out.items())[:5])
+        if not made:
+            why = f": {reasons}" if reasons else ""
+            raise ContractError(f"{self._document.origin}: it has no operation that can be called{why}")
+        if left_out:
+            _LOG.warning("%d of %d operations are left out: %s", len(left_out), len(wanted), shorten(reasons, 1_000))
+
+    def _tool(self, found: _Found, service: Service, options: dict[str, Any]) -> AnyTool:
+        operation = read_operation(self._document, found.method, found.path, found.item, found.operation)
+        name = fitting_name(f"{self._prefix}{found.name}")
+        effect = self._effects.get(found.name, operation.effect)
+        arguments = read_schema(operation.arguments, f"{name}: the arguments", self._document.content)
+        tool = tool_of_schemas(
+            name,
+            OperationCall(service, operation, name, effect).make,
+            without_flagged(arguments, "readOnly"),
+            Output({}, encode),
+            effect=effect,
+            description=operation.description or f"{operation.method} {operation.path}",
+            options=options,
+        )
+        if operation.answers is None or not self._check_answers:
+            return tool
+        return _LateTool.of(tool, lambda: self._output(name, operation))
+
+    def _output(self, name: str, operation: Operation) -> Output:
+        """Return the contract of what an operation returns; anything, if its schema cannot be used."""
+        try:
+            read = read_schema(operation.answers, f"{name}: the output", self._document.content)
+            return output_of_read(name, without_flagged(read, "writeOnly"))
+        except ContractError as error:
+            _LOG.warning("the answers of %s are not checked: %s", name, error)
+            return Output({}, encode)
+
+    def _wanted(self) -> list[_Found]:
+        """Return the operations that the host wants, each with a name of its own."""
+        all_found = list(_named(self._document))
+        if unknown := self._effects.keys() - {found.name for found in all_found}:
+            close = hint(next(iter(unknown)), [found.name for found in all_found])
+            raise ContractError(f"effects names {shorten(', '.join(unknown))}, which is no operation{close}")
+        if self._include is not None:
+            return self._included(all_found)
+        if len(all_found) > MAX_TOOLS:
+            raise ContractError(_too_many(self._document.origin, all_found))
+        return all_found
+
+    def _included(self, all_found: list[_Found]) -> list[_Found]:
+        chosen: set[str] = set()
+        for pattern in self._include or ():
+            fitting = [found.name for found in all_found if _fits(found, pattern)]
+            if not fitting:
+                tags = [f"tag:{tag}" for found in all_found for tag in tags_of(found.operation)]
+                known = dict.fromkeys(tags) if pattern.startswith("tag:") else [found.name for found in all_found]
+                raise ContractError(f"include {shorten(pattern, 100)} fits no operation{hint(pattern, known)}")
+            chosen.update(fitting)
+        return [found for found in all_found if found.name in chosen]
+
+
+def _named(document: Document) -> Iterator[_Found]:
+    """Yield the operations; where several have one name, each gets a hash of its method and path."""
+    found = [(name_of(method, path, operation), method, path, item, operation)
+             for method, path, item, operation in document.operations()]  # fmt: skip
+    counts = Counter(name for name, *_ in found)
+    for name, method, path, item, operation in found:
+        own = name
+        if counts[name] > 1:
+            own = f"{name}_{sha256(f'{method} {path}'.encode(errors='replace')).hexdigest()[:8]}"
+        yield _Found(own, method, path, item, operation)
+
+
+def _fits(found: _Found, pattern: str) -> bool:
+    kind, colon, rest = pattern.partition(":")
+    if colon and kind == "tag":
+        return any(fnmatch.fnmatchcase(tag, rest) for tag in tags_of(found.operation))
+    given = found.operation.get("operationId")
+    return fnmatch.fnmatchcase(found.name, pattern) or given == pattern
+
+
+def _too_many(origin: str, found: list[_Found]) -> str:
+    counts = Counter(tag for each in found for tag in tags_of(each.operation) or ("(no tag)",))
+    shown = [f"{shorten(tag, 40)} {count}" for tag, count in counts.most_common(_MOST_TAGS)]
+    more = f", and {len(counts) - _MOST_TAGS} more" if len(counts) > _MOST_TAGS else ""
+    return (
+        f"{origin}: it has {len(found)} operations, more than {MAX_TOOLS}; say which are wanted: "
+        f'include=["tag:NAME", "NAME*"]. Its tags, with their counts: {", ".join(shown)}{more}'
+    )
+
+
+def _read_effect(name: str, effect: Effect | str) -> Effect:
+    try:
+        return Effect(effect)
+    except ValueError:
+        raise ContractError(f"{name}: effect is one of {', '.join(Effect)}, not {effect!r}") from None
+
+
+def _rules_for(address: str, network: NetworkRules | Mapping[str, Any] | None, *, is_named: bool) -> NetworkRules:
+    """Return rules with the port of the service; a number or localhost that the host has written itself is allowed."""
+    try:
+        given = NetworkRules.model_validate(network) if isinstance(network, Mapping) else network or NetworkRules()
+    except ValidationError as error:
+        raise ContractError(f"network: {explain(error)}") from None
+    parts = urlsplit(address)
+    host = str(parts.hostname)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    rules = given.model_copy(update={"ports": (port,)})
+    if is_named and (host == "localhost" or _is_number(host)):
+        return rules.allowing(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    return rules
+
+
+def _is_number(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+class _LateTool(Tool[..., Any]):
+    """A tool whose output contract is made when somebody asks for it: documents have hundreds, and few are needed."""
+
+    @classmethod
+    def of(cls, tool: AnyTool, make_output: Callable[[], Output]) -> AnyTool:
+        """Return *tool*, with an output contract that is made later."""
+        late = object.__new__(cls)
+        late.__dict__.update(vars(tool))
+        del late.__dict__["output"]
+        late.__dict__["_make_output"] = make_output
+        return late
+
+    def __getattr__(self, name: str) -> Any:  # asked only for what is not there yet
+        if name != "output" or "_make_output" not in self.__dict__:
+            raise AttributeError(name)
+        output = self.__dict__["_make_output"]()
+        return self.__dict__.setdefault("output", output)

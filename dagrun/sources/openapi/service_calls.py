@@ -1,0 +1,280 @@
+"""Call an operation of an HTTP service, and say what its answer means for an effect.
+
+| answer | without an effect | with an effect |
+| --- | --- | --- |
+| 2xx | the output | the output |
+| 408, 409, 5xx, a connection that broke | failed; 408, 5xx and the connection are tried again | in doubt |
+| 429 | tried again, after the time that the service says | the same: nothing has happened |
+| other 4xx; no connection | failed | failed: nothing has happened |
+| a redirect within the service | followed, for GET and HEAD; 307 and 308 always | |
+| another redirect | failed | 307, 308: nothing has happened; others: in doubt |
+
+The address is the host's. No parameter and no redirect leads to another scheme, host or port.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+from urllib.parse import quote, urljoin, urlsplit
+
+import anyio
+import httpx
+from pydantic_core import from_json
+
+from dagrun._version import __version__
+from dagrun.errors import ToolError, first_lines, shorten
+from dagrun.model.effect import Effect
+from dagrun.model.tool_context import ToolContext
+from dagrun.sources.network.answers import ServerAnswer, phrase, read_answer
+from dagrun.sources.network.guarded_transport import CLOSE_SECONDS, shared_transport
+from dagrun.sources.network.network_rules import NetworkRules
+from dagrun.sources.openapi.credentials import Credentials, Proof
+from dagrun.sources.openapi.operations import BODY, Body, Operation
+from dagrun.sources.openapi.wire_forms import Parameter, filled_path, form_text, header_text, query_parts, target_of
+
+_AGENT: Final = f"dagrun/{__version__}"
+_FOLLOWED: Final = frozenset((301, 302, 303, 307, 308))
+_SAME_METHOD: Final = frozenset((307, 308))  # the service has done nothing, and wants the same request elsewhere
+_IN_DOUBT: Final = frozenset((408, 409))
+_MOST_ERROR_BYTES: Final = 64 << 10
+_PRINTABLE: Final = "".join(map(chr, range(0x21, 0x7F)))
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+
+
+class ServiceError(Exception):
+    """A service has answered so that a call with an effect may have taken it.
+
+    Attributes:
+        status_code: The status of the answer.
+        headers: Its headers.
+    """
+
+    def __init__(self, message: str, status_code: int, headers: Mapping[str, str]) -> None:
+        super().__init__(message)
+        self.status_code = status_code
+        self.headers = headers
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One service.
+
+    Attributes:
+        base_url: Its address, without a slash at the end.
+        rules: Where connections may go.
+        credentials: What proves who is calling.
+    """
+
+    base_url: str
+    rules: NetworkRules
+    credentials: Credentials
+
+    @property
+    def host(self) -> str:
+        """The host, for messages."""
+        return str(urlsplit(self.base_url).hostname)
+
+
+class OperationCall:
+    """Calls one operation.
+
+    Args:
+        service: The service.
+        operation: The operation.
+        tool: The name of the tool.
+        effect: What a call does to the world.
+    """
+
+    def __init__(self, service: Service, operation: Operation, tool: str, effect: Effect) -> None:
+        self._service = service
+        self._operation = operation
+        self._tool = tool
+        self._has_effect = not effect.is_free
+
+    async def make(self, arguments: dict[str, Any], context: ToolContext) -> Any:
+        """Make the call, and return its output.
+
+        Raises:
+            ToolError: It failed, and nothing has happened.
+            ServiceError: It failed, and an effect may have taken place.
+            httpx.TransportError: The connection was lost.
+        """
+        operation, service = self._operation, self._service
+        path = filled_path(operation.path, operation.path_parameters, arguments)
+        query, headers = _parts_of(operation.others, arguments)
+        content = None if operation.body is None else _body_of(operation.body, arguments)
+        proof = await service.credentials.proof_for(operation, self._tool)
+        headers |= self._headers(content, context, proof)
+        url = service.base_url + target_of(path, [*query, *proof.query])
+        async with shared_transport(service.rules) as transport:
+            response = await self._answered(transport, url, headers, content)
+            try:
+                return await self._output(response, context)
+            finally:
+                await _close(response)
+
+    def _headers(self, content: bytes | None, context: ToolContext, proof: Proof) -> dict[str, str]:
+        operation = self._operation
+        made = {"user-agent": _AGENT, "accept": operation.accept or "*/*", "accept-encoding": "identity"}
+        if content is not None and operation.body is not None:
+            made["content-type"] = operation.body.media_type
+        if operation.key_header is not None:
+            made[operation.key_header] = context.idempotency_key
+        return {**made, **{name.lower(): value for name, value in proof.headers.items()}}
+
+    async def _answered(
+        self, transport: httpx.AsyncBaseTransport, url: str, headers: dict[str, str], content: bytes | None
+    ) -> httpx.Response:
+        """Send the request, and again wherever the service redirects within itself."""
+        method = self._operation.method
+        for _ in range(self._service.rules.max_redirects + 1):
+            response = await self._sent(transport, httpx.Request(method, _url(url), headers=headers, content=content))
+            status = response.status_code
+            location = response.headers.get("location")
+            if status not in _FOLLOWED or location is None:
+                return response
+            await _close(response)
+            is_followed = status in _SAME_METHOD or method in ("GET", "HEAD")
+            target = urljoin(url, quote(location, safe=_PRINTABLE))
+            if not is_followed or _origin(target) != _origin(url):
+                where = "to another host" if is_followed else "after a call that it may have carried out"
+                text = f"{self._service.host} answered {status}, and redirects {where}"
+                raise self._failure(text, response, is_done=self._has_effect and status not in _SAME_METHOD)
+            url = target
+        raise ToolError(f"{self._service.host} redirects more than {self._service.rules.max_redirects} times")
+
+    async def _sent(self, transport: httpx.AsyncBaseTransport, request: httpx.Request) -> httpx.Response:
+        try:
+            return await transport.handle_async_request(request)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            if not self._has_effect:
+                raise
+            raise ToolError(f"{self._service.host} cannot be reached: {shorten(str(error))}", retryable=True) from error
+        except httpx.LocalProtocolError as error:
+            raise ToolError(f"this is no request that can be sent: {shorten(str(error))}") from error
+
+    def _failure(self, text: str, response: httpx.Response, *, is_done: bool) -> Exception:
+        return ServiceError(text, response.status_code, response.headers) if is_done else ToolError(text)
+
+    async def _output(self, response: httpx.Response, context: ToolContext) -> Any:
+        status = response.status_code
+        limit = self._service.rules.max_bytes if response.is_success else _MOST_ERROR_BYTES
+        try:
+            answer = await read_answer(response, limit)
+        except (ToolError, httpx.TransportError) as error:
+            if response.is_success and self._has_effect and isinstance(error, ToolError):
+                raise ServiceError(f"the call was carried out, but {error.message}", status, {}) from error
+            if response.is_success:
+                raise
+            answer = ServerAnswer("", status, "", None, b"")  # the status says what there is to know
+        if not response.is_success:
+            raise self._refused(answer, response)
+        return await self._read(answer, context)
+
+    def _refused(self, answer: ServerAnswer, response: httpx.Response) -> Exception:
+        """Return the error for a status that is none of success."""
+        status, service = answer.status, self._service
+        said = first_lines(service.credentials.secrets.replaced_in(_text(answer)), 3, 300)
+        text = f"{service.host} answered {status} {phrase(status)}".rstrip() + (f": {said}" if said else "")
+        if status == 429:
+            return ToolError(text, retryable=True, retry_after=_retry_after(response.headers))
+        if 400 <= status < 500 and status not in _IN_DOUBT:
+            return ToolError(text, permission=status in (401, 403))
+        return ServiceError(text, status, response.headers)
+
+    async def _read(self, answer: ServerAnswer, context: ToolContext) -> Any:
+        """Return the output of a success: JSON, a text, or a file."""
+        if answer.status in (204, 205) or not answer.body:
+            return None
+        kind = answer.media_type
+        secrets = self._service.credentials.secrets
+        if kind == "application/json" or kind.endswith("+json"):
+            try:
+                return from_json(secrets.replaced_in(_text(answer)) if secrets else answer.body, allow_inf_nan=False)
+            except ValueError as error:
+                text = f"{self._service.host} answered with something that is not JSON: {error}"
+                raise (ServiceError(text, answer.status, {}) if self._has_effect else ToolError(text)) from error
+        if kind.startswith("text/"):
+            return secrets.replaced_in(_text(answer))
+        # In a thread: an artifact is a file.
+        return await anyio.to_thread.run_sync(lambda: context.artifacts.save(answer.body, media_type=kind))
+
+
+# Requests ------------------------------------------------------------------------------------------------------------
+
+
+def _parts_of(parameters: tuple[Parameter, ...], arguments: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
+    """Return the parts of the query, and the headers, that arguments become."""
+    query: list[str] = []
+    headers: dict[str, str] = {}
+    for parameter in parameters:
+        value = arguments.get(parameter.argument)
+        if parameter.place == "query":
+            query += query_parts(parameter, value)
+        elif (text := header_text(parameter, value)) is not None:
+            headers[parameter.name.lower()] = text
+    return query, headers
+
+
+def _body_of(body: Body, arguments: Mapping[str, Any]) -> bytes | None:
+    if BODY not in arguments:
+        return None
+    value = arguments[BODY]
+    match body.form:
+        case "text":
+            return str(value).encode()
+        case "form" if isinstance(value, dict):
+            return form_text(value, body.encodings).encode()
+        case "form":
+            raise ToolError(f"{BODY} is a form, so it must be an object")
+        case _:
+            return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _url(url: str) -> httpx.URL:
+    """Return a URL whose path and query are sent as they are."""
+    parts = urlsplit(url)
+    target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+    return httpx.URL(
+        scheme=parts.scheme, host=parts.hostname or "", port=parts.port, raw_path=target.encode("ascii", "replace")
+    )
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme, parts.hostname, parts.port or _DEFAULT_PORTS.get(parts.scheme)
+    except ValueError:
+        return "", None, None
+
+
+async def _close(response: httpx.Response) -> None:
+    with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+        await response.aclose()
+
+
+# Answers -------------------------------------------------------------------------------------------------------------
+
+
+def _text(answer: ServerAnswer) -> str:
+    try:
+        return answer.body.decode(answer.charset or "utf-8", errors="replace")
+    except LookupError:
+        return answer.body.decode(errors="replace")
+
+
+def _retry_after(headers: httpx.Headers) -> float | None:
+    """Return the seconds that a service asks to wait. A date counts from that of the answer: its clock, not ours."""
+    said = headers.get("retry-after", "")
+    try:
+        seconds = float(said)
+    except ValueError:
+        try:
+            seconds = (parsedate_to_datetime(said) - parsedate_to_datetime(headers.get("date", ""))).total_seconds()
+        except (ValueError, TypeError):
+            return None
+    return max(0.0, seconds) if seconds < float("inf") else None
