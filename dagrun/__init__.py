@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from dagrun.llm.openai_model import OpenAIModel
     from dagrun.model.condition import Condition
     from dagrun.model.contracts.deps import dep
+    from dagrun.model.contracts.flow_marks import guarded
     from dagrun.model.contracts.objects import Object
     from dagrun.model.contracts.sharing import Batch
     from dagrun.model.critic import SOURCES, Critic, Verdict
@@ -107,6 +108,7 @@ if TYPE_CHECKING:
         event_types,
     )
     from dagrun.model.executor import Executor, StillRunning, ToolCall
+    from dagrun.model.flow import EndorseRule, Flow, GuardedCall, GuardRule
     from dagrun.model.journal import Durability, Journal, RemembersDurations, Tape
     from dagrun.model.outcome import State, Status, TriggerKind
     from dagrun.model.patch import Add, Consequence, Drop, Patch, Replace, Rewire
@@ -200,6 +202,8 @@ _NAMES = {
         "ReplanEnded ReplanRequested ReplanStarted Reviewed RunEnded RunReopened RunResumed RunStarted "
         "RunStopping RunSuspended Spliced StepExpanded StepResumed StepSettled event_types"
     ),
+    "dagrun.model.flow": "EndorseRule Flow GuardedCall GuardRule",
+    "dagrun.model.contracts.flow_marks": "guarded",
     "dagrun.model.journal": "Durability Journal RemembersDurations Tape",
     "dagrun.model.outcome": "State Status TriggerKind",
     "dagrun.model.patch": "Add Consequence Drop Patch Replace Rewire",
@@ -272,13 +276,17 @@ __all__ = [
     "Durability",
     "Durations",
     "Effect",
+    "EndorseRule",
     "Engine",
     "EnsemblePlanner",
     "Event",
     "Executor",
+    "Flow",
     "Form",
     "Gap",
     "GoalChanged",
+    "GuardRule",
+    "GuardedCall",
     "HandOn",
     "HandedOn",
     "HedgeEnded",
@@ -399,6 +407,7 @@ __all__ = [
     "draft",
     "env",
     "event_types",
+    "guarded",
     "input",
     "is_private_folder",
     "item",

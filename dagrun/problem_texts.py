@@ -105,6 +105,13 @@ SENTENCES: Mapping[str, str] = {
     "DR425": "step {step} goes through the elements of {dependency} and has begun; edit single elements of "
     "{dependency}, or drop or replace {step} as well",
     "DR426": "the planner gives step {step} a confidence of {confidence}, and at least {least} is wanted",
+    # The trust boundary: data that others can write, and data that must not leave.
+    "DR501": "step {step} passes {what} as {argument} of {tool}; it comes from {way}, which {which}",
+    "DR502": "step {step}: the patch was written after {seen} was shown; what it adds may look, and {tool} acts",
+    "DR503": "step {step} passes {what} as {argument} of {tool}, which carries it out; it comes from {way}, which must "
+    "not leave",
+    "DR504": "whether step {step} calls {tool} depends on {what}; it comes from {way}, which {which}",
+    "DR505": "the agent of step {step} may call {inner} by itself; it works with what comes from {seen}",
     # Tools: what makes a planner choose the wrong one, or a run do the wrong thing with it.
     "DR801": "the name {tool} would fit any tool",
     "DR802": "the name {tool} is that of several jobs",

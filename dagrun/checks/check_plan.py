@@ -113,6 +113,11 @@ def find_problems(
     steps, after, is_ordered = _check_steps(context, plan)
     output = check_output(context, plan.output) if plan.output is not None else None
     check_policy_names(steps, context)
+    labels = None
+    if policy.flow is not None:
+        from dagrun.checks.flow.plan_flow import label_plan  # here: few policies have a trust boundary
+
+        labels = label_plan(policy.flow, steps, index, findings, is_ordered=is_ordered)
     if redacts_nothing(policy, is_hooked=is_hooked):
         findings.add("DR216", WHOLE_PLAN, REDACT_RECORDS)
     advise(steps, context)
@@ -131,6 +136,7 @@ def find_problems(
         executors=context.executors,
         secrets=secrets,
         deps=deps,
+        flow=labels,
         input_paths=tuple(context.sources.input_paths),
     )
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagrun.errors import Problem
 from dagrun.faces import notebook_bundle, write_report
 from dagrun.model.condition import Condition
 from dagrun.model.contracts.deps import UNKNOWN_DEPS, Deps
+from dagrun.model.flow import Crossing
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import ApprovalRule, Policy
 from dagrun.model.redaction.redactor import Hook, Redactor
@@ -18,6 +19,9 @@ from dagrun.model.reference import Template
 from dagrun.model.secrets.secret import NO_SECRETS, Secrets
 from dagrun.model.toolbox import AnyTool, Toolbox
 from dagrun.model.value import Path
+
+if TYPE_CHECKING:
+    from dagrun.checks.flow.labels import FlowLabels
 
 EVERY_TOOL = "*"
 
@@ -29,10 +33,12 @@ class Ask:
     Attributes:
         why: The reason in a few words.
         rule: The rule of the policy, which may depend on the arguments; `None` if the call needs a person in any case.
+        crossing: What gets over the trust boundary with this call; `None` for any other reason.
     """
 
     why: str
     rule: ApprovalRule | None = None
+    crossing: Crossing | None = None
 
 
 @dataclass(slots=True)
@@ -53,6 +59,7 @@ class CheckedStep:
         gates: The steps among *depends_on* that only need to have ended, whatever their state: the barrier of a wave.
         asks: The reasons why a person must agree before the tool is called; empty if no person is needed.
         fallback_asks: The reasons why a person must agree before the fallback is called.
+        inner_asks: For an agent: the tools before whose calls it has to ask a person, each with the reason; or none.
         is_plain: Whether it can start without further questions: no condition, list, approval or effect.
         may_repeat: Whether a call of unknown outcome may be made again.
         has_arguments: Whether any argument is passed.
@@ -76,6 +83,7 @@ class CheckedStep:
     gates: frozenset[str] = frozenset()
     asks: tuple[Ask, ...] = ()
     fallback_asks: tuple[Ask, ...] = ()
+    inner_asks: Mapping[str, Crossing] | None = None
     waits_for_all: bool = False
     # Derived once, because the hot path needs them at every step.
     is_plain: bool = field(init=False)
@@ -98,6 +106,11 @@ class CheckedStep:
         self.pauses_after = pause == "after"
         self.when_by_element = step.when is not None and self.items is not None and step.when.looks_at("item")
 
+    @property
+    def asks_by_rule(self) -> bool:
+        """Whether a person must agree to a call of it for another reason than the trust boundary."""
+        return any(ask.crossing is None for ask in (*self.asks, *self.fallback_asks))
+
 
 @dataclass(frozen=True, slots=True)
 class CheckedPlan:
@@ -116,6 +129,7 @@ class CheckedPlan:
         secrets: The secrets of the host, which are passed to tools and kept out of records.
         deps: The dependencies of the tools.
         redact: The hook of the host for texts that are shown.
+        flow: Whose data each step is made of; `None` if the policy has no trust boundary.
         input_paths: The parts of the inputs that it refers to.
         fitting: What was found there in inputs that were checked with it, as `dagrun.api.checking` notes it.
         redactor: Redacts texts that are shown.
@@ -134,6 +148,7 @@ class CheckedPlan:
     secrets: Secrets = field(default=NO_SECRETS, repr=False, compare=False)
     deps: Deps = field(default=UNKNOWN_DEPS, repr=False, compare=False)
     redact: Hook | None = field(default=None, repr=False, compare=False)
+    flow: FlowLabels | None = field(default=None, repr=False, compare=False)
     input_paths: tuple[Path, ...] = field(default=(), repr=False, compare=False)
     fitting: set[Hashable] = field(default_factory=set, repr=False, compare=False)
     takes_deps: bool = field(init=False, repr=False, compare=False)

@@ -128,6 +128,8 @@ class Contract(BaseModel):
         names: See `Arguments`; also for *required* and *context*.
         is_async: Whether the tool is a coroutine function.
         can_reconcile: Whether the tool has a *reconcile* function.
+        untrusted: What it says of the trust boundary, as *private*, *outbound* and *guarded*; these four are left out
+            while they say nothing, so that records are as they were before there were any.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
@@ -153,8 +155,13 @@ class Contract(BaseModel):
     output_limit: int
     stream_safe: bool
     can_reconcile: bool
+    untrusted: bool | Annotated[tuple[str, ...], Field(strict=False)] = False
+    private: bool = False
+    outbound: bool = False
+    guarded: Annotated[tuple[str, ...], Field(strict=False)] = ()
 
 
+_FLOW: Final = {"untrusted": False, "private": False, "outbound": False, "guarded": []}  # what says nothing
 _SCHEMAS: Final = frozenset(("arguments", "output"))
 # These fields follow from the schema of the arguments, or make no difference to a run.
 _NOT_COMPARED: Final = _SCHEMAS | {"name", "description", "effect_declared", "names", "required", "context", "is_async"}
@@ -176,9 +183,13 @@ def contract_of(tool: AnyTool) -> dict[str, Any]:
         "context": arguments.context,
         "output": tool.output.schema,
         "can_reconcile": tool.reconcile is not None,
+        "guarded": sorted(arguments.guarded),
     }
+    for name, nothing in _FLOW.items():
+        if facts[name] == nothing:
+            del facts[name]
     # Encoded and decoded, so that it equals a contract from a record: a default in a schema may be a tuple.
-    contract = from_json(encode_plain({name: facts[name] for name in Contract.model_fields}))
+    contract = from_json(encode_plain({name: facts[name] for name in Contract.model_fields if name in facts}))
     assert isinstance(contract, dict)
     return contract
 
@@ -197,7 +208,14 @@ def recorded_tool(contract: Mapping[str, Any]) -> AnyTool:
         raise RecordRefused(f"not the contract of a tool: {explain(error)}") from None
     fields = {name: getattr(known, name) for name in Contract.model_fields if name in Tool.__dataclass_fields__}
     anything = SchemaValidator(core_schema.dict_schema())
-    arguments = Arguments(known.arguments, anything, known.names, frozenset(known.required), known.context)
+    arguments = Arguments(
+        known.arguments,
+        anything,
+        known.names,
+        frozenset(known.required),
+        known.context,
+        guarded=frozenset(known.guarded),
+    )
     refuse = _refusal(known.name)
 
     async def refuse_later(*_: Any, **__: Any) -> NoReturn:
@@ -283,9 +301,10 @@ def _tool_differences(name: str, contract: Mapping[str, Any], toolbox: Toolbox) 
     if contract == now:
         return  # by far the most frequent case
     was = contract_of(recorded_tool(contract))
-    for field, value in was.items():
-        if field not in _NOT_COMPARED and value != now[field]:
-            yield f"tool {name}: {field} was {_shown(value)}, is {_shown(now[field])}"
+    for field in dict.fromkeys((*was, *now)):
+        before, after = was.get(field, _FLOW.get(field)), now.get(field, _FLOW.get(field))
+        if field not in _NOT_COMPARED and before != after:
+            yield f"tool {name}: {field} was {_shown(before)}, is {_shown(after)}"
     for line in (
         *argument_differences(was["arguments"], now["arguments"]),
         *output_differences(was["output"], now["output"]),

@@ -196,6 +196,10 @@ def reasons_to_ask(asks: Iterable[Ask], arguments: bytes) -> list[Ask]:
             decoded = from_json(arguments) if decoded is None else decoded
             if not _holds(ask.rule.when, decoded):
                 continue
+        if ask.crossing is not None and ask.crossing.unless is not None:
+            decoded = from_json(arguments) if decoded is None else decoded
+            if ask.crossing.is_excused(decoded):
+                continue
         reasons.append(ask)
     return reasons
 
@@ -214,7 +218,7 @@ def silence_of(asks: Iterable[Ask], policy: Policy) -> tuple[float | None, str]:
     """Return when, and as which answer, silence counts for a call with these reasons to ask.
 
     Each reason has its own time and default. A single no decides, so the earliest no counts; a yes needs all reasons. A
-    reason with a checklist never counts as yes, because silence ticks no points.
+    reason with a checklist never counts as yes, because silence ticks no points; nor does one of the trust boundary.
 
     Returns:
         The seconds until silence counts, `None` for never; and ``approve`` or ``deny``.
@@ -224,7 +228,8 @@ def silence_of(asks: Iterable[Ask], policy: Policy) -> tuple[float | None, str]:
         rule = ask.rule
         within = policy.answer_within if rule is None or rule.answer_within is None else rule.answer_within
         choice = policy.default_answer if rule is None or rule.default_answer is None else rule.default_answer
-        silences.append((within, "deny" if rule is not None and rule.checklist else choice))
+        is_explicit = ask.crossing is not None or (rule is not None and bool(rule.checklist))
+        silences.append((within, "deny" if is_explicit else choice))
     refusals = [within for within, choice in silences if choice == "deny" and within is not None]
     if refusals:
         return min(refusals), "deny"

@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field, field_validator
 
 from dagrun.errors import shorten
 from dagrun.model.condition import Condition
+from dagrun.model.flow import Flow
 from dagrun.model.outcome import TriggerKind
 from dagrun.model.plan import Names, RetryRule, Seconds, TerseModel
 from dagrun.model.reference import BadReference
@@ -192,6 +193,8 @@ class Policy(TerseModel):
         guardrail_metric: The figure that must not get worse meanwhile, such as ``cost per report below 0.50``.
         release_outputs: Whether outputs that are texts, lists or objects are dropped from memory as soon as no step of
             the plan can read them any more, unless they are part of the run's answer. Journals keep them.
+        flow: The trust boundary: whose data may become which argument of which tool; `None` for no boundary, so that
+            nothing is computed.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
@@ -242,6 +245,7 @@ class Policy(TerseModel):
     release_outputs: bool = False
     primary_metric: Metric | None = None
     guardrail_metric: Metric | None = None
+    flow: Flow | None = None
 
 
 class PlanLimits(TerseModel):

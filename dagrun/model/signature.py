@@ -20,6 +20,7 @@ from typing_extensions import TypedDict
 from dagrun.errors import ContractError, ValueRefused, shorten
 from dagrun.model.contracts.computed_fields import computed_names, without_computed
 from dagrun.model.contracts.deps import dependency_of
+from dagrun.model.contracts.flow_marks import guarded, is_guarded
 from dagrun.model.contracts.held_objects import HeldObjects
 from dagrun.model.contracts.json_forms import BASE64, adapter_for
 from dagrun.model.contracts.json_schemas import ContractSchemas
@@ -74,6 +75,7 @@ class Arguments:
         optional_deps: Those of them that have a default.
         context_deps: The type of ``context.deps``, if the context is a ``ToolContext[…]``; else `None`.
         is_json_only: Whether it takes no object in memory in place of JSON: the tool is made of a JSON Schema.
+        guarded: The parameters that say who, where or which account, and so are guarded; see `dagrun.guarded`.
         is_open: Whether it takes arguments that *names* does not have.
     """
 
@@ -90,6 +92,7 @@ class Arguments:
     optional_deps: frozenset[str] = frozenset()
     context_deps: Any = None
     is_json_only: bool = False
+    guarded: frozenset[str] = frozenset()
     is_open: bool = field(init=False)
     _for_objects: dict[frozenset[str], SchemaValidator] = field(default_factory=dict, repr=False, compare=False)
 
@@ -243,6 +246,7 @@ def arguments_of(function: Callable[..., Any]) -> Arguments:
         host.deps,
         frozenset(host.optional),
         host.context_deps,
+        guarded=frozenset(name for name in fields if is_guarded(hints.get(name))),
     )
 
 
@@ -306,6 +310,8 @@ def _handle_of(hint: Any, tool: str, parameter: str) -> Any:
         inner, metadata = hint.__origin__, hint.__metadata__
     handle: Any = Handle if inner is SecretStr else Handle | None
     for part in metadata:
+        if part is guarded:
+            continue
         if not isinstance(part, FieldInfo | str) or bool(getattr(part, "metadata", None)):
             raise ContractError(f"{tool}: {parameter} is a secret, which takes no limits and no validators")
         handle = Annotated[handle, part]

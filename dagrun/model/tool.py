@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from dagrun.errors import ContractError, shorten
+from dagrun.model.contracts.flow_marks import Marks, checked_mark
 from dagrun.model.contracts.sharing import Batch, Cache, check_sharing
 from dagrun.model.effect import Effect
 from dagrun.model.python_plans.planned_values import PlannedValue
@@ -55,6 +56,10 @@ class Tool(Generic[P, R_co]):
             ``"engine"``, or so many seconds in all runs of an engine. Equal calls at the same time are one call. `None`
             if every call is made. For effects ``pure`` and ``read`` alone.
         batch: What makes several calls as one; `None` if each is made by itself. For the same effects alone.
+        untrusted: Whether others can write what it returns, as with mails, files of others and pages of the web; or the
+            paths of the parts that they can write (``[].subject``). Counts where the policy has a `Flow`.
+        private: Whether what it returns must not leave.
+        outbound: Whether a call carries its arguments out, to a place that the caller chooses.
         is_importable: Whether another process can import its function; not that of a tool made of a schema, which runs
             only as a coroutine of the host.
     """
@@ -80,6 +85,9 @@ class Tool(Generic[P, R_co]):
     inner_tools: tuple[Tool[..., Any], ...] = ()
     cache: Cache | None = None
     batch: Batch | None = None
+    untrusted: Marks = False
+    private: bool = False
+    outbound: bool = False
     is_importable: bool = True
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
@@ -181,6 +189,9 @@ def tool(
     object_output: bool = ...,
     cache: Cache | None = ...,
     batch: Batch | None = ...,
+    untrusted: bool | Sequence[str] = ...,
+    private: bool = ...,
+    outbound: bool = ...,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
 
@@ -319,8 +330,9 @@ def _executor(function: Callable[..., Any], executor: str | None) -> ExecutorNam
 
 
 _LIMITS = ("timeout", "max_tokens", "max_cost", "output_limit")
+_FLOW = ("untrusted", "private", "outbound")
 _OPTIONS = frozenset(
-    (*_LIMITS, "pool", "needs_approval", "fallback", "reconcile", "version", "stream_safe", "cache", "batch")
+    (*_LIMITS, *_FLOW, "pool", "needs_approval", "fallback", "reconcile", "version", "stream_safe", "cache", "batch")
 )
 
 
@@ -332,4 +344,7 @@ def _checked_options(function: Callable[..., Any], options: dict[str, Any]) -> d
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if value is not None and not (is_number and 0 < value < float("inf")):
             raise ContractError(f"{function.__name__}: {limit} must be a positive, finite number, got {value!r}")
+    for name in _FLOW:
+        if name in options:
+            options[name] = checked_mark(function.__name__, name, options[name])
     return options

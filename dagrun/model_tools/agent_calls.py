@@ -143,8 +143,9 @@ class AgentCalls:
         """
         tool = call.tool
         try:
-            if tool.needs_approval:
-                await self._approve(call)
+            crossing = (self._context.inner_asks or {}).get(tool.name)
+            if tool.needs_approval or (crossing is not None and not crossing.is_excused(decode(call.data))):
+                await self._approve(call, "" if crossing is None else crossing.reason)
         except ToolError as error:
             return self._failed(classify(error, tool), tool)
         # Outside of the `try` below: a full ceiling is not a failure of the call.
@@ -175,9 +176,9 @@ class AgentCalls:
         drop_frames(failure.exception)
         return CallReport(block("failure", {"kind": str(failure.kind), "message": failure.message}), failure)
 
-    async def _approve(self, call: CheckedCall) -> None:
+    async def _approve(self, call: CheckedCall, why: str) -> None:
         """Ask a person for approval here, because the policy of the run does not see the calls of an agent."""
-        about = {"tool": call.tool.name, "args": decode(call.data)}
+        about = {"tool": call.tool.name, "args": decode(call.data)} | ({"why": why} if why else {})
         await self._context.ask(f"May the agent of step {self._context.step} call {call.tool.name}?", about=about)
 
     async def _carry_out(self, call: CheckedCall, usage: _ReportedUsage) -> object:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final, cast
@@ -37,6 +37,7 @@ def schema_tool(
     output: Any = None,
     effect: Effect | str | None = None,
     description: str = "",
+    guarded: Iterable[str] = (),
     **options: Any,
 ) -> Tool[..., Any]:
     """Make a tool of a JSON Schema, for a function that is not typed: a client of a server, a registry of a host.
@@ -57,8 +58,9 @@ def schema_tool(
             plan can refer only to what it names.
         effect: What a call does to the world; without it, the tool counts as effectful.
         description: What it does, for planners.
+        guarded: The names of arguments that say who, where or which account, as `dagrun.guarded` marks parameters.
         options: More attributes of `Tool`: *timeout*, *pool*, *needs_approval*, *fallback*, *reconcile*, *max_tokens*,
-            *max_cost*, *output_limit*, *version*, *stream_safe*, *cache*.
+            *max_cost*, *output_limit*, *version*, *stream_safe*, *cache*, *untrusted*, *private*, *outbound*.
 
     Examples:
         >>> async def call(arguments, context):
@@ -78,7 +80,7 @@ def schema_tool(
         output_of_schema(fitting, output),
         effect=effect,
         description=description,
-        options=options,
+        options={**options, "guarded": guarded},
     )
 
 
@@ -98,6 +100,11 @@ def tool_of_schemas(
         ContractError: The arguments are no object, an option is invalid, or *call* is no async function.
     """
     contract, forms = _arguments(arguments, name)
+    guarded = options.pop("guarded", ())
+    if marked := frozenset(guarded):
+        if isinstance(guarded, str) or (not contract.is_open and marked - contract.names.keys()):
+            raise ContractError(f"{name}: guarded is a list of names of arguments, got {guarded!r}")
+        contract = replace(contract, guarded=marked)
     return assembled_tool(
         _function(name, call),
         name=name,

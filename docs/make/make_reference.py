@@ -108,6 +108,7 @@ KINDS: Final[Mapping[str, str]] = {
     "DR2": "Tools and their arguments",
     "DR3": "References and conditions",
     "DR4": "Patches: edits of a plan that is running",
+    "DR5": "The trust boundary",
     "DR8": "Tools: what `dagrun tools check` finds",
     "DR9": "Advice: the plan runs all the same",
 }
@@ -168,7 +169,8 @@ def _policy() -> str:
         "`dagrun run --policy FILE`. Tables of the file are mappings and rules: `[max_running_by_tool]`, `[retry]`, "
         "`[hedge]`, `[[approve]]`.",
     ]
-    for model in (dagrun.Policy, dagrun.ApprovalRule, dagrun.HedgeRule, dagrun.Rate, dagrun.PlanLimits):
+    boundary = (dagrun.Flow, dagrun.GuardRule, dagrun.EndorseRule)
+    for model in (dagrun.Policy, dagrun.ApprovalRule, dagrun.HedgeRule, dagrun.Rate, *boundary, dagrun.PlanLimits):
         meanings = _attributes(model)
         parts += [f"## {model.__name__}", _first_sentences(model)]
         if issubclass(model, BaseModel):

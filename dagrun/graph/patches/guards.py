@@ -174,9 +174,7 @@ def _has_effect(checked: CheckedStep) -> bool:
 def _may_guard(node: Node) -> bool:
     plan = node.plan
     extra = node.extra
-    return bool(plan.asks or plan.fallback_asks or plan.step.pause) or (
-        extra is not None and (extra.is_agreed or bool(extra.guards))
-    )
+    return plan.asks_by_rule or bool(plan.step.pause) or (extra is not None and (extra.is_agreed or bool(extra.guards)))
 
 
 def _models(graph: LiveGraph, known: Node | None, checked: CheckedStep) -> Iterable[Node]:
@@ -210,7 +208,7 @@ def _lost(after: PlanAfter, id_: str, checked: CheckedStep, old: Node) -> Iterat
     earlier = before(graph, old)
     gates = _gates(graph, earlier)
     step, marks = old.plan.step, _marks(old)
-    if not (old.plan.asks or old.plan.fallback_asks or step.pause == "before" or gates or marks):
+    if not (old.plan.asks_by_rule or step.pause == "before" or gates or marks):
         return
     is_as_it_was = id_ in graph.nodes and not _is_other(after, id_)
     yield from (mark for mark in marks if not (is_as_it_was and mark == _AGREED.format(old.id)))

@@ -77,7 +77,8 @@ class Starting:
             not (self._people.can_ask or self._people.can_wait)
             and self._policy.answer_within is None
             and not any(
-                ask.rule is not None and (ask.rule.when is not None or ask.rule.answer_within is not None)
+                (ask.rule is not None and (ask.rule.when is not None or ask.rule.answer_within is not None))
+                or (ask.crossing is not None and ask.crossing.unless is not None)
                 for ask in asks
             )
         ):

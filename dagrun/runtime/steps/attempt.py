@@ -425,6 +425,7 @@ class Attempts:
             deps=provider.given if kind is None else provider.find(kind, slot.tool.arguments.context or ""),
             provider=provider,
             expected_output=node.plan.step.expected_output,
+            inner_asks=node.plan.inner_asks,
         )
 
     def _charge(self, slot: Slot, tokens: int, cost: float | None) -> None:
