@@ -137,7 +137,7 @@ class StartsWithoutPause(Starting):
 class AgreesByItself(AgentCalls):
     """An agent calls its tools without the yes that they want."""
 
-    async def _approve(self, call: CheckedCall) -> None:
+    async def _approve(self, call: CheckedCall, why: str) -> None:
         pass
 
 
