@@ -65,7 +65,6 @@ if TYPE_CHECKING:
     from dagrun.llm.openai_model import OpenAIModel
     from dagrun.model.condition import Condition
     from dagrun.model.contracts.deps import dep
-    from dagrun.model.contracts.flow_marks import guarded
     from dagrun.model.contracts.objects import Object
     from dagrun.model.contracts.sharing import Batch
     from dagrun.model.critic import SOURCES, Critic, Verdict
@@ -108,7 +107,8 @@ if TYPE_CHECKING:
         event_types,
     )
     from dagrun.model.executor import Executor, StillRunning, ToolCall
-    from dagrun.model.flow import EndorseRule, Flow, GuardedCall, GuardRule
+    from dagrun.model.flow.boundary import EndorseRule, Flow, GuardRule
+    from dagrun.model.flow.marks import GuardedCall, guarded
     from dagrun.model.journal import Durability, Journal, RemembersDurations, Tape
     from dagrun.model.outcome import State, Status, TriggerKind
     from dagrun.model.patch import Add, Consequence, Drop, Patch, Replace, Rewire
@@ -202,8 +202,8 @@ _NAMES = {
         "ReplanEnded ReplanRequested ReplanStarted Reviewed RunEnded RunReopened RunResumed RunStarted "
         "RunStopping RunSuspended Spliced StepExpanded StepResumed StepSettled event_types"
     ),
-    "dagrun.model.flow": "EndorseRule Flow GuardedCall GuardRule",
-    "dagrun.model.contracts.flow_marks": "guarded",
+    "dagrun.model.flow.boundary": "EndorseRule Flow GuardRule",
+    "dagrun.model.flow.marks": "GuardedCall guarded",
     "dagrun.model.journal": "Durability Journal RemembersDurations Tape",
     "dagrun.model.outcome": "State Status TriggerKind",
     "dagrun.model.patch": "Add Consequence Drop Patch Replace Rewire",

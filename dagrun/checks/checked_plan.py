@@ -5,13 +5,13 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dagrun.errors import Problem
 from dagrun.faces import notebook_bundle, write_report
 from dagrun.model.condition import Condition
 from dagrun.model.contracts.deps import UNKNOWN_DEPS, Deps
-from dagrun.model.flow import Crossing
+from dagrun.model.flow.marks import Crossing
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import ApprovalRule, Policy
 from dagrun.model.redaction.redactor import Hook, Redactor
@@ -19,9 +19,6 @@ from dagrun.model.reference import Template
 from dagrun.model.secrets.secret import NO_SECRETS, Secrets
 from dagrun.model.toolbox import AnyTool, Toolbox
 from dagrun.model.value import Path
-
-if TYPE_CHECKING:
-    from dagrun.checks.flow.labels import FlowLabels
 
 EVERY_TOOL = "*"
 
@@ -129,7 +126,8 @@ class CheckedPlan:
         secrets: The secrets of the host, which are passed to tools and kept out of records.
         deps: The dependencies of the tools.
         redact: The hook of the host for texts that are shown.
-        flow: Whose data each step is made of; `None` if the policy has no trust boundary.
+        flow: Whose data each step is made of (`dagrun.checks.flow.labels.FlowLabels`); `None` if the policy has no
+            trust boundary.
         input_paths: The parts of the inputs that it refers to.
         fitting: What was found there in inputs that were checked with it, as `dagrun.api.checking` notes it.
         redactor: Redacts texts that are shown.
@@ -148,7 +146,7 @@ class CheckedPlan:
     secrets: Secrets = field(default=NO_SECRETS, repr=False, compare=False)
     deps: Deps = field(default=UNKNOWN_DEPS, repr=False, compare=False)
     redact: Hook | None = field(default=None, repr=False, compare=False)
-    flow: FlowLabels | None = field(default=None, repr=False, compare=False)
+    flow: Any = field(default=None, repr=False, compare=False)
     input_paths: tuple[Path, ...] = field(default=(), repr=False, compare=False)
     fitting: set[Hashable] = field(default_factory=set, repr=False, compare=False)
     takes_deps: bool = field(init=False, repr=False, compare=False)

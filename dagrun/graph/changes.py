@@ -452,6 +452,10 @@ def patch_refused(graph: LiveGraph, event: PatchRefused) -> None:
 def planner_asked(graph: LiveGraph, event: PlannerAsked) -> None:
     """The planner is called."""
     graph.planner_calls = event.number
+    if graph.plan.policy.flow is not None:
+        from dagrun.graph.patches.flow_after import note_brief  # here: few policies have a trust boundary
+
+        note_brief(graph)
 
 
 def planner_called(graph: LiveGraph, event: PlannerCalled) -> None:

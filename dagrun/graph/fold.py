@@ -32,7 +32,7 @@ def fold(graph: LiveGraph, recorded: Iterable[Event], run_id: str) -> None:
     Raises:
         JournalDamaged: An event does not fit the events before it.
     """
-    splicer, frontier = Splicer(graph), graph.frontier
+    splicer, frontier = Splicer(graph, is_folding=True), graph.frontier
     keep_values(graph)
     graph.frontier = _Nowhere(priorities=frontier.priorities)
     try:

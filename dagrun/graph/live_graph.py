@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
 from dagrun.errors import Problem
@@ -31,6 +31,9 @@ from dagrun.model.question import Question
 from dagrun.model.reference import Reference, Template
 from dagrun.model.usage import ModelUse
 from dagrun.model.value import Path, Stored, Unavailable, decode, encode_plain, is_lost_object, select_part, value_at
+
+if TYPE_CHECKING:
+    from dagrun.checks.flow.labels import FlowLabels
 
 _WAITING: Final = State.WAITING
 _READY: Final = State.READY
@@ -120,6 +123,8 @@ class LiveGraph:
         shown_output: The answer of the run that people were last asked about, stored; empty if they were not.
         has_objects: Whether the run has tools that return or take objects in memory.
         releasing: The outputs that no step needs any more; `None` if none are released.
+        flow: Whose data each step is made of; `None` until the planner is asked or a patch comes, and if the policy has
+            no trust boundary.
     """
 
     # The values of a new run. Each is replaced on the instance, and never changed in place.
@@ -141,6 +146,7 @@ class LiveGraph:
     shown_output: Stored = b""
     all_well = all_known = True
     has_confidence = False
+    flow: FlowLabels | None = None
 
     def __init__(
         self,

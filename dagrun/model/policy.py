@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, field_validator
 
 from dagrun.errors import shorten
 from dagrun.model.condition import Condition
-from dagrun.model.flow import Flow
+from dagrun.model.flow.boundary import Flow
 from dagrun.model.outcome import TriggerKind
 from dagrun.model.plan import Names, RetryRule, Seconds, TerseModel
 from dagrun.model.reference import BadReference

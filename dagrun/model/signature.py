@@ -20,7 +20,6 @@ from typing_extensions import TypedDict
 from dagrun.errors import ContractError, ValueRefused, shorten
 from dagrun.model.contracts.computed_fields import computed_names, without_computed
 from dagrun.model.contracts.deps import dependency_of
-from dagrun.model.contracts.flow_marks import guarded, is_guarded
 from dagrun.model.contracts.held_objects import HeldObjects
 from dagrun.model.contracts.json_forms import BASE64, adapter_for
 from dagrun.model.contracts.json_schemas import ContractSchemas
@@ -37,6 +36,7 @@ from dagrun.model.contracts.objects import (
     with_places,
 )
 from dagrun.model.contracts.spilling import may_spill
+from dagrun.model.flow.marks import guarded, is_guarded
 from dagrun.model.secrets.secret import Handle
 from dagrun.model.tool_context import PROVIDED, ToolContext
 from dagrun.model.value import (

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from dagrun.errors import ContractError, shorten
-from dagrun.model.contracts.flow_marks import Marks, checked_mark
 from dagrun.model.contracts.sharing import Batch, Cache, check_sharing
 from dagrun.model.effect import Effect
+from dagrun.model.flow.marks import Marks, checked_mark
 from dagrun.model.python_plans.planned_values import PlannedValue
 from dagrun.model.python_plans.step_maker import ElementsMaker, StepMaker, StepOptions
 from dagrun.model.signature import Arguments, Output, arguments_of, output_of, summary_of

@@ -14,7 +14,7 @@ from typing_extensions import TypeVar
 from dagrun.errors import ContractError, StepCancelled, ToolError, shorten
 from dagrun.model.contracts.deps import NO_DEPS, Deps
 from dagrun.model.contracts.spilling import ValueLimits
-from dagrun.model.flow import Crossing
+from dagrun.model.flow.marks import Crossing
 from dagrun.model.question import Answer
 from dagrun.model.value import ArtifactStore
 

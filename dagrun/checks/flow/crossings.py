@@ -12,14 +12,14 @@ The five kinds, by their codes:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dagrun.checks.checked_plan import Ask, CheckedStep
 from dagrun.checks.flow.labels import PLANNED, Author, Define, FlowLabels, condition_references
 from dagrun.checks.flow.sources import ToolFlow
 from dagrun.errors import Problem
-from dagrun.model.flow import Crossing
+from dagrun.model.flow.marks import Crossing
 from dagrun.model.reference import Reference, Template
 from dagrun.model.toolbox import AnyTool
 
@@ -58,7 +58,6 @@ class _Look:
         checked: The step.
         author: Its author.
         items: The list of the ``for_each`` that it is, or that it is an element of.
-        parts: The sources of each argument, by parameter; worked out when they are needed.
     """
 
     labels: FlowLabels
@@ -67,16 +66,13 @@ class _Look:
     checked: CheckedStep
     author: Author
     items: Template | None
-    parts: dict[str, int] = field(default_factory=dict)
 
-    def part(self, name: str) -> int:
-        """Return the sources of one argument, by the name that the plan uses."""
-        if name not in self.parts:
-            sources = self.author.of(name)
-            for reference in self.references(name):
-                sources |= self.labels.of(reference, self.items)
-            self.parts[name] = sources
-        return self.parts[name]
+    def used(self, name: str) -> int:
+        """Return the sources of the references in one argument, by the name that the plan uses."""
+        sources = 0
+        for reference in self.references(name):
+            sources |= self.labels.of(reference, self.items)
+        return sources
 
     def references(self, name: str) -> Iterator[Reference]:
         """Yield the references in one argument."""
@@ -115,7 +111,7 @@ def crossings(
         seen = _listed(rules.names_of(author.whole, rules.untrusted))
         found.append(Found("DR502", "", {"step": id_, "tool": tool.name, "seen": seen}))
     if facts.is_guarded:
-        found += _at_arguments(look, tool, facts)
+        found += _at_arguments(look, tool, facts, is_author_said=bool(found))
         if facts.control and facts.acts:
             found += _at_conditions(look, tool)
         if facts.inner:
@@ -123,10 +119,12 @@ def crossings(
     return found
 
 
-def _at_arguments(look: _Look, tool: AnyTool, facts: ToolFlow) -> Iterator[Found]:
+def _at_arguments(look: _Look, tool: AnyTool, facts: ToolFlow, *, is_author_said: bool) -> Iterator[Found]:
+    """Yield the crossings of arguments; their literals count only if the author is not named already."""
     rules, names = look.labels.rules, tool.arguments.names
     for name in look.checked.step.args:
-        sources, parameter = look.part(name), names.get(name, name)
+        written = look.author.of(name) & ~(rules.untrusted if is_author_said else 0)
+        sources, parameter = written | look.used(name), names.get(name, name)
         bad = 0
         for guard in facts.guards:
             if guard.takes(parameter):

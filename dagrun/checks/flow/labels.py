@@ -17,13 +17,14 @@ A label is never too small. It may be larger than what a run turns out to use.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from dagrun.checks.checked_plan import CheckedStep
 from dagrun.checks.flow.sources import PLAN, FlowRules
-from dagrun.model.contracts.flow_marks import ANY, overlaps
+from dagrun.model.flow.marks import ANY, overlaps
 from dagrun.model.patch import rename_in_step
 from dagrun.model.plan import Step
 from dagrun.model.reference import Reference, Template
@@ -109,10 +110,10 @@ class FlowLabels:
     """
 
     rules: FlowRules
-    whole: dict[str, int] = field(default_factory=dict)
-    clean: dict[str, tuple[int, tuple[tuple[str, ...], ...]]] = field(default_factory=dict)
-    authors: dict[str, Author] = field(default_factory=dict)
-    joined: dict[str, int] = field(default_factory=dict)
+    whole: MutableMapping[str, int] = field(default_factory=dict)
+    clean: MutableMapping[str, tuple[int, tuple[tuple[str, ...], ...]]] = field(default_factory=dict)
+    authors: MutableMapping[str, Author] = field(default_factory=dict)
+    joined: MutableMapping[str, int] = field(default_factory=dict)
     seen: int = 0
 
     def copy(self) -> FlowLabels:
@@ -120,6 +121,22 @@ class FlowLabels:
         return FlowLabels(
             self.rules.copy(), dict(self.whole), dict(self.clean), dict(self.authors), dict(self.joined), self.seen
         )
+
+    def overlay(self) -> FlowLabels:
+        """Return labels that begin as these, and keep their own changes."""
+        return FlowLabels(
+            self.rules,
+            ChainMap({}, self.whole),
+            ChainMap({}, self.clean),
+            ChainMap({}, self.authors),
+            ChainMap({}, self.joined),
+            self.seen,
+        )
+
+    def commit(self, base: FlowLabels) -> None:
+        """Take the changes of this overlay over into the labels that it was made of."""
+        for name in ("whole", "clean", "authors", "joined"):
+            getattr(base, name).update(getattr(self, name).maps[0])
 
     def author(self, id_: str) -> Author:
         """Return the author of a step."""
@@ -181,8 +198,8 @@ class FlowLabels:
         if paths and clean != whole:
             prefix = () if checked.items is None else (ANY,)
             self.clean[id_] = clean, tuple((*prefix, *path) for path in paths)
-        else:
-            self.clean.pop(id_, None)
+        elif id_ in self.clean:
+            self.clean[id_] = whole, ()
         return before != (whole, self.clean.get(id_))
 
     def conditions(self, checked: CheckedStep, items: Template | None = None) -> int:

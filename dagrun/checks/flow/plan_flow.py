@@ -10,7 +10,7 @@ from dagrun.checks.findings import Findings
 from dagrun.checks.flow.crossings import crossings, with_asks
 from dagrun.checks.flow.labels import PLANNED, FlowLabels
 from dagrun.checks.flow.sources import PLAN, FlowRules
-from dagrun.model.flow import Flow
+from dagrun.model.flow.boundary import Flow
 
 
 def label_plan(

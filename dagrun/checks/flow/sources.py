@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dagrun.model.contracts.flow_marks import read_parts
-from dagrun.model.flow import Flow, GuardRule, names
+from dagrun.model.flow.boundary import Flow, GuardRule, names
+from dagrun.model.flow.marks import read_parts
 from dagrun.model.toolbox import AnyTool
 from dagrun.model.value import Path
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dagrun.checks.checked_plan import CheckedStep
 from dagrun.graph.live_graph import LiveGraph, agree_to, freeze
@@ -19,6 +19,9 @@ from dagrun.model.event import GoalChanged, Spliced, StepSettled
 from dagrun.model.outcome import State
 from dagrun.model.patch import Consequence
 from dagrun.model.reference import Template
+
+if TYPE_CHECKING:
+    from dagrun.graph.patches.flow_after import FlowChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class CheckedPatch:
         guarded_tools: For a patch of the planner: by tool, how people look at calls that it takes out or changes.
         effects: The calls with an effect that it adds or changes, or before which it changes anything; found only
             where the policy wants people to agree to such a patch.
+        flow: What it changes of the labels of the run; `None` if there is no trust boundary.
     """
 
     edits: tuple[AnyEdit, ...]
@@ -53,6 +57,7 @@ class CheckedPatch:
     guards: Mapping[str, str] = field(default_factory=dict)
     guarded_tools: Mapping[str, str] = field(default_factory=dict)
     effects: tuple[str, ...] = ()
+    flow: FlowChange | None = None
 
 
 def set_priorities(graph: LiveGraph, steps: Mapping[str, CheckedStep], others: Iterable[str]) -> None:
@@ -143,16 +148,24 @@ def splice(graph: LiveGraph, event: Spliced) -> None:
     graph.unsettled += len(new)
     if patch.changes_output:
         graph.output = patch.output
+    _note_questions(graph, event)
+    _add_revision(graph, event)
+    set_priorities(graph, patch.steps, {*lost, *(need for need, _ in won)})
+    for id_ in patch.steps:
+        graph.reassess(graph.nodes[id_])
+
+
+def _note_questions(graph: LiveGraph, event: Spliced) -> None:
+    """Note what people are asked about because of the patch, and what they have agreed to with it."""
+    patch: CheckedPatch = event.checked
     for id_, why in event.guards.items():
         graph.nodes[id_].make_extra().guards = why
     if event.origin == "planner" and graph.has_plan and not graph.is_drafting:
         agree_to(graph, [graph.nodes[id_] for id_ in patch.steps])
     if patch.guarded_tools:
         graph.guarded_tools = {**patch.guarded_tools, **graph.guarded_tools}
-    _add_revision(graph, event)
-    set_priorities(graph, patch.steps, {*lost, *(need for need, _ in won)})
-    for id_ in patch.steps:
-        graph.reassess(graph.nodes[id_])
+    if patch.flow is not None:
+        patch.flow.apply(graph)
 
 
 def _follow_anew(graph: LiveGraph, needs: Iterable[str], leaving: Iterable[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from itertools import islice
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from dagrun.checks.check_context import CheckContext, ToolFacts, tool_facts
 from dagrun.checks.check_plan import cycle_text
@@ -38,6 +38,9 @@ from dagrun.model.plan import Step
 from dagrun.model.reference import Template
 from dagrun.model.value import decode
 
+if TYPE_CHECKING:
+    from dagrun.graph.patches.flow_after import FlowChange
+
 Origin = Literal["host", "planner"]
 
 _SUCCEEDED: Final = State.SUCCEEDED
@@ -52,11 +55,13 @@ class Splicer:
     Attributes:
         must_be_sure: Whether a planner's patch without a confidence is looked at for effects, as people may have to
             agree to it.
+        is_folding: Whether the patches come from a record: what was accepted is not refused by the trust boundary.
     """
 
-    def __init__(self, graph: LiveGraph) -> None:
+    def __init__(self, graph: LiveGraph, *, is_folding: bool = False) -> None:
         self.graph = graph
         self.must_be_sure = False
+        self.is_folding = is_folding
         self._folded: dict[str, str] = {}
 
     @cached_property
@@ -151,6 +156,7 @@ class _Trial:
         after = PlanAfter(self.graph, steps, self.edits.substitutes, frozenset(self.edits.leaving), self.edits.elements)
         check_released_answer(self.graph, self.edits, steps, self._answer(output), self.findings)
         rules.check_ceilings(self.graph, self.edits.new, self.findings)
+        flow = self._check_flow(steps, labels, own) if self.graph.plan.policy.flow is not None else None
         if self.findings.has_errors:
             return None
         must_be_sure = self.splicer.must_be_sure and self.patch.confidence is None
@@ -168,7 +174,36 @@ class _Trial:
             guards=guards_lost(after) if self._may_loosen() else {},
             guarded_tools=guards_forgotten(after) if self._may_loosen() else {},
             effects=tuple(id_ for id_, _ in after.calls()) if self._may_loosen() and people_agree else (),
+            flow=flow,
         )
+
+    def _check_flow(
+        self, steps: dict[str, CheckedStep], order: Mapping[str, float], own: Mapping[str, int]
+    ) -> FlowChange | None:
+        """Look for data that the patch lets over the trust boundary; *own* has the places of the new steps."""
+        from dagrun.graph.patches.flow_after import FlowTrial, flow_of  # here: few policies have a boundary
+
+        base = flow_of(self.graph)
+        if base is None or self.findings.has_errors:
+            return None
+
+        def place_of(id_: str) -> int:
+            known = own.get(id_) if id_ not in self._changed else self._changed[id_][0]
+            return self.places.behind(0, f" -> {id_}") if known is None else known
+
+        edits = self.edits
+        trial = FlowTrial(
+            self.graph,
+            base,
+            steps,
+            edits.substitutes,
+            leaving=frozenset(edits.leaving),
+            elements=edits.elements,
+            order=order,
+            place_of=place_of,
+        )
+        refuses = base.rules.flow.otherwise == "refuse" and not self.splicer.is_folding
+        return trial.look(self.origin, self.findings, refuses=refuses)
 
     def _may_loosen(self) -> bool:
         """Whether the patch may take away what people look at; the author of the first plan writes all of it."""

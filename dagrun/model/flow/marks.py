@@ -1,13 +1,15 @@
 """What a tool says of the trust boundary: guarded arguments, and parts of answers that others can write.
 
-See `dagrun.model.flow` for what a policy says. A path names a part of an answer: keys, ``[]`` for each element of a
+See `boundary.py` for what a policy says. A path names a part of an answer: keys, ``[]`` for each element of a
 list, and ``*`` for each key of an object.
 """
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from dagrun.errors import ContractError
@@ -88,3 +90,46 @@ def checked_mark(tool: str, option: str, value: Any) -> Marks:
     except ValueError as error:
         raise ContractError(f"{tool}: untrusted: {error}") from None
     return tuple(value)
+
+
+# Calls over the boundary ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedCall:
+    """A call about which a person is to be asked, for the function *unless* of a `Flow`.
+
+    Attributes:
+        tool: The name of the tool.
+        arguments: The arguments of the call, as plain JSON.
+        reason: Why a person is asked, in a sentence.
+    """
+
+    tool: str
+    arguments: Mapping[str, Any]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """Data gets to a call that does not accept it, so that a person must agree to the call.
+
+    Attributes:
+        tool: The name of the tool.
+        reason: Why, in a sentence that names the way of the data.
+        unless: See `Flow`.
+    """
+
+    tool: str
+    reason: str
+    unless: Callable[[GuardedCall], bool] | None = field(default=None, compare=False)
+
+    def is_excused(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether the host lets a call with these arguments be made without a person."""
+        if self.unless is None:
+            return False
+        try:
+            return self.unless(GuardedCall(self.tool, arguments, self.reason)) is True
+        except Exception:
+            logging.getLogger("dagrun.run").exception("the function unless of the policy has failed; a person is asked")
+            return False

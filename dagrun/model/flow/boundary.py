@@ -6,14 +6,13 @@ each step of a plan whose data it is made of; nothing is tracked while a run goe
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from dagrun.model.flow.marks import GuardedCall
 from dagrun.model.plan import Names, TerseModel
 
 
@@ -52,46 +51,6 @@ class EndorseRule(TerseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     tool: str
-
-
-@dataclass(frozen=True, slots=True)
-class GuardedCall:
-    """A call about which a person is to be asked, for the function *unless* of a `Flow`.
-
-    Attributes:
-        tool: The name of the tool.
-        arguments: The arguments of the call, as plain JSON.
-        reason: Why a person is asked, in a sentence.
-    """
-
-    tool: str
-    arguments: Mapping[str, Any]
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Crossing:
-    """Data gets to a call that does not accept it, so that a person must agree to the call.
-
-    Attributes:
-        tool: The name of the tool.
-        reason: Why, in a sentence that names the way of the data.
-        unless: See `Flow`.
-    """
-
-    tool: str
-    reason: str
-    unless: Callable[[GuardedCall], bool] | None = field(default=None, compare=False)
-
-    def is_excused(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether the host lets a call with these arguments be made without a person."""
-        if self.unless is None:
-            return False
-        try:
-            return self.unless(GuardedCall(self.tool, arguments, self.reason)) is True
-        except Exception:
-            logging.getLogger("dagrun.run").exception("the function unless of the policy has failed; a person is asked")
-            return False
 
 
 if TYPE_CHECKING:
