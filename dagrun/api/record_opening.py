@@ -37,6 +37,7 @@ class Descent:
         guards: What people have to agree to, as in `Opening`.
         guarded_tools: The same by tool.
         agreed: The steps that people have agreed to.
+        written: The steps whose author was shown what others can write, as in `Opening`.
     """
 
     parent: str
@@ -45,6 +46,7 @@ class Descent:
     guards: Mapping[str, str] = field(default_factory=dict)
     guarded_tools: Mapping[str, str] = field(default_factory=dict)
     agreed: tuple[str, ...] = ()
+    written: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def opening_of(checked: CheckedPlan, inputs: Stored, descent: Descent, options: RunOptions) -> Opening:
@@ -78,6 +80,7 @@ def opening_of(checked: CheckedPlan, inputs: Stored, descent: Descent, options: 
         guards=descent.guards,
         guarded_tools=descent.guarded_tools,
         agreed=descent.agreed,
+        written=descent.written,
     )
 
 

@@ -18,6 +18,7 @@ from dagrun.checks.check_plan import check_plan
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.checks.waves import in_waves
 from dagrun.errors import CannotResume, JournalFailed
+from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.patches.guards import guards_to_keep
 from dagrun.graph.reopen import doubtful
@@ -196,12 +197,21 @@ def _taken_over(
             guards=guards_to_keep(past.graph),
             guarded_tools=past.graph.guarded_tools,
             agreed=tuple(node.id for node in past.graph.planned() if node.extra is not None and node.extra.is_agreed),
+            written=_written_by_others(past.graph),
         ),
         values={id_: nodes[id_].value for id_ in kept},
         files=frozenset(name for id_ in kept for name in files[id_]),
         source=source,
         traceparent=traceparent_of(past.events),
     )
+
+
+def _written_by_others(graph: LiveGraph) -> dict[str, tuple[str, ...]]:
+    if graph.plan.policy.flow is None:
+        return {}
+    from dagrun.graph.patches.flow_after import written_by_others  # here: few policies have a trust boundary
+
+    return written_by_others(graph)
 
 
 # A checked plan has these of its own, so they are no options of the run.

@@ -58,6 +58,15 @@ def known_keys(graph: LiveGraph) -> set[str]:
     return keys
 
 
+def _known_inputs(graph: LiveGraph, known: set[str]) -> set[str] | None:
+    """Return the keys of the inputs that are shown; all, if the host has written them."""
+    flow = graph.plan.policy.flow
+    if flow is None or not flow.inputs:
+        return None
+    inputs = decode(graph.inputs)
+    return known | (inputs.keys() if isinstance(inputs, dict) else set())
+
+
 def _references(graph: LiveGraph) -> Iterator[Reference]:
     """Yield every reference of the plan as it stands."""
     plans = [node.plan for node in graph.planned()]
@@ -171,7 +180,7 @@ def make_brief(
         triggers=tuple(_shown(trigger, graph) for trigger in triggers),
         steps={node.id: _step_view(node, graph) for node in nodes},
         results={node.id: _view(node.value, graph, known) for node in nodes if node.state is State.SUCCEEDED},
-        inputs=_view(graph.inputs, graph),
+        inputs=_view(graph.inputs, graph, _known_inputs(graph, known)),
         output=graph.written_output,
         tools=tuple(_contract(toolbox[name], graph) for name in toolbox if name in toolbox.allowed),
         left=dict(left),

@@ -129,6 +129,10 @@ def run_started(graph: LiveGraph, event: RunStarted) -> None:
             graph.nodes[id_].make_extra().guards = why
         for id_ in opening.agreed:
             graph.nodes[id_].make_extra().is_agreed = True
+        if opening.written:
+            from dagrun.graph.patches.flow_after import take_over_authors  # here: few policies have a trust boundary
+
+            take_over_authors(graph, opening.written)
     for node in graph.nodes.values():
         if node.state is State.READY:
             graph.frontier.push(node)

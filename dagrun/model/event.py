@@ -47,6 +47,8 @@ class Opening:
             done to the plan in the earlier run; as in `Spliced`.
         guarded_tools: In a retry: the same by tool, for the calls of it that a planner adds.
         agreed: In a retry: the steps that came with a plan or a patch to which a person has agreed.
+        written: In a retry: the steps that a planner wrote after it was shown what others can write, each with the
+            sources of that.
     """
 
     __repr__ = short_repr
@@ -68,6 +70,7 @@ class Opening:
     guards: Mapping[str, str] = later_mapping()
     guarded_tools: Mapping[str, str] = later_mapping()
     agreed: tuple[str, ...] = later(())
+    written: Mapping[str, tuple[str, ...]] = later_mapping()
 
 
 # With slots and not frozen: the hot path makes two events per step, and a frozen one takes four times as long to make.

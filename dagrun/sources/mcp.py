@@ -169,6 +169,7 @@ def _tools_of(
             name = f"{name[:119]}_{sha256(tool.name.encode(errors='replace')).hexdigest()[:8]}"
         names.add(name)
         effect = rules.effects.get(tool.name, _hinted(tool.annotations) if rules.trust == "hints" else None)
+        is_open = rules.trust != "hints" or _is_open(tool.annotations)
         call = _ServerCall(connection, tool.name, rules, effect or Effect.EFFECTFUL)
         try:
             yield schema_tool(
@@ -180,6 +181,8 @@ def _tools_of(
                 description=shorten(tool.description or tool.title or "", 2_000),
                 timeout=rules.timeout,
                 pool=server.name,
+                untrusted=is_open,
+                outbound=is_open,
             )
         except ContractError as error:
             _LOG.warning("a tool of MCP server %s is left out: %s", server.name, error)
@@ -192,6 +195,11 @@ def _hinted(annotations: Any) -> Effect | None:
     if annotations.read_only_hint:
         return Effect.READ
     return Effect.IDEMPOTENT if annotations.idempotent_hint else Effect.EFFECTFUL
+
+
+def _is_open(annotations: Any) -> bool:
+    """Whether a tool deals with a world that anybody may write in, and read: it does unless its server denies that."""
+    return annotations is None or annotations.open_world_hint is not False
 
 
 class _ServerCall:

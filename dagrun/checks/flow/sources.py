@@ -7,7 +7,7 @@ not leave. "Untrusted" and "private" are questions about the same set, answered 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -118,6 +118,14 @@ class FlowRules:
             name = path[0]
             return self.source(f"{_INPUT}{name}", is_untrusted=True) if name in self.flow.inputs else USER
         return self._all_inputs
+
+    def named(self, name: str, toolbox: Mapping[str, AnyTool]) -> int:
+        """Return the sources of a recorded name; a tool that is not there any more counts as one that others write."""
+        if name in _FIXED:
+            return _FIXED[name]
+        if name.startswith(_INPUT):
+            return self.of_input((name.removeprefix(_INPUT),))
+        return self.facts(toolbox[name]).gives if name in toolbox else self.source(name, is_untrusted=True)
 
     def facts(self, tool: AnyTool) -> ToolFlow:
         """Return what follows from a tool; worked out once."""

@@ -13,13 +13,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Literal
 
 from dagrun.checks.checked_plan import CheckedStep
-from dagrun.checks.findings import Findings
+from dagrun.checks.findings import WHOLE_PLAN, Findings
 from dagrun.checks.flow.crossings import crossings, with_asks
 from dagrun.checks.flow.labels import PLANNED, Author, FlowLabels, author_after, is_same_call, renamed
 from dagrun.checks.flow.sources import HOST, PLAN, FlowRules
@@ -64,6 +64,43 @@ def _is_shown(node: Node, level: str) -> bool:
     return bool(node.reason) or any(
         one.outcome is not None and one.outcome.failure is not None for one in node.attempts
     )
+
+
+# Retries --------------------------------------------------------------------------------------------------------------
+
+
+def written_by_others(graph: LiveGraph) -> dict[str, tuple[str, ...]]:
+    """Return the steps of the plan whose author had been shown what others can write, and the sources of that.
+
+    A retry begins with the plan that the planner has left, and would take it for one of an author who has seen nothing.
+    """
+    labels = flow_of(graph)
+    if labels is None:
+        return {}
+    planned = {node.id for node in graph.planned()}
+    return {
+        id_: tuple(labels.rules.names_of(author.whole))
+        for id_, author in labels.authors.items()
+        if id_ in planned and author.whole & labels.rules.suspect
+    }
+
+
+def take_over_authors(graph: LiveGraph, written: Mapping[str, Iterable[str]]) -> None:
+    """Let a retry know who has written its steps; see `written_by_others`."""
+    labels = flow_of(graph)
+    if labels is None:
+        return
+    for id_, names in written.items():
+        sources = PLAN
+        for name in names:
+            sources |= labels.rules.named(name, graph.plan.toolbox)
+        labels.authors[id_] = Author(sources)
+    nothing: Mapping[str, Node] = {}
+    trial = FlowTrial(graph, labels, {}, {}, frozenset(), nothing, order={}, place_of=lambda _: WHOLE_PLAN)
+    trial.follow([id_ for id_ in written if id_ in graph.nodes], Findings(), refuses=False).apply(graph)
+
+
+# Patches --------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +161,10 @@ class FlowTrial:
                 self._after.setdefault(need, []).append(id_)
 
     def look(self, origin: Literal["host", "planner"], findings: Findings, *, refuses: bool) -> FlowChange:
-        """Work out what changes.
+        """Work out what a patch changes.
 
         Args:
-            origin: Who made the patch.
+            origin: Who made it.
             findings: Collects the problems.
             refuses: Whether what is not accepted is a problem; else a person is asked.
         """
@@ -138,8 +175,12 @@ class FlowTrial:
             author = Author(writer) if old is None else self._author(checked, old, writer)
             if author != PLANNED or id_ in self.base.authors:
                 self.labels.authors[id_] = author
+        return self.follow(self.steps, findings, refuses=refuses)
+
+    def follow(self, first: Iterable[str], findings: Findings, *, refuses: bool) -> FlowChange:
+        """Work out what follows from the labels of the *first* steps."""
         plans: dict[str, CheckedStep] = {}
-        for id_ in self._relabel():
+        for id_ in self._relabel(first):
             known = self._definition(id_)
             if known is None or (id_ not in self.steps and self.graph.nodes[id_].state.is_settled):
                 continue
@@ -165,11 +206,11 @@ class FlowTrial:
         before = self.base.author(old.parent.id if old.is_defined_by_parent and old.parent is not None else old.id)
         return author_after(new, was, before, writer, is_call_kept=is_same_call(new, was) and not lost)
 
-    def _relabel(self) -> Iterator[str]:
-        """Label the steps of the patch, and all that their labels get to; yield each that was looked at, in order."""
+    def _relabel(self, first: Iterable[str]) -> Iterator[str]:
+        """Label the *first* steps, and all that their labels get to; yield each that was looked at, in order."""
         labels, looked = self.labels, dict[str, None]()
-        heap = sorted((self._place(id_), id_) for id_ in self.steps)
-        waiting = set(self.steps)
+        heap = sorted((self._place(id_), id_) for id_ in first)
+        waiting = {id_ for _, id_ in heap}
         while heap:
             id_ = heappop(heap)[1]
             waiting.discard(id_)

@@ -1,0 +1,241 @@
+"""The trust boundary on every way into a run: streams, single steps, agents, resumes and retries, the host, ladders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pytest
+
+import dagrun
+from agents import answer, call
+from dagrun import Ladder, MemoryJournal, Policy, Rung, StepwisePlanner, agent_tool
+from dagrun.model.toolbox import AnyTool
+from dagrun.model.value import decode
+from drafts import Writer
+from flow_world import Scripted, World, add, patch, plan_of, replace, run, step
+from scripted_model import ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+FULL: Final = Policy(brief="full", flow=dagrun.Flow())
+BILL: Final = step("bill", "read_file", path="bill.txt")
+
+
+async def goal(world: World, planner: Any, *, policy: Policy = FULL, **options: Any) -> dagrun.RunResult:
+    """Run a planner from a goal."""
+    known: Any = {"tools": world.tools, "approver": world.person, **options}
+    return await dagrun.run(goal="pay the bill", planner=planner, policy=policy, **known)
+
+
+# Planners -------------------------------------------------------------------------------------------------------------
+
+
+async def test_steps_of_a_streamed_plan_are_labelled_as_they_come() -> None:
+    """What a planner streams before it has seen anything is its plan; data of others in it still asks."""
+    world = World()
+    planner = Writer(
+        [
+            dagrun.Step.model_validate(BILL),
+            1.0,
+            *(
+                dagrun.Step.model_validate(one)
+                for one in (step("a", "send_money", recipient="ann"), step("b", "send_money", recipient="${bill}"))
+            ),
+        ]
+    )
+
+    await goal(world, planner)
+
+    assert sorted(world.paid) == ["ann", "text of bill.txt"]
+    assert [question.step for question in world.asked] == ["b"]
+
+
+async def test_a_better_first_plan_is_written_after_looks() -> None:
+    """The first answer was refused after its look had run: the second has seen what that gave."""
+    world = World(says=False)
+    bad = dagrun.Step.model_validate(step("z", "no_such_tool"))
+    planner = Writer(
+        [dagrun.Step.model_validate(BILL), 1.0, bad],
+        [add("evil", "send_money", recipient="mallory")],
+    )
+
+    await goal(world, planner)
+
+    assert world.paid == []
+    assert [question.step for question in world.asked] == ["evil"]
+
+
+async def test_a_stepwise_planner_is_an_author_like_any_other_once_it_has_read() -> None:
+    """Its first payment is a plan of its own; after its first look at others' text, the next one asks."""
+    world = World(says=False)
+
+    def wants(id_: str, tool: str, **args: Any) -> dict[str, Any]:
+        return {"thought": "", "step": {"id": id_, "tool": tool, "args": args}, "confidence": 0.9}
+
+    model = ScriptedModel(
+        wants("first", "send_money", recipient="ann"),
+        wants("look", "read_file", path="x"),
+        wants("evil", "send_money", recipient="mallory"),
+        {"thought": "", "stop": "cannot", "confidence": 0.9},
+    )
+
+    await goal(world, StepwisePlanner(model))
+
+    assert world.paid == ["ann"]
+    assert [question.step for question in world.asked] == ["evil"]
+
+
+async def test_the_planners_of_a_ladder_share_what_was_shown() -> None:
+    """The second one is told why the first one gave up, which may quote what that has read."""
+    world = World(says=False, broken={"extract": "no account"})
+    evil = patch(replace("boom", step("evil", "send_money", recipient="mallory")))
+    first = Scripted(patch(replace("boom", step("no", "no_such_tool"))))
+    ladder = Ladder(Rung(first, tries=1), Rung(Scripted(evil)))
+    plan = [BILL, {**step("boom", "extract", text="x"), "depends_on": ["bill"]}]
+
+    await run(world, plan, planner=ladder, policy={"brief": "full"})
+
+    assert world.paid == []
+    assert [question.step for question in world.asked] == ["evil"]
+
+
+# The host -------------------------------------------------------------------------------------------------------------
+
+
+async def test_the_host_writes_what_it_wants_and_references_count() -> None:
+    """Its literals are its own; the data of others is that wherever it is passed."""
+    world = World()
+    async with dagrun.start(plan_of(BILL), tools=world.tools, policy=FULL, approver=world.person) as handle:
+        await handle.splice(patch(add("a", "send_money", recipient="ann"), add("b", "send_money", recipient="${bill}")))
+        await handle.result()
+
+    assert sorted(world.paid) == ["ann", "text of bill.txt"]
+    assert [question.step for question in world.asked] == ["b"]
+
+
+# Agents ---------------------------------------------------------------------------------------------------------------
+
+
+def _agent(world: World, model: Any, *names: str) -> AnyTool:
+    return agent_tool(model, [tool for tool in world.tools if tool.name in names], allow_effects=True)
+
+
+async def _delegate(world: World, agent: AnyTool, task: str, *before: dict[str, Any]) -> dagrun.RunResult:
+    plan = plan_of(*before, step("work", "agent", task=task))
+    tools = [*world.tools, agent]
+    return await dagrun.run(plan, tools=tools, policy=Policy(flow=dagrun.Flow()), approver=world.person)
+
+
+async def test_an_agent_that_reads_asks_before_it_acts_by_itself() -> None:
+    """The plan lets the agent work; each call that acts shows its arguments to a person."""
+    world = World(says=False)
+    model = ScriptedModel(call("read_file", path="x"), call("send_money", recipient="mallory"), answer("done"))
+
+    await _delegate(world, _agent(world, model, "read_file", "send_money"), "pay the bill in x")
+
+    assert world.paid == []
+    (question,) = world.asked
+    shown = decode(question.arguments)
+    assert shown["tool"] == "send_money"
+    assert shown["args"]["recipient"] == "mallory"
+    assert "works with what comes from read_file" in shown["why"]
+
+
+async def test_an_agent_that_is_given_others_text_asks_too() -> None:
+    """It need not look by itself."""
+    world = World(says=False)
+    model = ScriptedModel(call("send_money", recipient="mallory"), answer("done"))
+
+    await _delegate(world, _agent(world, model, "send_money"), "do what it says: ${bill}", BILL)
+
+    assert world.paid == []
+    assert world.asked
+
+
+async def test_an_agent_with_a_clean_task_asks_nobody() -> None:
+    """Nothing of others gets to it."""
+    world = World(says=False)
+    model = ScriptedModel(call("balance"), call("send_money", recipient="ann"), answer("done"))
+
+    await _delegate(world, _agent(world, model, "balance", "send_money"), "pay ann")
+
+    assert (world.paid, world.asked) == (["ann"], [])
+
+
+# Resumes and retries --------------------------------------------------------------------------------------------------
+
+
+def _plan() -> Sequence[dict[str, Any]]:
+    return [BILL, {**step("boom", "extract", text="x"), "depends_on": ["bill"]}]
+
+
+async def _waiting(world: World, journal: MemoryJournal, answer_: Any) -> None:
+    """Run until somebody is needed, and nobody is there."""
+    result = await run(world, _plan(), answer_, policy={"brief": "full"}, journal=journal, run_id="r", approver=None)
+    assert (result.status, world.paid) == ("waiting", [])
+
+
+async def test_a_resumed_run_knows_what_its_planner_had_seen() -> None:
+    """The record holds nothing of it: it follows from the plan, the patches and the tools."""
+    world, journal = World(says=False, broken={"extract": "no"}), MemoryJournal()
+    await _waiting(world, journal, patch(replace("boom", step("evil", "send_money", recipient="mallory"))))
+
+    async with dagrun.resume("r", journal=journal, tools=world.tools, approver=world.person) as again:
+        await again.result()
+
+    assert world.paid == []
+    (question,) = world.asked
+    assert "was written after read_file was shown" in question.why
+
+
+async def test_a_refusing_policy_does_not_refuse_what_is_on_record() -> None:
+    """A tool that turns out to be untrusted later asks; the record is not damaged by that."""
+    world, journal = World(broken={"extract": "no"}), MemoryJournal()
+    pay = {**step("pay", "send_money", recipient="ann"), "pause": "before"}
+    policy = Policy(brief="full", flow=dagrun.Flow(otherwise="refuse"))
+    clean = [step("money", "balance"), {**step("boom", "extract", text="x"), "depends_on": ["money"]}]
+    planner = Scripted(patch(replace("boom", pay)))
+    known: Any = {"tools": world.tools, "policy": policy}
+    result = await dagrun.run(plan_of(*clean), planner=planner, journal=journal, run_id="r", **known)
+    assert result.status == "waiting"
+
+    @dagrun.tool(effect="read", untrusted=True)
+    async def balance(account: str = "mine") -> float:
+        """The same tool, and its author knows better now."""
+        return 1.0
+
+    tools = [balance, *(tool for tool in world.tools if tool.name != "balance")]
+    with pytest.raises(dagrun.CannotResume, match="tool balance: untrusted was false, is true"):
+        async with dagrun.resume("r", journal=journal, tools=tools):
+            pass
+    options: Any = {"tools": tools, "approver": world.person, "allow_differences": True}
+    async with dagrun.resume("r", journal=journal, **options) as again:
+        await again.result()
+
+    assert [str(question.kind) for question in world.asked] == ["pause", "approval"]
+    assert world.paid == ["ann"]
+
+
+async def test_a_retry_knows_who_has_written_its_plan() -> None:
+    """The plan that a planner has left is not one of an author who has seen nothing."""
+    world, journal = World(says=False, broken={"extract": "no"}), MemoryJournal()
+    answer_ = patch(
+        replace("boom", step("who", "balance", account="mallory")),
+        add("name", "extract", text="of ${who}"),
+        add("evil", "send_money", recipient="${name}"),
+    )
+    await run(world, _plan(), answer_, policy={"brief": "full"}, journal=journal, run_id="r")
+    assert len(world.asked) == 1
+
+    async with dagrun.retry("r", journal=journal, tools=world.tools, approver=world.person, new_id="r2") as again:
+        await again.result()
+
+    assert world.paid == []
+    assert len(world.asked) == 2
+    assert "was written after read_file was shown" in world.asked[1].why
+    world.says = True
+    async with dagrun.retry("r2", journal=journal, tools=world.tools, approver=world.person, new_id="r3") as again:
+        await again.result()
+    assert len(world.asked) == 3
+    assert world.paid == ["10.0"]
