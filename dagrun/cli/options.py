@@ -52,12 +52,28 @@ directory: Final = click.option(
     callback=change_directory,
     help="Run in DIR: file names, also those in plans, are relative to it.",
 )
-tools: Final = click.option(
+_modules: Final = click.option(
     "-t",
     "--tools",
     multiple=True,
     metavar="MODULE[:NAME]",
     help="The tools: an importable module, a file (./my_tools.py), or one tool in it. May be repeated.",
+)
+_openapi: Final = click.option(
+    "--openapi",
+    multiple=True,
+    metavar="[NAME=]FILE",
+    help="The OpenAPI document of a service, whose operations become tools; with NAME, they are called NAME.… May be"
+    " repeated. Its secret, its effects and more are in a table [openapi.NAME] of dagrun.toml.",
+)
+_include: Final = click.option(
+    "--include",
+    multiple=True,
+    metavar="PATTERN",
+    help="The operations of --openapi that are wanted: names such as 'repos_*', or tag:NAME. May be repeated.",
+)
+_openapi_url: Final = click.option(
+    "--openapi-url", metavar="URL", help="The address of the service of --openapi, if its document says none."
 )
 deps: Final = click.option(
     "--deps",
@@ -180,6 +196,11 @@ def _refuse_key(context: click.Context, parameter: click.Parameter, value: str |
             " ANTHROPIC_API_KEY in the environment; and change a key that you have given so",
             ctx=context,
         )
+
+
+def tools(function: F) -> F:
+    """Add the options that name the tools of plans."""
+    return combined(_modules, _openapi, _include, _openapi_url)(function)
 
 
 def page(function: F) -> F:

@@ -25,7 +25,7 @@ from pydantic_core import PydanticUndefined
 import dagrun
 from dagrun.cli.command_table import COMMANDS, LazyCommand
 from dagrun.cli.setup.setting_fields import Settings
-from dagrun.cli.setup.settings import variable
+from dagrun.cli.setup.settings import VARIABLES, variable
 from dagrun.cli.terminal.user_errors import REFUSED, USAGE
 from dagrun.model.event import Event
 from dagrun.model.outcome import Status
@@ -187,7 +187,7 @@ def _policy() -> str:
 def _settings() -> str:
     meanings = _attributes(Settings)
     rows = [
-        (f"`{name}`", f"`{variable(name)}`" if name != "prices" else "", _shown(value), _cell(meanings[name]))
+        (f"`{name}`", f"`{variable(name)}`" if name in VARIABLES else "", _shown(value), _cell(meanings[name]))
         for name, value in Settings().as_dict().items()
     ]
     others = [
@@ -205,9 +205,9 @@ def _settings() -> str:
         "A setting is an option of the command line, a variable of the environment, a line of the project's file "
         "(`dagrun.toml`, or `[tool.dagrun]` in `pyproject.toml`), or of the user's file; the first of these that "
         "has it counts. `dagrun config` shows each setting and where it comes from. Library code reads none of them.",
-        "A project's file may have come with a checkout. Tools, planners, addresses, secrets, prices, a folder of "
-        "runs, and a policy that does more than set limits are used from it only after `dagrun config trust`; changed "
-        "content asks again, and `dagrun config distrust` takes the yes back.",
+        "A project's file may have come with a checkout. Tools, services, planners, addresses, secrets, prices, "
+        "a folder of runs, and a policy that does more than set limits are used from it only after `dagrun config "
+        "trust`; changed content asks again, and `dagrun config distrust` takes the yes back.",
         "## Settings",
         _table(("setting", "variable", "default", "meaning"), rows),
         "## Other variables",

@@ -21,6 +21,7 @@ CODE = "from pathlib import Path\nPath(__file__).with_suffix('.ran').touch()\nTO
 # Settings that a file may only name if it is trusted; and what reads them.
 DOUBTFUL = {
     "tools = ['evil']": "tools",
+    "[openapi.evil]\nfile = 'a.json'": "openapi",
     "planner = 'evil:planner'": "planner",
     "planner = 'openai'": "planner",
     "base_url = 'http://127.0.0.1:1/v1'": "base_url",
@@ -82,7 +83,9 @@ def test_a_setting_that_names_something_is_refused_until_the_user_says_yes(
 
 def _below(table: str, content: str) -> str:
     """Settings as a table of another file."""
-    return f"[{table}]\n" + content.replace("[policy", f"[{table}.policy").replace("[prices", f"[{table}.prices")
+    for name in ("policy", "prices", "openapi"):
+        content = content.replace(f"[{name}", f"[{table}.{name}")
+    return f"[{table}]\n{content}"
 
 
 @pytest.mark.parametrize("content", PLAIN)

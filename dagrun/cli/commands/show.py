@@ -43,13 +43,13 @@ def show(*, plan: str, form: str, file: str | None, **flags: Any) -> None:
     With --tools, a plan in the dialect of step_number and action is drawn with the data flow that it only implies.
     """
     from dagrun.cli.setup.plans import as_written, load_plan
-    from dagrun.cli.setup.tool_modules import load_toolbox
+    from dagrun.cli.setup.tool_modules import load_toolbox, names_tools
     from dagrun.plans.drawing import draw_dot, draw_mermaid, draw_tree
 
     drawings = {"tree": draw_tree, "mermaid": draw_mermaid, "dot": draw_dot}
     configuration = configure(flags)
     with data_output() as data:
-        toolbox = load_toolbox(configuration) if configuration.settings.tools else None
+        toolbox = load_toolbox(configuration) if names_tools(configuration) else None
         drawn = load_plan(plan, toolbox)
         if form in _PICTURES or file is not None:
             _draw(drawn, form, file, data)

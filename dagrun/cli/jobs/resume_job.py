@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from dagrun.cli.records.run_records import Records
 from dagrun.cli.setup.planners import load_compose, load_critics, make_planner
 from dagrun.cli.setup.secrets import secrets_of
 from dagrun.cli.setup.settings import Configuration, configure
-from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox
+from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox, names_tools
 from dagrun.cli.terminal.stdout import data_output
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.model.policy import Policy
@@ -43,7 +43,7 @@ class ResumeCommand:
         records = Records(self._configuration)
         self._run_id = records.find(run_id)
         self._past = records.whole(self._run_id)
-        if not self._configuration.settings.tools:
+        if not names_tools(self._configuration):
             self._configuration = self._as_recorded(records)
 
     def carry_out(self) -> int:
@@ -92,8 +92,9 @@ class ResumeCommand:
         """
         labels = self._past.opening.labels
         again, directory = label(labels, "again"), labels.get("directory")
-        named = [word for option, word in pairwise(again) if option == "--tools"]
-        if not isinstance(directory, str) or "\0" in directory or not (named or directory != os.getcwd()):
+        named = {name: _after(again, f"--{name.replace('_', '-')}") for name in ("tools", "openapi", "include")}
+        url = next(iter(_after(again, "--openapi-url")), None)
+        if not isinstance(directory, str) or "\0" in directory or not (any(named.values()) or directory != os.getcwd()):
             return self._configuration  # no tools are on record
         if not records.is_own:
             words = command_again(self._verb, self._run_id, [*again, *where_is(self._configuration)])
@@ -108,7 +109,7 @@ class ResumeCommand:
             raise BadInput(
                 f"run {self._run_id} was started in {directory}: {error.strerror}; name its tools by --tools"
             ) from error
-        return configure({**flags, "tools": tuple(named)})
+        return configure({**flags, **named, "openapi_url": url})
 
     def _recording(self, toolbox: Toolbox, parent: Path | None) -> Recording | None:
         if self._verb == "resume":
@@ -131,6 +132,11 @@ class ResumeCommand:
         return output, None
 
 
+def _after(words: Sequence[str], option: str) -> tuple[str, ...]:
+    """Return the words that stand after an option."""
+    return tuple(word for before, word in pairwise(words) if before == option)
+
+
 def _absolute(flags: Mapping[str, Any]) -> dict[str, Any]:
     """Return *flags* with paths that hold in every folder."""
     paths = {name: os.path.abspath(flags[name]) for name in ("policy", "output", "runs") if flags.get(name)}
@@ -144,8 +150,10 @@ def _absolute_secret(text: str) -> str:
 
 
 def _as_given(flags: Mapping[str, Any]) -> list[str]:
-    tools = [word for tool in flags["tools"] for word in ("--tools", tool)]
-    return tools + (["--runs", os.path.abspath(flags["runs"])] if flags["runs"] else [])
+    named = (("--tools", flags["tools"]), ("--openapi", flags["openapi"]), ("--include", flags["include"]))
+    words = [word for option, values in named for value in values for word in (option, value)]
+    words += ["--openapi-url", flags["openapi_url"]] if flags["openapi_url"] else []
+    return words + (["--runs", os.path.abspath(flags["runs"])] if flags["runs"] else [])
 
 
 def _policy(configuration: Configuration, policy: Policy) -> Policy | None:

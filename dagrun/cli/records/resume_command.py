@@ -24,11 +24,12 @@ def options_again(configuration: Configuration, planner: str | None, flags: Mapp
     Args:
         configuration: The settings that hold.
         planner: The name of the planner; `None` for no planner.
-        flags: The flags of the command line: ``critics`` and ``compose``.
+        flags: The flags of the command line: ``critics``, ``compose``, and those of services.
     """
     settings = configuration.settings
     options = ["-C", str(Path.cwd())]
     options += _pairs("--tools", settings.tools if _is_lost(configuration, "tools") else ())
+    options += _services(flags) if _is_lost(configuration, "openapi") else []
     options += _pairs("--secret", settings.secrets if _is_lost(configuration, "secrets") else ())
     for name in (*_PATHS, *_PLAIN, *(_MODEL if planner is not None else ())):
         options += _setting(configuration, name)
@@ -39,6 +40,15 @@ def options_again(configuration: Configuration, planner: str | None, flags: Mapp
         options += [part for name in _MODEL for part in _setting(configuration, name)]
     options += _pairs("--planner", () if planner is None else (planner,)) + _pairs("--critic", flags["critics"])
     return options + _pairs("--compose", () if compose is None else (compose,))
+
+
+def _services(flags: Mapping[str, Any]) -> list[str]:
+    url = flags.get("openapi_url")
+    return [
+        *_pairs("--openapi", flags.get("openapi", ())),
+        *_pairs("--include", flags.get("include", ())),
+        *_pairs("--openapi-url", (url,) if url else ()),
+    ]
 
 
 def where_is(configuration: Configuration) -> list[str]:

@@ -58,6 +58,22 @@ def names_of_secrets(configuration: Configuration) -> Secrets:
     return Secrets.named(name for name, _, _ in _places(configuration))
 
 
+def secret_named(configuration: Configuration, name: str) -> AnySecret | None:
+    """Return one secret that the settings name; a variable is not read yet. `None` if there is no such secret.
+
+    Raises:
+        BadInput: Its file cannot be read.
+    """
+    for known, kind, place in _places(configuration):
+        if known == name:
+            try:
+                return env(place) if kind == "env" else _read(configuration.origins["secrets"].folder / place)
+            except (OSError, ValueError) as error:
+                reason = error.strerror if isinstance(error, OSError) else error
+                raise BadInput(f"--secret {name}: cannot read {shorten(place)}: {reason}") from error
+    return None
+
+
 def _places(configuration: Configuration) -> list[tuple[str, str, str]]:
     """Return for each secret its name; ``env`` or ``file``; and the variable or the path."""
     places = []

@@ -42,6 +42,16 @@ def table_of_texts(value: Any) -> Iterator[tuple[str, str]]:
         yield from ((f".{name}", fault) for _, fault in text(part))
 
 
+def table_of_tables(value: Any) -> Iterator[tuple[str, str]]:
+    """Check for a table of tables, whose fields are checked where they are used."""
+    if not isinstance(value, dict):
+        yield "", "input should be a table"
+        return
+    for name, part in value.items():
+        if not isinstance(part, dict):
+            yield f".{name}", "input should be a table"
+
+
 def text_or_table(value: Any) -> Iterator[tuple[str, str]]:
     """Check for a text or a table."""
     if not isinstance(value, str | dict):

@@ -30,6 +30,8 @@ class Settings:
 
     Attributes:
         tools: Sources of tools: ``module`` or ``module:name``.
+        openapi: Services whose tools plans may call, by name: each a table with the *file* of its OpenAPI document, and
+            *base_url*, *secret*, *include*, *effects*, *prefix*, *network*, *check_answers* and *timeout*.
         deps: What makes the dependencies of the tools: ``module:name`` of a function or a context manager.
         policy: The limits of runs: the path of a TOML file, or the limits themselves.
         max_running: Steps that run at once; if the policy has a limit, too, the lower one holds.
@@ -55,6 +57,7 @@ class Settings:
     """
 
     tools: Sequence[str] = ()
+    openapi: Mapping[str, Any] = field(default_factory=dict)
     deps: str | None = None
     policy: str | dict[str, Any] | None = None
     max_running: int | None = None
@@ -82,6 +85,7 @@ class Settings:
         values = {name: object.__getattribute__(self, name) for name in SETTINGS}
         plain = {name: price.model_dump(mode="json") for name, price in values["prices"].items()}
         values |= {"constraints": list(values["constraints"]), "prompts": dict(values["prompts"])}
+        values |= {"openapi": dict(values["openapi"])}
         return values | {"tools": list(values["tools"]), "secrets": list(values["secrets"]), "prices": plain}
 
 
@@ -95,6 +99,7 @@ def _prices(value: Any) -> Iterator[tuple[str, str]]:
 
 _CHECKS: Final[Mapping[str, setting_checks.Check]] = {
     "tools": setting_checks.texts,
+    "openapi": setting_checks.table_of_tables,
     "deps": setting_checks.text,
     "policy": setting_checks.text_or_table,
     "max_running": setting_checks.count,
@@ -146,6 +151,38 @@ def _named_like(name: str) -> str:
     from dagrun.model.toolbox import hint
 
     return f"{shorten(name, 100)}{hint(name, SETTINGS)}"
+
+
+def services_given(files: Sequence[str], include: Sequence[str], url: str | None) -> dict[str, dict[str, Any]]:
+    """Return the tables that options of the command line stand for.
+
+    Args:
+        files: The values of ``--openapi``: ``FILE``, or ``NAME=FILE``.
+        include: The values of ``--include``.
+        url: The value of ``--openapi-url``.
+
+    Raises:
+        BadInput: Two services have one name, or there is none for the other options.
+    """
+    if not files:
+        if include or url:
+            raise BadInput(
+                f"{'--include' if include else '--openapi-url'} is for a document: name it by --openapi FILE"
+            )
+        return {}
+    if url and len(files) > 1:
+        raise BadInput("--openapi-url is for one document; several have a table [openapi.NAME] each in dagrun.toml")
+    shared = ({"include": list(include)} if include else {}) | ({"base_url": url} if url else {})
+    tables: dict[str, dict[str, Any]] = {}
+    for text in files:
+        name, sign, file = text.partition("=")
+        is_named = bool(sign) and name.isidentifier()
+        key = name if is_named else text
+        if key in tables:
+            raise BadInput(f"--openapi {key} is given twice")
+        prefix = {} if is_named else {"prefix": ""}
+        tables[key] = {"file": file if is_named else text, **prefix, **shared}
+    return tables
 
 
 def _read_prices(given: Mapping[str, Any], source: str) -> dict[str, Price]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
-from dagrun.cli.setup.setting_fields import SETTINGS, Settings, checked
+from dagrun.cli.setup.setting_fields import SETTINGS, Settings, checked, services_given
 from dagrun.cli.setup.toml_files import check_fields, read_toml
 from dagrun.cli.setup.trust import SettingsFile, close_to_tools, needs_trust, policy_needs_trust
 from dagrun.cli.terminal.user_errors import BadInput
@@ -174,6 +174,7 @@ _PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "instructions": str,
 }
 
+VARIABLES: Final = frozenset(_PARSERS)  # the settings that have a variable: those that fit into a line
 ANTHROPIC: Final = "anthropic"
 
 # The variables in which the libraries of providers look for the address of a server, by planner; "" is for all others.
@@ -200,6 +201,8 @@ def configure(flags: Mapping[str, Any], environment: Mapping[str, str] | None = 
     here = Path.cwd()
     given = {name: value for name, value in flags.items() if name in SETTINGS and value}
     given |= {name: list(given[name]) for name in ("tools", "secrets") if name in given}
+    if services := services_given(flags.get("openapi") or (), flags.get("include") or (), flags.get("openapi_url")):
+        given["openapi"] = services
     files, project = _files(here, environment)
     layers = [
         (Origin(COMMAND_LINE, here), given),

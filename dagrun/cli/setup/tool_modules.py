@@ -19,7 +19,8 @@ from dagrun.errors import ContractError, shorten
 from dagrun.model.toolbox import Toolbox, hint
 
 _NO_TOOLS = (
-    'name the tools that the plan may call: --tools MODULE, DAGRUN_TOOLS=MODULE,… or tools = ["MODULE"] in dagrun.toml'
+    'name the tools that the plan may call: --tools MODULE, DAGRUN_TOOLS=MODULE,… or tools = ["MODULE"] in dagrun.toml;'
+    " or the OpenAPI document of a service: --openapi FILE"
 )
 
 
@@ -68,14 +69,25 @@ def load_toolbox(configuration: Configuration, *, or_installed: bool = False) ->
         BadInput: Modules cannot be imported, or have no tools; the error has a line for each.
     """
     sources = configuration.settings.tools
-    if not sources and not or_installed:
+    has_others = bool(configuration.settings.openapi)
+    if not sources and not has_others and not or_installed:
         raise BadInput(_NO_TOOLS)
     folder = configuration.origins["tools"].folder
     modules = [_module_of_file(source, folder) if _is_path(source) else source for source in sources]
     for module in modules:
         look_in(folder, module)
     with redirect_stdout(sys.stderr):  # a module may print while it is imported
-        return _toolbox(modules) if modules else _installed()
+        boxes = [_toolbox(modules)] if modules else []
+        if has_others:
+            from dagrun.cli.setup.openapi_services import service_toolboxes
+
+            boxes += service_toolboxes(configuration)
+        return _joined(boxes) if boxes else _installed()
+
+
+def names_tools(configuration: Configuration) -> bool:
+    """Whether the settings name tools, of whatever kind."""
+    return bool(configuration.settings.tools or configuration.settings.openapi)
 
 
 def _is_path(source: str) -> bool:
@@ -138,6 +150,12 @@ def _toolbox(sources: Sequence[str]) -> Toolbox:
             faults.append(_fault(source, error))
     if faults:
         raise BadInput(*faults)
+    return _joined(boxes)
+
+
+def _joined(boxes: Sequence[Toolbox]) -> Toolbox:
+    if len(boxes) == 1:
+        return boxes[0]
     try:
         return Toolbox(*boxes)
     except ContractError as error:

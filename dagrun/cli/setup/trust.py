@@ -24,6 +24,7 @@ from dagrun.journal.private_folders import keep_private
 # What a setting would do, for people.
 _MEANING: Final[Mapping[str, str]] = {
     "tools": "import and call the code of tools",
+    "openapi": "send requests, and secrets of yours, to the addresses of these services",
     "deps": "import and call the code that makes objects for tools",
     "planner": "choose the planner, which may be code, or a model that is asked with your key",
     "base_url": "send your key and your goals to this address",

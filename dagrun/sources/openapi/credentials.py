@@ -19,9 +19,9 @@ from dagrun.sources.openapi.document import Document, Raw
 from dagrun.sources.openapi.operations import Operation, security_schemes
 
 Headers: TypeAlias = Mapping[str, str]
-Auth: TypeAlias = AnySecret | Mapping[str, AnySecret] | Callable[[], Headers | Awaitable[Headers]]
+Auth: TypeAlias = AnySecret | Secrets | Mapping[str, AnySecret] | Callable[[], Headers | Awaitable[Headers]]
 
-_ANY: Final = "auth"  # the name of a secret that is for whatever scheme the document has
+ANY_SCHEME: Final = "auth"  # the name of a secret that is for whatever scheme the document has
 _BEARER: Final[Raw] = {"type": "http", "scheme": "bearer"}
 _TOKENS: Final = ("oauth2", "openIdConnect")
 
@@ -53,16 +53,16 @@ class Credentials:
     def __init__(self, document: Document, auth: Auth | None) -> None:
         self._schemes = security_schemes(document)
         self._function = auth if callable(auth) else None
-        self._is_for_any = not isinstance(auth, Mapping)
+        self._is_for_any = not isinstance(auth, Mapping) or (isinstance(auth, Secrets) and ANY_SCHEME in auth)
         if auth is None or self._function is not None:
             self.secrets = Secrets()
         elif isinstance(auth, Mapping):
-            if unknown := auth.keys() - self._schemes.keys():
+            if not self._is_for_any and (unknown := auth.keys() - self._schemes.keys()):
                 known = ", ".join(self._schemes) or "none"
                 raise ContractError(f"auth names {shorten(', '.join(unknown))}; the document has the schemes: {known}")
-            self.secrets = Secrets(auth)
+            self.secrets = auth if isinstance(auth, Secrets) else Secrets(auth)
         else:
-            self.secrets = Secrets({_ANY: cast(AnySecret, auth)})
+            self.secrets = Secrets({ANY_SCHEME: cast(AnySecret, auth)})
 
     async def proof_for(self, operation: Operation, tool: str) -> Proof:
         """Return what is added to a request.
@@ -97,11 +97,11 @@ class Credentials:
     def _of_schemes(self, needs: Any, tool: str) -> Proof:
         """Fill in the first alternative of the security requirements that the secrets are enough for."""
         if needs is None:
-            return self._filled([_BEARER], [_ANY], tool) if self._is_for_any else Proof({})
+            return self._filled([_BEARER], [ANY_SCHEME], tool) if self._is_for_any else Proof({})
         for alternative in needs if isinstance(needs, list) else ():
             names = list(alternative) if isinstance(alternative, Mapping) else []
             schemes = [self._schemes.get(name) for name in names]
-            keys = [_ANY] * len(names) if self._is_for_any else names
+            keys = [ANY_SCHEME] * len(names) if self._is_for_any else names
             may_have = all(self.secrets.may_have(tool, key) for key in keys)
             is_filled = all(scheme is not None and _takes_secret(scheme) for scheme in schemes)
             if names and may_have and is_filled and not (self._is_for_any and len(names) > 1):
@@ -114,7 +114,10 @@ class Credentials:
         for scheme, key in zip(schemes, keys, strict=True):
             if not self.secrets.may_have(tool, key):
                 continue
-            value = self.secrets.reveal(tool, key).get_secret_value()
+            try:
+                value = self.secrets.reveal(tool, key).get_secret_value()
+            except LookupError as error:
+                raise ToolError(f"the secret for {key} has no value here", permission=True) from error
             name = str(scheme.get("name", ""))
             match scheme.get("type"), scheme.get("in"):
                 case "apiKey", "query":

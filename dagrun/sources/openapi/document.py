@@ -174,7 +174,9 @@ def _first_server(document: Document) -> str:
     first = servers[0] if isinstance(servers, list) and servers else None
     url = first.get("url") if isinstance(first, Mapping) else None
     if not isinstance(url, str) or not url:
-        raise ContractError(f"{document.origin}: it names no server; give base_url='https://…'")
+        raise ContractError(
+            f"{document.origin}: it names no server; give base_url (on the command line --openapi-url), such as 'https://…'"
+        )
     variables = first.get("variables") if isinstance(first, Mapping) else None
     for name, variable in variables.items() if isinstance(variables, Mapping) else ():
         if isinstance(variable, Mapping):

@@ -263,8 +263,8 @@ def _too_many(origin: str, found: list[_Found]) -> str:
     shown = [f"{shorten(tag, 40)} {count}" for tag, count in counts.most_common(_MOST_TAGS)]
     more = f", and {len(counts) - _MOST_TAGS} more" if len(counts) > _MOST_TAGS else ""
     return (
-        f"{origin}: it has {len(found)} operations, more than {MAX_TOOLS}; say which are wanted: "
-        f'include=["tag:NAME", "NAME*"]. Its tags, with their counts: {", ".join(shown)}{more}'
+        f"{origin}: it has {len(found)} operations, more than {MAX_TOOLS}; say which are wanted, by include (on the "
+        f"command line --include): tag:NAME, or NAMES_*. Its tags, with their counts: {', '.join(shown)}{more}"
     )
 
 
