@@ -128,8 +128,9 @@ class Contract(BaseModel):
         names: See `Arguments`; also for *required* and *context*.
         is_async: Whether the tool is a coroutine function.
         can_reconcile: Whether the tool has a *reconcile* function.
-        untrusted: What it says of the trust boundary, as *private*, *outbound* and *guarded*; these four are left out
-            while they say nothing, so that records are as they were before there were any.
+        untrusted: What it says of the trust boundary, as *private*, *outbound* and *guarded*.
+        inner: The contracts of the tools that it calls by itself. These five are left out while they say nothing, so
+            that records are as they were before there were any.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
@@ -159,12 +160,23 @@ class Contract(BaseModel):
     private: bool = False
     outbound: bool = False
     guarded: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    inner: Annotated[tuple[dict[str, Any], ...], Field(strict=False)] = ()
 
 
-_FLOW: Final = {"untrusted": False, "private": False, "outbound": False, "guarded": []}  # what says nothing
+# What says nothing.
+_NOTHING_SAID: Final = {"untrusted": False, "private": False, "outbound": False, "guarded": [], "inner": []}
 _SCHEMAS: Final = frozenset(("arguments", "output"))
 # These fields follow from the schema of the arguments, or make no difference to a run.
-_NOT_COMPARED: Final = _SCHEMAS | {"name", "description", "effect_declared", "names", "required", "context", "is_async"}
+_NOT_COMPARED: Final = _SCHEMAS | {
+    "name",
+    "description",
+    "effect_declared",
+    "names",
+    "required",
+    "context",
+    "is_async",
+    "inner",
+}
 
 
 def contract_of(tool: AnyTool) -> dict[str, Any]:
@@ -184,8 +196,9 @@ def contract_of(tool: AnyTool) -> dict[str, Any]:
         "output": tool.output.schema,
         "can_reconcile": tool.reconcile is not None,
         "guarded": sorted(arguments.guarded),
+        "inner": list(map(contract_of, tool.inner_tools)),
     }
-    for name, nothing in _FLOW.items():
+    for name, nothing in _NOTHING_SAID.items():
         if facts[name] == nothing:
             del facts[name]
     # Encoded and decoded, so that it equals a contract from a record: a default in a schema may be a tuple.
@@ -229,6 +242,7 @@ def recorded_tool(contract: Mapping[str, Any]) -> AnyTool:
         "arguments": arguments,
         "output": Output(known.output, refuse),
         "reconcile": refuse if known.can_reconcile else None,
+        "inner_tools": tuple(map(recorded_tool, known.inner)),
     }
     return Tool(function=function, **facts)
 
@@ -302,7 +316,7 @@ def _tool_differences(name: str, contract: Mapping[str, Any], toolbox: Toolbox) 
         return  # by far the most frequent case
     was = contract_of(recorded_tool(contract))
     for field in dict.fromkeys((*was, *now)):
-        before, after = was.get(field, _FLOW.get(field)), now.get(field, _FLOW.get(field))
+        before, after = was.get(field, _NOTHING_SAID.get(field)), now.get(field, _NOTHING_SAID.get(field))
         if field not in _NOT_COMPARED and before != after:
             yield f"tool {name}: {field} was {_shown(before)}, is {_shown(after)}"
     for line in (

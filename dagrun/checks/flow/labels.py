@@ -181,6 +181,16 @@ class FlowLabels:
         items = checked.items if items is None else items
         return author.whole | self.joined_of(checked.args, items) | self.joined_of(items)
 
+    def said(self, checked: CheckedStep, author: Author, items: Template | None = None) -> int:
+        """Return the sources of texts about a step that has ended: errors, and what critics said of its output.
+
+        They may quote whatever the step was given, also where the host vouches for the answer.
+        """
+        sources = self.given(checked, author, items) | self.conditions(checked, items)
+        for tool in (checked.tool, checked.fallback):
+            sources |= self.rules.facts(tool).says if tool is not None else 0
+        return sources
+
     def label(self, id_: str, checked: CheckedStep, given: int) -> bool:
         """Work out and keep the label of a step; return whether it is another one than before."""
         rules = self.rules

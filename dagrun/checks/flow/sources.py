@@ -49,6 +49,7 @@ class ToolFlow:
     Attributes:
         gives: The sources that a whole answer of the tool adds.
         gives_clean: Those that the parts of an answer add which others cannot write.
+        says: The sources that the text of an error adds: nobody vouches for that.
         paths: The parts that they can write; empty if that is all of an answer, or nothing.
         is_endorsed: Whether the host vouches for its answers, whatever they are made of.
         acts: Whether a call does more than look: it has an effect, or carries its arguments out.
@@ -60,6 +61,7 @@ class ToolFlow:
 
     gives: int
     gives_clean: int
+    says: int
     paths: tuple[tuple[str, ...], ...]
     is_endorsed: bool
     acts: bool
@@ -144,13 +146,16 @@ class FlowRules:
         is_outbound = tool.outbound or names(flow.outbound, name)
         clean = self.source(name, is_private=is_private)
         whole = self.source(name, is_untrusted=is_untrusted and not is_endorsed, is_private=is_private)
+        says = self.source(name, is_untrusted=is_untrusted, is_private=is_private)
         for one in inner.values():  # an agent has read what its tools gave
             whole |= self._endorsed(one.gives) if is_endorsed else one.gives
+            says |= one.gives | one.says
         acts = not tool.effect.is_free or is_outbound or any(one.acts for one in inner.values())
         rules = [rule for rule in flow.guard if names((rule.tool,), name)]
         return ToolFlow(
             gives=whole,
             gives_clean=clean,
+            says=says,
             paths=() if is_endorsed else tuple(map(read_parts, parts)),
             is_endorsed=is_endorsed,
             acts=acts,

@@ -44,26 +44,26 @@ def note_brief(graph: LiveGraph) -> None:
     if labels is None or level == "structural":
         return
     for node in graph.nodes.values():
-        if _is_shown(node, level):
-            # An element that is listed by itself may quote as much as its for_each.
-            id_ = node.id if node.parent is None else node.parent.id
-            labels.seen |= labels.whole.get(id_, 0) | labels.whole.get(node.id, 0) | labels.conditions(node.plan)
+        family = node if node.parent is None else node.parent
+        if level == "full" and node.state is State.SUCCEEDED:
+            labels.seen |= labels.whole.get(family.id, 0)
+        if _is_talked_about(node):
+            author = labels.author(family.id if node.is_defined_by_parent else node.id)
+            labels.seen |= labels.said(node.plan, author, family.plan.items)
     if level == "full":
         labels.seen |= labels.rules.of_input(())
 
 
-def _is_shown(node: Node, level: str) -> bool:
-    """Whether a brief shows a text that comes from a step."""
+def _is_talked_about(node: Node) -> bool:
+    """Whether there is a text about how a step has ended, other than of dagrun's own making."""
     verdicts = node.extra.verdicts if node.extra is not None else ()
     if any(verdict.result != "pass" for verdict in verdicts):
         return True
-    if node.state is State.SUCCEEDED:
-        return level == "full" or (
-            node.latest is not None and bool(node.latest.outcome and node.latest.outcome.surprise)
-        )
-    return bool(node.reason) or any(
-        one.outcome is not None and one.outcome.failure is not None for one in node.attempts
-    )
+    outcomes = [attempt.outcome for attempt in node.attempts if attempt.outcome is not None]
+    if any(outcome.surprise for outcome in outcomes):
+        return True
+    has_failed = node.state is not State.SUCCEEDED
+    return has_failed and (bool(node.reason) or any(outcome.failure is not None for outcome in outcomes))
 
 
 # Retries --------------------------------------------------------------------------------------------------------------

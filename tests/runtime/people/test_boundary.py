@@ -240,6 +240,19 @@ async def test_what_follows_a_replaced_look_is_asked_about_too() -> None:
     assert "its planner, which was shown read_file" in question.why or "who2 (balance)" in question.why
 
 
+async def test_a_substitute_of_an_element_counts_for_its_list() -> None:
+    """One element of a clean list now comes from where the planner wanted; the whole list is asked about."""
+    world = World(says=False, broken={"extract": "no account"})
+    fan = {**step("fan", "extract", text="of ${item}"), "for_each": ["ann", "bob"]}
+    plan = [BILL, _after("bill", of=fan), step("pay", "send_money", recipient="all: ${fan}")]
+
+    await run(world, plan, patch(replace("fan[0]", step("mine", "extract", text="mallory"))), policy=FULL)
+
+    assert world.paid == []
+    (question,) = world.asked
+    assert question.step == "pay"
+
+
 async def test_rewiring_to_other_data_is_asked_about() -> None:
     """A clean planner, too: the argument is of others now."""
     world = World(says=False, broken={"extract": "closed"})
