@@ -13,6 +13,7 @@ from typing import Final
 from dagrun.checks.check_context import CheckContext
 from dagrun.checks.checked_plan import EVERY_TOOL, CheckedStep
 from dagrun.checks.findings import WHOLE_PLAN
+from dagrun.model.flow.boundary import Flow
 from dagrun.model.policy import ApprovalRule, Policy
 from dagrun.model.reference import BadReference
 
@@ -38,6 +39,8 @@ def check_policy_names(steps: Sequence[CheckedStep], context: CheckContext) -> N
             context.findings.add(code, WHOLE_PLAN, place, kind=kind, name=repr(name), hint=hint)
     for number, rule in enumerate(context.policy.approve):
         _check_arguments(number, rule, context)
+    if context.policy.flow is not None:
+        _check_guarded(context.policy.flow, context)
 
 
 def _names(policy: Policy) -> Iterator[tuple[str, str, str]]:
@@ -57,6 +60,29 @@ def _names(policy: Policy) -> Iterator[tuple[str, str, str]]:
     for number, rule in enumerate(policy.approve):
         if rule.tool != EVERY_TOOL:
             yield f"policy.approve[{number}].tool", "tool", rule.tool
+    if policy.flow is not None:
+        yield from ((place, "tool", name) for place, name in _flow_names(policy.flow) if "*" not in name)
+
+
+def _flow_names(flow: Flow) -> Iterator[tuple[str, str]]:
+    """Yield every name and pattern of a tool in a trust boundary, with its place."""
+    for field in ("untrusted", "private", "outbound"):
+        yield from ((f"policy.flow.{field}[{number}]", name) for number, name in enumerate(getattr(flow, field)))
+    yield from ((f"policy.flow.guard[{number}].tool", rule.tool) for number, rule in enumerate(flow.guard))
+    yield from ((f"policy.flow.endorse[{number}].tool", rule.tool) for number, rule in enumerate(flow.endorse))
+
+
+def _check_guarded(flow: Flow, context: CheckContext) -> None:
+    """Check the arguments that a guard names: one that the tool does not take would guard nothing."""
+    for number, rule in enumerate(flow.guard):
+        facts = context.tools.get(rule.tool)
+        if facts is None or facts.tool.arguments.is_open:
+            continue
+        known = facts.tool.arguments.names
+        for name in rule.args or ():
+            if name not in known:
+                place, hint = f"policy.flow.guard[{number}].args", context.findings.hint(name, known)
+                context.findings.add("DR215", WHOLE_PLAN, place, tool=rule.tool, argument=repr(name), hint=hint)
 
 
 def _check_arguments(number: int, rule: ApprovalRule, context: CheckContext) -> None:

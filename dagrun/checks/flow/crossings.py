@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dagrun.checks.checked_plan import Ask, CheckedStep
-from dagrun.checks.flow.labels import PLANNED, Author, Define, FlowLabels, condition_references
+from dagrun.checks.flow.labels import PLANNED, Author, Define, FlowLabels, argument_references, condition_references
 from dagrun.checks.flow.sources import ToolFlow
 from dagrun.errors import Problem
 from dagrun.model.flow.marks import Crossing
@@ -67,20 +67,6 @@ class _Look:
     author: Author
     items: Template | None
 
-    def used(self, name: str) -> int:
-        """Return the sources of the references in one argument, by the name that the plan uses."""
-        sources = 0
-        for reference in self.references(name):
-            sources |= self.labels.of(reference, self.items)
-        return sources
-
-    def references(self, name: str) -> Iterator[Reference]:
-        """Yield the references in one argument."""
-        args = self.checked.args
-        for reference, place in zip(args.references, args.places, strict=True):
-            if place and place[0] == name:
-                yield reference
-
 
 def crossings(
     labels: FlowLabels,
@@ -124,7 +110,7 @@ def _at_arguments(look: _Look, tool: AnyTool, facts: ToolFlow, *, is_author_said
     rules, names = look.labels.rules, tool.arguments.names
     for name in look.checked.step.args:
         written = look.author.of(name) & ~(rules.untrusted if is_author_said else 0)
-        sources, parameter = written | look.used(name), names.get(name, name)
+        sources, parameter = written | look.labels.used(look.checked, name, look.items), names.get(name, name)
         bad = 0
         for guard in facts.guards:
             if guard.takes(parameter):
@@ -162,7 +148,7 @@ def _inside(look: _Look, tool: AnyTool, facts: ToolFlow) -> Iterator[Found]:
 
 
 def _facts(look: _Look, tool: AnyTool, argument: str, bad: int) -> dict[str, str]:
-    references = list(look.references(argument))
+    references = list(argument_references(look.checked, argument))
     return {**_way_facts(look, tool, references, bad), "argument": argument}
 
 

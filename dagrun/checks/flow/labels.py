@@ -170,6 +170,13 @@ class FlowLabels:
             sources |= self.of(reference, items)
         return sources
 
+    def used(self, checked: CheckedStep, argument: str, items: Template | None = None) -> int:
+        """Return the sources of the references in one argument, by the name that the plan uses."""
+        sources = 0
+        for reference in argument_references(checked, argument):
+            sources |= self.of(reference, items)
+        return sources
+
     def given(self, checked: CheckedStep, author: Author, items: Template | None = None) -> int:
         """Return the sources of all that the tool of a step is given.
 
@@ -219,6 +226,13 @@ class FlowLabels:
         for reference in condition_references(checked):
             sources |= self.of(reference, items)
         return sources
+
+
+def argument_references(checked: CheckedStep, argument: str) -> Iterator[Reference]:
+    """Yield the references in one argument of a step."""
+    for reference, place in zip(checked.args.references, checked.args.places, strict=True):
+        if place and place[0] == argument:
+            yield reference
 
 
 def condition_references(checked: CheckedStep) -> Iterator[Reference]:

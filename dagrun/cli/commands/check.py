@@ -16,8 +16,11 @@ from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import PlanRefused, Problem
 
 if TYPE_CHECKING:
+    from dagrun.checks.flow.flow_table import FlowTable
     from dagrun.checks.worksheet import Worksheet
     from dagrun.model.plan import Plan
+    from dagrun.model.policy import Policy
+    from dagrun.model.toolbox import Toolbox
 
 EPILOG: Final = """
 \b
@@ -25,6 +28,7 @@ Examples:
   dagrun check plan.json --tools my_tools
   dagrun check plan.json --tools my_tools --strict --json
   dagrun check plan.json --tools my_tools --policy policy.toml
+  dagrun check plan.json --tools my_tools --policy policy.toml --flow
   dagrun check --goals
 
 Exit codes: 0 the plan can be run, 2 wrong usage, 3 it cannot.
@@ -40,6 +44,7 @@ MAX_LINES: Final = 200
     "--goals", is_flag=True, help="In place of a plan, check the recorded runs: which goals need no planner any more."
 )
 @click.option("--strict", is_flag=True, help="Refuse the plan for advice, too.")
+@click.option("--flow", is_flag=True, help="Show whose data gets into which guarded argument: the trust boundary.")
 @click.option("--html", metavar="FILE", help="Draw the plan as a page, with each problem at its step.")
 @options.as_json
 def check(
@@ -47,6 +52,7 @@ def check(
     plan: str | None,
     inputs: tuple[str, ...],
     strict: bool,
+    flow: bool,
     html: str | None,
     goals: bool,
     as_json: bool,
@@ -58,6 +64,10 @@ def check(
     file, the autonomy worksheet follows: the steps of high risk, those that are safe to retry, the fallbacks and
     ceilings, when a person takes over, contracts that are not stable, what is not known in advance, the metrics, and
     the questions that nobody has answered; --strict refuses the plan for the questions about limits and people, too.
+
+    With --flow, a table follows of the trust boundary ([flow] of the policy): each guarded argument, whose data gets
+    into it and on which way, and whether it passes, asks a person, or is refused. With --strict it is told how much
+    passes only because the policy endorses a tool.
 
     With --goals, look at the recorded runs in place of a plan: a goal whose runs have always taken the same steps, at
     least three times, needs no planner; a fixed plan or a route would do.
@@ -71,7 +81,7 @@ def check(
 
             show_repeated_goals(configuration, data, as_json=as_json)
         else:
-            _check_plan(configuration, data, plan, inputs, html, strict=strict, as_json=as_json)
+            _check_plan(configuration, data, plan, inputs, html, strict=strict, shows_flow=flow, as_json=as_json)
 
 
 def _check_plan(
@@ -82,6 +92,7 @@ def _check_plan(
     html: str | None,
     *,
     strict: bool,
+    shows_flow: bool,
     as_json: bool,
 ) -> None:
     from dagrun.checks.check_plan import find_problems
@@ -101,15 +112,38 @@ def _check_plan(
     problems += shape_advice(checked) if checked is not None else ()
     if html is not None:
         _draw(html, read, problems)
-    if checked is None:
-        raise PlanRefused(problem for problem in problems if strict or not problem.is_advice)
-    sheet = worksheet_of(checked) if configuration.settings.policy is not None else None
-    if strict and (advice := problems + (sheet.problems() if sheet is not None else ())):
-        raise PlanRefused(advice)
+    wants_flow = shows_flow or (strict and policy.flow is not None and bool(policy.flow.endorse))
+    table = _flow_table(read, toolbox, policy, inputs=input_values, secrets=secrets) if wants_flow else None
+    wants_sheet = configuration.settings.policy is not None
+    sheet = worksheet_of(checked) if checked is not None and wants_sheet else None
+    faults = problems + (sheet.problems() if sheet is not None else ())
+    if checked is None or (strict and faults):
+        if table is not None and not as_json:
+            _tell_flow(data, table, policy, shows_all=shows_flow)
+        raise PlanRefused(fault for fault in faults if strict or not fault.is_advice)
     if as_json:
-        data.json(_as_dict(len(read.steps), problems, sheet))
-    else:
-        _tell(data, plan, len(read.steps), problems, sheet)
+        data.json(_as_dict(len(read.steps), problems, sheet, table))
+        return
+    _tell(data, plan, len(read.steps), problems, sheet)
+    if table is not None:
+        _tell_flow(data, table, policy, shows_all=shows_flow)
+
+
+def _flow_table(plan: Plan, toolbox: Toolbox, policy: Policy, **facts: Any) -> FlowTable | None:
+    """Return the table of the trust boundary; `None` if the plan has problems of other kinds."""
+    from dagrun.checks.check_plan import find_problems
+    from dagrun.checks.flow.flow_table import flow_table
+    from dagrun.model.flow.boundary import Flow
+
+    _, checked = find_problems(plan, toolbox, policy.model_copy(update={"flow": None}), **facts)
+    return None if checked is None else flow_table(checked, policy.flow or Flow())
+
+
+def _tell_flow(data: Data, table: FlowTable, policy: Policy, *, shows_all: bool) -> None:
+    from dagrun.cli.terminal.flow_text import endorsement_lines, flow_lines
+
+    width, is_preview = columns_of(sys.stdout), policy.flow is None
+    data.text("\n".join(flow_lines(table, width, is_preview=is_preview) if shows_all else endorsement_lines(table)))
 
 
 def _draw(file: str, plan: Plan, problems: tuple[Problem, ...]) -> None:
@@ -119,10 +153,13 @@ def _draw(file: str, plan: Plan, problems: tuple[Problem, ...]) -> None:
     ReportFile(file, "html", option="--html").write(plan_view(plan, problems))
 
 
-def _as_dict(steps: int, problems: tuple[Problem, ...], sheet: Worksheet | None) -> dict[str, Any]:
+def _as_dict(
+    steps: int, problems: tuple[Problem, ...], sheet: Worksheet | None, table: FlowTable | None
+) -> dict[str, Any]:
     listed = [problem.as_dict() for problem in problems]
-    shown = {"schema_version": SCHEMA_VERSION, "status": "ok", "steps": steps, "problems": listed}
-    return shown if sheet is None else shown | {"worksheet": sheet.as_dict()}
+    shown: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "status": "ok", "steps": steps, "problems": listed}
+    parts = {"worksheet": sheet, "flow": table}
+    return shown | {name: part.as_dict() for name, part in parts.items() if part is not None}
 
 
 def _tell(data: Data, plan: str, steps: int, advice: tuple[Problem, ...], sheet: Worksheet | None) -> None:

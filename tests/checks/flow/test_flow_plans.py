@@ -272,3 +272,70 @@ def test_without_a_boundary_nothing_is_imported() -> None:
     checked = dagrun.check(dagrun.Plan.model_validate({"steps": [BILL]}), TOOLS)
 
     assert checked.flow is None
+
+
+def test_names_that_fit_nothing_are_told() -> None:
+    """A guard for a tool or an argument that does not exist would guard nothing."""
+    for flow, code in (
+        ({"untrusted": ["read_fil"]}, "DR214"),
+        ({"endorse": [EndorseRule(tool="known_ibann")]}, "DR214"),
+        ({"guard": [GuardRule(tool="send_money", args=["recipent"])]}, "DR215"),
+    ):
+        with pytest.raises(PlanRefused) as refused:
+            check(BILL, **flow)
+        assert [problem.code for problem in refused.value.problems] == [code]
+
+    advice = check(BILL, untrusted=["something_else", "mail.*"]).advice
+    assert [problem.path for problem in advice if problem.code == "DR913"] == ["policy.flow.untrusted[0]"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"untrusted": "yes"}, "untrusted is True, or a list of paths"),
+        ({"untrusted": ["a..b"]}, "is no path"),
+        ({"untrusted": [""]}, "an empty path is the whole answer"),
+        ({"private": ["x"]}, "private is True or False"),
+    ],
+)
+def test_marks_that_say_nothing_are_refused(options: dict[str, Any], message: str) -> None:
+    """A mark that holds nothing back would be taken for one that does."""
+    with pytest.raises(dagrun.ContractError, match=message):
+        dagrun.tool(name="x", effect="read", **options)(lambda: None)
+
+
+def test_a_function_that_saves_questions_needs_questions() -> None:
+    """Where the policy refuses, it would never be called; an async one could not be awaited."""
+
+    async def later(call: object) -> bool:
+        return True
+
+    with pytest.raises(ValueError, match="there are none"):
+        Flow(otherwise="refuse", unless=lambda call: True)
+    with pytest.raises(dagrun.ContractError, match="unless must be a plain function"):
+        Flow(unless=later)  # type: ignore[arg-type]
+
+
+def test_a_schema_tool_names_its_guarded_arguments() -> None:
+    """What an annotation says for a function, a list says for a schema."""
+    schema = {"properties": {"to": {"type": "string"}, "text": {"type": "string"}}}
+
+    async def call(arguments: dict[str, Any], context: object) -> str:
+        return "sent"
+
+    mail = dagrun.schema_tool("mail", call, schema, guarded=["to"], effect="effectful")
+    plan = {"steps": [BILL, step("a", "mail", to="ann", text="${bill}"), step("b", "mail", to="${bill}", text="x")]}
+    checked = dagrun.check(dagrun.Plan.model_validate(plan), [*TOOLS, mail], policy=Policy(flow=Flow()))
+
+    assert not asks(checked, "a")
+    assert asks(checked, "b")
+    with pytest.raises(dagrun.ContractError, match="guarded is a list of names of arguments"):
+        dagrun.schema_tool("mail", call, schema, guarded=["whom"])
+
+
+def test_the_mark_is_no_part_of_the_type() -> None:
+    """It stands beside limits, aliases and secrets, and planners see the same schema as without it."""
+    schema = send_money.arguments.schema
+
+    assert schema["properties"]["recipient"] == {"title": "Recipient", "type": "string"}
+    assert send_money.arguments.guarded == {"recipient"}
