@@ -130,6 +130,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "suspend": ("dagrun.cli.commands.remote.cancel:suspend", "Suspend a run of another process."),
     "serve": ("dagrun.cli.commands.remote.serve:serve", "Show runs in a browser, answer them, and stop them."),
+    "mcp": ("dagrun.cli.commands.remote.mcp:mcp", "Offer plans to other programs, as tools of an MCP server."),
     "inspect": ("dagrun.cli.commands.inspect:inspect", "Show what happened in a run, and why."),
     "report": ("dagrun.cli.commands.report:report", "Write a page, a picture or a text about a run."),
     "replay": ("dagrun.cli.commands.replay:replay", "Rebuild the state of a run from its record, and call nothing."),
@@ -151,7 +152,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Goals": ("do", "plan", "prompt"),
     "Running and waiting runs": ("resume", "retry", "approve", "answer", "cancel", "suspend", "serve"),
     "Records": ("runs", "inspect", "report", "replay", "journal", "prune"),
-    "Set-up": ("new", "tools", "schema", "config", "completion"),
+    "Set-up": ("new", "tools", "mcp", "schema", "config", "completion"),
 }
 _OTHERS: Final = "More commands"
 

@@ -39,17 +39,19 @@ NOTE: Final = "<!-- made by `make reference`; change the code, not this page -->
 GOALS: Final = ("do", "plan", "prompt")
 WAITING: Final = ("resume", "retry", "approve", "answer", "cancel", "suspend")
 RECORDS: Final = ("runs", "serve", "inspect", "report", "replay", "journal", "prune")
+MCP: Final = ("mcp",)
 SETUP: Final = ("new", "tools", "schema", "config", "completion")
 
 
 def pages() -> dict[str, str]:
     """Return the text of every page by its file name."""
-    rest = [name for name in COMMANDS if name not in {*GOALS, *WAITING, *RECORDS, *SETUP}]
+    rest = [name for name in COMMANDS if name not in {*GOALS, *WAITING, *RECORDS, *MCP, *SETUP}]
     return {
         "cli-plans.md": _commands("Commands that check, show and run plans", rest),
         "cli-goals.md": _commands("Commands that plan for a goal", GOALS),
         "cli-resume.md": _commands("Commands that answer, steer and resume runs", WAITING),
         "cli-records.md": _commands("Commands that look at recorded runs", RECORDS),
+        "cli-mcp.md": _commands("Commands for the Model Context Protocol", MCP),
         "cli-setup.md": _commands("Commands for tools, settings and new projects", SETUP),
         "problems.md": _problems(),
         "plan-format.md": _plan_format(),
@@ -194,6 +196,7 @@ def _settings() -> str:
         ("`DAGRUN_CONFIG`", "the settings file to use in the place of the project's"),
         ("`DAGRUN_RECORD_KEY`", "the key that seals and opens what records hide (`redact_records`)"),
         ("`DAGRUN_PAGE_TOKEN`", "the token of the page of `dagrun serve` and `--serve`; a random one without it"),
+        ("`DAGRUN_MCP_TOKEN`", "the token of `dagrun mcp serve --http`; a random one without it"),
         ("`OPENAI_API_KEY`, `ANTHROPIC_API_KEY`", "the keys of the providers; they are read from nowhere else"),
         ("`OPENAI_BASE_URL`, `ANTHROPIC_BASE_URL`", "the addresses of the providers' servers"),
         ("`XDG_STATE_HOME`", "the folder of state, `~/.local/state` without it; runs are in `dagrun` below it"),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 import click
@@ -57,7 +57,7 @@ class PageServer:
                 f"--host {self._host} lets other machines in: name the address that they use, by --allow-host NAME"
             )
         token = os.environ.get(TOKEN) or secrets.token_urlsafe(24)
-        self._socket = _bound(self._host, flags.get("port"))
+        self._socket = bound_socket(self._host, flags.get("port"))
         self.port: int = self._socket.getsockname()[1]
         self._token = token
         self._ended = anyio.Event()
@@ -69,7 +69,7 @@ class PageServer:
             self.page: RunsPage = dagrun.web(
                 journal=journal, token=token, hosts=[*own, *names], read_only=flags.get("read_only", False)
             )
-            self._server = _server(self.page)
+            self._server = quiet_server(self.page)
         except BaseException:
             self._socket.close()
             raise
@@ -122,12 +122,20 @@ class PageServer:
         self._server.should_exit = True
 
 
-def _server(page: RunsPage) -> Any:
-    """Return the server. It takes no signals: the command line has its own meaning for Ctrl-C."""
+def quiet_server(app: Any, *, lifespan: Literal["on", "off"] = "off") -> Any:
+    """Return a server of an application. It takes no signals: the command line has its own meaning for Ctrl-C.
+
+    Args:
+        app: The application of ASGI.
+        lifespan: Whether it is told about begin and end of the server.
+
+    Raises:
+        MissingExtra: uvicorn is not installed.
+    """
     try:
         import uvicorn
     except ImportError as error:
-        raise MissingExtra("the live page needs uvicorn: pip install 'dagrun-engine[ui]'") from error
+        raise MissingExtra("a server needs uvicorn: pip install 'dagrun-engine[ui]'") from error
 
     class QuietServer(uvicorn.Server):
         @contextmanager
@@ -135,11 +143,11 @@ def _server(page: RunsPage) -> Any:
             yield
 
     config = uvicorn.Config(
-        page,
+        app,
         log_config=None,
         log_level="warning",
         access_log=False,
-        lifespan="off",
+        lifespan=lifespan,
         server_header=False,
         timeout_graceful_shutdown=1,
         ws="none",
@@ -147,7 +155,7 @@ def _server(page: RunsPage) -> Any:
     return QuietServer(config)
 
 
-def _bound(host: str, port: int | None) -> socket.socket:
+def bound_socket(host: str, port: int | None) -> socket.socket:
     """Return a socket on *port*; without one, on the first free port from `PORT` on.
 
     Raises:

@@ -3,17 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from dagrun.cli.setup.secrets import secret_named
 from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.setup.toml_files import check_fields
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, shorten
+from dagrun.model.effect import Effect
+from dagrun.sources.network.network_rules import NetworkRules
 
 if TYPE_CHECKING:
     from dagrun.model.secrets.secret import Secrets
     from dagrun.model.toolbox import Toolbox
+
+
+Patterns = Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class ServiceSettings(BaseModel):
+    """One service.
+
+    Attributes:
+        file: The path of its OpenAPI document.
+        base_url: Its address, if that is not the first server of the document.
+        secret: The name of the secret that proves who is calling; or a name for each security scheme.
+        include: Patterns of the names of operations, or of tags (``tag:issues``); `None` for all.
+        effects: Effects by the names of operations.
+        prefix: Text before the name of every tool; `None` for the name of the service and a dot.
+        network: Where connections may go.
+        check_answers: Whether answers are held to the schemas of the document.
+        timeout: Seconds for each attempt.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    file: str
+    base_url: str | None = None
+    secret: str | dict[str, str] | None = None
+    include: Patterns | None = None
+    effects: dict[str, Effect] = Field(default_factory=dict)
+    prefix: str | None = None
+    network: NetworkRules | None = None
+    check_answers: bool = True
+    timeout: float | None = Field(default=None, gt=0, allow_inf_nan=False)
 
 
 def service_toolboxes(configuration: Configuration) -> Iterator[Toolbox]:
@@ -28,7 +63,6 @@ def service_toolboxes(configuration: Configuration) -> Iterator[Toolbox]:
 
 def _toolbox(configuration: Configuration, name: str, table: Mapping[str, Any]) -> Toolbox:
     from dagrun.sources.openapi.openapi_tools import openapi_tools
-    from dagrun.sources.openapi.service_settings import ServiceSettings
 
     origin = configuration.origins["openapi"]
     said = check_fields(ServiceSettings, table, f"{origin.name}: openapi.{shorten(name, 60)}")

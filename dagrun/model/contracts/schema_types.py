@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from dagrun.model.contracts.objects import OBJECT_TYPE, places_in
 from dagrun.model.value import SHA256_PATTERN, Path
@@ -51,6 +51,7 @@ class Lookup:
 
 
 UNKNOWN: Final = Lookup(None)
+Alternatives: TypeAlias = list[tuple[Schema, Schema]]  # each with the root that its references point into
 
 
 def look_up(schemas: Iterable[tuple[Schema, Schema]], path: Path) -> Lookup:
@@ -62,14 +63,34 @@ def look_up(schemas: Iterable[tuple[Schema, Schema]], path: Path) -> Lookup:
     """
     alternatives = list(schemas)
     for part in path:
-        branches = [(branch, root) for schema, root in alternatives for branch in _branches(schema, root)]
-        alternatives = [(inner, root) for branch, root in branches for inner in _step_into(branch, part)]
-        if len(alternatives) > _MAX_BRANCHES:  # a schema that leads back to itself would multiply them at each step
-            alternatives = list({id(inner): (inner, root) for inner, root in alternatives}.values())
+        branches, alternatives = _into(alternatives, part)
         if not alternatives:
             names = tuple(dict.fromkeys(k for b, _ in branches for k in b.get("properties", ())))
             return Lookup(None, part, names, next((name for b, _ in branches for name in places_in(_types(b))), ""))
     return Lookup(_union(types_of(schema, root) for schema, root in alternatives))
+
+
+def schemas_at(schema: Schema, root: Schema, path: Path) -> list[Schema]:
+    """Return the alternative schemas of the value at *path*; none if there can be no value.
+
+    Args:
+        schema: A schema.
+        root: What its references point into.
+        path: Keys and indices.
+    """
+    alternatives = [(schema, root)]
+    for part in path:
+        _, alternatives = _into(alternatives, part)
+    return [inner for inner, _ in alternatives]
+
+
+def _into(alternatives: Alternatives, part: str | int) -> tuple[Alternatives, Alternatives]:
+    """Return the branches of schemas, and the schemas of their field or element."""
+    branches = [(branch, root) for schema, root in alternatives for branch in _branches(schema, root)]
+    inside = [(inner, root) for branch, root in branches for inner in _step_into(branch, part)]
+    if len(inside) > _MAX_BRANCHES:  # a schema that leads back to itself would multiply them at each step
+        inside = list({id(inner): (inner, root) for inner, root in inside}.values())
+    return branches, inside
 
 
 def takes_artifact(schema: Schema, root: Schema, path: Path) -> bool:

@@ -1,0 +1,292 @@
+"""Runs that are carried out for callers elsewhere: started, looked at, answered, cancelled. It knows no protocol.
+
+The rules:
+
+1. A caller reaches only runs that were started here, now or by an earlier process: their records say so.
+2. A call that waits for its run is the run's life: if the call is cancelled, everything in the run is stopped.
+3. A run that waits for people has ended for now. Its answers are left in the journal, and the run is resumed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from secrets import token_hex
+from typing import Any, Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from dagrun.api.checking import check
+from dagrun.api.engine import Engine
+from dagrun.api.replaying import Replayed, replay
+from dagrun.checks.checked_plan import CheckedPlan
+from dagrun.decide.questions import fault_of
+from dagrun.errors import DagrunError, PlanRefused, shorten
+from dagrun.model.journal import Journal
+from dagrun.model.outcome import State, Status
+from dagrun.model.policy import Policy
+from dagrun.model.question import Answer, AnswerLetter, Question
+from dagrun.model.redaction.redactor import Redactor, without_secrets
+from dagrun.model.secrets.secret import NO_SECRETS, Secrets
+from dagrun.model.toolbox import Toolbox
+from dagrun.runtime.result import RunResult
+from dagrun.runtime.run import Run
+from dagrun.serve.questions import shown_question
+
+Report = Callable[[float, float, str], Awaitable[None]]  # how much has been done, of how much, and what was last
+
+SERVED: Final = "served_by"
+_LOG: Final = logging.getLogger("dagrun.mcp")
+_ENDED: Final = frozenset(
+    (
+        *(State.SUCCEEDED, State.FAILED, State.TIMED_OUT, State.UNKNOWN),
+        *(State.SKIPPED, State.CANCELLED, State.SUPERSEDED, State.ABANDONED),
+    )
+)
+_MOST_FAILURES: Final = 10
+
+
+class RequestRefused(DagrunError):
+    """A request cannot be carried out; the message says why, for the caller."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What all runs of a server have.
+
+    Attributes:
+        toolbox: The tools that plans may call.
+        journal: Where runs are recorded.
+        policy: The limits of each run.
+        secrets: The secrets that plans may name.
+        deps: The dependencies of the tools.
+        labels: Notes for people, kept with each run.
+        record_key: Seals what the policy takes out of records.
+    """
+
+    toolbox: Toolbox
+    journal: Journal
+    policy: Policy
+    secrets: Secrets = NO_SECRETS
+    deps: Any = None
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    record_key: str | bytes | None = None
+
+
+class ServedRuns:
+    """The runs of one server.
+
+    Args:
+        engine: Carries them out; it is open.
+        host: What they have.
+        tasks: For runs that no call waits for.
+    """
+
+    def __init__(self, engine: Engine, host: Host, tasks: TaskGroup) -> None:
+        self._engine = engine
+        self._host = host
+        self._tasks = tasks
+
+    def check(self, plan: Any, inputs: Mapping[str, Any] | None = None) -> CheckedPlan:
+        """Check a plan: an object, or its text.
+
+        Raises:
+            PlanRefused: It has problems.
+        """
+        host = self._host
+        text = plan if isinstance(plan, str) else json.dumps(plan)
+        return check(text, host.toolbox, policy=host.policy, inputs=inputs, secrets=host.secrets)
+
+    async def run(self, plan: CheckedPlan, inputs: Mapping[str, Any], report: Report) -> dict[str, Any]:
+        """Carry out a plan, and return how it has ended, or what it waits for."""
+        run_id = token_hex(8)
+        await report(0, max(1, len(plan.steps)), f"run {run_id} has started")
+        return await self._carried_out(self._start(plan, inputs, run_id), report)
+
+    async def begin(self, plan: CheckedPlan, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Begin to carry out a plan, and return at once."""
+        run_id = token_hex(8)
+        started = anyio.Event()
+        failures: list[Exception] = []
+
+        async def carry_out() -> None:
+            try:
+                async with self._start(plan, inputs, run_id) as run:
+                    started.set()
+                    await run.result()
+            except Exception as error:  # noqa: BLE001  (a run that nobody waits for must not end the server)
+                failures.append(error)
+                _LOG.error("run %s: %s", run_id, error)
+            finally:
+                started.set()
+
+        self._tasks.start_soon(carry_out)
+        await started.wait()
+        if failures:
+            raise RequestRefused(f"the run could not be started: {shorten(str(failures[0]))}")
+        return {"status": "running", "run": run_id}
+
+    def _start(self, plan: CheckedPlan, inputs: Mapping[str, Any], run_id: str) -> AbstractAsyncContextManager[Run]:
+        host = self._host
+        return self._engine.start(
+            plan,
+            inputs=inputs,
+            run_id=run_id,
+            journal=host.journal,
+            deps=host.deps,
+            labels={**host.labels, SERVED: "mcp"},
+            record_key=host.record_key,
+        )
+
+    async def _carried_out(self, opened: AbstractAsyncContextManager[Run], report: Report) -> dict[str, Any]:
+        async with opened as run, anyio.create_task_group() as watching:
+            watching.start_soon(_tell, run, report)
+            result = await run.result()
+            watching.cancel_scope.cancel()
+        outcome = self._outcome(result, run.pending)
+        await report(len(run.states), max(1, len(run.states)), f"run {run.id}: {result.status}")
+        return outcome
+
+    async def status(self, run_id: str) -> dict[str, Any]:
+        """Return where a run stands.
+
+        Raises:
+            RequestRefused: There is no such run.
+        """
+        running = self._engine.runs.get(run_id)
+        if running is not None:
+            states = {id_: str(state) for id_, state in running.states.items()}
+            return {"status": "running", "run": run_id, "steps": states, "questions": self._shown(running.pending)}
+        past = await self._past(run_id)
+        status = "interrupted" if past.status is None else str(past.status)
+        states = {id_: str(state) for id_, state in past.states.items()}
+        found = {"status": status, "run": run_id, "steps": states, "questions": self._shown(past.pending)}
+        return {**found, "reason": past.reason} if past.reason else found
+
+    async def answer(self, run_id: str, answers: list[Mapping[str, Any]], report: Report) -> dict[str, Any]:
+        """Answer questions of a run; if it waits for them, resume it, and return how it has ended.
+
+        Args:
+            run_id: The run.
+            answers: Each with *question*, *choice*, and perhaps *value*, *note* and *ticked*.
+            report: Is told about steps that have ended.
+
+        Raises:
+            RequestRefused: There is no such run or question, or an answer does not fit.
+        """
+        running = self._engine.runs.get(run_id)
+        if running is not None:
+            for question, answer in _fitting(running.pending, answers):
+                await running.answer(question, answer)
+            return await self.status(run_id)
+        past = await self._past(run_id)
+        key = await self._host.journal.answer_key(run_id)
+        for question, answer in _fitting(past.pending, answers):
+            letter = AnswerLetter.of(question.id, answer, key)
+            await self._host.journal.post(run_id, letter.model_dump_json().encode())
+        return await self._carried_out(self._resume(run_id), report)
+
+    async def cancel(self, run_id: str, reason: str) -> dict[str, Any]:
+        """Cancel a run, and return how it has ended.
+
+        Raises:
+            RequestRefused: There is no such run, or it has ended.
+        """
+        running = self._engine.runs.get(run_id)
+        if running is not None:
+            running.cancel(reason=reason)
+            return self._outcome(await running.result(), ())
+        past = await self._past(run_id)
+        if past.has_ended:
+            raise RequestRefused(f"run {run_id} has ended: {past.status}")
+        async with self._resume(run_id) as run:
+            run.cancel(reason=reason)
+            return self._outcome(await run.result(), ())
+
+    def suspend(self) -> None:
+        """Suspend every run that goes on: the server ends, and a later one may resume them."""
+        for run in self._engine.runs.values():
+            run.suspend("the server was stopped")
+
+    def _resume(self, run_id: str) -> AbstractAsyncContextManager[Run]:
+        host = self._host
+        return self._engine.resume(
+            run_id,
+            tools=host.toolbox,
+            journal=host.journal,
+            secrets=host.secrets,
+            deps=host.deps,
+            record_key=host.record_key,
+        )
+
+    async def _past(self, run_id: str) -> Replayed:
+        unknown = RequestRefused(f"there is no run {shorten(run_id, 60)} of this server")
+        try:
+            past = await replay(run_id, journal=self._host.journal, record_key=self._host.record_key)
+        except DagrunError as error:
+            raise unknown from error
+        if past.opening.labels.get(SERVED) != "mcp":
+            raise unknown
+        return past
+
+    def _outcome(self, result: RunResult, pending: tuple[Question, ...]) -> dict[str, Any]:
+        """Return how a run has ended, as plain JSON without secrets."""
+        made: dict[str, Any] = {"status": str(result.status), "run": result.run_id}
+        if result.status is Status.WAITING:
+            return {**made, "questions": self._shown(pending)}
+        made["output"] = without_secrets(self._host.secrets, result.shown_output)
+        if result.status is not Status.SUCCEEDED:
+            failures = [
+                f"{id_}: {step.failure.message}" for id_, step in result.steps.items() if step.failure is not None
+            ]
+            made |= {"reason": result.reason, "failures": failures[:_MOST_FAILURES]}
+        return made
+
+    def _shown(self, questions: tuple[Question, ...]) -> list[dict[str, Any]]:
+        redactor = Redactor(self._host.secrets, self._host.policy.redact)
+        return [shown_question(question, redactor) for question in questions]
+
+
+def problems_of(refused: PlanRefused) -> list[dict[str, str]]:
+    """Return the problems of a plan as plain JSON."""
+    return [{"code": each.code, "path": each.path, "message": each.sentence} for each in refused.problems]
+
+
+async def _tell(run: Run, report: Report) -> None:
+    """Tell about each step that has ended, until the run has."""
+    told = -1
+    async for event in run.events():
+        states = run.states
+        done = sum(state in _ENDED for state in states.values())
+        if done != told:
+            told = done
+            step = getattr(event, "step", "")
+            last = f"step {step}: {states[step]}" if step in states else ""
+            await report(done, max(1, len(states)), last)
+
+
+def _fitting(questions: tuple[Question, ...], answers: list[Mapping[str, Any]]) -> list[tuple[Question, Answer]]:
+    """Return the answers with their questions, before any of them is given.
+
+    Raises:
+        RequestRefused: A question is not open, or an answer does not fit it.
+    """
+    by_id = {question.id: question for question in questions}
+    found: list[tuple[Question, Answer]] = []
+    for each in answers:
+        question = by_id.get(str(each.get("question")))
+        if question is None:
+            known = ", ".join(by_id) or "none"
+            raise RequestRefused(f"question {shorten(str(each.get('question')), 64)} is not open; open are: {known}")
+        note, ticked = each.get("note", ""), each.get("ticked", [])
+        answer = Answer(each.get("choice", ""), each.get("value"), by="mcp", note=note, ticked=tuple(ticked))
+        if fault := fault_of(question, answer):
+            raise RequestRefused(f"this does not answer question {question.id}: {fault}")
+        found.append((question, answer))
+    if not found:
+        raise RequestRefused("there is no answer in the list")
+    return found
