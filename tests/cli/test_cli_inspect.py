@@ -200,3 +200,37 @@ def test_a_timeline_is_about_a_whole_run(shell: Shell) -> None:
 
     assert shown.code == 2
     assert "leave the step out" in shown.err
+
+
+BANK = '''
+from typing import Annotated
+import dagrun
+
+@dagrun.tool(effect="read", untrusted=True)
+async def read_file(path: str) -> str:
+    """Read a file."""
+    return path
+
+@dagrun.tool(effect="effectful", needs_approval=False)
+async def send_money(recipient: Annotated[str, dagrun.guarded]) -> str:
+    """Pay."""
+    return "paid"
+'''
+
+
+def test_a_step_tells_whose_data_it_is_made_of(shell: Shell) -> None:
+    """The record has no labels: they follow from the plan and the contracts of the tools."""
+    shell.file("bank.py", BANK)
+    shell.file("policy.toml", "[flow]\n")
+    bill = {"id": "bill", "tool": "read_file", "args": {"path": "x"}}
+    pay = {"id": "pay", "tool": "send_money", "args": {"recipient": "${bill}"}}
+    options = ("--tools", "bank", "--policy", "policy.toml", "--run-id", "one")
+    assert shell("run", shell.plan(bill, pay), *options).code == 5
+
+    page, facts = shell("inspect", "one", "pay").out, shell("inspect", "one", "pay", "--json").json["step"]
+
+    assert "made of data of: plan, read_file, send_money" in page
+    assert facts["boundary"] == [
+        "step pay passes ${bill} as recipient of send_money; it comes from bill (read_file), which others can write"
+    ]
+    assert "open: May step pay call send_money?" in page

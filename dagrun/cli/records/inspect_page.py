@@ -147,7 +147,20 @@ def _step_facts(past: Replayed, step: str) -> dict[str, Any]:
         "reason": result.reason,
         "definition": shown.value(definition),
         **_output(result.stored, shown),
+        **_boundary(past, step),
     }
+
+
+def _boundary(past: Replayed, step: str) -> dict[str, Any]:
+    """Return whose data a step is made of, and why a person must agree to its calls; nothing without a boundary."""
+    if past.opening.policy.flow is None:
+        return {}
+    from dagrun.graph.patches.flow_after import sources_of
+
+    plan, shown = past.graph.nodes[step].plan, past.graph.plan.redactor
+    crossings = [ask.crossing for ask in (*plan.asks, *plan.fallback_asks) if ask.crossing is not None]
+    reasons = [crossing.reason for crossing in (*crossings, *(plan.inner_asks or {}).values())]
+    return {"made_of": sources_of(past.graph, step), "boundary": [shown.text(reason) for reason in reasons]}
 
 
 def _output(stored: Stored, shown: Redactor) -> dict[str, Any]:
@@ -162,7 +175,9 @@ def _step_lines(past: Replayed, step: str) -> list[str]:
     lines.append(f"definition: {_short(facts['definition'])}")
     if "unavailable" in facts:
         lines.append(f"output: not in the record: {facts['unavailable']}")
-    return [*lines, *([f"output: {_short(facts['output'])}"] if facts["output"] is not None else []), ""]
+    lines += [f"output: {_short(facts['output'])}"] if facts["output"] is not None else []
+    lines += [f"made of data of: {', '.join(facts['made_of'])}"] if facts.get("made_of") else []
+    return [*lines, *(f"a person must agree: {why}" for why in facts.get("boundary", ())), ""]
 
 
 def _short(value: Any) -> str:

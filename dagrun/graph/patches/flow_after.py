@@ -38,6 +38,13 @@ def flow_of(graph: LiveGraph) -> FlowLabels | None:
     return graph.flow
 
 
+def sources_of(graph: LiveGraph, step: str) -> list[str]:
+    """Return the names of the sources of what a step gives, as far as it is in the plan."""
+    labels, node = flow_of(graph), graph.nodes[step]
+    id_ = node.parent.id if node.parent is not None and node.is_defined_by_parent else step
+    return [] if labels is None else labels.rules.names_of(labels.whole.get(id_, 0))
+
+
 def note_brief(graph: LiveGraph) -> None:
     """Note what the planner is shown by a brief that is made at this instant: see rule 1."""
     labels, level = flow_of(graph), graph.plan.policy.brief
