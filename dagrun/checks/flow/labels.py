@@ -119,7 +119,7 @@ class FlowLabels:
     def copy(self) -> FlowLabels:
         """Return a copy that changes with a run."""
         return FlowLabels(
-            self.rules.copy(), dict(self.whole), dict(self.clean), dict(self.authors), dict(self.joined), self.seen
+            self.rules, dict(self.whole), dict(self.clean), dict(self.authors), dict(self.joined), self.seen
         )
 
     def overlay(self) -> FlowLabels:

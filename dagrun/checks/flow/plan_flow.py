@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from graphlib import TopologicalSorter
 
 from dagrun.checks.checked_plan import CheckedStep
 from dagrun.checks.findings import Findings
 from dagrun.checks.flow.crossings import crossings, with_asks
-from dagrun.checks.flow.labels import PLANNED, FlowLabels
-from dagrun.checks.flow.sources import PLAN, FlowRules
+from dagrun.checks.flow.labels import FlowLabels
+from dagrun.checks.flow.sources import PLAN, ToolFlow, rules_of
 from dagrun.model.flow.boundary import Flow
+from dagrun.model.toolbox import AnyTool
 
 
 def label_plan(
@@ -25,19 +26,53 @@ def label_plan(
         findings: Collects the problems, where the policy refuses.
         is_ordered: Whether every step is written after all steps that it waits for.
     """
-    labels = FlowLabels(FlowRules(flow))
+    labels = FlowLabels(rules_of(flow))
     if not is_ordered and findings.has_errors:
         return labels  # there may be a cycle, and the plan is refused in any case
-    for checked in steps if is_ordered else _in_order(steps):
-        labels.label(checked.step.id, checked, labels.given(checked, PLANNED))
-    rules = labels.rules
-    if rules.suspect or rules.asks_for_more:
+    doubtful = set(_label_all(labels, steps if is_ordered else list(_in_order(steps))))
+    if doubtful:
         known = {checked.step.id: checked for checked in steps}
         for place, checked in enumerate(steps):
-            changed = _guarded(labels, known, checked, index, findings)
-            if changed is not checked:
-                steps[place] = known[checked.step.id] = changed
+            if checked.step.id in doubtful:
+                steps[place] = known[checked.step.id] = _guarded(labels, known, checked, index, findings)
     return labels
+
+
+def _label_all(labels: FlowLabels, steps: Iterable[CheckedStep]) -> Iterator[str]:
+    """Label the steps of a first plan, one after the other; yield the ids of those that must be looked at."""
+    rules, whole, clean, label_of = labels.rules, labels.whole, labels.clean, labels.whole.get
+    known: dict[AnyTool, ToolFlow] = {}
+    for checked in steps:
+        tool, sources = checked.tool, PLAN
+        facts = known.get(tool)
+        if facts is None:
+            facts = known[tool] = rules.facts(tool)
+        for reference in checked.args.references:
+            found = label_of(reference.step)  # the same as `labels.of`, without a call at nearly every reference
+            sources |= labels.of(reference, checked.items) if found is None or clean else found
+        if checked.items is None and checked.fallback is None and facts.is_simple:
+            whole[checked.step.id] = facts.gives | sources
+            is_guarded = facts.is_guarded
+        else:
+            sources |= labels.joined_of(checked.items)
+            labels.label(checked.step.id, checked, sources)
+            is_guarded = facts.is_guarded or (checked.fallback is not None and rules.facts(checked.fallback).is_guarded)
+        is_suspect = sources & rules.suspect or rules.asks_for_more or facts.control or facts.inner
+        if is_guarded and is_suspect and _may_cross(labels, checked, facts):
+            yield checked.step.id
+
+
+def _may_cross(labels: FlowLabels, checked: CheckedStep, facts: ToolFlow) -> bool:
+    """Whether a closer look may find anything: most calls take data of others where nothing is guarded."""
+    rules = labels.rules
+    if rules.asks_for_more or facts.control or facts.inner or checked.fallback is not None:
+        return True
+    names = checked.tool.arguments.names
+    for reference, place in zip(checked.args.references, checked.args.places, strict=True):
+        is_taken = facts.keeps or any(guard.takes(names.get(str(place[0]), str(place[0]))) for guard in facts.guards)
+        if is_taken and labels.of(reference, checked.items) & rules.suspect:
+            return True
+    return False
 
 
 def _in_order(steps: list[CheckedStep]) -> Iterator[CheckedStep]:
@@ -57,10 +92,6 @@ def _guarded(
     """Return a step with the questions of the trust boundary, or report its crossings."""
     rules, id_ = labels.rules, checked.step.id
     tools = [tool for tool in (checked.tool, checked.fallback) if tool is not None]
-    if not any(rules.facts(tool).is_guarded for tool in tools):
-        return checked
-    if not rules.asks_for_more and not _is_suspect(labels, checked):
-        return checked
     found = [crossings(labels, known.get, id_, checked, tool) for tool in tools]
     if not any(found):
         return checked
@@ -69,12 +100,3 @@ def _guarded(
             findings.add(one.code, index[id_], one.place, **one.facts)
         return checked
     return with_asks(labels, checked, found[0], found[1] if len(found) > 1 else [])
-
-
-def _is_suspect(labels: FlowLabels, checked: CheckedStep) -> bool:
-    """Whether anything that decides about the call of a step has a source that matters."""
-    rules = labels.rules
-    sources = PLAN | labels.given(checked, PLANNED) | labels.conditions(checked)
-    if checked.tool.inner_tools:
-        sources |= labels.whole[checked.step.id]
-    return bool(sources & rules.suspect)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from dagrun.model.flow.boundary import Flow, GuardRule, names
 from dagrun.model.flow.marks import read_parts
@@ -57,6 +59,9 @@ class ToolFlow:
         keeps: Whether nothing private may get into it.
         control: Whether what decides about a call counts as an argument.
         inner: What follows from the tools that it calls by itself.
+        is_guarded: Whether any call of it is looked at.
+        is_simple: Whether what it gives follows from what it is given with one operation: there are no clean parts, and
+            nobody vouches.
     """
 
     gives: int
@@ -68,16 +73,19 @@ class ToolFlow:
     guards: tuple[ArgumentGuard, ...]
     keeps: bool
     control: bool
-    inner: dict[str, ToolFlow] = field(default_factory=dict)
+    inner: dict[str, ToolFlow]
+    is_guarded: bool = field(init=False)
+    is_simple: bool = field(init=False)
 
-    @property
-    def is_guarded(self) -> bool:
-        """Whether any call of it is looked at."""
-        return bool(self.guards) or self.keeps or bool(self.inner)
+    def __post_init__(self) -> None:
+        self.is_guarded = bool(self.guards) or self.keeps or bool(self.inner)
+        self.is_simple = not (self.paths or self.is_endorsed)
 
 
 class FlowRules:
-    """The sources of a run, and what the policy says about them.
+    """The sources of runs, and what a trust boundary says about them; shared by all plans and runs that have it.
+
+    It learns of sources and tools as they come, from any thread, and never forgets the bits of a source.
 
     Args:
         flow: The trust boundary of the policy.
@@ -90,28 +98,25 @@ class FlowRules:
     """
 
     def __init__(self, flow: Flow) -> None:
-        self.flow = flow
+        self.flow = flow.model_copy()  # it is kept by the original, which must not be kept alive by this
+        self._lock = Lock()
         self.untrusted = self.private = self.suspect = 0
         self.asks_for_more = any(rule.accepts is not None for rule in flow.guard)
         self._named: dict[str, int] = {}
-        self._facts: dict[AnyTool, ToolFlow] = {}
+        self._facts: WeakKeyDictionary[AnyTool, ToolFlow] = WeakKeyDictionary()
         self._all_inputs = USER
         for name in flow.inputs:
             self._all_inputs |= self.source(f"{_INPUT}{name}", is_untrusted=True)
 
-    def copy(self) -> FlowRules:
-        """Return a copy for one run, which may name more tools than its plan."""
-        other = FlowRules(self.flow)
-        other.untrusted, other.private, other.suspect = self.untrusted, self.private, self.suspect
-        other._named, other._facts = dict(self._named), dict(self._facts)
-        return other
-
     def source(self, name: str, *, is_untrusted: bool = False, is_private: bool = False) -> int:
         """Return the bits of a source with a name; the same name has the same ones."""
-        bit = self._named.setdefault(name, 1 << (len(_FIXED) + _BITS * len(self._named)))
-        self.untrusted |= bit << 1
-        self.private |= bit << 2
-        self.suspect = self.untrusted | self.private
+        bit = self._named.get(name)
+        if bit is None:
+            with self._lock:
+                bit = self._named.setdefault(name, 1 << (len(_FIXED) + _BITS * len(self._named)))
+                self.untrusted |= bit << 1
+                self.private |= bit << 2
+                self.suspect = self.untrusted | self.private
         return bit | (bit << 1 if is_untrusted else 0) | (bit << 2 if is_private else 0)
 
     def of_input(self, path: Path) -> int:
@@ -178,7 +183,7 @@ class FlowRules:
     def names_of(self, sources: int, among: int | None = None) -> list[str]:
         """Return the names of sources; with *among*, only of those that have one of these bits."""
         shown = [name for name, bit in _FIXED.items() if sources & bit and (among is None or among & bit)]
-        for name, bit in self._named.items():
+        for name, bit in tuple(self._named.items()):
             bits = bit * ((1 << _BITS) - 1)
             if sources & bits & (bits if among is None else among):
                 shown.append(name)
@@ -189,11 +194,25 @@ class FlowRules:
         if guard.accepts is None:
             return sources & self.untrusted
         bad = 0
-        for name, bit in (*_FIXED.items(), *self._named.items()):
+        for name, bit in (*_FIXED.items(), *tuple(self._named.items())):
             bits = bit if name in _FIXED else bit * ((1 << _BITS) - 1)
             if sources & bits and not guard.accepts(name):
                 bad |= sources & bits
         return bad
+
+
+_KNOWN: Final[WeakKeyDictionary[Flow, FlowRules]] = WeakKeyDictionary()
+
+
+def rules_of(flow: Flow) -> FlowRules:
+    """Return the rules of a trust boundary; equal ones have the same."""
+    try:
+        known = _KNOWN.get(flow)
+    except TypeError:  # its function has no hash
+        return FlowRules(flow)
+    if known is None:
+        known = _KNOWN.setdefault(flow, FlowRules(flow))
+    return known
 
 
 def _guards(tool: AnyTool, rules: Sequence[GuardRule], *, acts: bool) -> Iterator[ArgumentGuard]:

@@ -22,7 +22,7 @@ from dagrun.checks.checked_plan import CheckedStep
 from dagrun.checks.findings import WHOLE_PLAN, Findings
 from dagrun.checks.flow.crossings import crossings, with_asks
 from dagrun.checks.flow.labels import PLANNED, Author, FlowLabels, author_after, is_same_call, renamed
-from dagrun.checks.flow.sources import HOST, PLAN, FlowRules
+from dagrun.checks.flow.sources import HOST, PLAN, rules_of
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.outcome import State
@@ -34,7 +34,7 @@ def flow_of(graph: LiveGraph) -> FlowLabels | None:
     flow = graph.plan.policy.flow
     if graph.flow is None and flow is not None:
         known = graph.plan.flow
-        graph.flow = FlowLabels(FlowRules(flow)) if known is None else known.copy()
+        graph.flow = FlowLabels(rules_of(flow)) if known is None else known.copy()
     return graph.flow
 
 
