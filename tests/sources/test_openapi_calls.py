@@ -283,6 +283,25 @@ async def test_a_secret_in_the_query_and_a_function_of_the_host() -> None:
     assert [second.headers["authorization"], third.headers["authorization"]] == made
 
 
+async def test_a_function_that_fails_sends_nothing() -> None:
+    """So an effect has not happened, whatever the function raised."""
+
+    def broken() -> dict[str, str]:
+        raise RuntimeError("no token today")
+
+    def wrong() -> Any:
+        return ["Authorization"]
+
+    paths = {"/a": {"post": operation("a")}}
+    with serving(lambda _request, connection: connection.sendall(answer(b"1", content_type=JSON))) as server:
+        for function, reason in ((broken, "RuntimeError: no token today"), (wrong, "returned a list")):
+            tools = dagrun.openapi_tools(document(paths), base_url=server.url, auth=function)
+            result = await run(tools, step("a", "a"))
+            assert str(result.steps["a"].state) == "failed"
+            assert reason in str(result.steps["a"].failure)
+        assert server.requests == []
+
+
 async def test_a_secret_is_kept_from_the_tools_that_may_not_have_it() -> None:
     """As in any other tool."""
     paths = {f"/{name}": {"get": operation(name)} for name in ("may", "may_not")}

@@ -141,6 +141,8 @@ def test_include_by_name_and_tag() -> None:
     assert list(tools_of(paths, include=["tag:lists", "repos/get"])) == ["repos_get", "issues_list"]
     with pytest.raises(ContractError, match="include tag:issue fits no operation; did you mean tag:issues"):
         tools_of(paths, include=["tag:issue"])
+    with pytest.raises(ContractError, match=r"include is a list of patterns: include=\['repos_get'\]"):
+        tools_of(paths, include="repos_get")
     with pytest.raises(ContractError, match="include repos_gt fits no operation; did you mean repos_get"):
         tools_of(paths, include=["repos_gt"])
 
@@ -208,6 +210,25 @@ def test_an_answer_whose_schema_cannot_be_used_may_be_anything(caplog: pytest.Lo
         assert tools["a"].output.schema == {}
         assert tools["a"].output.schema == {}
     assert caplog.text.count("the answers of a are not checked") == 1
+
+
+def test_flags_hold_for_all_that_a_schema_is_composed_of() -> None:
+    """An id that comes with the answer is named as required where the parts are put together."""
+    base = {"type": "object", "properties": {"id": {"type": "integer", "readOnly": True}}}
+    whole = {"allOf": [{"$ref": "#/components/schemas/Base"}], "required": ["id", "name"], "properties": {"name": {}}}
+    schemas = {"Base": base, "Whole": whole}
+    paths = {"/a": {"post": operation("make", body={"$ref": "#/components/schemas/Whole"})}}
+    tools = dagrun.openapi_tools(document(paths, components={"schemas": schemas}))
+    assert problems(tools, step("m", "make", body={"name": 1})) == []
+    assert problems(tools, step("m", "make", body={})) == ["DR205 steps[0].args.body"]
+
+
+def test_answers_are_untrusted_unless_the_host_trusts_the_service() -> None:
+    """Others write what a service returns: issues, mails, orders."""
+    paths = {"/a": {"get": operation("get"), "head": operation("head", answer={"type": "object"})}}
+    assert tools_of(paths)["get"].untrusted is True
+    assert tools_of(paths, untrusted=False)["get"].untrusted is False
+    assert tools_of(paths)["head"].output.schema == {"type": "null"}
 
 
 def test_what_is_only_written_does_not_come_back() -> None:

@@ -16,6 +16,8 @@ from dagrun.checks.check_plan import check_plan
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.cli.jobs.execute import unwrapped
 from dagrun.cli.jobs.page_server import LOOPBACK, bound_socket, quiet_server
+from dagrun.cli.jobs.recording import typed_arguments
+from dagrun.cli.records.resume_command import labels_of, options_again
 from dagrun.cli.records.run_records import Records
 from dagrun.cli.setup.host_objects import opened_deps
 from dagrun.cli.setup.plans import load_plan
@@ -55,8 +57,10 @@ class McpJob:
         configure_tools(configuration, limits)
         self._flags = flags
         self._deps = configuration.settings.deps
+        again = options_again(configuration, None, {**flags, "critics": (), "compose": None})
         self._host = Host(
             toolbox=toolbox,
+            labels=labels_of(typed_arguments(), configuration, again),
             journal=Records(configuration).journal,
             policy=limits.policy,
             secrets=secrets_of(configuration),

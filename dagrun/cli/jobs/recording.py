@@ -85,7 +85,7 @@ def new_record(
     return Recording(
         journal=records.journal,
         run_id=run_id,
-        labels=labels_of(_arguments(), configuration, again),
+        labels=labels_of(typed_arguments(), configuration, again),
         expires_after=None if days is None else days * DAY,
         parent_artifacts=parent_artifacts,
         folder=records.place(run_id),
@@ -116,7 +116,7 @@ def unusable(error: JournalFailed) -> BadInput:
     return BadInput(f"{error}; name another folder for the records of runs (--runs DIR), or keep none (--no-journal)")
 
 
-def _arguments() -> list[str]:
+def typed_arguments() -> list[str]:
     """Return the command line, as it was typed."""
     context = click.get_current_context(silent=True)
     words = None if context is None else context.find_root().obj

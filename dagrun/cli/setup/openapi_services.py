@@ -36,6 +36,7 @@ class ServiceSettings(BaseModel):
         network: Where connections may go.
         check_answers: Whether answers are held to the schemas of the document.
         timeout: Seconds for each attempt.
+        untrusted: Whether others can write what it returns.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -49,6 +50,7 @@ class ServiceSettings(BaseModel):
     network: NetworkRules | None = None
     check_answers: bool = True
     timeout: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    untrusted: bool = True
 
 
 def service_toolboxes(configuration: Configuration) -> Iterator[Toolbox]:
@@ -78,6 +80,7 @@ def _toolbox(configuration: Configuration, name: str, table: Mapping[str, Any]) 
             prefix=prefix,
             network=said.network,
             check_answers=said.check_answers,
+            untrusted=said.untrusted,
             **options,
             **({"pool": name} if prefix else {}),
         )

@@ -31,7 +31,8 @@ class Settings:
     Attributes:
         tools: Sources of tools: ``module`` or ``module:name``.
         openapi: Services whose tools plans may call, by name: each a table with the *file* of its OpenAPI document, and
-            *base_url*, *secret*, *include*, *effects*, *prefix*, *network*, *check_answers* and *timeout*.
+            *base_url*, *secret*, *include*, *effects*, *prefix*, *network*, *check_answers*, *timeout*
+            and *untrusted*.
         deps: What makes the dependencies of the tools: ``module:name`` of a function or a context manager.
         policy: The limits of runs: the path of a TOML file, or the limits themselves.
         max_running: Steps that run at once; if the policy has a limit, too, the lower one holds.

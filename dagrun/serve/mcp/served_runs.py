@@ -27,7 +27,7 @@ from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.decide.questions import fault_of
 from dagrun.errors import DagrunError, PlanRefused, shorten
 from dagrun.model.journal import Journal
-from dagrun.model.outcome import State, Status
+from dagrun.model.outcome import Status
 from dagrun.model.policy import Policy
 from dagrun.model.question import Answer, AnswerLetter, Question
 from dagrun.model.redaction.redactor import Redactor, without_secrets
@@ -41,12 +41,6 @@ Report = Callable[[float, float, str], Awaitable[None]]  # how much has been don
 
 SERVED: Final = "served_by"
 _LOG: Final = logging.getLogger("dagrun.mcp")
-_ENDED: Final = frozenset(
-    (
-        *(State.SUCCEEDED, State.FAILED, State.TIMED_OUT, State.UNKNOWN),
-        *(State.SKIPPED, State.CANCELLED, State.SUPERSEDED, State.ABANDONED),
-    )
-)
 _MOST_FAILURES: Final = 10
 
 
@@ -148,7 +142,8 @@ class ServedRuns:
             result = await run.result()
             watching.cancel_scope.cancel()
         outcome = self._outcome(result, run.pending)
-        await report(len(run.states), max(1, len(run.states)), f"run {run.id}: {result.status}")
+        if result.status is not Status.WAITING:
+            await report(len(run.states), max(1, len(run.states)), f"run {run.id}: {result.status}")
         return outcome
 
     async def status(self, run_id: str) -> dict[str, Any]:
@@ -258,15 +253,13 @@ def problems_of(refused: PlanRefused) -> list[dict[str, str]]:
 
 async def _tell(run: Run, report: Report) -> None:
     """Tell about each step that has ended, until the run has."""
-    told = -1
+    told, nodes = -1, run.graph.nodes
     async for event in run.events():
-        states = run.states
-        done = sum(state in _ENDED for state in states.values())
-        if done != told:
+        done = len(nodes) - run.graph.unsettled
+        if done > told:
             told = done
             step = getattr(event, "step", "")
-            last = f"step {step}: {states[step]}" if step in states else ""
-            await report(done, max(1, len(states)), last)
+            await report(done, max(1, len(nodes)), f"step {step}: {nodes[step].state}" if step in nodes else "")
 
 
 def _fitting(questions: tuple[Question, ...], answers: list[Mapping[str, Any]]) -> list[tuple[Question, Answer]]:

@@ -72,7 +72,7 @@ class Credentials:
             tool: The name of the tool, which a secret may be kept from.
 
         Raises:
-            ToolError: The function of the host returned no headers.
+            ToolError: The function of the host failed, or returned no headers. Nothing was sent.
         """
         needs = operation.security
         if needs == []:  # said in so many words: no credentials
@@ -85,8 +85,14 @@ class Credentials:
 
     async def _from_host(self) -> Headers:
         assert self._function is not None
-        made = self._function()
-        headers: Any = await made if inspect.isawaitable(made) else made
+        try:
+            made = self._function()
+            headers: Any = await made if inspect.isawaitable(made) else made
+        except ToolError:
+            raise
+        except Exception as error:  # before anything was sent, so nothing has happened
+            text = f"the function auth failed: {type(error).__name__}: {shorten(str(error))}"
+            raise ToolError(text, retryable=isinstance(error, OSError)) from error
         are_texts = isinstance(headers, Mapping) and all(
             isinstance(text, str) for text in (*headers, *headers.values())
         )

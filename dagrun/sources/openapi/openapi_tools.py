@@ -76,7 +76,8 @@ def openapi_tools(
         network: Where connections may go. Without it, public addresses alone, and the very address that *base_url*
             names, if that is a number or localhost. ``{"allow": ["10.0.0.0/8"]}`` names private ones.
         check_answers: Whether answers are held to the schemas of the document; if not, they may be anything.
-        options: Options of every tool; see `schema_tool`. The *timeout* is 60 seconds unless it is given.
+        options: Options of every tool; see `schema_tool`. The *timeout* is 60 seconds unless it is given, and answers
+            are *untrusted* (others can write what a service returns) unless that is False.
 
     Examples:
         >>> tools = openapi_tools(
@@ -93,13 +94,15 @@ def openapi_tools(
     Raises:
         ContractError: The document cannot be read, has too many operations, or none that fits; or an option is invalid.
     """
+    if isinstance(include, str):
+        raise ContractError(f"include is a list of patterns: include=[{include!r}]")
     read = read_document(document)
     said = {name: _read_effect(name, effect) for name, effect in (effects or {}).items()}
     given = _Given(read, None if include is None else tuple(include), said, prefix, check_answers)
     address = base_of(read, base_url)
     rules = _rules_for(address, network, is_named=base_url is not None)
     service = Service(address, rules, Credentials(read, auth))
-    return ServiceTools(list(given.tools(service, {"timeout": _TIMEOUT, **options})), rules)
+    return ServiceTools(list(given.tools(service, {"timeout": _TIMEOUT, "untrusted": True, **options})), rules)
 
 
 class ServiceTools(Toolbox):
@@ -199,7 +202,7 @@ class _Given:
             Output({}, encode),
             effect=effect,
             description=operation.description or f"{operation.method} {operation.path}",
-            options=options,
+            options=dict(options),
         )
         if operation.answers is None or not self._check_answers:
             return tool

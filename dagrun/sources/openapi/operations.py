@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, cast
 
 from dagrun.errors import shorten
 from dagrun.model.effect import Effect
-from dagrun.sources.foreign_schema import subschemas
+from dagrun.sources.foreign_schema import definition_of, subschemas
 from dagrun.sources.openapi.document import Document, Raw, Unusable
 from dagrun.sources.openapi.wire_forms import STYLES, Parameter, Place
 
@@ -44,6 +44,7 @@ _PREFIXES: Final = ("proxy-", "x-forwarded-", "sec-")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _METHOD: Final = re.compile(r"[A-Z][A-Z-]{0,30}", re.IGNORECASE)
 _JSON: Final = re.compile(r"(?:application|text)/(?:[a-z0-9.+_-]+\+)?json\b|\*/\*|application/\*", re.IGNORECASE)
+_MOST_COMPOSED: Final = 8  # levels of allOf
 _FORM: Final = "application/x-www-form-urlencoded"
 
 BodyForm = Literal["json", "form", "text"]
@@ -127,6 +128,8 @@ def read_operation(document: Document, method: str, path: str, item: Raw, operat
     reader.check_path(path)
     responses = operation.get("responses")
     answers, accept = _answers(document, responses if isinstance(responses, Mapping) else {})
+    if method.upper() == "HEAD":
+        answers = {"type": "null"}  # its answers have headers alone
     return Operation(
         method=method.upper(),
         path=path,
@@ -396,20 +399,33 @@ def without_flagged(read: dict[str, Any], flag: Literal["readOnly", "writeOnly"]
     """
     definitions: Mapping[str, Any] = read.get("$defs", {})
     waiting: list[Any] = [read, *definitions.values()]
+    found: list[tuple[dict[str, Any], set[str]]] = []  # all of them, before anything is taken out
     while waiting:
         schema = waiting.pop()
-        properties = schema.get("properties")
-        if properties:
-            gone = {name for name, part in properties.items() if _has_flag(part, flag, definitions)}
-            if gone:
-                schema["properties"] = {name: part for name, part in properties.items() if name not in gone}
-                schema["required"] = [name for name in schema.get("required", ()) if name not in gone]
+        if gone := _flagged(schema, flag, definitions, 0):
+            found.append((schema, gone))
         waiting += subschemas(schema)
+    for schema, gone in found:
+        if "properties" in schema:
+            schema["properties"] = {name: part for name, part in schema["properties"].items() if name not in gone}
+        if "required" in schema:
+            schema["required"] = [name for name in schema["required"] if name not in gone]
     return read
+
+
+def _flagged(schema: Raw, flag: str, definitions: Mapping[str, Any], depth: int) -> set[str]:
+    """Return the properties with a flag of a schema, and of all that it is composed of."""
+    names = {name for name, part in schema.get("properties", {}).items() if _has_flag(part, flag, definitions)}
+    if depth < _MOST_COMPOSED:
+        for part in schema.get("allOf", ()):
+            names |= _flagged(part, flag, definitions, depth + 1)
+        if (target := definition_of(schema, definitions)) is not None:
+            names |= _flagged(target, flag, definitions, depth + 1)
+    return names
 
 
 def _has_flag(schema: Raw, flag: str, definitions: Mapping[str, Any]) -> bool:
     if schema.get(flag) is True:
         return True
-    target = schema.get("$ref")
-    return target is not None and definitions[target.removeprefix("#/$defs/")].get(flag) is True
+    target = definition_of(schema, definitions)
+    return target is not None and target.get(flag) is True

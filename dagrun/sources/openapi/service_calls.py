@@ -192,7 +192,7 @@ class OperationCall:
             return None
         kind = answer.media_type
         secrets = self._service.credentials.secrets
-        if kind == "application/json" or kind.endswith("+json"):
+        if kind.endswith(("/json", "+json")):
             try:
                 return from_json(secrets.replaced_in(_text(answer)) if secrets else answer.body, allow_inf_nan=False)
             except ValueError as error:
