@@ -168,6 +168,36 @@ async def stop_a_call(client: Any, notes: Path) -> None:
             await anyio.sleep(0.02)
 
 
+async def test_ctrl_c_ends_it_although_the_caller_says_nothing(shell: Shell, plans: Path) -> None:
+    """A thread waits for the next line; what runs is suspended, and its record let go, all the same."""
+    given, env = words(shell)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(given, stdin=pipe, stdout=pipe, stderr=pipe, env=env, text=True) as process:
+        assert process.stdin is not None
+        for message in (
+            {"method": "initialize", "id": 1, "params": {"protocolVersion": "2025-11-25", "capabilities": {},
+             "clientInfo": {"name": "test", "version": "1"}}},
+            {"method": "notifications/initialized"},
+            {"method": "tools/call", "id": 2, "params": {"name": "run_plan", "arguments": {"plan": SLOW}}},
+        ):  # fmt: skip
+            process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+            process.stdin.flush()
+        with anyio.fail_after(SECONDS):
+            while "begun s" not in (shell.folder / "notes").read_text():
+                await anyio.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(SECONDS) == 0
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+    assert "stopped s" in (shell.folder / "notes").read_text()
+    [run] = shell("runs", "--json").json["runs"]
+    journal = dagrun.SQLiteJournal(shell.runs)
+    past = await dagrun.replay(run["run_id"], journal=journal)
+    held = {each.run_id: each.is_held for each in await journal.runs()}
+    await journal.aclose()
+    assert (past.has_ended, held) == (False, {run["run_id"]: False})
+
+
 async def test_ctrl_c_suspends_what_runs(shell: Shell, plans: Path) -> None:
     """A run that nobody waits for can be resumed by the command line."""
     with over_http(shell) as (process, url, token):

@@ -58,7 +58,7 @@ async def served(journal: Any = None, **plans: dict[str, Any]) -> AsyncIterator[
     host = Host(toolbox=TOOLBOX, journal=journal or dagrun.MemoryJournal(), policy=dagrun.Policy())
     async with (
         plan_server(host, {name: checked(plan) for name, plan in plans.items()}) as server,
-        client_of(server, cache=None) as client,
+        client_of(server.library_server, cache=None) as client,
     ):
         yield client
 
@@ -355,7 +355,7 @@ async def test_a_secret_of_the_host_does_not_come_back() -> None:
         return "s3cret-value-17"
 
     host = Host(toolbox=dagrun.Toolbox(leak), journal=host.journal, policy=host.policy, secrets=host.secrets)
-    async with plan_server(host, {}) as server, client_of(server, cache=None) as client:
+    async with plan_server(host, {}) as server, client_of(server.library_server, cache=None) as client:
         result = await client.call_tool("run_plan", {"plan": {"steps": [{"id": "a", "tool": "leak"}]}})
     assert "s3cret" not in result.content[0].text
 
@@ -365,7 +365,10 @@ async def test_our_own_client_runs_a_plan_of_another_dagrun(notes: Path) -> None
     host = Host(toolbox=TOOLBOX, journal=dagrun.MemoryJournal(), policy=dagrun.Policy())
     plans = {"weather": checked(WEATHER), "pay_ann": checked(PAY)}
     rules = {"inner": {"trust": "hints"}}
-    async with plan_server(host, plans) as server, dagrun.mcp_tools({"inner": server}, rules=rules) as found:
+    async with (
+        plan_server(host, plans) as server,
+        dagrun.mcp_tools({"inner": server.library_server}, rules=rules) as found,
+    ):
         assert str(found["inner.weather"].effect) == "read"
         assert str(found["inner.pay_ann"].effect) == "effectful"
         arguments = {"where": {"city": "Oslo"}, "days": 1, "unit": "F"}

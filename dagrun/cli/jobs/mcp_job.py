@@ -24,12 +24,12 @@ from dagrun.cli.setup.plans import load_plan
 from dagrun.cli.setup.secrets import record_key, secrets_of
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox
-from dagrun.cli.terminal.signals import Interrupts, next_in_loop
+from dagrun.cli.terminal.signals import Interrupts, exit_hard, next_in_loop
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import PlanRefused, shorten
 from dagrun.model.toolbox import AnyTool
 from dagrun.serve.mcp.plan_inputs import tools_of, unasked
-from dagrun.serve.mcp.plan_server import plan_server
+from dagrun.serve.mcp.plan_server import PlanServer, plan_server
 from dagrun.serve.mcp.served_runs import Host
 from dagrun.serve.mcp.token_guard import TokenGuard
 from dagrun.sources.mcp_connection import mcp_library
@@ -106,17 +106,13 @@ class McpJob:
             opened_deps(self._deps) as deps,
             plan_server(replace(self._host, deps=deps), self._plans, offers_answers=offers) as server,
         ):
-            with Interrupts() as signals, anyio.CancelScope() as serving:
-                if self._flags["over_http"]:
-                    await self._over_http(server, signals)
-                else:
-                    signals.on_first(next_in_loop(lambda _: serving.cancel()))
-                    await _over_stdio(server)
+            with Interrupts() as signals:
+                await (self._over_http if self._flags["over_http"] else _over_stdio)(server, signals)
 
-    async def _over_http(self, server: Any, signals: Interrupts) -> None:
+    async def _over_http(self, server: PlanServer, signals: Interrupts) -> None:
         token = os.environ.get(TOKEN) or secrets.token_urlsafe(24)
         socket = bound_socket(LOOPBACK, self._flags["port"])
-        guarded = TokenGuard(server.streamable_http_app(host=LOOPBACK), token)
+        guarded = TokenGuard(server.library_server.streamable_http_app(host=LOOPBACK), token)
         http = quiet_server(guarded, lifespan="on")
 
         def stop(_: int) -> None:
@@ -129,6 +125,18 @@ class McpJob:
         await http.serve(sockets=[socket])
 
 
-async def _over_stdio(server: Any) -> None:
-    async with mcp_library("mcp.server.stdio").stdio_server() as (received, sent):
-        await server.run(received, sent, server.create_initialization_options())
+async def _over_stdio(server: PlanServer, signals: Interrupts) -> None:
+    stopped = anyio.Event()
+    signals.on_first(next_in_loop(lambda _: stopped.set()))
+
+    async def stop() -> None:
+        await stopped.wait()
+        await server.suspend()
+        exit_hard(0)  # a thread waits for the next line of the standard input, and nothing wakes it
+
+    library = server.library_server
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(stop)
+        async with mcp_library("mcp.server.stdio").stdio_server() as (received, sent):
+            await library.run(received, sent, library.create_initialization_options())
+        tasks.cancel_scope.cancel()

@@ -144,6 +144,10 @@ class PlanServer:
             "dagrun", version=__version__, on_list_tools=self._list, on_call_tool=self._call
         )
 
+    async def suspend(self) -> None:
+        """Suspend all runs, before the server ends; a later one may resume them."""
+        await self._runs.suspend()
+
     # What is offered -------------------------------------------------------------------------------------------------
 
     def _plan_tools(self, plans: Mapping[str, CheckedPlan]) -> list[_Offered]:
@@ -308,8 +312,8 @@ def _offered(
 @asynccontextmanager
 async def plan_server(
     host: Host, plans: Mapping[str, CheckedPlan], *, offers_answers: bool = True
-) -> AsyncIterator[Any]:
-    """Make a server of the MCP library that offers plans, or the five general tools.
+) -> AsyncIterator[PlanServer]:
+    """Make a server that offers plans, or the five general tools.
 
     Args:
         host: What runs have.
@@ -324,6 +328,6 @@ async def plan_server(
         ContractError: Two tools would have one name.
     """
     async with Engine(policy=host.policy) as engine, anyio.create_task_group() as tasks:
-        runs = ServedRuns(engine, host, tasks)
-        yield PlanServer(runs, plans, host, offers_answers=offers_answers).library_server
-        runs.suspend()
+        server = PlanServer(ServedRuns(engine, host, tasks), plans, host, offers_answers=offers_answers)
+        yield server
+        await server.suspend()

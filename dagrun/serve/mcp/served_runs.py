@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Any, Final
@@ -84,6 +84,7 @@ class ServedRuns:
         self._engine = engine
         self._host = host
         self._tasks = tasks
+        self._open: set[anyio.Event] = set()  # one for each run whose record is held; it is set when that is let go
 
     def check(self, plan: Any, inputs: Mapping[str, Any] | None = None) -> CheckedPlan:
         """Check a plan: an object, or its text.
@@ -124,9 +125,20 @@ class ServedRuns:
             raise RequestRefused(f"the run could not be started: {shorten(str(failures[0]))}")
         return {"status": "running", "run": run_id}
 
+    @asynccontextmanager
+    async def _held(self, opened: AbstractAsyncContextManager[Run]) -> AsyncIterator[Run]:
+        closed = anyio.Event()
+        self._open.add(closed)
+        try:
+            async with opened as run:
+                yield run
+        finally:
+            self._open.discard(closed)
+            closed.set()
+
     def _start(self, plan: CheckedPlan, inputs: Mapping[str, Any], run_id: str) -> AbstractAsyncContextManager[Run]:
         host = self._host
-        return self._engine.start(
+        opened = self._engine.start(
             plan,
             inputs=inputs,
             run_id=run_id,
@@ -135,6 +147,7 @@ class ServedRuns:
             labels={**host.labels, SERVED: "mcp"},
             record_key=host.record_key,
         )
+        return self._held(opened)
 
     async def _carried_out(self, opened: AbstractAsyncContextManager[Run], report: Report) -> dict[str, Any]:
         async with opened as run, anyio.create_task_group() as watching:
@@ -202,14 +215,16 @@ class ServedRuns:
             run.cancel(reason=reason)
             return self._outcome(await run.result(), ())
 
-    def suspend(self) -> None:
-        """Suspend every run that goes on: the server ends, and a later one may resume them."""
+    async def suspend(self) -> None:
+        """Suspend every run that goes on, and wait until its record is let go: a later server may resume it."""
         for run in self._engine.runs.values():
             run.suspend("the server was stopped")
+        for closed in list(self._open):
+            await closed.wait()
 
     def _resume(self, run_id: str) -> AbstractAsyncContextManager[Run]:
         host = self._host
-        return self._engine.resume(
+        opened = self._engine.resume(
             run_id,
             tools=host.toolbox,
             journal=host.journal,
@@ -217,6 +232,7 @@ class ServedRuns:
             deps=host.deps,
             record_key=host.record_key,
         )
+        return self._held(opened)
 
     async def _past(self, run_id: str) -> Replayed:
         unknown = RequestRefused(f"there is no run {shorten(run_id, 60)} of this server")
