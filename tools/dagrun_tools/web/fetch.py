@@ -39,7 +39,7 @@ class Fetched(TypedDict):
     artifact: NotRequired[Artifact]
 
 
-@tool(effect="read")
+@tool(effect="read", untrusted=True, outbound=True)
 async def fetch_url(
     url: str,
     context: ToolContext,
@@ -76,7 +76,7 @@ async def fetch_url(
     return Fetched(url=answer.url, status=answer.status, media_type=answer.media_type, size=len(answer.body), **body)
 
 
-@tool(effect="read")
+@tool(effect="read", untrusted=True, outbound=True)
 async def fetch_json(url: str, headers: Headers | None = None, params: Params | None = None) -> Any:
     """Read JSON from the web, and give what it says.
 

@@ -69,7 +69,7 @@ _DEFAULT: Final = SearchSettings()
 settings: ContextVar[SearchSettings] = ContextVar("dagrun_tools.web.search_web.settings", default=_DEFAULT)
 
 
-@tool(effect="read")
+@tool(effect="read", untrusted=True)
 async def search_web(query: str, max_results: int | None = None, language: str | None = None) -> Hits:
     """Search the web, and return titles, addresses and excerpts, best first.
 
