@@ -294,11 +294,18 @@ async def test_a_function_that_fails_sends_nothing() -> None:
 
     paths = {"/a": {"post": operation("a")}}
     with serving(lambda _request, connection: connection.sendall(answer(b"1", content_type=JSON))) as server:
-        for function, reason in ((broken, "RuntimeError: no token today"), (wrong, "returned a list")):
+        for function, reason in (
+            (broken, "RuntimeError: no token today"),
+            (wrong, "returned a list"),
+            (lambda: {"authorization": f"{SECRET}\r\nx: y"}, "a character that no header may have"),
+            (lambda: {"x\r\ny": "z"}, "a character that no header may have"),
+            (dagrun.Secret(f"{SECRET}\nü"), "a character that no header may have"),
+        ):
             tools = dagrun.openapi_tools(document(paths), base_url=server.url, auth=function)
             result = await run(tools, step("a", "a"))
             assert str(result.steps["a"].state) == "failed"
             assert reason in str(result.steps["a"].failure)
+            assert SECRET not in str(result.steps["a"].failure)
         assert server.requests == []
 
 

@@ -159,8 +159,7 @@ class PlanServer:
         description = f"{plan.plan.goal or f'Runs the plan {name}.'} Steps: {steps}."
 
         async def handle(arguments: dict[str, Any], report: Report) -> dict[str, Any]:
-            checked = self._runs.check(plan.plan.to_json(None), arguments)
-            return await self._runs.run(checked, arguments, report)
+            return await self._runs.run(plan, arguments, report)
 
         return _offered(
             name,

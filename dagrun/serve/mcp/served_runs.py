@@ -86,21 +86,18 @@ class ServedRuns:
         self._tasks = tasks
         self._open: set[anyio.Event] = set()  # one for each run whose record is held; it is set when that is let go
 
-    def check(self, plan: Any, inputs: Mapping[str, Any] | None = None) -> CheckedPlan:
-        """Check a plan: an object, or its text.
+    def check(self, plan: Mapping[str, Any], inputs: Mapping[str, Any] | None = None) -> CheckedPlan:
+        """Check a plan.
 
         Raises:
             PlanRefused: It has problems.
         """
         host = self._host
-        text = plan if isinstance(plan, str) else json.dumps(plan)
-        return check(text, host.toolbox, policy=host.policy, inputs=inputs, secrets=host.secrets)
+        return check(json.dumps(plan), host.toolbox, policy=host.policy, inputs=inputs, secrets=host.secrets)
 
     async def run(self, plan: CheckedPlan, inputs: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """Carry out a plan, and return how it has ended, or what it waits for."""
-        run_id = token_hex(8)
-        await report(0, max(1, len(plan.steps)), f"run {run_id} has started")
-        return await self._carried_out(self._start(plan, inputs, run_id), report)
+        return await self._carried_out(self._start(plan, inputs, token_hex(8)), report)
 
     async def begin(self, plan: CheckedPlan, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Begin to carry out a plan, and return at once."""
@@ -151,6 +148,7 @@ class ServedRuns:
 
     async def _carried_out(self, opened: AbstractAsyncContextManager[Run], report: Report) -> dict[str, Any]:
         async with opened as run, anyio.create_task_group() as watching:
+            await report(0, max(1, len(run.states)), f"run {run.id} has started")
             watching.start_soon(_tell, run, report)
             result = await run.result()
             watching.cancel_scope.cancel()

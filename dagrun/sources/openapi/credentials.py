@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
@@ -23,6 +24,8 @@ Auth: TypeAlias = AnySecret | Secrets | Mapping[str, AnySecret] | Callable[[], H
 
 ANY_SCHEME: Final = "auth"  # the name of a secret that is for whatever scheme the document has
 _BEARER: Final[Raw] = {"type": "http", "scheme": "bearer"}
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
+_VALUE: Final = re.compile(r"[\x20-\x7e\t]*")
 _TOKENS: Final = ("oauth2", "openIdConnect")
 
 
@@ -72,16 +75,14 @@ class Credentials:
             tool: The name of the tool, which a secret may be kept from.
 
         Raises:
-            ToolError: The function of the host failed, or returned no headers. Nothing was sent.
+            ToolError: The function of the host failed, or what is to be sent fits into no header. Nothing was sent.
         """
         needs = operation.security
         if needs == []:  # said in so many words: no credentials
             return Proof({})
         if self._function is not None:
-            return Proof(await self._from_host())
-        if not self.secrets:
-            return Proof({})
-        return self._of_schemes(needs, tool)
+            return _checked(Proof(await self._from_host()))
+        return _checked(self._of_schemes(needs, tool)) if self.secrets else Proof({})
 
     async def _from_host(self) -> Headers:
         assert self._function is not None
@@ -137,6 +138,14 @@ class Credentials:
                 case _:
                     headers["authorization"] = f"Bearer {value}"
         return Proof(headers, tuple(query))
+
+
+def _checked(proof: Proof) -> Proof:
+    """Return a proof if HTTP allows its headers. The error shows none: the libraries below would show the secret."""
+    for name, value in proof.headers.items():
+        if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+            raise ToolError(f"the credentials for {shorten(name, 60)} have a character that no header may have")
+    return proof
 
 
 def _takes_secret(scheme: Raw) -> bool:

@@ -154,8 +154,8 @@ class OperationCall:
             if not self._has_effect:
                 raise
             raise ToolError(f"{self._service.host} cannot be reached: {shorten(str(error))}", retryable=True) from error
-        except httpx.LocalProtocolError as error:
-            raise ToolError(f"this is no request that can be sent: {shorten(str(error))}") from error
+        except httpx.LocalProtocolError:  # its text may show a secret
+            raise ToolError("this is no request that HTTP allows, so it was not sent") from None
 
     def _failure(self, text: str, response: httpx.Response, *, is_done: bool) -> Exception:
         return ServiceError(text, response.status_code, response.headers) if is_done else ToolError(text)
