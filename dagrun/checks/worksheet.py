@@ -237,6 +237,8 @@ def _unanswered_at(checked: CheckedStep) -> Iterator[str]:
 def _ceilings_of(policy: Policy) -> dict[str, float | None]:
     names = ("max_replans", "max_planner_calls", "max_steps", "max_attempts", "max_seconds", "max_tokens", "max_cost")
     ceilings: dict[str, float | None] = {name: getattr(policy, name) for name in names}
+    if policy.max_replans_per_step is not None:
+        ceilings["max_replans_per_step"] = policy.max_replans_per_step
     return ceilings | {f"max_calls_by_tool.{name}": most for name, most in policy.max_calls_by_tool.items()}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from dagrun.errors import Problem
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.plan_history import PastReplan, PlanHistory
+from dagrun.model.event import ReplanStarted, Spliced
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire, rename_in_value
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import Policy
@@ -172,6 +174,50 @@ def diff_of(graph: LiveGraph, checked: CheckedPatch) -> tuple[str, ...]:
 
 def _line(step: Step) -> str:
     return step.model_dump_json(exclude_unset=True, by_alias=True)
+
+
+class RepairBudgets:
+    """How often the planner was asked about each part of a plan, as the record of the run has it.
+
+    A part is a step that no repair of the planner has brought, with all that repairs of it have brought. So the count
+    continues when the substitute of a step fails, too, and a step that the host puts in begins a part of its own. Of a
+    request about several steps, a substitute belongs to the part of the step that it replaces, any other new step to
+    all of them.
+
+    Args:
+        graph: The state of the run.
+    """
+
+    def __init__(self, graph: LiveGraph) -> None:
+        self._nodes = graph.nodes
+        self._brought: dict[str, frozenset[str]] = {}  # the parts that a step of a repair belongs to
+        self._asked: Counter[str] = Counter()
+        about: dict[int, dict[str, frozenset[str]]] = {}
+        for event in graph.rare:
+            match event:
+                case ReplanStarted():
+                    about[event.number] = parts = {step: self.parts_of(step) for step in event.steps if step}
+                    self._asked.update(frozenset().union(*parts.values()))
+                case Spliced() if parts := about.get(event.request, {}):
+                    everything = frozenset().union(*parts.values())
+                    for edit in event.edits:
+                        if isinstance(edit, Add | Replace):
+                            of = parts.get(edit.id, everything) if isinstance(edit, Replace) else everything
+                            self._brought[edit.step.id] = of
+
+    def parts_of(self, step: str) -> frozenset[str]:
+        """Return the first steps of the parts of the plan that a step belongs to."""
+        parent = self._nodes[step].parent
+        family = step if parent is None else parent.id
+        return self._brought.get(step) or self._brought.get(family) or frozenset((family,))
+
+    def spent(self, step: str, limit: int) -> str:
+        """Return the part of the plan of *step* about which the planner was asked *limit* times; empty if none."""
+        return min((part for part in self.parts_of(step) if self._asked[part] >= limit), default="")
+
+    def left(self, step: str, limit: int) -> int:
+        """Return how many more requests about *step* there may be."""
+        return max(0, limit - max(self._asked[part] for part in self.parts_of(step)))
 
 
 def around(graph: LiveGraph, step: str) -> set[str]:

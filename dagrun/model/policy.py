@@ -143,7 +143,10 @@ class Policy(TerseModel):
         max_calls_by_tool: Calls of one tool in the whole run, by tool.
         max_tokens: Tokens of the whole run.
         max_cost: Cost of the whole run, in the currency that tools report.
-        max_replans: Requests to the planner that may change the plan.
+        max_replans: Requests to the planner that may change the plan, in the whole run.
+        max_replans_per_step: Requests to the planner because of one step and of what the planner has put in for it, so
+            that one part of the plan cannot use up what others need. Elements count for their ``for_each``, and a
+            request about several steps counts for each.
         max_planner_calls: Calls of the planner, including repairs of refused patches.
         max_edits: Edits of one patch.
         warn_at: The part of a ceiling at which optional steps are dropped and replanning stops; `None` for never.
@@ -213,6 +216,7 @@ class Policy(TerseModel):
     max_tokens: Count | None = None
     max_cost: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     max_replans: int = Field(default=3, ge=0)
+    max_replans_per_step: Count | None = None
     max_planner_calls: Count | None = None
     max_edits: Count = 1_000
     warn_at: float | None = Field(default=None, gt=0, le=1)

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +23,7 @@ from anyio.abc import TaskGroup
 
 from dagrun.decide.briefs import make_brief
 from dagrun.decide.replanning import (
+    RepairBudgets,
     around,
     as_in_plan,
     diff_of,
@@ -175,6 +176,10 @@ class Coordinator:
         if reason:
             self._end(PlannerRequest(0, triggers), "stopped", reason)
             return
+        if spent := tuple(self._spent(triggers)):
+            for trigger, why in spent:
+                self._end(PlannerRequest(0, (trigger,)), "stopped", why)
+            return
         old = tuple(t for t in triggers if is_seen(t.fingerprint, graph.replanned))
         if old:
             self._end(PlannerRequest(0, old), "stopped", "the planner was asked about the very same failure before")
@@ -216,6 +221,17 @@ class Coordinator:
         await self._replan(request)
         if self._draft is not None and trigger.kind is TriggerKind.GOAL_GIVEN and not self.is_over:
             self._draft.leave_if_plan_only()
+
+    def _spent(self, triggers: tuple[Trigger, ...]) -> Iterator[tuple[Trigger, str]]:
+        """Yield the triggers whose part of the plan has no replan left, each with a sentence that says so."""
+        limit = self._policy.max_replans_per_step
+        if limit is None:
+            return
+        budgets = RepairBudgets(self._graph)
+        for trigger in triggers:
+            if trigger.step != GOAL and (part := budgets.spent(trigger.step, limit)):
+                why = "" if part == trigger.step else f", which {trigger.step} belongs to"
+                yield trigger, f"ceiling of {limit} replans per step is spent: {limit} used for {part}{why}"
 
     def _ceiling_near(self) -> str:
         warn_at, seconds, now = self._policy.warn_at, self._policy.max_seconds, self._record.at()
@@ -365,6 +381,10 @@ class Coordinator:
             left["seconds"] = max(0.0, self._policy.max_seconds - self._record.at())
         if self._policy.max_steps is not None:
             left["steps"] = max(0, self._policy.max_steps - len(self._graph.nodes))
+        if (limit := self._policy.max_replans_per_step) is not None:
+            budgets = RepairBudgets(self._graph)
+            of_steps = [budgets.left(step, limit) for step in request.steps if step != GOAL]
+            left["replans"] = min([left["replans"], *of_steps])
         facts = (self._graph, self._run_id, request.triggers, request.refused, left)
         return make_brief(*facts, request=request.number)
 
