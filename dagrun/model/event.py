@@ -569,6 +569,8 @@ class PlannerCalled(Event):
         planner: The planner of a ladder that was called; empty if there is no ladder.
         notes: What the planner wrote down for its next call; empty for nothing. Redacted.
         request: The number of the request that it was called for; 0 for the first plan, or more of it.
+        prompt: The version of the words of its prompt, such as ``8``, or ``8+1a2b3c4d`` where the host has words of its
+            own; empty if the planner names none.
     """
 
     number: int
@@ -581,6 +583,7 @@ class PlannerCalled(Event):
     planner: str = later("")
     notes: str = later("")
     request: int = later(0)
+    prompt: str = later("")
 
 
 @dataclass(slots=True, repr=False)

@@ -238,6 +238,7 @@ class _Teller:
 
     def planner_called(self, event: PlannerCalled) -> EntryParts:
         words = [f"fault: {event.fault}" if event.fault else "", spent(event.tokens, event.cost)]
+        words += [f"prompt {event.prompt}"] if event.prompt else []
         words += [f"answered: {first_lines(answer)}" for answer in event.answers]
         words += [f"notes: {event.notes}"] if event.notes else []
         whom = f" of {event.planner}" if event.planner else ""

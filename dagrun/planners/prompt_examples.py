@@ -49,6 +49,18 @@ async def ex_hotel_price(city: str, month: str) -> float:
     raise NotImplementedError
 
 
+@tool(effect="read")
+async def ex_forecast(city: str) -> str:
+    """Forecast the weather of a city."""
+    raise NotImplementedError
+
+
+@tool(effect="read")
+async def ex_price(city: str) -> float:
+    """Look up the price of an ordinary room, in dollars."""
+    raise NotImplementedError
+
+
 @tool(effect="pure")
 async def ex_write(task: str, notes: list[str]) -> str:
     """Write a short text from notes."""
@@ -143,6 +155,7 @@ _CITIES: Final = ("Oslo", "Lima", "Quito")
 TRIP_TOOLS: Final[tuple[AnyTool, ...]] = (ex_weather, ex_hotel_price, ex_write)
 TICKET_TOOLS: Final[tuple[AnyTool, ...]] = (ex_tickets, ex_backlog, ex_summary, ex_digest, ex_mail, ex_mark_read)
 ORDER_TOOLS: Final[tuple[AnyTool, ...]] = (ex_orders, ex_largest, ex_round_up, ex_mail)
+SHORT_TRIP_TOOLS: Final[tuple[AnyTool, ...]] = (ex_forecast, ex_price, ex_write)
 PAGE_TOOLS: Final[tuple[AnyTool, ...]] = (ex_find_pages, ex_translate, ex_read_page, ex_shorten)
 PATCH_TOOLS: Final[tuple[AnyTool, ...]] = (*TICKET_TOOLS, ex_archived_tickets)
 
@@ -186,6 +199,16 @@ def _trip() -> list[dict[str, Any]]:
     return [*look_ups, advice]
 
 
+def _short_trip() -> list[dict[str, Any]]:
+    look_ups = [
+        {"id": f"{name[0]}_{city.lower()}", "tool": f"ex_{name}", "args": {"city": city}}
+        for name in ("forecast", "price")
+        for city in _CITIES
+    ]
+    notes = [f"{city}: ${{f_{city.lower()}}} ${{p_{city.lower()}}} USD" for city in _CITIES]
+    return [*look_ups, {"id": "advice", "tool": "ex_write", "args": {"task": "Recommend a city.", "notes": notes}}]
+
+
 def _lean(steps: list[dict[str, Any]], output: str, refusal: str = "") -> str:
     """Write a plan with every field of the lean form, and no other."""
     return _lines([step | {"depends_on": []} for step in steps], output=output, confidence=0.9, refusal=refusal)
@@ -213,7 +236,7 @@ def _tickets() -> str:
             "tool": "ex_mail",
             "args": {
                 "to": "ops@example.com",
-                "body": "${digest.text}\n${backlog} are older than a month. Up to $100 can be refunded at once.",
+                "body": "${digest.text}\n${backlog} are older than a month. Up to $100 can be refunded.",
             },
             "when": {"ref": "digest.urgent", "op": ">", "value": 0},
         },
@@ -264,7 +287,6 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         tools=TRIP_TOOLS,
         lesson="Six look-ups at once, and one step that joins them. In a row, they would take three times as long.",
         answers={
-            "json": _lines(_trip(), output="advice", confidence=0.9),
             "lean": _lean(_trip(), "advice"),
             "compiler": """\
 1. ex_hotel_price("Oslo", "May")
@@ -279,20 +301,30 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         },
     ),
     Example(
+        goal="Where should we meet: Oslo, Lima or Quito? Weather and prices count.",
+        tools=SHORT_TRIP_TOOLS,
+        lesson="Six look-ups at once, and one step that joins them.",
+        answers={"json": _lines(_short_trip(), output="advice", confidence=0.9)},
+    ),
+    Example(
         goal="Summarise the five newest tickets. If any is urgent, mail the digest to ops@example.com, with the number "
-        "of tickets older than a month, and say that up to $100 can be refunded at once. Then mark the five as read.",
+        "of tickets older than a month, and say that up to $100 can be refunded. Then mark them as read.",
         tools=TICKET_TOOLS,
-        lesson="The backlog is counted beside everything else; the summaries are one step with for_each; without a "
-        "ticket, the first step has failed; the mail is sent only because the goal asks for it, and only if the "
-        "condition holds; mark needs no output of mail, so its order is in depends_on; $100 is plain text.",
+        lesson="Without a ticket, the first step has failed. The goal asks for the mail. Mark uses nothing of it, so "
+        "the order is in depends_on.",
         answers={"json": _tickets()},
+    ),
+    Example(
+        goal="Book a table for four, tonight, near the office.",
+        tools=SHORT_TRIP_TOOLS[:1],
+        lesson="Nobody has said where the office is, either.",
+        answers={"json": _json({"refusal": "no tool can book a table"})},
     ),
     Example(
         goal="Book a table for four, tonight, near the office.",
         tools=TRIP_TOOLS,
         lesson="No tool books tables, and nobody has said where the office is.",
         answers={
-            "json": _REFUSAL,
             "lean": f'{{"steps": [], "output": "", "confidence": 0.9, "refusal": {_json(_WHY)}}}',
             "compiler": _REFUSAL,
         },

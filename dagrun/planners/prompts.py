@@ -15,7 +15,7 @@ from dagrun.llm.quoting import quote
 from dagrun.model.planner import Brief
 from dagrun.model.policy import PlanLimits
 from dagrun.planners.prompt_examples import NEXT_EXAMPLE, PATCH_EXAMPLE, Dialect, Example, renamed
-from dagrun.planners.prompt_texts import PROMPT_VERSION, Wording
+from dagrun.planners.prompt_texts import FACTS, PROMPT_VERSION, Wording
 from dagrun.planners.signatures import signatures_of
 from dagrun.planners.small_prompts import small_prompt
 
@@ -108,7 +108,8 @@ def prompt_for(
         turns = small_prompt(brief, wording.examples, problems)
         system = _joined(system, wording.date_of())  # next to the goal, a small model takes it for a value
     else:
-        turns = _turns(kind, [wording.date_of(), *_blocks(brief, max_steps)], brief, previous)
+        facts = _facts(brief) if dialect != "lean" else []
+        turns = _turns(kind, [wording.date_of(), *facts, *_blocks(brief, max_steps)], brief, previous)
     return Prompt(system, turns, wording.version)
 
 
@@ -129,9 +130,9 @@ def _system(kind: Kind, dialect: Dialect, taken: Sequence[str], wording: Wording
     shown = [_shown(example, dialect) for example in wording.examples if dialect in example.answers]
     match kind, dialect:
         case "next", _:
-            names, shown = "next_role data tools next strict references", [NEXT_EXAMPLE]
+            names, shown = "next_role data+run tools next strict references", [NEXT_EXAMPLE]
         case "replan", _:
-            names, shown = "patch_role data tools wide patch+step strict references patch_refusal", [PATCH_EXAMPLE]
+            names, shown = "patch_role data+run tools wide patch+step strict references patch_refusal", [PATCH_EXAMPLE]
         case _, "lean":
             names = "lean"
         case _, "calls":
@@ -153,7 +154,9 @@ def _system(kind: Kind, dialect: Dialect, taken: Sequence[str], wording: Wording
 def _shown(example: Example, dialect: Dialect) -> str:
     """Write one example: its goal and tools, the answer, and the lesson."""
     calls = signatures_of(tool.describe() for tool in example.tools).tools
-    tools = "\n".join(f"- {line['call']} [{line['effect']}] {line['description']}" for line in calls)
+    # The full form has the most words, and is for models that read off signatures what these tools do.
+    about = [f" {line['description']}" if dialect != "json" else "" for line in calls]
+    tools = "\n".join(f"- {line['call']} [{line['effect']}]{text}" for line, text in zip(calls, about, strict=True))
     return f"Goal: {example.goal}\nTools:\n{tools}\nAnswer:\n{example.answers[dialect]}\nNote: {example.lesson}"
 
 
@@ -183,6 +186,12 @@ def _blocks(brief: Brief, max_steps: int | None) -> list[str]:
     if signatures.types:
         tools.append(_lines("types", [f"{name} = {type_}" for name, type_ in signatures.types.items()]))
     return [*tools, *(_lines(name, values) for name, values in blocks.items() if values), _lines("goal", [brief.goal])]
+
+
+def _facts(brief: Brief) -> list[str]:
+    """Say what the rare facts of tools mean, if any tool has one."""
+    said = [f'"{name}": {text}.' for name, text in FACTS.items() if any(name in tool for tool in brief.tools)]
+    return [f"Of tools: {' '.join(said)}"] if said else []
 
 
 def _objection(brief: Brief) -> list[str]:

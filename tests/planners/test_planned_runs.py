@@ -299,6 +299,9 @@ async def test_the_examples_of_changes_and_next_steps_can_be_read() -> None:
     assert [read_next_step(text, Toolbox(PATCH_TOOLS)).stop for text in NEXT_STEPS] == [None, "goal_met"]
 
 
+TICKETS = next(e for e in EXAMPLES if "tickets" in e.goal).answers["json"]
+
+
 def _tickets(**acts: Any) -> list[Any]:
     """Stand-ins for the tools of the example."""
     given = {
@@ -317,7 +320,7 @@ async def test_the_example_of_a_patch_mends_the_example_of_a_plan() -> None:
     """Both look-ups fail, the copy is read instead, and the mail is sent without the number."""
     broken = ToolError("down", unreachable=True)
     tools = _tickets(ex_tickets=broken, ex_backlog=broken)
-    model = ScriptedModel(EXAMPLES[1].answers["json"], PATCH)
+    model = ScriptedModel(TICKETS, PATCH)
 
     result = await run(ModelPlanner(model), *tools)
 
@@ -326,7 +329,7 @@ async def test_the_example_of_a_patch_mends_the_example_of_a_plan() -> None:
 
 
 async def test_the_example_of_a_plan_does_what_its_goal_says() -> None:
-    result = await run(ModelPlanner(ScriptedModel(EXAMPLES[1].answers["json"])), *_tickets())
+    result = await run(ModelPlanner(ScriptedModel(TICKETS)), *_tickets())
 
     assert result.status is Status.SUCCEEDED
     assert result.output == "(fire) (smoke)"

@@ -42,6 +42,7 @@ VERSIONS = {
     "5": "04fc79898d7dd254",
     "6": "9ae17e7b7d7ed01a",
     "7": "dedf1602519ef608",
+    "8": "578e53eab88a3916",
 }
 LINES = ("compiler", "calls")
 TODAY = date(2026, 3, 14)
@@ -240,6 +241,18 @@ def test_every_prompt_says_what_a_planner_has_to_know(kind: Kind, dialect: Diale
     assert str(prompt).startswith("--- system (version ")
 
 
+@pytest.mark.parametrize("fact", ["approval", "fallback", "seconds", "pool"])
+def test_rare_facts_of_tools_are_explained_where_a_tool_has_them(fact: str) -> None:
+    """In most prompts nobody would need the words."""
+    contract = brief_of().tools[0]
+    texts = [
+        asked("first", "json", brief_of(tools=(told,)), wording=Wording(today=TODAY))
+        for told in (contract, {**contract, fact: "sometimes"})
+    ]
+
+    assert [f'"{fact}": ' in text.partition("<data")[0] for text in texts] == [False, True]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_reference_syntax_is_told_in_both_forms(kind: Kind) -> None:
     """A model that does not know how to refer to an output invents a value."""
@@ -275,7 +288,7 @@ def test_examples_can_be_left_out() -> None:
     [
         ((*WORLD.values(), ex_weather, ex_tickets), "calls", 1_000),
         ((*WORLD.values(), ex_weather, ex_tickets), "lean", 2_000),
-        ((*WORLD.values(), ex_weather, ex_tickets), "json", 2_800),
+        ((*WORLD.values(), ex_weather, ex_tickets), "json", 2_000),
         (READY_MADE, "json", 6_000),
     ],
     ids=["ten tools, calls", "ten tools, lean", "ten tools", "the ready-made tools"],

@@ -37,6 +37,8 @@ _EDITS: Final = (Add, Drop, Replace, Rewire)
 _ENDS: Final = {"person": Status.ESCALATED, "ceiling": Status.OVER_BUDGET}
 _WHY: Final[Mapping[str, HandOn]] = {"person": HandOn.PERSON, "ceiling": HandOn.LIMIT}
 
+_MAX_VERSION: Final = 80  # characters
+
 AnyEdit = Add | Drop | Replace | Rewire
 TakeEdit = Callable[[AnyEdit], None]
 
@@ -295,9 +297,8 @@ class PlannerCalls:
             if self._record.ended_at is None:
                 seconds, record = self._now() - began, self._record
                 facts = (number, seconds, meter.tokens, meter.cost, fault, tuple(answers.texts), failure, name)
-                text: object = notes.text  # of the planner's own making
-                noted = text[: Notes.MAX_TEXT] if type(text) is str else ""
-                record.emit(PlannerCalled(record.next_seq(), record.at(), *facts, noted, request.number))
+                last = (_text(notes.text, Notes.MAX_TEXT), request.number, _text(gathered.prompt, _MAX_VERSION))
+                record.emit(PlannerCalled(record.next_seq(), record.at(), *facts, *last))
                 record.deliver()
 
     async def _ask_person(self, gathered: _Gathered, text: str, why: str, schema: Mapping[str, Any]) -> Answer | None:
@@ -348,11 +349,13 @@ class _Gathered:
 
     Attributes:
         has_taken: Whether an edit was passed to *take*.
+        prompt: The version of the words of the planner's prompts, as the planner has it.
         is_closed: Whether later edits are ignored.
     """
 
     def __init__(self, max_edits: int, take: TakeEdit | None, now: Callable[[], float]) -> None:
         self.has_taken = False
+        self.prompt: object = ""
         self.is_closed = False
         self._now = now
         self._limit: anyio.CancelScope | None = None
@@ -413,6 +416,7 @@ class _Gathered:
 
 
 async def _answer(planner: Planner, brief: Brief, gathered: _Gathered) -> object:
+    gathered.prompt = getattr(getattr(planner, "wording", None), "version", "")
     answer: Any = planner.revise(brief)
     if not hasattr(answer, "__aiter__"):
         return await answer
@@ -451,6 +455,11 @@ def _why_no_answer(error: BaseException | None, *, is_late: bool = False) -> Han
             return HandOn.LIMIT
         case _:
             return HandOn.NO_ANSWER
+
+
+def _text(value: object, limit: int) -> str:
+    """Return what a planner has made, if it is a text at all."""
+    return value[:limit] if type(value) is str else ""
 
 
 def _must_say(rung: Rung) -> bool:

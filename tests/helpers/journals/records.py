@@ -220,6 +220,6 @@ EXAMPLES: Final[tuple[Event, ...]] = (
     HedgeEnded(29, 2.7, "load", 1, False, 0, None, "no connection"),
     events.ConfidenceReported(15, 1.3, "load", 1, 0.25),
     PlannerAsked(15, 1.3, 2, "OpenAIPlanner fast"),
-    PlannerCalled(15, 1.3, 2, 0.25, 0, None, planner="OpenAIPlanner fast", notes="left: pay"),
+    PlannerCalled(15, 1.3, 2, 0.25, 0, None, planner="OpenAIPlanner fast", notes="left: pay", prompt="8+1a2b3c4d"),
     events.HandedOn(15, 1.3, 0, 1, "OpenAIPlanner fast", "strong", HandOn.AMBIGUOUS_STEP, "step b: 0.2"),
 )

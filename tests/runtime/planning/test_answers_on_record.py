@@ -14,6 +14,7 @@ from dagrun.model.codec.event_codec import decode, encode
 from dagrun.model.event import Event, PlannerCalled
 from dagrun.model.redaction.redactor import MAX_ANSWERS
 from dagrun.observe.chronicle import PLANNER, answers, chronicle
+from dagrun.planners.prompt_texts import PROMPT_VERSION
 from scripted_model import Said, ScriptedModel
 from small_tools import ONCE
 
@@ -108,6 +109,62 @@ async def test_a_planner_without_a_model_has_no_answers() -> None:
     assert [call.answers for call in calls_in(seen)] == [()]
     assert b"answers" not in encode(calls_in(seen)[0])
     assert decode(encode(calls_in(seen)[0])) == calls_in(seen)[0]
+
+
+async def test_every_call_says_which_words_its_model_was_told() -> None:
+    """First plans, changes and steps of a loop, each rung of a ladder by itself; also read back from the record."""
+
+    async def prompts_of(planner: Any, journal: MemoryJournal | None = None, **options: Any) -> list[str]:
+        seen: list[Event] = []
+        tools = [look, breaks]
+        await dagrun.run(planner=planner, tools=tools, on_event=seen.append, journal=journal, run_id="r", **options)
+        assert all(decode(encode(call)) == call for call in calls_in(seen))
+        return [call.prompt for call in calls_in(seen)]
+
+    said = Said(text=PROSE)
+    own = ModelPlanner(ScriptedModel(said, said), instructions="Be brief.")
+    broken = Plan(steps=[Step(id="a", tool="breaks")])
+    journal = MemoryJournal()
+
+    assert own.wording.version.startswith(f"{PROMPT_VERSION}+")
+    assert await prompts_of(own, goal="Look") == [own.wording.version] * 2
+    steps = dagrun.StepwisePlanner(ScriptedModel(said, said))
+    assert await prompts_of(steps, goal="Look") == [PROMPT_VERSION] * 2
+    once = Policy(retry=ONCE)
+    plain = ModelPlanner(ScriptedModel(said, said))
+    assert await prompts_of(plain, journal, plan=broken, policy=once) == [PROMPT_VERSION] * 2
+    ladder = dagrun.Ladder(
+        dagrun.StaticPlanner(), ModelPlanner(ScriptedModel(said, said), prompts={"role": "Plan."}), steps
+    )
+    assert [bool(prompt) for prompt in (await prompts_of(ladder, goal="Look"))[:3]] == [False, True, True]
+
+    told = [line for entry in chronicle(await dagrun.replay("r", journal=journal)) for line in entry.details]
+    assert told.count(f"prompt {PROMPT_VERSION}") == 2
+    await journal.aclose()
+
+
+@pytest.mark.parametrize("version", [ValueError("no words"), 8, None])
+async def test_words_without_a_proper_version_hurt_no_run(version: Any) -> None:
+    """A planner is the host's own: whatever it has there, its call is on record."""
+
+    class Words:
+        @property
+        def version(self) -> Any:
+            if isinstance(version, Exception):
+                raise version
+            return version
+
+    class Odd:
+        wording = Words()
+
+        async def revise(self, _: dagrun.Brief) -> Plan:
+            return Plan(steps=[Step(id="a", tool="look")])
+
+    seen: list[Event] = []
+    result = await dagrun.run(goal="Look", planner=Odd(), tools=[look], on_event=seen.append)
+
+    assert result.status == ("failed" if isinstance(version, Exception) else "succeeded")
+    assert [call.prompt for call in calls_in(seen)] == [""]
 
 
 async def test_an_answer_on_record_is_redacted_and_has_a_ceiling() -> None:
