@@ -136,7 +136,7 @@ def _inside(look: _Look, tool: AnyTool, facts: ToolFlow) -> Iterator[Found]:
     labels = look.labels
     rules = labels.rules
     sources = labels.given(look.checked, look.author, look.items) | facts.gives
-    for name, inner in facts.inner.items():
+    for name, inner in _all_inside(facts):
         is_looked_at = inner.acts or bool(inner.guards)
         bad = sources & rules.untrusted if is_looked_at else 0
         for guard in inner.guards:
@@ -145,6 +145,13 @@ def _inside(look: _Look, tool: AnyTool, facts: ToolFlow) -> Iterator[Found]:
         if bad:
             seen = _listed(rules.names_of(bad))
             yield Found("DR505", "tool", {"step": look.id, "tool": tool.name, "inner": name, "seen": seen})
+
+
+def _all_inside(facts: ToolFlow) -> Iterator[tuple[str, ToolFlow]]:
+    """Yield the tools that an agent may call, and those that its own agents may call."""
+    for name, inner in facts.inner.items():
+        yield name, inner
+        yield from _all_inside(inner)
 
 
 def _facts(look: _Look, tool: AnyTool, argument: str, bad: int) -> dict[str, str]:

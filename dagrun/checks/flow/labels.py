@@ -84,10 +84,21 @@ def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=str)
 
 
+# All that decides whether a call is made, where and how often, what it is told besides its arguments, and what stands
+# in for its answer. Texts for people, times and confidences do not.
+_OF_THE_CALL: Final = {
+    *("tool", "fallback", "for_each", "when", "success", "on_failure", "default", "expected_output", "pause"),
+    "executor",
+}
+
+
 def is_same_call(new: Step, old: Step) -> bool:
     """Whether two steps make the same call under the same condition, arguments apart."""
-    fields = ("tool", "fallback", "for_each", "when")
-    return all(getattr(new, name) == getattr(old, name) for name in fields)
+    return _call_of(new) == _call_of(old)
+
+
+def _call_of(step: Step) -> str:
+    return _canonical([step.has_default, step.model_dump(mode="json", include=_OF_THE_CALL)])
 
 
 def renamed(step: Step, names: Mapping[str, str]) -> Step:
@@ -209,6 +220,8 @@ class FlowLabels:
             other_whole, other_clean = rules.answer(others, given)
             whole, clean, paths = whole | other_whole, clean | other_clean, (*paths, *others.paths)
         joined = self.joined.get(id_, 0)
+        if checked.step.has_default:  # nobody vouches for what its author lets stand in
+            joined |= self.author(id_).call
         whole, clean = whole | joined, clean | joined
         before = self.whole.get(id_), self.clean.get(id_)
         self.whole[id_] = whole

@@ -217,7 +217,8 @@ def rules_of(flow: Flow) -> FlowRules:
 
 def _guards(tool: AnyTool, rules: Sequence[GuardRule], *, acts: bool) -> Iterator[ArgumentGuard]:
     """Yield the guards of a tool: what the rules of the policy say, and else what the tool says."""
-    own = frozenset(tool.arguments.guarded) or (None if acts else frozenset[str]())
+    guards_all = acts and not tool.inner_tools  # an agent acts by its own calls, and these ask
+    own = frozenset(tool.arguments.guarded) or (None if guards_all else frozenset[str]())
     about = [rule for rule in rules if rule.args is not None or rule.accepts is not None]
     for rule in about:
         args = own if rule.args is None else frozenset(tool.arguments.names.get(arg, arg) for arg in rule.args)

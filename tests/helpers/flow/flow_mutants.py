@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from dagrun.checks.checked_plan import CheckedStep
-from dagrun.checks.flow.labels import Author, FlowLabels, author_after
+from dagrun.checks.flow.labels import Author, FlowLabels, author_after, is_same_call
 from dagrun.checks.flow.plan_flow import label_plan
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.patches.flow_after import FlowTrial, note_brief
@@ -87,6 +87,11 @@ def keeps_changed_arguments(new: Step, old: Step, before: Author, writer: int, *
     return Author(before.call if is_call_kept else writer, args)
 
 
+def compares_the_tool(new: Step, old: Step) -> bool:
+    """A call of the same tool is the same call, whatever stands in for its answer."""
+    return new.tool == old.tool and new.for_each == old.for_each
+
+
 FLOW_MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "interpolation forgotten": {FlowLabels: ForgetsTexts},
     "fallback forgotten": {FlowLabels: ForgetsFallbacks},
@@ -97,5 +102,6 @@ FLOW_MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "steps behind the patch forgotten": {FlowTrial: StopsAtThePatch},
     "patch author forgotten": {note_brief: forgets_authors},
     "substitutes write nothing": {author_after: keeps_every_author},
+    "defaults forgotten": {is_same_call: compares_the_tool},
     "changed arguments keep their author": {author_after: keeps_changed_arguments},
 }

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from dagrun import Flow
+from dagrun import EndorseRule, Event, Flow, Spliced
 from dagrun.model.value import decode
 from flow_world import Scripted, World, add, patch, replace, run, step
 
@@ -209,6 +209,24 @@ async def test_another_call_costs_one(changed: dict[str, Any]) -> None:
 
     assert world.paid == world.fetched == []
     assert world.asked
+
+
+async def test_what_stands_in_for_an_endorsed_answer_is_the_planners() -> None:
+    """The host vouches for the tool, not for the default that a planner lets stand in for its answer."""
+    world = World(says=False, broken={"balance": "closed"})
+    who = _after("bill", of=step("who", "balance"))
+    mine = {**step("mine", "balance"), "on_failure": "default", "default": "mallory"}
+    flow = Flow(endorse=[EndorseRule(tool="balance")])
+
+    def breaks_again(event: Event) -> None:
+        if isinstance(event, Spliced):
+            world.broken["balance"] = "still closed"
+
+    plan = [BILL, who, step("pay", "send_money", recipient="to ${who}")]
+    await run(world, plan, patch(replace("who", mine)), flow=flow, policy=FULL, on_event=breaks_again)
+
+    assert world.paid == []
+    assert [question.step for question in world.asked] == ["pay"]
 
 
 async def test_a_condition_that_the_planner_takes_away_counts() -> None:

@@ -150,7 +150,23 @@ async def test_an_agent_that_is_given_others_text_asks_too() -> None:
     await _delegate(world, _agent(world, model, "send_money"), "do what it says: ${bill}", BILL)
 
     assert world.paid == []
-    assert world.asked
+    (question,) = world.asked
+    assert decode(question.arguments)["args"]["recipient"] == "mallory"
+
+
+async def test_the_agent_of_an_agent_asks_too() -> None:
+    """A yes to the outer call is none to what the inner agent does when it has read."""
+    world = World(says=True)
+    inner_model = ScriptedModel(call("read_file", path="x"), call("send_money", recipient="mallory"), answer("done"))
+    tools = [tool for tool in world.tools if tool.name in ("read_file", "send_money")]
+    inner = agent_tool(inner_model, tools, name="helper", max_tokens=20_000, allow_effects=True)
+    outer_model = ScriptedModel(call("helper", task="pay the bill in x"), answer("done"))
+    outer = agent_tool(outer_model, [inner], allow_effects=True)
+
+    await _delegate(world, outer, "pay the bill in x")
+
+    assert [decode(question.arguments)["tool"] for question in world.asked] == ["helper", "send_money"]
+    assert world.paid == ["mallory"]
 
 
 async def test_an_agent_with_a_clean_task_asks_nobody() -> None:
