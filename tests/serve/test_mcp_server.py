@@ -13,6 +13,7 @@ import pytest
 
 import dagrun
 import mcp_served_tools as tools
+from dagrun.serve.mcp.asked_by_clients import forms_of
 from dagrun.serve.mcp.plan_inputs import input_schema, unasked
 from dagrun.serve.mcp.served_runs import Host
 
@@ -226,6 +227,44 @@ async def test_a_run_that_waits_for_a_person_returns_its_question_and_an_answer_
         assert again.is_error
         assert "is not open; open are: none" in again.content[0].text
     assert notes.read_text() == "paid 30.5 to Ann in Oslo\n"
+
+
+@pytest.mark.parametrize("action", ["accept", "decline", "cancel"])
+async def test_a_program_that_can_ask_its_user_asks_by_itself(action: str, notes: Path) -> None:
+    """No model passes the answer on. A form that the user closes leaves the run waiting, with its questions as data."""
+    types = pytest.importorskip("mcp_types")
+    asked: list[Any] = []
+
+    async def ask(context: Any, params: Any) -> Any:
+        asked.append(params)
+        return types.ElicitResult(action=action, content={} if action == "accept" else None)
+
+    host = Host(toolbox=TOOLBOX, journal=dagrun.MemoryJournal(), policy=dagrun.Policy())
+    async with (
+        plan_server(host, {"pay_ann": checked(PAY)}) as server,
+        client_of(server.library_server, cache=None, elicitation_callback=ask) as client,
+    ):
+        result = await client.call_tool("pay_ann", {"amount": 7, "town": "Oslo"})
+    assert "Step p calls pay (effectful)." in asked[0].message
+    assert '"to": "Ann in Oslo"' in asked[0].message
+    assert asked[0].requested_schema == {"type": "object", "properties": {}}
+    ends = {"accept": "succeeded", "decline": "failed", "cancel": "waiting"}
+    assert (result.structured_content["status"], len(asked)) == (ends[action], 1)
+    if action == "cancel":
+        assert [each["step"] for each in result.structured_content["questions"]] == ["p"]
+    assert notes.read_text() == ("paid 7 to Ann in Oslo\n" if action == "accept" else "")
+
+
+def test_which_questions_fit_a_form() -> None:
+    """One value of a plain type does; a list, a checklist and an effect in doubt do not, and then none is asked so."""
+    base: dict[str, Any] = {"id": "q", "text": "Which?", "kind": "input", "checklist": [], "step": "s", "tool": "look"}
+    base |= {"effect": "read", "why": "", "arguments": None, "diff": []}
+    base |= {"schema": {"type": "integer", "minimum": 2, "pattern": "x"}}
+    [(text, form)] = (forms_of([base]) or {}).values()
+    assert form["properties"] == {"value": {"type": "integer", "minimum": 2}}
+    assert text.startswith("Which?\nStep s calls look (read).")
+    for other in ({"schema": {"type": "array"}}, {"schema": None}, {"kind": "effect"}, {"checklist": ["a"]}):
+        assert forms_of([base, {**base, "id": "r", **other}]) is None
 
 
 async def test_a_no_is_an_end_too_and_a_bad_answer_changes_nothing(notes: Path) -> None:

@@ -16,6 +16,7 @@ from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.errors import ContractError, DagrunError, PlanRefused, shorten
 from dagrun.model.value import encode_plain
 from dagrun.planners.signatures import signatures_of
+from dagrun.serve.mcp.asked_by_clients import answers_from, can_ask, forms_of
 from dagrun.serve.mcp.plan_inputs import input_schema, tools_of
 from dagrun.serve.mcp.served_runs import Host, Report, ServedRuns, problems_of
 from dagrun.sources.foreign_schema import read_schema
@@ -132,6 +133,7 @@ class PlanServer:
     ) -> None:
         self._runs = runs
         self._host = host
+        self._offers_answers = offers_answers
         offered = list(self._plan_tools(plans)) if plans else [*self._general_tools()]
         offered += [one for one in self._run_tools() if offers_answers or one.name != ANSWER]
         self._offered: dict[str, _Offered] = {}
@@ -266,14 +268,43 @@ class PlanServer:
         faults = one.rules.faults(arguments, len(encode_plain(arguments)))
         if faults:
             return self._error("; ".join(str(fault) for fault in faults[:5]))
+        answers = answers_from(params.input_responses or {}) if params.request_state else None
         try:
-            made = await one.handle(arguments, context.session.report_progress)
+            made = await self._made(one, arguments, context, params.request_state, answers)
         except PlanRefused as refused:
             return self._result({"is_valid": False, "problems": problems_of(refused)}, str(refused), is_error=True)
         except DagrunError as error:
             return self._error(str(error))
+        is_dismissed = answers == []  # the user has closed the forms, and is not asked again
+        may_ask = one.is_run and self._offers_answers and not is_dismissed and can_ask(context)
+        if may_ask and made["status"] == "waiting":
+            forms = forms_of(made["questions"])
+            if forms is not None:
+                return self._asking(made["run"], forms)
         is_error = one.is_run and made["status"] not in ("succeeded", "waiting", "running")
         return self._result(made, json.dumps(made, ensure_ascii=False), is_error=is_error)
+
+    async def _made(
+        self,
+        one: _Offered,
+        arguments: dict[str, Any],
+        context: Any,
+        run_id: str | None,
+        answers: list[Mapping[str, Any]] | None,
+    ) -> dict[str, Any]:
+        """Carry out a call; or let its run continue, if the call comes again with what the user has answered."""
+        report = context.session.report_progress
+        if run_id is None or answers is None or not (one.is_run and self._offers_answers):
+            return await one.handle(arguments, report)
+        return await (self._runs.answer(run_id, answers, report) if answers else self._runs.status(run_id))
+
+    def _asking(self, run_id: str, forms: Mapping[str, tuple[str, dict[str, Any]]]) -> Any:
+        types = self._types
+        requests = {
+            question: types.ElicitRequest(params=types.ElicitRequestFormParams(message=text, requested_schema=schema))
+            for question, (text, schema) in forms.items()
+        }
+        return types.InputRequiredResult(input_requests=requests, request_state=run_id)
 
     def _error(self, text: str) -> Any:
         return self._types.CallToolResult(content=[self._types.TextContent(type="text", text=text)], is_error=True)
