@@ -22,6 +22,7 @@ from typing import Final
 _MAX_PATIENCE: Final = 32  # windows of successes between two probes
 _SLOW: Final = 2.0  # times the best average: calls are queued
 _SHRINK: Final = 0.9
+_MOST: Final = 3.0  # times the average: a call counts for no more
 _WEIGHT: Final = 0.2  # of the newest call in the average
 _FORGET: Final = 1.002  # the best average grows by so much a call, so that a changed provider is believed in the end
 
@@ -119,7 +120,11 @@ class ProviderWindow:
         """
         if seconds is None:
             return
-        self._average = seconds if self._best == math.inf else (1 - _WEIGHT) * self._average + _WEIGHT * seconds
+        if self._best == math.inf:
+            self._average = seconds
+        else:  # a queue makes all calls slow; one that hangs says little, so it counts for no more than a few
+            seconds = min(seconds, _MOST * self._average)
+            self._average += _WEIGHT * (seconds - self._average)
         self._best = min(self._best * _FORGET, self._average)
         if self.limit is None:
             return

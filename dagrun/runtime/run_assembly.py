@@ -83,7 +83,8 @@ class RunAssembly:
 
         shared, scheduler = self._setup.shared, self.scheduler
         durations, share = shared.durations, shared.hedge_share
-        return Hedges(self.parts, rule, durations, share, running=scheduler.running, finish=scheduler.finish)
+        running, endings, finish = scheduler.running, scheduler.endings, scheduler.finish
+        return Hedges(self.parts, rule, durations, share, running=running, endings=endings, finish=finish)
 
     def _make_coordinator(self) -> Coordinator | None:
         planner = self._setup.options["planner"]

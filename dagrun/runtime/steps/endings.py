@@ -203,7 +203,7 @@ class Endings:
         """Forget an attempt without recording its end: the run is suspended, and handles it when it is resumed."""
         slot.is_done, slot.call = True, None
         del self._running[slot.node.id]
-        self._leave_provider(slot, None)
+        self.leave_provider(slot, None)
         self._end_second(slot.rare, is_recorded=False)
         if slot.rare is None or slot.rare.has_place:
             self._frontier.release(slot.node)
@@ -218,7 +218,7 @@ class Endings:
         if outcome.state is _SUCCEEDED and not outcome.surprise:
             decision, state = PROCEED, _SUCCEEDED
             if slot.rare is not None and slot.rare.window is not None:
-                self._leave_provider(slot, outcome)
+                self.leave_provider(slot, outcome)
         else:
             decision = self._decide(slot, outcome)
             state = settled_state(outcome, decision, in_doubt=node.is_in_doubt)
@@ -242,7 +242,7 @@ class Endings:
         """Return what to do about an end that is no plain success."""
         if slot.rare is not None and slot.rare.on_refused is not None and outcome.has_returned:
             slot.rare.on_refused()
-        counts = not self._leave_provider(slot, outcome)
+        counts = not self.leave_provider(slot, outcome)
         decision = self._judge.decide(slot, outcome, counts=counts)
         return decision if counts or decision.recovery is not Recovery.RETRY else replace(decision, reason=NOT_NOW)
 
@@ -256,7 +256,11 @@ class Endings:
             self._limits.alarms = self.alarms
         return self._limits
 
-    def _leave_provider(self, slot: Slot, outcome: Outcome | None) -> bool:
+    def provider_has_room(self, node: Node) -> bool:
+        """Whether the provider of a step takes a second call beside that of the step now."""
+        return not (self._windows or self._policy.rate_by_pool) or self.provider_limits.has_room(node)
+
+    def leave_provider(self, slot: Slot, outcome: Outcome | None) -> bool:
         """Tell the provider of a call that it has ended; return whether it was refused because of others beside it."""
         is_counted = slot.rare is not None and slot.rare.window is not None
         if not is_counted and (outcome is None or not is_refused_for_now(outcome)):

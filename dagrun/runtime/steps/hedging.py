@@ -28,6 +28,7 @@ from dagrun.runtime.deadlines import Alarms
 from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.slot import Second, Slot, leaked_outcome
 from dagrun.runtime.steps.attempt import Attempts, executor_of
+from dagrun.runtime.steps.endings import Endings
 from dagrun.runtime.steps.finish import Finish
 
 LOOK: Final = 0.01  # seconds for which a look at all running steps is used: a thousand calls may be slow at once
@@ -49,6 +50,7 @@ class Hedges:
         durations: How long the calls of each tool took.
         share: How many calls of each tool got a second one.
         running: The running attempts, by step.
+        endings: Tells the providers of calls what became of them.
         finish: Knows whether the run is being ended or suspended.
     """
 
@@ -60,6 +62,7 @@ class Hedges:
         share: HedgeShare,
         *,
         running: Mapping[str, Slot],
+        endings: Endings,
         finish: Finish,
     ) -> None:
         self._graph = parts.graph
@@ -75,6 +78,7 @@ class Hedges:
         self._durations = durations
         self._share = share
         self._running = running
+        self._endings = endings
         self._finish = finish
         self._new_scope = parts.new_scope
         self._looked = -math.inf
@@ -144,7 +148,7 @@ class Hedges:
     def _is_worth_it(self, node: Node) -> bool:
         if not self._share.allows(node.attempts[-1].tool, self._rule.max_share):
             return False
-        if not self._frontier.has_more_room(node):
+        if not self._frontier.has_more_room(node) or not self._endings.provider_has_room(node):
             return False
         now = self._now()
         if now - self._looked >= LOOK:
@@ -163,6 +167,7 @@ class Hedges:
             self._accounts.withdraw(other)
             self._frontier.release(node)
             return False
+        self._endings.provider_limits.begin(other)
         second = Second(other, anyio.Event())
         second.on_first_end = partial(self._first_ended, slot, second)
         slot.make_rare().second = second
@@ -207,6 +212,7 @@ class Hedges:
             self._close(slot, second, failure.message if failure is not None else "")
             drop_frames(failure.exception if failure is not None else None)
             if second.has_won:
+                self._endings.leave_provider(slot, None)  # it was not answered, so its time says nothing
                 self._up.conclude(slot, _result(slot, second))
                 second.outcome = None  # an alarm keeps the call for a while, and need not keep its output
                 slot.tell_to_stop(State.CANCELLED, FASTER, self._grace)
@@ -224,6 +230,7 @@ class Hedges:
             self._close(slot, second)
         else:
             second.is_closed = second.slot.is_done = True
+            self._endings.leave_provider(second.slot, None)
             self._accounts.settle(second.slot)
         second.slot.tell_to_stop(State.CANCELLED, SLOWER, self._grace)
 
@@ -233,6 +240,7 @@ class Hedges:
         second.is_closed = other.is_done = True
         facts = (node.id, len(node.attempts), second.has_won, other.tokens, other.cost, fault)
         record.emit(HedgeEnded(record.next_seq(), record.at(), *facts))
+        self._endings.leave_provider(other, second.outcome)
         self._accounts.settle(other)
 
     def _leave(self, second: Second) -> None:

@@ -4,7 +4,8 @@
    one for each pool with a rate in the policy, and for each provider that has refused a call for now (HTTP 429, or an
    error that says when to come back).
 2. A ready step of such a provider starts if there is room, and stands in line otherwise; it takes no place meanwhile.
-   The line moves when a call ends, and when a pause or a rate allows.
+   The line moves when a call ends, and when a pause or a rate allows. A second call beside a slow one counts like any
+   other, and is not made while there is no room, or a step waits for it.
 3. A call that was refused because others ran beside it does not count as an attempt of the retry rule of its step. A
    refused call without others does: else a run would ask a provider for ever that takes nothing.
 """
@@ -12,7 +13,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any
 
@@ -66,6 +67,13 @@ class ProviderLimits:
         self._line(key).append(node)
         self._wait(key, window, seconds)
         return False
+
+    def has_room(self, node: Node) -> bool:
+        """Whether the provider of a step takes one more call now, beside the one that runs; nothing waits for that."""
+        window = self._window(_provider(node), node.plan.pool)
+        if window is None:
+            return True
+        return not window.waiting and window.room() != 0 and not window.wait(self._now(), node.tool.max_tokens or 0)
 
     def _window(self, key: str, pool: str | None) -> ProviderWindow | None:
         window = self._windows.get(key)
@@ -138,7 +146,7 @@ class ProviderLimits:
         key = _provider(slot.node)
         if is_refused and key not in self._windows:
             window = self._windows[key] = ProviderWindow()
-            for other in (slot, *running):
+            for other in dict.fromkeys((slot, *_calls_of(running))):
                 if _provider(other.node) == key:
                     self._count(other, window, None)
         counted: Any = slot.rare.window if slot.rare is not None else None
@@ -158,6 +166,15 @@ class ProviderLimits:
         """Wait for nothing any more: the run has ended."""
         for window in self._windows.values():
             window.waiting.pop(self, None)
+
+
+def _calls_of(running: Collection[Slot]) -> Iterator[Slot]:
+    """Yield the calls that run: those of attempts, and second calls beside them."""
+    for slot in running:
+        yield slot
+        second = slot.rare.second if slot.rare is not None else None
+        if second is not None and not second.is_closed:
+            yield second.slot
 
 
 def _provider(node: Node) -> str:

@@ -246,6 +246,7 @@ def kept(run: Run) -> list[str]:
     found = [f"a place of {cap.limit}: {cap.used} used" for cap in caps.values() if cap.used]
     if frontier._total is not None and not assembly._setup.shared.cap and frontier._total.used:
         found.append(f"a place of all {frontier._total.limit}: {frontier._total.used} used")
+    found += [f"a call counted for {key}" for key, window in assembly.parts.windows.items() if window.in_flight]
     found += [f"a reservation for {reservation.called.name}" for reservation in ledger._open]
     found += [f"{account.name} reserved: {account.reserved}" for account in ledger._own.accounts if account.reserved]
     return found

@@ -12,8 +12,8 @@ from dagrun import Budget, Engine, Plan, Policy, Status, Step
 from dagrun.graph.build import build
 from dagrun.graph.caps import Cap
 from dagrun.graph.longest_paths import Expected
-from dagrun.model.event import CeilingNear
-from hedge_tools import HEDGED, PATIENCE, Act, Alive, Looker, known, nap, play, started, step
+from dagrun.model.event import CeilingNear, Hedged
+from hedge_tools import HEDGED, PATIENCE, Act, Alive, Looker, kept, known, nap, play, started, step
 from small_tools import near
 
 pytestmark = pytest.mark.anyio
@@ -146,6 +146,61 @@ async def test_a_place_that_is_promised_is_for_a_step_that_is_ready() -> None:
 
     assert shared.free_for(frontier) == 1
     assert not frontier.has_more_room(node)
+
+
+# Providers ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_rate_counts_second_calls() -> None:
+    """One call in ten seconds: the second one waits for them, and whoever comes then waits for it."""
+    look = Looker(SLOW, QUICK)
+    rate = {"rate_by_pool": {"web": dagrun.Rate(requests_per_minute=6)}}
+    played = await play(step(pool="web"), tools=[look], **rate)
+
+    [hedged] = [event for event in played.events if isinstance(event, Hedged)]
+    assert 10 < hedged.at < 20
+    assert played.result.makespan == near(hedged.at + 0.5)
+
+
+async def test_a_second_call_that_is_refused_shows_the_width_of_its_provider() -> None:
+    """The steps that come later keep to it, and are not refused one after another."""
+    alive = Alive()
+
+    async def busy(context: Any) -> str:
+        if alive.now > 1:
+            raise dagrun.ToolError("429", retryable=True, retry_after=1.0)
+        await anyio.sleep(2)
+        return "done"
+
+    look = Looker(Act(4.0), Act(0.0, busy), alive=alive)
+    later = [Step(id=f"later{n}", tool="look", depends_on=("slow",)) for n in range(6)]
+    played = await play(step(), *later, tools=[look])
+
+    assert played.result.status is Status.SUCCEEDED
+    assert look.ends.count("failed") <= 2  # and a probe, whether it takes more by now
+    assert kept(played.run) == []
+
+
+async def test_a_full_provider_gets_no_second_calls() -> None:
+    """It takes four at once, and every fifth call hangs: refused second calls would help nobody."""
+    alive, refused = Alive(), 0
+
+    async def four(context: Any) -> str:
+        nonlocal refused
+        if alive.now > 4:
+            refused += 1
+            raise dagrun.ToolError("429", retryable=True, retry_after=1.0)
+        hangs = int(context.step[1:]) % 5 == 0 and sum(call.step == context.step for call in look.calls) <= 2
+        await anyio.sleep(30.0 if hangs else 1.0)
+        return "done"
+
+    look = Looker(Act(0.0, four), alive=alive)
+    played = await play(*(Step(id=f"c{n}", tool="look") for n in range(60)), tools=[look])
+
+    assert played.result.status is Status.SUCCEEDED
+    assert refused <= 4  # the first wave, and probes
+    assert played.result.makespan <= 1.15 * (12 * 30 + 48) / 4
+    assert kept(played.run) == []
 
 
 # Ceilings -------------------------------------------------------------------------------------------------------------

@@ -90,6 +90,20 @@ async def test_slow_answers_narrow_the_window() -> None:
     assert window.limit < widest
 
 
+async def test_a_call_that_hangs_now_and_then_narrows_nothing() -> None:
+    """A queue makes all calls slow; of one in five, most of the time would be lost to a window of one."""
+    provider = Provider(4)
+
+    async def uneven(number: int) -> int:
+        provider.seconds = 30.0 if number % 5 == 0 else 1.0
+        return await provider.call(number)
+
+    result = await dagrun.run(calls(60), tools=[make_tool(uneven, name="api", effect="read")])
+
+    assert result.status is Status.SUCCEEDED
+    assert result.makespan <= 1.15 * (12 * 30 + 48) / 4
+
+
 async def test_the_runs_of_an_engine_share_a_window() -> None:
     """What one run has found out the other one knows, and both together stay below it."""
     provider = Provider(4)
