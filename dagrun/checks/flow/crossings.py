@@ -5,7 +5,8 @@ The five kinds, by their codes:
 - ``DR501``: what others can write gets into a guarded argument; or data that the guard does not accept.
 - ``DR502``: a planner has written the call after it was shown what others can write. It may look, and may not act.
 - ``DR503``: what must not leave gets into a call that carries it out.
-- ``DR504``: what others can write decides whether the call is made, and its guard looks at that.
+- ``DR504``: what others can write decides whether the call is made, and its guard looks at that; or such a planner has
+  written a step that stood before the call as a check.
 - ``DR505``: an agent that has read what others can write may make a guarded call by itself. It asks at that call.
 """
 
@@ -96,9 +97,11 @@ def crossings(
     if facts.acts and author.whole & rules.untrusted:
         seen = _listed(rules.names_of(author.whole, rules.untrusted))
         found.append(Found("DR502", "", {"step": id_, "tool": tool.name, "seen": seen}))
+    elif facts.acts and labels.authors:
+        found += _behind_checks(look, tool)
     if facts.is_guarded:
         found += _at_arguments(look, tool, facts, is_author_said=bool(found))
-        if facts.control and facts.acts:
+        if facts.control and facts.acts and not any(one.code == "DR504" for one in found):
             found += _at_conditions(look, tool)
         if facts.inner:
             found += _inside(look, tool, facts)
@@ -129,6 +132,19 @@ def _at_conditions(look: _Look, tool: AnyTool) -> Iterator[Found]:
         references = [*listed, *condition_references(look.checked)]
         place = "when" if look.checked.step.when is not None else "for_each"
         yield Found("DR504", place, _way_facts(look, tool, references, bad))
+
+
+def _behind_checks(look: _Look, tool: AnyTool) -> Iterator[Found]:
+    """Yield the crossing of a call that only waits for a step, or looks at one, which such a planner has written."""
+    labels, checked = look.labels, look.checked
+    looked_at = dict.fromkeys(reference.step for reference in condition_references(checked))
+    waits_for = (need for need in checked.depends_on if need not in checked.value_sources)
+    for need in (*looked_at, *waits_for):
+        if labels.steered((need,)):
+            bad = labels.whole[need] & labels.rules.untrusted or labels.seen & labels.rules.untrusted
+            facts = _way_facts(look, tool, [Reference(need)], bad)
+            yield Found("DR504", "when" if need in looked_at else "depends_on", facts)
+            return
 
 
 def _inside(look: _Look, tool: AnyTool, facts: ToolFlow) -> Iterator[Found]:

@@ -7,7 +7,8 @@
    others wrote. A planner that was shown such text has: what it writes from then on comes from there as well.
 3. An argument that a patch leaves as it was keeps its author, also in a step with another id.
 4. A condition, and the length and order of a list, add nothing: the author of the plan has written them. A guard with
-   ``control`` looks at them all the same.
+   ``control`` looks at them all the same. But what stands behind a step that such a planner has written, because its
+   condition looks at that step or it only waits for it, goes the way of that planner, and is marked so (``planner``).
 5. Where others can write only some parts of an answer, a reference to another part is clean.
 6. Only the policy vouches for a tool: what that gives comes from it alone. What must not leave stays so.
 
@@ -18,12 +19,12 @@ from __future__ import annotations
 
 import json
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from dagrun.checks.checked_plan import CheckedStep
-from dagrun.checks.flow.sources import PLAN, FlowRules
+from dagrun.checks.flow.sources import PLAN, PLANNER, FlowRules
 from dagrun.model.flow.marks import ANY, overlaps
 from dagrun.model.patch import rename_in_step
 from dagrun.model.plan import Step
@@ -222,6 +223,7 @@ class FlowLabels:
         joined = self.joined.get(id_, 0)
         if checked.step.has_default:  # nobody vouches for what its author lets stand in
             joined |= self.author(id_).call
+        joined |= self.steered(checked.depends_on) if self.authors else 0
         whole, clean = whole | joined, clean | joined
         before = self.whole.get(id_), self.clean.get(id_)
         self.whole[id_] = whole
@@ -231,6 +233,13 @@ class FlowLabels:
         elif id_ in self.clean:
             self.clean[id_] = whole, ()
         return before != (whole, self.clean.get(id_))
+
+    def steered(self, needs: Iterable[str]) -> int:
+        """Return the mark of a planner that was shown what others can write, if any of these steps has it."""
+        sources = 0
+        for need in needs:
+            sources |= self.whole.get(need, 0)
+        return sources & PLANNER
 
     def conditions(self, checked: CheckedStep, items: Template | None = None) -> int:
         """Return the sources of what decides whether and how often a step calls its tool."""

@@ -22,7 +22,8 @@ USER: Final = 1
 PLAN: Final = 2
 PERSON: Final = 4
 HOST: Final = 8
-_FIXED: Final = {"user": USER, "plan": PLAN, "person": PERSON, "host": HOST}
+PLANNER: Final = 16  # one that was shown what others can write; with the sources of that
+_FIXED: Final = {"user": USER, "plan": PLAN, "person": PERSON, "host": HOST, "planner": PLANNER}
 _INPUT: Final = "input:"
 _BITS: Final = 3  # of a source that has a name
 

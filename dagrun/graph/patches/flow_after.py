@@ -22,7 +22,7 @@ from dagrun.checks.checked_plan import CheckedStep
 from dagrun.checks.findings import WHOLE_PLAN, Findings
 from dagrun.checks.flow.crossings import crossings, with_asks
 from dagrun.checks.flow.labels import PLANNED, Author, FlowLabels, author_after, is_same_call, renamed
-from dagrun.checks.flow.sources import HOST, PLAN, rules_of
+from dagrun.checks.flow.sources import HOST, PLAN, PLANNER, rules_of
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.outcome import State
@@ -175,7 +175,9 @@ class FlowTrial:
             findings: Collects the problems.
             refuses: Whether what is not accepted is a problem; else a person is asked.
         """
-        writer = HOST if origin == "host" else PLAN | self.base.seen
+        seen = self.base.seen
+        mark = PLANNER if seen & self.base.rules.untrusted else 0
+        writer = HOST if origin == "host" else PLAN | seen | mark
         olds = {new: old for old, new in self.substitutes.items()}
         for id_, checked in self.steps.items():
             old = self.graph.nodes.get(olds.get(id_, id_))

@@ -241,6 +241,34 @@ async def test_a_condition_that_the_planner_takes_away_counts() -> None:
     assert len(world.asked) == 1
 
 
+@pytest.mark.parametrize("way", ["order", "when", "further on"])
+async def test_a_check_that_such_a_planner_has_written_is_none(way: str) -> None:
+    """The payment stands as it was; what was to fail before it does not fail any more."""
+    world = World(says=False, broken={"balance": "closed"})
+    check = _after("bill", of=step("check", "balance"))
+    pay = step("pay", "send_money", recipient="ann")
+    between = [step("note", "extract", text="a note")]
+    if way == "when":
+        pay["when"] = {"ref": "check", "op": ">", "value": 5.0}
+    elif way == "order":
+        pay["depends_on"] = ["check"]
+    else:
+        pay["depends_on"], between[0]["depends_on"] = ["note"], ["check"]
+    mine = step("mine", "balance", account="mallory")
+
+    await run(world, [BILL, check, *between, pay], patch(replace("check", mine)), policy=FULL)
+
+    assert world.paid == []
+    (question,) = world.asked
+    assert "whether step pay calls send_money depends on" in question.why
+
+    again, clean = World(broken={"balance": "closed"}), World(broken={"balance": "closed"})
+    await run(again, [BILL, check, *between, pay], patch(replace("check", {**check, "id": "c2"})), policy=FULL)
+    structural = {"brief": "structural"}
+    await run(clean, [BILL, check, *between, pay], patch(replace("check", mine)), policy=structural)
+    assert (again.paid, again.asked, clean.paid, clean.asked) == (["ann"], [], ["ann"], [])
+
+
 async def test_what_follows_a_replaced_look_is_asked_about_too() -> None:
     """The look reads what the planner wants; the payment, two steps on, keeps its definition."""
     world = World(says=False, broken={"balance": "closed"})
