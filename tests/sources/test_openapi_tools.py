@@ -14,6 +14,7 @@ import pytest
 
 import dagrun
 from dagrun.errors import ContractError, PlanRefused
+from dagrun.sources.openapi.openapi_tools import LateOutput
 from openapi_service import ORDER, document, operation, parameter, step
 
 
@@ -373,6 +374,18 @@ def test_1230_operations_are_read_in_less_than_a_second(tmp_path: Path) -> None:
     before = time.process_time()
     dagrun.openapi_tools(path, include=["tag:group7"])
     assert time.process_time() - before < 0.6
+
+
+@pytest.mark.anyio
+async def test_a_run_makes_the_output_contracts_of_its_own_tools_alone() -> None:
+    """A toolbox of a thousand operations costs a plan of two steps what two tools cost."""
+    tools = dagrun.openapi_tools(large(60), include=["*"], base_url="http://127.0.0.1:9")
+    get = step("a", "group0_op-0", owner="o")
+    assert problems(tools, get, step("b", "group1_op-1", owner="${a.parent.at}")) == []
+    plan = dagrun.Plan(steps=[dagrun.Step(id="a", tool="group0_op-0", args={"owner": "o"}, timeout=0.01)])
+    await dagrun.run(plan, tools=[tools], policy=dagrun.Policy(max_attempts=1))
+    made = {name for name, tool in tools.items() if isinstance(tool.output, LateOutput) and tool.output.is_made}
+    assert made == {"group0_op-0"}
 
 
 def test_one_broken_operation_among_many_costs_only_itself() -> None:

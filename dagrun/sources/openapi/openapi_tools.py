@@ -20,9 +20,8 @@ from pydantic import ValidationError
 from dagrun.errors import ContractError, shorten
 from dagrun.model.effect import Effect
 from dagrun.model.signature import Output, explain
-from dagrun.model.tool import Tool
 from dagrun.model.toolbox import AnyTool, Toolbox, hint
-from dagrun.model.value import encode
+from dagrun.model.value import MAX_VALUE_BYTES, Stored, encode
 from dagrun.sources.foreign_schema import read_schema
 from dagrun.sources.network.guarded_transport import shared_transport
 from dagrun.sources.network.network_rules import NetworkRules
@@ -195,18 +194,16 @@ class _Given:
         name = fitting_name(f"{self._prefix}{found.name}")
         effect = self._effects.get(found.name, operation.effect)
         arguments = read_schema(operation.arguments, f"{name}: the arguments", self._document.content)
-        tool = tool_of_schemas(
+        is_free = operation.answers is None or not self._check_answers
+        return tool_of_schemas(
             name,
             OperationCall(service, operation, name, effect).make,
             without_flagged(arguments, "readOnly"),
-            Output({}, encode),
+            Output({}, encode) if is_free else LateOutput(lambda: self._output(name, operation)),
             effect=effect,
             description=operation.description or f"{operation.method} {operation.path}",
             options=dict(options),
         )
-        if operation.answers is None or not self._check_answers:
-            return tool
-        return _LateTool.of(tool, lambda: self._output(name, operation))
 
     def _output(self, name: str, operation: Operation) -> Output:
         """Return the contract of what an operation returns; anything, if its schema cannot be used."""
@@ -301,20 +298,39 @@ def _is_number(host: str) -> bool:
     return True
 
 
-class _LateTool(Tool[..., Any]):
-    """A tool whose output contract is made when somebody asks for it: documents have hundreds, and few are needed."""
+class LateOutput(Output):
+    """An output contract whose schema is read when somebody asks for it: documents have hundreds, and few are needed.
 
-    @classmethod
-    def of(cls, tool: AnyTool, make_output: Callable[[], Output]) -> AnyTool:
-        """Return *tool*, with an output contract that is made later."""
-        late = object.__new__(cls)
-        late.__dict__.update(vars(tool))
-        del late.__dict__["output"]
-        late.__dict__["_make_output"] = make_output
-        return late
+    Args:
+        make: Makes the contract.
+    """
 
-    def __getattr__(self, name: str) -> Any:  # asked only for what is not there yet
-        if name != "output" or "_make_output" not in self.__dict__:
-            raise AttributeError(name)
-        output = self.__dict__["_make_output"]()
-        return self.__dict__.setdefault("output", output)
+    __slots__ = ("_made", "_make")
+    _made: Output | None
+    _make: Callable[[], Output]
+
+    def __init__(self, make: Callable[[], Output]) -> None:
+        known = {"spills": False, "hint": Any, "hold": None, "has_frames": False, "has_objects": False}
+        late = {"is_direct": True, "encode": self._encode, "_make": make, "_made": None}
+        for name, value in (known | late).items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """The JSON Schema of the stored value; empty if any value is allowed."""
+        return self._whole().schema
+
+    @property
+    def is_made(self) -> bool:
+        """Whether somebody has asked for it."""
+        return self._made is not None
+
+    def _encode(self, value: object, limit: int = MAX_VALUE_BYTES) -> Stored:
+        return self._whole().encode(value, limit)
+
+    def _whole(self) -> Output:
+        made = self._made
+        if made is None:
+            made = self._make()
+            object.__setattr__(self, "_made", made)
+        return made
