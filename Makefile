@@ -53,6 +53,7 @@ bench: $(READY) ## measure what dagrun costs per step, and how long whole plans 
 	$(BIN)/python benchmarks/watch.py --browser
 	$(BIN)/python benchmarks/tracing.py
 	$(BIN)/python benchmarks/prepare.py
+	$(BIN)/python benchmarks/boundary.py
 
 bench-runs: $(READY) ## measure what it costs to change a plan, to stream it, and to write its run down (3 minutes)
 	$(BIN)/python benchmarks/replanning.py
