@@ -94,6 +94,11 @@ async def test_what_a_status_means_for_an_effect() -> None:
     assert "127.0.0.1 answered 422 Unprocessable" in failure.message
     assert "because" in failure.message
     assert result.status == "unknown"
+    for method in ("get", "post"):
+        for code in ("broken", "half"):
+            lost = result.steps[f"{method}_{code}"].failure
+            assert lost is not None
+            assert (str(lost.kind), "the connection to 127.0.0.1 was lost: " in lost.message) == ("connection", True)
 
 
 @pytest.mark.parametrize(("code", "tried"), [("401", 1), ("403", 1), ("404", 1), ("409", 1), ("503", 2), ("408", 2)])
@@ -150,6 +155,9 @@ async def test_nobody_listens_so_nothing_has_happened() -> None:
     steps = [dagrun.Step(id=each, tool=each, args={"code": "a"}, retry=ONCE) for each in ("get", "put", "post")]
     result = await run(tools, *steps)
     assert {str(each.state) for each in result.steps.values()} == {"failed"}
+    for each in result.steps.values():
+        assert "127.0.0.1 cannot be reached: All connection attempts failed" in str(each.failure)
+    assert [str(each.failure.kind) for each in result.steps.values() if each.failure] == ["connection", "tool", "tool"]
 
 
 async def test_the_key_of_the_step_goes_into_the_declared_header_and_makes_a_post_idempotent() -> None:

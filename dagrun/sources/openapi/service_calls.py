@@ -101,7 +101,7 @@ class OperationCall:
         Raises:
             ToolError: It failed, and nothing has happened.
             ServiceError: It failed, and an effect may have taken place.
-            httpx.TransportError: The connection was lost.
+            ConnectionError: The service cannot be reached, or the connection was lost.
         """
         operation, service = self._operation, self._service
         path = filled_path(operation.path, operation.path_parameters, arguments)
@@ -151,11 +151,15 @@ class OperationCall:
         try:
             return await transport.handle_async_request(request)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            if not self._has_effect:
-                raise
-            raise ToolError(f"{self._service.host} cannot be reached: {shorten(str(error))}", retryable=True) from error
+            text = f"{self._service.host} cannot be reached: {_said(error)}"
+            raise (ToolError(text, retryable=True) if self._has_effect else ConnectionError(text)) from error
         except httpx.LocalProtocolError:  # its text may show a secret
             raise ToolError("this is no request that HTTP allows, so it was not sent") from None
+        except httpx.TransportError as error:
+            raise self._lost(error) from error
+
+    def _lost(self, error: httpx.TransportError) -> ConnectionError:
+        return ConnectionError(f"the connection to {self._service.host} was lost: {_said(error)}")
 
     def _failure(self, text: str, response: httpx.Response, *, is_done: bool) -> Exception:
         return ServiceError(text, response.status_code, response.headers) if is_done else ToolError(text)
@@ -165,12 +169,16 @@ class OperationCall:
         limit = self._service.rules.max_bytes if response.is_success else _MOST_ERROR_BYTES
         try:
             answer = await read_answer(response, limit)
-        except (ToolError, httpx.TransportError) as error:
-            if response.is_success and self._has_effect and isinstance(error, ToolError):
+        except httpx.TransportError as error:
+            if response.is_success:
+                raise self._lost(error) from error
+            answer = ServerAnswer("", status, "", None, b"")  # the status says what there is to know
+        except ToolError as error:
+            if response.is_success and self._has_effect:
                 raise ServiceError(f"the call was carried out, but {error.message}", status, {}) from error
             if response.is_success:
                 raise
-            answer = ServerAnswer("", status, "", None, b"")  # the status says what there is to know
+            answer = ServerAnswer("", status, "", None, b"")
         if not response.is_success:
             raise self._refused(answer, response)
         return await self._read(answer, context)
@@ -250,6 +258,10 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
         return parts.scheme, parts.hostname, parts.port or _DEFAULT_PORTS.get(parts.scheme)
     except ValueError:
         return "", None, None
+
+
+def _said(error: Exception) -> str:
+    return shorten(str(error)) or type(error).__name__
 
 
 async def _close(response: httpx.Response) -> None:
