@@ -13,6 +13,7 @@ from dagrun.graph.changes import GOAL
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.critic import Verdict
+from dagrun.model.flow.boundary import names
 from dagrun.model.outcome import ErrorKind, State
 from dagrun.model.planner import Before, Brief, PastRequest, Refusal, StepView, Trigger
 from dagrun.model.policy import Policy
@@ -204,8 +205,21 @@ def _contract(tool: AnyTool, graph: LiveGraph) -> dict[str, Any]:
         "fallback": tool.fallback,
         "seconds": None if seconds is None else float(f"{seconds:.2g}"),
         "pool": tool.pool if most is None else f"{tool.pool}, {most} at once",
+        **_boundary(tool, policy),
     }
     return {**tool.describe(), **{name: fact for name, fact in facts.items() if fact is not None}}
+
+
+def _boundary(tool: AnyTool, policy: Policy) -> dict[str, Any]:
+    """Return what a good plan considers of the trust boundary: whose data a tool gives, and what it guards."""
+    flow = policy.flow
+    if flow is None:
+        return {}
+    parts = list(tool.untrusted) if isinstance(tool.untrusted, tuple) else tool.untrusted
+    return {
+        "untrusted": names(flow.untrusted, tool.name) or parts or None,
+        "guarded": sorted(tool.arguments.guarded) or None,
+    }
 
 
 def _has_rule(tool: AnyTool, policy: Policy) -> bool:

@@ -18,7 +18,7 @@ from dagrun.model.secrets.secret import KEY
 Schema = Mapping[str, Any]
 
 # What a run knows of a tool besides its contract; see `dagrun.decide.briefs`.
-_FACTS: Final = ("approval", "fallback", "seconds", "pool")
+_FACTS: Final = ("approval", "fallback", "seconds", "pool", "untrusted", "guarded")
 
 MAX_VALUES: Final = 20  # of an enum
 MAX_DESCRIPTION: Final = 200  # characters about one argument
@@ -30,8 +30,8 @@ class Signatures:
 
     Attributes:
         tools: What a model reads of each tool: ``name``, ``effect``, ``call``, ``description``; ``approval``,
-            ``fallback``, ``seconds`` and ``pool`` where there are any; and ``arguments`` with the descriptions of
-            arguments that have one.
+            ``fallback``, ``seconds``, ``pool``, ``untrusted`` and ``guarded`` where there are any; and ``arguments``
+            with the descriptions of arguments that have one.
         types: The types that more than one place uses, or that contain themselves, by name.
     """
 

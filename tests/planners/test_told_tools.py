@@ -80,3 +80,12 @@ async def test_a_model_is_told_how_long_calls_took() -> None:
     assert lines["fetch"]["seconds"] == pytest.approx(12.345, rel=0.06)
     assert lines["fetch"]["pool"] == "api"
     assert "seconds" not in lines["cached"]
+
+
+async def test_a_model_is_told_of_the_trust_boundary_where_there_is_one() -> None:
+    """Whose data a tool gives, and which arguments ask a person about that; so it may plan without a question."""
+    without, with_it = await told(Policy()), await told(Policy(flow=dagrun.Flow(untrusted=["fetch"])))
+
+    assert "untrusted" not in without["fetch"]
+    assert with_it["fetch"]["untrusted"] is True
+    assert "untrusted" not in with_it["cached"]

@@ -25,6 +25,10 @@ def as_dict(tool: AnyTool) -> dict[str, Any]:
         "fallback": tool.fallback,
         "cache": tool.cache,
         "batch": None if tool.batch is None else {"max_calls": tool.batch.max_calls, "within": tool.batch.within},
+        "untrusted": list(tool.untrusted) if isinstance(tool.untrusted, tuple) else tool.untrusted,
+        "private": tool.private,
+        "outbound": tool.outbound,
+        "guarded": sorted(tool.arguments.guarded),
     }
 
 
@@ -46,12 +50,26 @@ def describe(tool: AnyTool) -> Iterator[str]:
         yield f"keeps results: for {kept}"
     if tool.batch is not None:
         yield f"batches: up to {tool.batch.max_calls} calls within {tool.batch.within:g} s"
+    yield from _boundary(tool)
     yield f"gives: {_kind(tool.output.schema) or 'anything'}"
     properties: Mapping[str, Any] = tool.arguments.schema.get("properties", {})
     yield "takes:" if properties else "takes: nothing"
     required = {name for name, parameter in tool.arguments.names.items() if parameter in tool.arguments.required}
     rows = [_argument(name, schema, is_required=name in required) for name, schema in properties.items()]
     yield from (f"  {line}" for line in columns(rows).splitlines())
+
+
+def _boundary(tool: AnyTool) -> Iterator[str]:
+    """Yield what a tool says of the trust boundary."""
+    if tool.untrusted:
+        parts = ", ".join(tool.untrusted) if isinstance(tool.untrusted, tuple) else "all of what it gives"
+        yield f"others can write: {parts}"
+    if tool.private:
+        yield "private: what it gives must not leave"
+    if tool.outbound:
+        yield "outbound: a call carries its arguments out"
+    if tool.arguments.guarded:
+        yield f"guards: {', '.join(sorted(tool.arguments.guarded))}"
 
 
 def _argument(name: str, schema: Mapping[str, Any], *, is_required: bool) -> tuple[str, str, str, str]:

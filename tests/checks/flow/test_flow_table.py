@@ -85,6 +85,18 @@ def test_a_strict_check_counts_endorsements(shell: Shell) -> None:
     assert told not in _check(shell, "[flow]\n" + ENDORSES).out
 
 
+def test_the_page_of_a_tool_has_its_marks(shell: Shell) -> None:
+    """Whoever reads a policy looks up what the tools say themselves."""
+    shell.file("bank_tools.py", TOOLS)
+
+    pages = [shell("tools", "show", name, "--tools", "bank_tools").out for name in ("read_file", "send_money")]
+    facts = shell("tools", "show", "send_money", "--tools", "bank_tools", "--json").json
+
+    assert "others can write: all of what it gives" in pages[0]
+    assert "guards: recipient" in pages[1]
+    assert (facts["untrusted"], facts["guarded"]) == (False, ["recipient"])
+
+
 def test_without_a_boundary_none_of_it_is_loaded(tmp_path: Path) -> None:
     """Neither by the check, nor by a run with a patch."""
     script = tmp_path / "no_boundary.py"
