@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Self
 
 from dagrun.errors import ContractError, short_repr, shorten
-from dagrun.model.usage import ANSWERS
+from dagrun.model.usage import ANSWERS, PLACES, ModelPlace
 
 # How the structure of an answer is asked for: by a strict JSON schema; as the arguments of one tool that must be
 # called; or as JSON, described in the prompt only.
@@ -165,20 +165,29 @@ class AnswerStream:
         stream: The answer; each piece of it must be passed to `add`.
     """
 
-    __slots__ = ("_answers", "_pieces", "stream")
+    __slots__ = ("_answers", "_name", "_pieces", "_place", "stream")
 
     def __init__(self, model: LanguageModel, request: Request) -> None:
         self.stream = model.stream(request)
+        self._name = model.name
+        self._place: ModelPlace | None = None
         self._answers = ANSWERS.get()
         self._pieces: list[str] = []
 
     async def __aenter__(self) -> Self:
+        places = PLACES.get()
+        if places is not None:
+            self._place = await places.take(self._name)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if self._answers is not None:
             self._answers.add("".join(self._pieces))
-        await self.stream.aclose()
+        try:
+            await self.stream.aclose()
+        finally:
+            if self._place is not None:
+                self._place.leave(error)
 
     def add(self, piece: str | Reply) -> None:
         """Take a piece, or the end of the answer."""

@@ -48,6 +48,26 @@ UNMETERED: Final[Meter] = _NoMeter()
 METER: ContextVar[Meter] = ContextVar("dagrun meter", default=UNMETERED)
 
 
+class ModelPlace(Protocol):
+    """The place of one call of a model among those that its provider takes at once."""
+
+    def leave(self, error: BaseException | None) -> None:
+        """Give it back, once, when the call has ended; with its error, if there is one."""
+        ...
+
+
+class ModelPlaces(Protocol):
+    """The places of the calls of models."""
+
+    async def take(self, model: str) -> ModelPlace:
+        """Wait until the provider of *model* takes one more call."""
+        ...
+
+
+# Set by the run around each call of a planner.
+PLACES: ContextVar[ModelPlaces | None] = ContextVar("dagrun places", default=None)
+
+
 class Answers:
     """What models have answered during one call of a planner.
 

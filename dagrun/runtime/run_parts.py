@@ -49,6 +49,7 @@ class RunParts:
         reviews: Asks the critics; `None` if there are none.
         tracer: Traces the run; `None` if it is not traced.
         windows: What each provider takes; shared by the runs of an engine.
+        model_windows: The same of the models of planners.
     """
 
     __slots__ = (
@@ -57,6 +58,7 @@ class RunParts:
         "frontier",
         "graph",
         "ledger",
+        "model_windows",
         "new_scope",
         "now",
         "people",
@@ -77,6 +79,7 @@ class RunParts:
         self.run_id = setup.run_id
         self.policy = policy = plan.policy
         self.windows = setup.shared.windows
+        self.model_windows = setup.shared.model_windows
         self.context = context
         self.random = random_of(setup.options["seed"])
         self.tape = setup.tape

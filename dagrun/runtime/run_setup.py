@@ -42,6 +42,7 @@ class SharedByRuns:
             shares calls.
         windows: What each provider takes, by its name, as a `ProviderWindow`; empty until one has refused a call, or a
             policy has a rate for it.
+        model_windows: The same of the models of planners, by model.
     """
 
     cap: Cap | None
@@ -51,6 +52,7 @@ class SharedByRuns:
     max_cache_bytes: int = MAX_CACHE_BYTES
     results: Any = None
     windows: dict[str, Any] = field(default_factory=dict)
+    model_windows: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)  # not frozen, like `RunSetup`

@@ -27,9 +27,10 @@ from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
 from dagrun.model.plan import Plan
 from dagrun.model.planner import NOTES, Brief, HandOn, Notes, Planner, Refusal, Rung, Trigger, doubt_about, rungs_of
 from dagrun.model.question import ASK_PERSON, Answer
-from dagrun.model.usage import ANSWERS, METER, Answers
+from dagrun.model.usage import ANSWERS, METER, PLACES, Answers
 from dagrun.runtime.host_calls import PluginFailed, call_plugin
 from dagrun.runtime.metering import RunMeter
+from dagrun.runtime.planning.model_places import PlannerPlaces
 from dagrun.runtime.run_parts import RunParts
 
 _UNKNOWN_TOOL: Final = frozenset(("DR201", "DR202"))
@@ -125,6 +126,7 @@ class PlannerCalls:
         self._context = parts.context
         self._random = parts.random
         self._now = parts.now
+        self._model_windows = parts.model_windows
         self._up = parts.up
         self._tracer = parts.tracer
         self._tasks: TaskGroup
@@ -156,6 +158,8 @@ class PlannerCalls:
                 await checkpoint_if_cancelled()  # a call that begins after the end of the record would be on no record
                 answer = await self._call(request, rung, brief, gathered)
             except PluginFailed as error:
+                if gathered.places is not None and gathered.places.crowded:
+                    attempt -= 1
                 delay = self._delay_after(error, request, gathered, attempt)
             else:
                 if self._is_good(answer, request, brief, gathered):
@@ -262,11 +266,9 @@ class PlannerCalls:
     async def _call(self, request: PlannerRequest, rung: Rung, brief: Brief, gathered: _Gathered) -> object:
         meter = RunMeter(self._ledger, self._record, self._up)
         context = self._context.copy()
-        context.run(METER.set, meter)
-        answers = Answers()
-        context.run(ANSWERS.set, answers)
-        notes = Notes()
-        context.run(NOTES.set, notes)
+        answers, notes = Answers(), Notes()
+        gathered.places = PlannerPlaces(self._model_windows, self._now, gathered.clock_stopped)
+        context.run(_set_for_models, meter, answers, notes, gathered.places)
         began, fault, failure = self._now(), "it was told to stop", None
         name = rung.name if len(self._rungs) > 1 else ""
         number = self._record.ask_planner(name)
@@ -335,7 +337,7 @@ class PlannerCalls:
             raise Refused(Problem("DR421", "", {"reason": shorten(str(error))}), is_half=True) from error
         rule = self._policy.retry
         if isinstance(cause, ModelError) and cause.is_transient and attempt < rule.max_attempts:
-            return retry_delay(rule, attempt, self._random.random(), cause.retry_after)
+            return retry_delay(rule, max(attempt, 1), self._random.random(), cause.retry_after)
         raise Over("failed", f"the planner gave no answer: {error}{answered(self._record.graph)}") from error
 
 
@@ -350,12 +352,14 @@ class _Gathered:
     Attributes:
         has_taken: Whether an edit was passed to *take*.
         prompt: The version of the words of the planner's prompts, as the planner has it.
+        places: The places of the models that are asked for it.
         is_closed: Whether later edits are ignored.
     """
 
     def __init__(self, max_edits: int, take: TakeEdit | None, now: Callable[[], float]) -> None:
         self.has_taken = False
         self.prompt: object = ""
+        self.places: PlannerPlaces | None = None
         self.is_closed = False
         self._now = now
         self._limit: anyio.CancelScope | None = None
@@ -413,6 +417,13 @@ class _Gathered:
     def patch(self) -> Patch:
         """Return the whole answer."""
         return Patch(edits=tuple(self._edits), **self._facts)
+
+
+def _set_for_models(meter: RunMeter, answers: Answers, notes: Notes, places: PlannerPlaces) -> None:
+    METER.set(meter)
+    ANSWERS.set(answers)
+    NOTES.set(notes)
+    PLACES.set(places)
 
 
 async def _answer(planner: Planner, brief: Brief, gathered: _Gathered) -> object:
