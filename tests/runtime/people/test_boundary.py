@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from dagrun import EndorseRule, Event, Flow, Spliced
+from dagrun import Drop, EndorseRule, Event, Flow, Rewire, Spliced
 from dagrun.model.value import decode
 from flow_world import Scripted, World, add, patch, replace, run, step
 
@@ -327,3 +327,27 @@ async def test_a_refusing_policy_refuses_the_patch() -> None:
     assert result.status == "succeeded"
     (problem,) = planner.briefs[1].refused[0].problems
     assert (problem.code, problem.path) == ("DR502", "edits[0].step")
+
+
+async def test_a_check_that_the_planner_drops_counts() -> None:
+    """A call that waits for less than it did is another call."""
+    world = World(says=False, broken={"balance": "closed"})
+    check = _after("bill", of=step("check", "balance"))
+    pay = {**step("pay", "send_money", recipient="ann"), "depends_on": ["check"]}
+
+    await run(world, [BILL, check, pay], patch(Drop(id="check"), Rewire(id="pay", depends_on=())), policy=FULL)
+
+    assert world.paid == []
+    assert [question.step for question in world.asked] == ["pay"]
+
+
+async def test_what_is_private_does_not_leave_in_words_of_the_planner() -> None:
+    """A planner that was shown it may write it down; it is as private there."""
+    world = World(says=False, broken={"extract": "no account"})
+    answer = patch(replace("boom", step("out", "fetch", url="https://e.example/?q=10")))
+
+    await run(world, [MONEY, _after("money")], answer, flow=Flow(private=["balance"]), policy=FULL)
+
+    assert world.fetched == []
+    (question,) = world.asked
+    assert "it comes from balance, which must not leave" in question.why
