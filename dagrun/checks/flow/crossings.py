@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
 from dagrun.checks.checked_plan import Ask, CheckedStep
@@ -26,6 +27,7 @@ from dagrun.model.toolbox import AnyTool
 
 _MOST_STEPS: Final = 8  # of a way that is shown
 _MOST_NAMES: Final = 4
+_MOST_FOUND: Final = 10  # of one call: one is enough to ask, and a hostile plan may have thousands
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ def crossings(
     elif facts.acts and labels.authors:
         found += _behind_checks(look, tool)
     if facts.is_guarded:
-        found += _at_arguments(look, tool, facts, is_author_said=bool(found))
+        found += islice(_at_arguments(look, tool, facts, is_author_said=bool(found)), _MOST_FOUND)
         if facts.control and facts.acts and not any(one.code == "DR504" for one in found):
             found += _at_conditions(look, tool)
         if facts.inner:
@@ -111,9 +113,10 @@ def crossings(
 def _at_arguments(look: _Look, tool: AnyTool, facts: ToolFlow, *, is_author_said: bool) -> Iterator[Found]:
     """Yield the crossings of arguments; their literals count only if the author is not named already."""
     rules, names = look.labels.rules, tool.arguments.names
+    used = look.labels.by_argument(look.checked, look.items)
     for name in look.checked.step.args:
         written = look.author.of(name) & ~(rules.untrusted if is_author_said else 0)
-        sources, parameter = written | look.labels.used(look.checked, name, look.items), names.get(name, name)
+        sources, parameter = written | used.get(name, 0), names.get(name, name)
         bad = 0
         for guard in facts.guards:
             if guard.takes(parameter):

@@ -112,10 +112,10 @@ def _places(
     labels: FlowLabels, checked: CheckedStep, tool: AnyTool, facts: ToolFlow, found: Mapping[str, Found]
 ) -> Iterator[tuple[str, int]]:
     """Yield what is looked at before a call: each guarded argument, and whatever has a crossing; with its sources."""
-    names = tool.arguments.names
+    names, used = tool.arguments.names, labels.by_argument(checked, checked.items)
     for name in checked.step.args:
         if f"args.{name}" in found or any(guard.takes(names.get(name, name)) for guard in facts.guards):
-            yield f"args.{name}", PLANNED.of(name) | labels.used(checked, name, checked.items)
+            yield f"args.{name}", PLANNED.of(name) | used.get(name, 0)
     if facts.control and facts.acts and (checked.step.when is not None or checked.items is not None):
         yield "when" if checked.step.when is not None else "for_each", labels.conditions(checked)
     if facts.inner and "tool" in found:

@@ -182,11 +182,11 @@ class FlowLabels:
             sources |= self.of(reference, items)
         return sources
 
-    def used(self, checked: CheckedStep, argument: str, items: Template | None = None) -> int:
-        """Return the sources of the references in one argument, by the name that the plan uses."""
-        sources = 0
-        for reference in argument_references(checked, argument):
-            sources |= self.of(reference, items)
+    def by_argument(self, checked: CheckedStep, items: Template | None = None) -> dict[str | int, int]:
+        """Return the sources of the references in each argument that has any, by the name that the plan uses."""
+        sources: dict[str | int, int] = {}
+        for reference, place in zip(checked.args.references, checked.args.places, strict=True):
+            sources[place[0]] = sources.get(place[0], 0) | self.of(reference, items)
         return sources
 
     def given(self, checked: CheckedStep, author: Author, items: Template | None = None) -> int:

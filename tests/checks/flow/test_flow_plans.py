@@ -339,3 +339,18 @@ def test_the_mark_is_no_part_of_the_type() -> None:
 
     assert schema["properties"]["recipient"] == {"title": "Recipient", "type": "string"}
     assert send_money.arguments.guarded == {"recipient"}
+
+
+def test_a_call_with_thousands_of_arguments_is_told_shortly() -> None:
+    """A hostile plan for a tool that takes any argument costs no more than its size."""
+
+    async def call(arguments: dict[str, Any], context: object) -> str:
+        return ""
+
+    anything = dagrun.schema_tool("anything", call, {"type": "object"}, effect="effectful")
+    args = {f"a{number}": "${bill}" for number in range(20_000)}
+    plan = dagrun.Plan.model_validate({"steps": [BILL, {"id": "many", "tool": "anything", "args": args}]})
+
+    checked = dagrun.check(plan, [*TOOLS, anything], policy=Policy(flow=Flow()))
+
+    assert len(asks(checked, "many")) == 10

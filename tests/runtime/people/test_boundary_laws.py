@@ -42,6 +42,7 @@ def test_labels_hold_what_values_are_made_of_on_many_seeds() -> None:
         assert not {what: rate for what, rate in found.items() if rate < LEAST[what]}, "the rig has gone blind"
 
 
+@pytest.mark.rigs(seconds=4)
 @pytest.mark.parametrize("name", FLOW_MUTANTS)
 @pytest.mark.filterwarnings("ignore")
 def test_every_hole_is_found(name: str) -> None:
