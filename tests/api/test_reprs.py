@@ -102,6 +102,7 @@ LARGE: list[object] = [
     dagrun.QuestionAsked(1, 0.0, QUESTION),
     dagrun.RunReopened(1, 0.0, MANY, BIG),
     dagrun.PatchRefused(1, 0.0, "host", (PROBLEM,) * 500),
+    dagrun.GuardedCall("load", {"key": BIG}, BIG),
     dagrun.PlannerCalled(1, 0.0, 1, 1.0, 1, None, "", (BIG,) * 5),
     dagrun.Progress(1, 0.0, "a", 0.1, BIG),
     *EXAMPLES,

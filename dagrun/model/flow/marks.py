@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from dagrun.errors import ContractError
+from dagrun.errors import ContractError, short_repr
 
 
 class _Guarded:
@@ -104,6 +104,8 @@ class GuardedCall:
         arguments: The arguments of the call, as plain JSON.
         reason: Why a person is asked, in a sentence.
     """
+
+    __repr__ = short_repr
 
     tool: str
     arguments: Mapping[str, Any]
