@@ -9,8 +9,9 @@ two changes:
 2. A refused probe takes the window back by that one place, and the next probe comes only after twice as many successes,
    up to 32 windows of them. So a provider with a fixed limit refuses a handful of calls, and no time is lost.
 
-When calls take twice as long as they did at their best, the provider queues them: the window shrinks by a tenth, and
-does not grow. The time is passed in, in seconds.
+When calls take twice as long as they did at their best, the window does not grow. When that holds for each single one
+of a window of calls, at least eight, the provider queues them, and the window shrinks by a tenth: a queue makes all
+calls slow, while one that hangs holds up nobody else. The time is passed in, in seconds.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Final
 
 _MAX_PATIENCE: Final = 32  # windows of successes between two probes
 _SLOW: Final = 2.0  # times the best average: calls are queued
+_PROOF: Final = 8  # slow calls in a row, at least, until a queue is believed in
 _SHRINK: Final = 0.9
 _MOST: Final = 3.0  # times the average: a call counts for no more
 _WEIGHT: Final = 0.2  # of the newest call in the average
@@ -70,8 +72,8 @@ class ProviderWindow:
         waiting: By run, what is called when there may be room.
     """
 
-    __slots__ = ("_average", "_best", "_patience", "_paused_until", "_successes", "in_flight", "limit", "requests",
-                 "tokens", "waiting")  # fmt: skip
+    __slots__ = ("_average", "_best", "_patience", "_paused_until", "_slow", "_successes", "in_flight", "limit",
+                 "requests", "tokens", "waiting")  # fmt: skip
 
     def __init__(self, requests: Bucket | None = None, tokens: Bucket | None = None) -> None:
         self.limit: int | None = None
@@ -82,6 +84,7 @@ class ProviderWindow:
         self._paused_until = -math.inf
         self._patience = 1
         self._successes = 0
+        self._slow = 0
         self._average = 0.0
         self._best = math.inf
 
@@ -129,9 +132,10 @@ class ProviderWindow:
         if self.limit is None:
             return
         self._successes += 1
+        self._slow = self._slow + 1 if seconds > _SLOW * self._best else 0
         if self._average > _SLOW * self._best:
-            if self._successes >= self.limit:
-                self.limit, self._successes = max(1, math.floor(self.limit * _SHRINK)), 0
+            if self._slow >= max(self.limit, _PROOF):
+                self.limit, self._successes, self._slow = max(1, math.floor(self.limit * _SHRINK)), 0, 0
         elif self._successes >= self._patience * self.limit and self.in_flight + 1 >= self.limit:
             self.limit, self._successes = self.limit + 1, 0
 

@@ -13,7 +13,8 @@ import networkx as nx
 import pytest
 
 import dagrun
-from dagrun import Answer, Budget, MemoryJournal, Plan, Step
+from dagrun import Answer, Budget, MemoryJournal, Plan, Step, ToolError
+from dagrun.model.tool import make_tool
 from dagrun.runtime.upcalls import Upcalls
 from hedge_tools import Act, Looker
 from hedge_tools import play as play_hedged
@@ -46,6 +47,21 @@ async def _each() -> None:
 
 async def _limited() -> None:
     await run(NAPS, None, max_running=1, max_running_by_tool={"nap": 1}, max_attempts=20, timeout=50, max_seconds=90)
+
+
+async def _refused() -> None:
+    """The provider takes one call at once."""
+    busy = anyio.Lock()
+
+    async def api() -> int:
+        if busy.locked():
+            raise ToolError("429", retryable=True, retry_after=1.0)
+        async with busy:
+            await anyio.sleep(1.0)
+        return 1
+
+    steps = [Step(id=f"c{n}", tool="api") for n in range(3)]
+    await dagrun.run(Plan(steps=steps), tools=[make_tool(api, effect="read")], seed=1)
 
 
 async def _shared() -> None:
@@ -143,8 +159,9 @@ async def _releases() -> None:
 RUNS: Final[dict[str, Callable[[], Awaitable[None]]]] = {
     function.__name__.strip("_"): function
     for function in (
-        _plain, _fails, _each, _limited, _shared, _shared_calls, _batched, _hedged, _judged, _asks, _unanswered,
-        _replans, _drafts, _splices, _watched, _cancelled, _cancelled_around, _written, _resumed, _releases,
+        _plain, _fails, _each, _limited, _refused, _shared, _shared_calls, _batched, _hedged, _judged, _asks,
+        _unanswered, _replans, _drafts, _splices, _watched, _cancelled, _cancelled_around, _written, _resumed,
+        _releases,
     )
 }  # fmt: skip
 

@@ -158,8 +158,7 @@ class PlannerCalls:
                 await checkpoint_if_cancelled()  # a call that begins after the end of the record would be on no record
                 answer = await self._call(request, rung, brief, gathered)
             except PluginFailed as error:
-                if gathered.places is not None and gathered.places.crowded:
-                    attempt -= 1
+                attempt -= gathered.is_crowded
                 delay = self._delay_after(error, request, gathered, attempt)
             else:
                 if self._is_good(answer, request, brief, gathered):
@@ -267,8 +266,8 @@ class PlannerCalls:
         meter = RunMeter(self._ledger, self._record, self._up)
         context = self._context.copy()
         answers, notes = Answers(), Notes()
-        gathered.places = PlannerPlaces(self._model_windows, self._now, gathered.clock_stopped)
-        context.run(_set_for_models, meter, answers, notes, gathered.places)
+        places = PlannerPlaces(self._model_windows, self._now, gathered.clock_stopped)
+        context.run(_set_for_models, meter, answers, notes, places)
         began, fault, failure = self._now(), "it was told to stop", None
         name = rung.name if len(self._rungs) > 1 else ""
         number = self._record.ask_planner(name)
@@ -296,6 +295,7 @@ class PlannerCalls:
             raise
         finally:
             gathered.close()  # later edits of a call that would not stop are ignored
+            gathered.is_crowded = places.crowded
             if self._record.ended_at is None:
                 seconds, record = self._now() - began, self._record
                 facts = (number, seconds, meter.tokens, meter.cost, fault, tuple(answers.texts), failure, name)
@@ -352,14 +352,14 @@ class _Gathered:
     Attributes:
         has_taken: Whether an edit was passed to *take*.
         prompt: The version of the words of the planner's prompts, as the planner has it.
-        places: The places of the models that are asked for it.
+        is_crowded: Whether its model refused the call for now, because of others beside it.
         is_closed: Whether later edits are ignored.
     """
 
     def __init__(self, max_edits: int, take: TakeEdit | None, now: Callable[[], float]) -> None:
         self.has_taken = False
         self.prompt: object = ""
-        self.places: PlannerPlaces | None = None
+        self.is_crowded = False
         self.is_closed = False
         self._now = now
         self._limit: anyio.CancelScope | None = None

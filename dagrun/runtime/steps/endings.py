@@ -252,7 +252,7 @@ class Endings:
         if self._limits is None:
             from dagrun.runtime.steps.provider_limits import ProviderLimits  # here: few runs meet a limit
 
-            self._limits = ProviderLimits(self._policy, self._windows, self._frontier, self._now, self._up.nudge)
+            self._limits = ProviderLimits(self._policy, self._windows, self._frontier, self._now, self._up)
             self._limits.alarms = self.alarms
         return self._limits
 

@@ -25,6 +25,7 @@ from dagrun.model.outcome import Outcome, State
 from dagrun.model.policy import Policy
 from dagrun.runtime.deadlines import Alarms
 from dagrun.runtime.slot import Slot
+from dagrun.runtime.upcalls import Upcalls
 
 
 class ProviderLimits:
@@ -35,7 +36,7 @@ class ProviderLimits:
         windows: The windows of the engine, by provider.
         frontier: The ready steps.
         now: The clock of the loop.
-        nudge: Wakes workers.
+        up: Wakes workers, which are made later.
     """
 
     def __init__(
@@ -44,13 +45,13 @@ class ProviderLimits:
         windows: dict[str, ProviderWindow],
         frontier: Frontier,
         now: Callable[[], float],
-        nudge: Callable[[], object],
+        up: Upcalls,
     ) -> None:
         self._rates = policy.rate_by_pool
         self._windows = windows
         self._frontier = frontier
         self._now = now
-        self._nudge = nudge
+        self._up = up
         self._lines: dict[str, list[Node]] = {}
         self._alarmed: dict[str, float] = {}
         self.alarms: Alarms
@@ -119,7 +120,7 @@ class ProviderLimits:
         if line:
             self._wait(key, window, seconds)
         if count:
-            self._nudge()
+            self._up.nudge()
 
     def begin(self, slot: Slot) -> None:
         """Count a call that begins, if there is a window for its provider."""
