@@ -75,6 +75,14 @@ _include: Final = click.option(
 _openapi_url: Final = click.option(
     "--openapi-url", metavar="URL", help="The address of the service of --openapi, if its document says none."
 )
+_mcp: Final = click.option(
+    "--mcp",
+    "mcp_files",
+    multiple=True,
+    metavar="FILE",
+    help="A file of MCP servers, as Claude, Cursor and VS Code read it. May be repeated. Rules for one: [mcp.SERVER] of"
+    " dagrun.toml.",
+)
 deps: Final = click.option(
     "--deps",
     metavar="MODULE:NAME",
@@ -200,7 +208,7 @@ def _refuse_key(context: click.Context, parameter: click.Parameter, value: str |
 
 def tools(function: F) -> F:
     """Add the options that name the tools of plans."""
-    return combined(_modules, _openapi, _include, _openapi_url)(function)
+    return combined(_modules, _openapi, _include, _openapi_url, _mcp)(function)
 
 
 def page(function: F) -> F:

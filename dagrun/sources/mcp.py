@@ -18,6 +18,7 @@ from anyio.abc import TaskGroup
 
 from dagrun.errors import ContractError, ToolError, shorten
 from dagrun.model.effect import Effect
+from dagrun.model.secrets.secret import AnySecret, Secrets, secrets_from
 from dagrun.model.tool_context import ToolContext
 from dagrun.model.toolbox import AnyTool, Toolbox
 from dagrun.sources.mcp_config import ServerConfig, ServerRules, read_config
@@ -38,6 +39,7 @@ def mcp_tools(
     config: str | Path | Mapping[str, Any],
     *,
     rules: Mapping[str, Mapping[str, Any]] | None = None,
+    secrets: Secrets | Mapping[str, AnySecret] | None = None,
     connect_timeout: float = 60.0,
 ) -> McpTools:
     """Connect to MCP servers, and return their tools as a `Toolbox`, as long as an ``async with`` block lasts.
@@ -56,6 +58,8 @@ def mcp_tools(
         config: The path of the file with the servers, in the form of Claude and Cursor (``mcpServers``) or VS Code
             (``servers``); or its content.
         rules: What the host says about servers, by name: *trust*, *allow*, *errors*, *timeout*, *effects*.
+        secrets: What ``${NAME}`` in the file stands for, in headers above all; for other names, it is a variable of the
+            environment. A `Secret` whose *tools* do not name a server is not for that server.
         connect_timeout: Seconds in which all servers must have answered at the start.
 
     Examples:
@@ -69,11 +73,13 @@ def mcp_tools(
         ContractError: The configuration has a fault, or a server cannot be reached at the start.
         MissingExtra: The extra ``mcp`` is not installed.
     """
-    return McpTools(read_config(config, rules), connect_timeout)
+    return McpTools(read_config(config, rules, secrets_from(secrets)), connect_timeout)
 
 
 class McpTools:
     """The servers of one block; made by `mcp_tools`.
+
+    Blocks may follow each other: the tools that the first one has listed work in each.
 
     Args:
         servers: The servers.
@@ -82,6 +88,8 @@ class McpTools:
 
     def __init__(self, servers: list[ServerConfig], connect_timeout: float) -> None:
         self._servers = servers
+        self._connections = [Connection(server) for server in servers]
+        self._tools: Toolbox | None = None
         self._connect_timeout = connect_timeout
         self._group: TaskGroup | None = None
 
@@ -90,8 +98,12 @@ class McpTools:
         mcp_library("mcp.client.client")
         self._group = await anyio.create_task_group().__aenter__()
         try:
-            with anyio.fail_after(self._connect_timeout):
-                return await self._toolbox(self._group)
+            for connection in self._connections:
+                await self._group.start(connection.keep)
+            if self._tools is None:
+                with anyio.fail_after(self._connect_timeout):
+                    self._tools = await self._listed()
+            return self._tools
         except TimeoutError:
             await self._close()
             raise ContractError(f"MCP servers did not answer in {self._connect_timeout:g} s") from None
@@ -111,11 +123,9 @@ class McpTools:
             group.cancel_scope.cancel()
             await group.__aexit__(None, None, None)  # an error of the block is not one of this group
 
-    async def _toolbox(self, group: TaskGroup) -> Toolbox:
-        connections = [Connection(server) for server in self._servers]
+    async def _listed(self) -> Toolbox:
+        connections = self._connections
         lists: list[list[Any]] = [[] for _ in connections]
-        for connection in connections:
-            group.start_soon(connection.keep)
         failures: list[ToolError] = []
 
         async def fill(number: int, connection: Connection) -> None:

@@ -1,7 +1,8 @@
 """Read which MCP servers there are, and what the host says about each.
 
 The file is the one that people have: ``mcpServers`` (Claude, Cursor) or ``servers`` (VS Code), each with ``command``,
-``args``, ``env`` and ``cwd``. What dagrun needs besides stands apart from it, so that the file stays valid elsewhere.
+``args``, ``env`` and ``cwd``, or ``url`` and ``headers``. What dagrun needs besides stands apart from it, so that the
+file stays valid elsewhere.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dagrun.errors import ContractError, shorten
 from dagrun.model.effect import Effect
+from dagrun.model.secrets.secret import NO_SECRETS, Secrets
 from dagrun.model.signature import explain
 
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -56,6 +59,7 @@ class _Entry(BaseModel):
     env: dict[str, str] = Field(default_factory=dict)
     cwd: str | None = None
     url: str | None = None
+    headers: dict[str, str] = Field(default_factory=dict)
     disabled: bool = False
 
 
@@ -65,31 +69,37 @@ class ServerConfig:
 
     Attributes:
         name: Its name, with which the names of its tools begin.
-        target: The command with its arguments; or a server object of the MCP library, which runs in this program.
-        env: More variables of its environment.
+        target: The command with its arguments; or its address; or a server object of the MCP library, which runs in
+            this program.
+        extra: More variables of its environment; or the headers of requests to its address.
         cwd: The folder that it runs in; `None` for that of this program.
         rules: What the host says about it.
+        secrets: What no message about it may show.
     """
 
     name: str
-    target: tuple[str, ...] | Any
-    env: Mapping[str, str]
+    target: tuple[str, ...] | str | Any
+    extra: Mapping[str, str] = field(repr=False)
     cwd: str | None
     rules: ServerRules
+    secrets: Secrets = NO_SECRETS
 
 
 def read_config(
-    source: str | Path | Mapping[str, Any], rules: Mapping[str, Mapping[str, Any] | ServerRules] | None
+    source: str | Path | Mapping[str, Any],
+    rules: Mapping[str, Mapping[str, Any] | ServerRules] | None,
+    secrets: Secrets = NO_SECRETS,
 ) -> list[ServerConfig]:
     """Return the servers of a file, or of an object of that form.
 
     Args:
         source: The path of the file; or its content; or only its servers by name.
         rules: What the host says about servers, by name.
+        secrets: What ``${NAME}`` stands for before variables of the environment are looked at.
 
     Raises:
-        ContractError: The file cannot be read, a variable is not set, a server has no command, or *rules* name a server
-            that is not there.
+        ContractError: The file cannot be read, a variable is not set, a server has neither a command nor an address, or
+            *rules* name a server that is not there.
     """
     origin = "mcp_tools" if isinstance(source, Mapping) else str(source)
     content = source if isinstance(source, Mapping) else _loaded(Path(source))
@@ -97,7 +107,14 @@ def read_config(
     if not isinstance(servers, Mapping):
         raise ContractError(f"{origin}: the servers are no object")
     left = dict(rules or {})
-    found = [_server(origin, name, entry, left.pop(name, {})) for name, entry in servers.items() if _is_on(entry)]
+    left_out = [name for name, entry in servers.items() if not _is_on(entry)]
+    found = [
+        _server(origin, name, entry, left.pop(name, {}), secrets)
+        for name, entry in servers.items()
+        if name not in left_out
+    ]
+    for name in left_out:
+        left.pop(name, None)
     if left:
         raise ContractError(
             f"{origin}: it has no server {shorten(', '.join(left))}; its servers are {', '.join(servers)}"
@@ -125,16 +142,35 @@ def _is_on(entry: Any) -> bool:
     return not (isinstance(entry, Mapping) and entry.get("disabled") is True)
 
 
-def _server(origin: str, name: str, entry: Any, rules: Any) -> ServerConfig:
+def _server(origin: str, name: str, entry: Any, rules: Any, secrets: Secrets) -> ServerConfig:
     what = f"{origin}: server {shorten(str(name), 60)}"
     said = _validated(ServerRules, rules, f"{what}: its rules") if isinstance(rules, Mapping) else rules
     if not isinstance(entry, Mapping):
         return ServerConfig(name, entry, {}, None, said)
-    known: _Entry = _validated(_Entry, _expanded(entry, what), what)
-    if known.command is None:
-        reason = "has a url, and only servers that a command starts are supported" if known.url else "has no command"
-        raise ContractError(f"{what} {reason}")
-    return ServerConfig(name, (known.command, *known.args), known.env, known.cwd, said)
+    known: _Entry = _validated(_Entry, _expanded(entry, what, name, secrets), what)
+    if known.command is not None and known.url is None:
+        return ServerConfig(name, (known.command, *known.args), known.env, known.cwd, said, secrets)
+    if known.url is None:
+        raise ContractError(f"{what} has no command and no url")
+    if known.command is not None:
+        raise ContractError(f"{what} has a command and a url; it can have one of them")
+    if fault := _fault_of_address(known.url):
+        raise ContractError(f"{what}: url: {fault}")
+    return ServerConfig(name, known.url, known.headers, None, said, secrets)
+
+
+def _fault_of_address(url: str) -> str:
+    """Say why an address cannot be used, without showing it; empty if it can."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+    except ValueError as error:
+        return f"it is no address: {error}"
+    if parts.scheme not in {"http", "https"} or not host:
+        return "it must begin with http:// or https://"
+    if parts.username is not None or parts.password is not None:
+        return "a name or a password in it would be shown in messages; write a header in its place"
+    return ""
 
 
 def _validated(kind: type[BaseModel], value: Any, what: str) -> Any:
@@ -144,22 +180,27 @@ def _validated(kind: type[BaseModel], value: Any, what: str) -> Any:
         raise ContractError(f"{what}: {explain(error)}") from None
 
 
-def _expanded(value: Any, what: str) -> Any:
-    """Fill in ``${NAME}`` and ``${NAME:-default}`` from the environment."""
+def _expanded(value: Any, what: str, server: str, secrets: Secrets) -> Any:
+    """Fill in ``${NAME}`` and ``${NAME:-default}`` from secrets, or else from the environment."""
     match value:
         case str():
-            return _VARIABLE.sub(lambda match: _variable(match, what), value)
+            return _VARIABLE.sub(lambda match: _variable(match, what, server, secrets), value)
         case Mapping():
-            return {key: _expanded(part, what) for key, part in value.items()}
+            return {key: _expanded(part, what, server, secrets) for key, part in value.items()}
         case list() | tuple():
-            return [_expanded(part, what) for part in value]
+            return [_expanded(part, what, server, secrets) for part in value]
         case _:
             return value
 
 
-def _variable(match: re.Match[str], what: str) -> str:
+def _variable(match: re.Match[str], what: str, server: str, secrets: Secrets) -> str:
     name, default = match.groups()
+    if name in secrets and name not in secrets.missing:
+        try:
+            return secrets.reveal(server, name).get_secret_value()
+        except LookupError:
+            raise ContractError(f"{what}: it may not have the secret {name}") from None
     found = os.environ.get(name) or default
     if found is None:
-        raise ContractError(f"{what}: the variable {name} is not set; set it, or write ${{{name}:-default}}")
+        raise ContractError(f"{what}: {name} is no secret and no variable that is set; write ${{{name}:-default}}")
     return found

@@ -5,17 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
 from typing import Any, Final
 
 import anyio
+from anyio.abc import TaskStatus
 
 from dagrun.errors import MissingExtra, ToolError, shorten
 from dagrun.sources.mcp_config import ServerConfig
 
 FIRST_DELAY: Final = 0.5  # seconds before the second try to connect, doubled before each further one
 MAX_DELAY: Final = 30.0
+READ_SECONDS: Final = 300.0  # that a server behind an address may be silent, if its calls may not take longer
 MAX_FAILURES: Final = 5  # in a row; from then on a call fails at once, until the longest delay is over
 
 
@@ -52,8 +54,11 @@ class Connection:
         self._reason = ""
         self._closed_until = 0.0
 
-    async def keep(self) -> None:
+    async def keep(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Connect whenever a client is wanted, until this task is cancelled."""
+        self._wanted, self._failures = anyio.Event(), 0  # events of the loop of this task
+        self._tried = anyio.Event()
+        task_status.started()
         while True:
             await self._wanted.wait()
             self._wanted = anyio.Event()
@@ -103,7 +108,7 @@ class Connection:
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         self._failures += 1
-        self._reason = shorten(f"{type(error).__name__}: {error}")
+        self._reason = shorten(self._config.secrets.replaced_in(f"{type(error).__name__}: {error}"))
         if self._failures >= MAX_FAILURES:
             self._closed_until = anyio.current_time() + MAX_DELAY
         self._tried.set()
@@ -112,15 +117,28 @@ class Connection:
     async def _opened(self) -> AsyncIterator[Any]:
         client_type = mcp_library("mcp.client.client").Client
         info = mcp_library("mcp_types").Implementation(name="dagrun", version=_version())
-        target = self._config.target
-        if isinstance(target, tuple):
-            stdio = mcp_library("mcp.client.stdio")
-            parameters = stdio.StdioServerParameters(
-                command=target[0], args=list(target[1:]), env=dict(self._config.env), cwd=self._config.cwd
-            )
-            target = stdio.stdio_client(parameters, errlog=_error_log())
-        async with client_type(target, client_info=info, cache=None) as client:
-            yield client
+        async with AsyncExitStack() as stack:
+            target = self._config.target
+            if isinstance(target, tuple):
+                target = self._started(target)
+            elif isinstance(target, str):
+                target = await self._reached(target, stack)
+            yield await stack.enter_async_context(client_type(target, client_info=info, cache=None))
+
+    def _started(self, command: tuple[str, ...]) -> Any:
+        stdio = mcp_library("mcp.client.stdio")
+        parameters = stdio.StdioServerParameters(
+            command=command[0], args=list(command[1:]), env=dict(self._config.extra), cwd=self._config.cwd
+        )
+        return stdio.stdio_client(parameters, errlog=_error_log())
+
+    async def _reached(self, url: str, stack: AsyncExitStack) -> Any:
+        # The library follows redirects within the origin alone, so headers go to no other server.
+        http = mcp_library("httpx2")
+        timeout = http.Timeout(30.0, read=max(READ_SECONDS, self._config.rules.timeout or 0.0))
+        headers = dict(self._config.extra)
+        client = await stack.enter_async_context(http.AsyncClient(headers=headers, timeout=timeout))
+        return mcp_library("mcp.client.streamable_http").streamable_http_client(url, http_client=client)
 
 
 async def _check_nothing(*_: Any) -> None:

@@ -22,6 +22,8 @@ CODE = "from pathlib import Path\nPath(__file__).with_suffix('.ran').touch()\nTO
 DOUBTFUL = {
     "tools = ['evil']": "tools",
     "[openapi.evil]\nfile = 'a.json'": "openapi",
+    "mcp_files = ['a.json']": "mcp_files",
+    "[mcp.evil]\ntrust = 'hints'": "mcp",
     "planner = 'evil:planner'": "planner",
     "planner = 'openai'": "planner",
     "base_url = 'http://127.0.0.1:1/v1'": "base_url",
@@ -83,7 +85,7 @@ def test_a_setting_that_names_something_is_refused_until_the_user_says_yes(
 
 def _below(table: str, content: str) -> str:
     """Settings as a table of another file."""
-    for name in ("policy", "prices", "openapi"):
+    for name in ("policy", "prices", "openapi", "mcp"):
         content = content.replace(f"[{name}", f"[{table}.{name}")
     return f"[{table}]\n{content}"
 

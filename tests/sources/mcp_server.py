@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from typing import Any
 
@@ -86,7 +87,36 @@ def make_server() -> Any:
     return server
 
 
+def serve_http() -> None:
+    """Serve on a free port of this machine, whose number is printed; a note is made of each caller's proof.
+
+    What is asked of /away is sent to another origin, and of /moved to the right place.
+    """
+    import uvicorn
+    from starlette.responses import RedirectResponse
+
+    app = make_server().streamable_http_app(streamable_http_path="/mcp")
+
+    async def front(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            headers = dict(scope["headers"])
+            note(f"{scope['path']} {headers.get(b'authorization', b'').decode()}")
+            if scope["path"] in {"/away", "/moved"}:
+                place = "/mcp" if scope["path"] == "/moved" else os.environ["AWAY"]
+                await RedirectResponse(place, status_code=307)(scope, receive, send)
+                return
+        await app(scope, receive, send)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        sys.stdout.write(f"{listening.getsockname()[1]}\n")
+        sys.stdout.flush()
+        uvicorn.Server(uvicorn.Config(front, log_level="error")).run(sockets=[listening])
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["broken"]:
         sys.exit(2)
-    make_server().run()
+    if sys.argv[1:] == ["http"]:
+        serve_http()
+    else:
+        make_server().run()

@@ -184,7 +184,7 @@ def test_both_forms_of_the_file_and_variables(monkeypatch: pytest.MonkeyPatch) -
     }
     for content in ({"mcpServers": {"a": entry}}, {"servers": {"a": entry}, "inputs": []}, {"a": entry}):
         [server] = read_config(content, None)
-        assert (server.name, server.target, server.env) == ("a", ("npx", "-y", "x"), {"A": "t"})
+        assert (server.name, server.target, server.extra) == ("a", ("npx", "-y", "x"), {"A": "t"})
     two = {"a": entry, "b": {**entry, "disabled": True}}
     assert [server.name for server in read_config(two, None)] == ["a"]
 
@@ -192,9 +192,12 @@ def test_both_forms_of_the_file_and_variables(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("content", "rules", "reason"),
     [
-        ({"a": {"command": "${NOWHERE}"}}, None, "server a: the variable NOWHERE is not set"),
-        ({"a": {"args": []}}, None, "server a has no command"),
-        ({"a": {"url": "https://example.com"}}, None, "only servers that a command starts are supported"),
+        ({"a": {"command": "${NOWHERE}"}}, None, "server a: NOWHERE is no secret and no variable that is set"),
+        ({"a": {"args": []}}, None, "server a has no command and no url"),
+        ({"a": {"url": "https://a.example", "command": "x"}}, None, "server a has a command and a url"),
+        ({"a": {"url": "ftp://a.example"}}, None, "server a: url: it must begin with http:// or https://"),
+        ({"a": {"url": "https://me:key@a.example"}}, None, "server a: url: a name or a password in it would be shown"),
+        ({"a": {"url": "https://a.example", "headers": {"A": 1}}}, None, "server a: headers."),
         ({"a": {"command": "x", "args": "y"}}, None, "server a: args: "),
         ({"a": {"command": "x"}}, {"b": {}}, "it has no server b; its servers are a"),
         ({"a": {"command": "x"}}, {"a": {"trust": "all"}}, "server a: its rules: trust: "),

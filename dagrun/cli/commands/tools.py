@@ -34,7 +34,7 @@ def tools() -> None:
 
 
 @tools.command("list", epilog="\b\nExample:\n  dagrun tools list --tools my_tools")
-@options.combined(options.tools, options.as_json, options.directory)
+@options.combined(options.tools, options.secrets, options.as_json, options.directory)
 def list_tools(*, as_json: bool, **flags: Any) -> None:
     """List the tools of a module; without --tools, the tools of installed packages."""
     from dagrun.cli.setup.tool_pages import as_dict
@@ -51,7 +51,7 @@ def list_tools(*, as_json: bool, **flags: Any) -> None:
 
 @tools.command("show", epilog="\b\nExample:\n  dagrun tools show load_csv --tools dagrun_tools")
 @click.argument("name")
-@options.combined(options.tools, options.as_json, options.directory)
+@options.combined(options.tools, options.secrets, options.as_json, options.directory)
 def show_tool(*, name: str, as_json: bool, **flags: Any) -> None:
     """Show the tool NAME: its description, effect, arguments and output."""
     from dagrun.cli.setup.tool_pages import as_dict, describe
@@ -67,7 +67,7 @@ def show_tool(*, name: str, as_json: bool, **flags: Any) -> None:
 @tools.command("check", epilog=CHECK)
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option("--ignore", "ignored", metavar="CODE", multiple=True, help="Leave out findings of this code; repeatable.")
-@options.combined(options.tools, options.as_json, options.directory)
+@options.combined(options.tools, options.secrets, options.as_json, options.directory)
 def check_tools(*, names: tuple[str, ...], ignored: tuple[str, ...], as_json: bool, **flags: Any) -> int:
     """Look for what makes tools hard to choose or unsafe to call; without NAME, in all of them.
 
@@ -131,7 +131,7 @@ def schema_of_views() -> None:
 
 
 @schema.command("toolset", epilog="\b\nExample:\n  dagrun schema toolset --tools my_tools")
-@options.combined(options.tools, options.directory)
+@options.combined(options.tools, options.secrets, options.directory)
 def schema_of_toolset(**flags: Any) -> None:
     """Print the schema of plans that call only the tools of a module, in the form that models are given."""
     from dagrun.plans.plan_schemas import toolset_schema

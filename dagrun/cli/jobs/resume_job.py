@@ -93,6 +93,7 @@ class ResumeCommand:
         labels = self._past.opening.labels
         again, directory = label(labels, "again"), labels.get("directory")
         named = {name: _after(again, f"--{name.replace('_', '-')}") for name in ("tools", "openapi", "include")}
+        named["mcp_files"] = _after(again, "--mcp")
         url = next(iter(_after(again, "--openapi-url")), None)
         if not isinstance(directory, str) or "\0" in directory or not (any(named.values()) or directory != os.getcwd()):
             return self._configuration  # no tools are on record
@@ -150,8 +151,8 @@ def _absolute_secret(text: str) -> str:
 
 
 def _as_given(flags: Mapping[str, Any]) -> list[str]:
-    named = (("--tools", flags["tools"]), ("--openapi", flags["openapi"]), ("--include", flags["include"]))
-    words = [word for option, values in named for value in values for word in (option, value)]
+    options = (("--tools", "tools"), ("--openapi", "openapi"), ("--include", "include"), ("--mcp", "mcp_files"))
+    words = [word for option, name in options for value in flags[name] for word in (option, value)]
     words += ["--openapi-url", flags["openapi_url"]] if flags["openapi_url"] else []
     return words + (["--runs", os.path.abspath(flags["runs"])] if flags["runs"] else [])
 

@@ -30,6 +30,7 @@ def options_again(configuration: Configuration, planner: str | None, flags: Mapp
     options = ["-C", str(Path.cwd())]
     options += _pairs("--tools", settings.tools if _is_lost(configuration, "tools") else ())
     options += _services(flags) if _is_lost(configuration, "openapi") else []
+    options += _pairs("--mcp", settings.mcp_files if _is_lost(configuration, "mcp_files") else ())
     options += _pairs("--secret", settings.secrets if _is_lost(configuration, "secrets") else ())
     for name in (*_PATHS, *_PLAIN, *(_MODEL if planner is not None else ())):
         options += _setting(configuration, name)

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from dagrun.cli.setup.tool_modules import look_in
+from dagrun.cli.setup.tool_modules import CONNECTIONS, look_in
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, shorten
 from dagrun.model.toolbox import import_target
@@ -17,7 +17,7 @@ from dagrun.model.toolbox import import_target
 
 @asynccontextmanager
 async def opened_deps(target: str | None) -> AsyncIterator[Any]:
-    """Make the dependencies that ``--deps`` names, and close them after the body.
+    """Make the dependencies that ``--deps`` names, and close them after the body; and so with connections of tools.
 
     The target may be a function, async or not, or a class; or an object. What it returns is entered if it is a context
     manager, async or not: the dependencies are then what that gives.
@@ -28,13 +28,15 @@ async def opened_deps(target: str | None) -> AsyncIterator[Any]:
     Raises:
         BadInput: There is no such thing, or it raised an error.
     """
-    if target is None:
+    if target is None and not CONNECTIONS:
         yield None
         return
     stack = AsyncExitStack()
     try:
+        for connection in CONNECTIONS:
+            await stack.enter_async_context(connection)
         with redirect_stdout(sys.stderr):  # the standard output is for the answer of the run
-            made = await _entered(target, stack)
+            made = None if target is None else await _entered(target, stack)
         yield made
     finally:
         with redirect_stdout(sys.stderr):

@@ -33,6 +33,8 @@ class Settings:
         openapi: Services whose tools plans may call, by name: each a table with the *file* of its OpenAPI document, and
             *base_url*, *secret*, *include*, *effects*, *prefix*, *network*, *check_answers*, *timeout*
             and *untrusted*.
+        mcp_files: Files that name MCP servers whose tools plans may call, as Claude, Cursor and VS Code read them.
+        mcp: What holds for MCP servers, by name: each a table with *trust*, *allow*, *errors*, *timeout* and *effects*.
         deps: What makes the dependencies of the tools: ``module:name`` of a function or a context manager.
         policy: The limits of runs: the path of a TOML file, or the limits themselves.
         max_running: Steps that run at once; if the policy has a limit, too, the lower one holds.
@@ -59,6 +61,8 @@ class Settings:
 
     tools: Sequence[str] = ()
     openapi: Mapping[str, Any] = field(default_factory=dict)
+    mcp_files: Sequence[str] = ()
+    mcp: Mapping[str, Any] = field(default_factory=dict)
     deps: str | None = None
     policy: str | dict[str, Any] | None = None
     max_running: int | None = None
@@ -86,7 +90,8 @@ class Settings:
         values = {name: object.__getattribute__(self, name) for name in SETTINGS}
         plain = {name: price.model_dump(mode="json") for name, price in values["prices"].items()}
         values |= {"constraints": list(values["constraints"]), "prompts": dict(values["prompts"])}
-        values |= {"openapi": dict(values["openapi"])}
+        values |= {"openapi": dict(values["openapi"]), "mcp": dict(values["mcp"])}
+        values |= {"mcp_files": list(values["mcp_files"])}
         return values | {"tools": list(values["tools"]), "secrets": list(values["secrets"]), "prices": plain}
 
 
@@ -101,6 +106,8 @@ def _prices(value: Any) -> Iterator[tuple[str, str]]:
 _CHECKS: Final[Mapping[str, setting_checks.Check]] = {
     "tools": setting_checks.texts,
     "openapi": setting_checks.table_of_tables,
+    "mcp_files": setting_checks.texts,
+    "mcp": setting_checks.table_of_tables,
     "deps": setting_checks.text,
     "policy": setting_checks.text_or_table,
     "max_running": setting_checks.count,

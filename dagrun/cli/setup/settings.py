@@ -200,7 +200,7 @@ def configure(flags: Mapping[str, Any], environment: Mapping[str, str] | None = 
     close_to_tools()
     here = Path.cwd()
     given = {name: value for name, value in flags.items() if name in SETTINGS and value}
-    given |= {name: list(given[name]) for name in ("tools", "secrets") if name in given}
+    given |= {name: list(given[name]) for name in ("tools", "mcp_files", "secrets") if name in given}
     if services := services_given(flags.get("openapi") or (), flags.get("include") or (), flags.get("openapi_url")):
         given["openapi"] = services
     files, project = _files(here, environment)

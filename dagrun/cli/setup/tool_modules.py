@@ -6,9 +6,10 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import redirect_stdout
+from contextlib import AbstractAsyncContextManager, redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -20,8 +21,11 @@ from dagrun.model.toolbox import Toolbox, hint
 
 _NO_TOOLS = (
     'name the tools that the plan may call: --tools MODULE, DAGRUN_TOOLS=MODULE,… or tools = ["MODULE"] in dagrun.toml;'
-    " or the OpenAPI document of a service: --openapi FILE"
+    " or the OpenAPI document of a service: --openapi FILE; or MCP servers: --mcp FILE"
 )
+
+# What must be open while tools are called: of the toolbox that was loaded last.
+CONNECTIONS: Final[list[AbstractAsyncContextManager[Any]]] = []
 
 
 def configure_tools(configuration: Configuration, limits: Limits) -> None:
@@ -69,8 +73,8 @@ def load_toolbox(configuration: Configuration, *, or_installed: bool = False) ->
         BadInput: Modules cannot be imported, or have no tools; the error has a line for each.
     """
     sources = configuration.settings.tools
-    has_others = bool(configuration.settings.openapi)
-    if not sources and not has_others and not or_installed:
+    CONNECTIONS.clear()
+    if not names_tools(configuration) and not or_installed:
         raise BadInput(_NO_TOOLS)
     folder = configuration.origins["tools"].folder
     modules = [_module_of_file(source, folder) if _is_path(source) else source for source in sources]
@@ -78,16 +82,23 @@ def load_toolbox(configuration: Configuration, *, or_installed: bool = False) ->
         look_in(folder, module)
     with redirect_stdout(sys.stderr):  # a module may print while it is imported
         boxes = [_toolbox(modules)] if modules else []
-        if has_others:
+        if configuration.settings.openapi:
             from dagrun.cli.setup.openapi_services import service_toolboxes
 
             boxes += service_toolboxes(configuration)
+        if configuration.settings.mcp_files:
+            from dagrun.cli.setup.mcp_servers import listed_servers
+
+            servers, box = listed_servers(configuration)
+            CONNECTIONS.append(servers)
+            boxes.append(box)
         return _joined(boxes) if boxes else _installed()
 
 
 def names_tools(configuration: Configuration) -> bool:
     """Whether the settings name tools, of whatever kind."""
-    return bool(configuration.settings.tools or configuration.settings.openapi)
+    settings = configuration.settings
+    return bool(settings.tools or settings.openapi or settings.mcp_files)
 
 
 def _is_path(source: str) -> bool:

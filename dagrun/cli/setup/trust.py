@@ -25,6 +25,8 @@ from dagrun.journal.private_folders import keep_private
 _MEANING: Final[Mapping[str, str]] = {
     "tools": "import and call the code of tools",
     "openapi": "send requests, and secrets of yours, to the addresses of these services",
+    "mcp_files": "start programs, and send requests to addresses, that these files name as MCP servers",
+    "mcp": "say what tools of MCP servers may do without a question",
     "deps": "import and call the code that makes objects for tools",
     "planner": "choose the planner, which may be code, or a model that is asked with your key",
     "base_url": "send your key and your goals to this address",

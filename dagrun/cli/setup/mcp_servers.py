@@ -1,0 +1,87 @@
+"""Tools of the MCP servers in the files that ``--mcp FILE`` or the setting ``mcp_files`` names.
+
+A command lists the tools of all servers first, and closes the connections; a run opens them again, as it has a loop of
+its own. So a command that calls nothing leaves nothing open, and a run starts with servers that have seen no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from dagrun.cli.setup.secrets import names_of_secrets, secret_named
+from dagrun.cli.setup.settings import Configuration
+from dagrun.cli.setup.toml_files import check_fields
+from dagrun.cli.terminal.user_errors import BadInput
+from dagrun.errors import ContractError, shorten
+from dagrun.model.secrets.secret import AnySecret, Secrets
+from dagrun.runtime.backend import loop_options
+
+if TYPE_CHECKING:
+    from dagrun.model.toolbox import Toolbox
+    from dagrun.sources.mcp import McpTools
+    from dagrun.sources.mcp_config import ServerConfig, ServerRules
+
+_CONNECT_SECONDS: Final = 60.0
+
+
+def listed_servers(configuration: Configuration) -> tuple[McpTools, Toolbox]:
+    """Return the servers that the settings name, closed; and their tools, which work while the servers are open.
+
+    Raises:
+        BadInput: A file or a table has a fault, or a server cannot be reached.
+    """
+    from dagrun.sources.mcp import McpTools
+
+    async def opened(servers: McpTools) -> Toolbox:
+        async with servers as tools:
+            return tools
+
+    try:
+        servers = McpTools(_configured(configuration), _CONNECT_SECONDS)
+        return servers, anyio.run(opened, servers, backend_options=loop_options())
+    except ContractError as error:
+        raise BadInput(str(error)) from error
+
+
+def _configured(configuration: Configuration) -> list[ServerConfig]:
+    from dagrun.sources.mcp_config import read_config
+
+    rules, secrets = dict(_rules(configuration)), _secrets(configuration)
+    folder = configuration.origins["mcp_files"].folder
+    found: dict[str, ServerConfig] = {}
+    for file in configuration.settings.mcp_files:
+        for server in read_config(folder / file, None, secrets):
+            if server.name in found:
+                raise BadInput(f"--mcp {file}: there are two servers {shorten(server.name, 60)}")
+            found[server.name] = server
+    left = rules.keys() - found.keys()
+    # Rules in a file of settings may be for servers that this command does not name.
+    if left and configuration.origins["mcp_files"] == configuration.origins["mcp"]:
+        origin = configuration.origins["mcp"].name
+        raise BadInput(f"{origin}: mcp.{shorten(min(left), 60)}: there is no such server; they are {', '.join(found)}")
+    return [replace(server, rules=rules.get(name, server.rules)) for name, server in found.items()]
+
+
+def _rules(configuration: Configuration) -> Iterator[tuple[str, ServerRules]]:
+    from dagrun.sources.mcp_config import ServerRules
+
+    origin = configuration.origins["mcp"].name
+    for name, table in configuration.settings.mcp.items():
+        yield name, check_fields(ServerRules, table, f"{origin}: mcp.{shorten(name, 60)}")
+
+
+def _secrets(configuration: Configuration) -> Secrets:
+    """Return the secrets that have a value that can be used; a file that names another one says that it is missing."""
+    found: dict[str, AnySecret] = {}
+    for name in names_of_secrets(configuration):
+        value = secret_named(configuration, name)
+        try:
+            Secrets({name: value or ""})
+        except ContractError:
+            continue
+        found[name] = value or ""
+    return Secrets(found)
