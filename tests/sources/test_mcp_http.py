@@ -109,3 +109,13 @@ def test_secrets_come_before_variables_and_not_to_servers_they_are_not_for(monke
     elsewhere = dagrun.Secrets({"NOTES_KEY": dagrun.Secret(TOKEN, tools=("other",))})
     with pytest.raises(ContractError, match="server notes: it may not have the secret NOTES_KEY"):
         read_config(config("https://a.example"), None, elsewhere)
+
+
+@pytest.mark.parametrize("words", ["import dagrun", "from dagrun.cli.main import main; main(['--version'])"])
+def test_who_uses_no_server_loads_none_of_it(words: str) -> None:
+    """The library alone takes most of a second."""
+    loaded = (
+        "import atexit, sys; atexit.register(lambda: print(*[n for n in sys.modules if 'mcp' in n], file=sys.stderr))"
+    )
+    done = subprocess.run([sys.executable, "-c", f"{loaded}; {words}"], capture_output=True, text=True, check=True)
+    assert done.stderr.split() == []
