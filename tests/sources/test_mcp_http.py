@@ -119,3 +119,18 @@ def test_who_uses_no_server_loads_none_of_it(words: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", f"{loaded}; {words}"], capture_output=True, text=True, check=True)
     assert done.stderr.split() == []
+
+
+async def test_a_server_behind_an_address_that_dies_in_an_effect_leaves_a_doubt(tmp_path: Path) -> None:
+    """The effect is not repeated; a later call finds nobody, so nothing has happened."""
+    notes = tmp_path / "notes"
+    with served(notes) as (_, address):
+        async with dagrun.mcp_tools(config(f"{address}/mcp"), rules=HINTS, secrets={"NOTES_KEY": TOKEN}) as tools:
+            step = dagrun.Step(id="die", tool="notes.die_in_effect")
+            effect = await dagrun.run(dagrun.Plan(steps=[step]), tools=[tools])
+            after = await dagrun.run(PLAN, tools=[tools])
+    assert effect.status == "unknown"
+    assert [line for line in notes.read_text().splitlines() if line[0] != "/"] == ["begun"]
+    failure = after.steps["sum"].failure
+    assert failure is not None
+    assert (after.status, failure.nothing_happened) == ("failed", True)
