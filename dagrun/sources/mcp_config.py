@@ -146,6 +146,8 @@ def _server(origin: str, name: str, entry: Any, rules: Any, secrets: Secrets) ->
     what = f"{origin}: server {shorten(str(name), 60)}"
     said = _validated(ServerRules, rules, f"{what}: its rules") if isinstance(rules, Mapping) else rules
     if not isinstance(entry, Mapping):
+        if entry is None or isinstance(entry, str | bool | int | float | list):  # a file has nothing else
+            raise ContractError(f"{what} is an object with a command or a url, not {type(entry).__name__}")
         return ServerConfig(name, entry, {}, None, said)
     known: _Entry = _validated(_Entry, _expanded(entry, what, name, secrets), what)
     if known.command is not None and known.url is None:

@@ -194,6 +194,8 @@ def test_both_forms_of_the_file_and_variables(monkeypatch: pytest.MonkeyPatch) -
     [
         ({"a": {"command": "${NOWHERE}"}}, None, "server a: NOWHERE is no secret and no variable that is set"),
         ({"a": {"args": []}}, None, "server a has no command and no url"),
+        ({"a": "http://user:pw@host/mcp"}, None, "server a is an object with a command or a url, not str"),
+        ({"a": 5}, None, "server a is an object with a command or a url, not int"),
         ({"a": {"url": "https://a.example", "command": "x"}}, None, "server a has a command and a url"),
         ({"a": {"url": "ftp://a.example"}}, None, "server a: url: it must begin with http:// or https://"),
         ({"a": {"url": "https://me:key@a.example"}}, None, "server a: url: a name or a password in it would be shown"),
