@@ -97,19 +97,20 @@ class McpTools:
         """Connect to all servers at the same time, and list their tools."""
         mcp_library("mcp.client.client")
         self._group = await anyio.create_task_group().__aenter__()
+        is_open = False
         try:
             for connection in self._connections:
                 await self._group.start(connection.keep)
             if self._tools is None:
                 with anyio.fail_after(self._connect_timeout):
                     self._tools = await self._listed()
+            is_open = True
             return self._tools
         except TimeoutError:
-            await self._close()
             raise ContractError(f"MCP servers did not answer in {self._connect_timeout:g} s") from None
-        except BaseException:
-            await self._close()
-            raise
+        finally:
+            if not is_open:
+                await self._close()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

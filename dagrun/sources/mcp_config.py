@@ -202,7 +202,8 @@ def _variable(match: re.Match[str], what: str, server: str, secrets: Secrets) ->
             return secrets.reveal(server, name).get_secret_value()
         except LookupError:
             raise ContractError(f"{what}: it may not have the secret {name}") from None
-    found = os.environ.get(name) or default
+    found = os.environ.get(name)
+    found = found if found or default is None else default  # as in a shell, where an empty variable has the default
     if found is None:
         raise ContractError(f"{what}: {name} is no secret and no variable that is set; write ${{{name}:-default}}")
     return found

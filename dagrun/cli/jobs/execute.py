@@ -151,7 +151,7 @@ async def _opened(job: Job, folder: Path | None, more: dict[str, Any]) -> AsyncI
     """Open the run of *job*; a record that cannot be begun is reported as a mistake of the command line."""
     is_open = False
     try:
-        async with opened_deps(job.deps) as deps, _run_of(job, folder, {**more, "deps": deps}) as run:
+        async with opened_deps(job.deps, job.plan.toolbox) as deps, _run_of(job, folder, {**more, "deps": deps}) as run:
             is_open = True
             yield run
     except JournalFailed as error:

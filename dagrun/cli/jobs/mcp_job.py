@@ -103,7 +103,7 @@ class McpJob:
     async def _serve(self) -> None:
         offers = not self._flags["no_answers"]
         async with (
-            opened_deps(self._deps) as deps,
+            opened_deps(self._deps, self._host.toolbox) as deps,
             plan_server(replace(self._host, deps=deps), self._plans, offers_answers=offers) as server,
         ):
             with Interrupts() as signals:

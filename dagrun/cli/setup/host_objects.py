@@ -9,14 +9,14 @@ from contextlib import AsyncExitStack, asynccontextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from dagrun.cli.setup.tool_modules import CONNECTIONS, look_in
+from dagrun.cli.setup.tool_modules import ConnectedToolbox, look_in
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, shorten
-from dagrun.model.toolbox import import_target
+from dagrun.model.toolbox import Toolbox, import_target
 
 
 @asynccontextmanager
-async def opened_deps(target: str | None) -> AsyncIterator[Any]:
+async def opened_deps(target: str | None, toolbox: Toolbox) -> AsyncIterator[Any]:
     """Make the dependencies that ``--deps`` names, and close them after the body; and so with connections of tools.
 
     The target may be a function, async or not, or a class; or an object. What it returns is entered if it is a context
@@ -24,16 +24,18 @@ async def opened_deps(target: str | None) -> AsyncIterator[Any]:
 
     Args:
         target: ``module:name``; `None` for no dependencies.
+        toolbox: The tools that are called in the body.
 
     Raises:
         BadInput: There is no such thing, or it raised an error.
     """
-    if target is None and not CONNECTIONS:
+    connections = toolbox.connections if isinstance(toolbox, ConnectedToolbox) else ()
+    if target is None and not connections:
         yield None
         return
     stack = AsyncExitStack()
     try:
-        for connection in CONNECTIONS:
+        for connection in connections:
             await stack.enter_async_context(connection)
         with redirect_stdout(sys.stderr):  # the standard output is for the answer of the run
             made = None if target is None else await _entered(target, stack)

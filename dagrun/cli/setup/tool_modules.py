@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -24,8 +24,21 @@ _NO_TOOLS = (
     " or the OpenAPI document of a service: --openapi FILE; or MCP servers: --mcp FILE"
 )
 
-# What must be open while tools are called: of the toolbox that was loaded last.
-CONNECTIONS: Final[list[AbstractAsyncContextManager[Any]]] = []
+
+class ConnectedToolbox(Toolbox):
+    """A toolbox with what must be open while its tools are called.
+
+    Args:
+        boxes: The toolboxes that it is made of.
+        connections: What is entered before the first call, and left after the last one.
+
+    Attributes:
+        connections: The same.
+    """
+
+    def __init__(self, boxes: Sequence[Toolbox], connections: Sequence[AbstractAsyncContextManager[Any]]) -> None:
+        super().__init__(*boxes)
+        self.connections = tuple(connections)
 
 
 def configure_tools(configuration: Configuration, limits: Limits) -> None:
@@ -73,7 +86,6 @@ def load_toolbox(configuration: Configuration, *, or_installed: bool = False) ->
         BadInput: Modules cannot be imported, or have no tools; the error has a line for each.
     """
     sources = configuration.settings.tools
-    CONNECTIONS.clear()
     if not names_tools(configuration) and not or_installed:
         raise BadInput(_NO_TOOLS)
     folder = configuration.origins["tools"].folder
@@ -90,8 +102,7 @@ def load_toolbox(configuration: Configuration, *, or_installed: bool = False) ->
             from dagrun.cli.setup.mcp_servers import listed_servers
 
             servers, box = listed_servers(configuration)
-            CONNECTIONS.append(servers)
-            boxes.append(box)
+            return _joined([*boxes, box], servers)
         return _joined(boxes) if boxes else _installed()
 
 
@@ -164,11 +175,11 @@ def _toolbox(sources: Sequence[str]) -> Toolbox:
     return _joined(boxes)
 
 
-def _joined(boxes: Sequence[Toolbox]) -> Toolbox:
-    if len(boxes) == 1:
+def _joined(boxes: Sequence[Toolbox], *connections: AbstractAsyncContextManager[Any]) -> Toolbox:
+    if len(boxes) == 1 and not connections:
         return boxes[0]
     try:
-        return Toolbox(*boxes)
+        return ConnectedToolbox(boxes, connections) if connections else Toolbox(*boxes)
     except ContractError as error:
         raise BadInput(str(error)) from error
 
