@@ -53,25 +53,35 @@ class Connection:
         self._failures = 0
         self._reason = ""
         self._closed_until = 0.0
+        self._is_kept = False
 
     async def keep(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Connect whenever a client is wanted, until this task is cancelled."""
         self._wanted, self._failures = anyio.Event(), 0  # events of the loop of this task
         self._tried = anyio.Event()
+        self._is_kept = True
         task_status.started()
-        while True:
-            await self._wanted.wait()
-            self._wanted = anyio.Event()
-            if self._failures:
-                await anyio.sleep(min(FIRST_DELAY * 2 ** (self._failures - 1), MAX_DELAY))
-            try:
-                async with self._opened() as client:
-                    self._publish(client)
-                    await self._lost.wait()
-            except Exception as error:  # noqa: BLE001  (the library, the command or the server may raise anything)
-                self._note_failure(error)
-            finally:
-                self._client = None
+        try:
+            while True:
+                await self._wanted.wait()
+                self._wanted = anyio.Event()
+                if self._failures:
+                    await anyio.sleep(min(FIRST_DELAY * 2 ** (self._failures - 1), MAX_DELAY))
+                await self._connect()
+        finally:
+            self._is_kept = False
+            self._tried.set()  # nobody waits for a try that will not be
+
+    async def _connect(self) -> None:
+        """Connect, and stay connected until the server is lost."""
+        try:
+            async with self._opened() as client:
+                self._publish(client)
+                await self._lost.wait()
+        except Exception as error:  # noqa: BLE001  (the library, the command or the server may raise anything)
+            self._note_failure(error)
+        finally:
+            self._client = None
 
     async def client(self) -> Any:
         """Return the client; connect if there is none.
@@ -81,13 +91,15 @@ class Connection:
         """
         if self._client is not None:
             return self._client
-        if self._failures < MAX_FAILURES or anyio.current_time() >= self._closed_until:
+        if self._is_kept and (self._failures < MAX_FAILURES or anyio.current_time() >= self._closed_until):
             if self._tried.is_set():
                 self._tried = anyio.Event()
             self._wanted.set()
             await self._tried.wait()
             if self._client is not None:
                 return self._client
+        if not self._is_kept:
+            raise ToolError(f"MCP server {self.name} is closed: call its tools inside the block of mcp_tools")
         is_gone = self._failures >= MAX_FAILURES
         text = f"MCP server {self.name} cannot be reached: {self._reason}"
         raise ToolError(text, retryable=not is_gone, unreachable=is_gone)

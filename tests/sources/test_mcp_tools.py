@@ -164,6 +164,28 @@ async def test_a_server_that_does_not_start_is_an_error_that_names_it(tmp_path: 
             pytest.fail("it is not there")
 
 
+async def test_a_call_outside_of_the_block_fails_at_once_and_says_why(tmp_path: Path) -> None:
+    """Before a first call and after one; and a call that is on its way when the block ends is over, too."""
+    servers = dagrun.mcp_tools(config(tmp_path), rules=HINTS)
+    async with servers as tools:
+        pass
+    ends: list[dagrun.RunResult] = []
+
+    async def call_slow() -> None:
+        ends.append(await run(tools, step("s", "slow")))
+
+    with anyio.fail_after(20):
+        before = await run(tools, step("sum", "add", a=1, b=2))
+        async with anyio.create_task_group() as group, servers:  # a second block, with the same tools
+            assert (await run(tools, step("sum", "add", a=1, b=2))).status == "succeeded"
+            group.start_soon(call_slow)
+            await anyio.sleep(0.5)
+        after = await run(tools, step("sum", "add", a=1, b=2))
+    for ended in (before, after):
+        assert "MCP server notes is closed: call its tools inside the block of mcp_tools" in ended.reason
+    assert [ended.status for ended in ends] == ["unknown"]
+
+
 async def test_an_error_of_the_block_comes_out_as_it_is(tmp_path: Path) -> None:
     """Not inside a group of errors, which no `except` of the program expects."""
     with pytest.raises(KeyError, match="mine"):
