@@ -120,7 +120,9 @@ class Connection:
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         self._failures += 1
-        self._reason = shorten(self._config.secrets.replaced_in(f"{type(error).__name__}: {error}"))
+        target = self._config.target
+        program = f"{target[0]}: " if isinstance(target, tuple) else ""
+        self._reason = shorten(self._config.secrets.replaced_in(f"{program}{type(error).__name__}: {error}"))
         if self._failures >= MAX_FAILURES:
             self._closed_until = anyio.current_time() + MAX_DELAY
         self._tried.set()

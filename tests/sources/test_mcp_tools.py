@@ -158,8 +158,9 @@ async def test_a_server_that_does_not_start_is_an_error_that_names_it(tmp_path: 
     """At once, and not at the first call."""
     known = config(tmp_path, *args)
     if not args:
-        known["mcpServers"]["notes"]["command"] = str(tmp_path / "no-such-command")
-    with pytest.raises(ContractError, match="MCP server notes cannot be reached: "):
+        known["mcpServers"]["notes"]["command"] = "./no-such-command"
+    program = "./no-such-command" if not args else sys.executable
+    with pytest.raises(ContractError, match=f"MCP server notes cannot be reached: {program}: "):
         async with dagrun.mcp_tools(known):
             pytest.fail("it is not there")
 
