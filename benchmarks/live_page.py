@@ -129,7 +129,7 @@ class _looked_at:  # noqa: N801  (used as a function)
 
     async def __aexit__(self, *error: object) -> None:
         if self._count:
-            self._process.join()
+            await anyio.to_thread.run_sync(self._process.join)  # the last bytes may still be on their way
 
 
 def read_streams(port: int, count: int, told: Any) -> None:

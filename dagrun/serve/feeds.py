@@ -237,8 +237,9 @@ class LiveFeed(Feed):
         """Take the events of the run, as its observer."""
         self.watch.take(batch)
         self.wake()
-        if isinstance(batch[-1], RunEnded | RunSuspended):
-            self.is_suspended = isinstance(batch[-1], RunSuspended)
+        last = type(batch[-1])
+        if last is RunEnded or last is RunSuspended:
+            self.is_suspended = last is RunSuspended
             self.close()
 
     def close(self) -> None:

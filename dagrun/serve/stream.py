@@ -81,7 +81,7 @@ class Stream(Response):
                     yield _event("end", feed.cursor, to_json({"svg": await feed.last_drawing()}))
                     return
                 if self._closing.is_set():
-                    yield _event("bye", feed.cursor, b"{}")
+                    yield _event("bye", f"{feed.mark}-{self._after}", b"{}")  # there may be more than it was told
                     return
                 # Ticks are those of a clock that all readers share, so that what they get is encoded once.
                 # At least a moment: what is left of a tick may be too short to move the clock.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import Any
 
 import anyio
@@ -11,38 +10,10 @@ import pytest
 import dagrun
 from dagrun import Plan, Policy, Step, tool
 from dagrun.observe.view.watch import Watch
+from plain_steps import applied, comparable
 from view_runs import RICH, Mirrors, rich_tools, valid
 
 pytestmark = pytest.mark.anyio
-
-# Only the whole view has these: they would cost a look at every step.
-_LATER = ("path", "path_gaps", "log", "left_out")
-_RUN_LATER = ("critical_path", "parallelism", "retries", "fallbacks", "ceilings", "handoff", "waits", "output")
-
-
-def applied(view: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Return *view* after *changes*, as a page does it."""
-    new = deepcopy(view)
-    new.update(seq=changes["seq"], at=changes["at"], graph=changes["graph"])
-    new["run"].update(changes["run"])
-    new["steps"] += changes["added"]
-    for n, fields in changes["steps"].items():
-        new["steps"][int(n)].update(fields)
-    for name in ("questions", "planner"):
-        new[name] = changes[name] or new[name]
-    new["revisions"] += changes["revisions"]
-    return new
-
-
-def comparable(view: dict[str, Any]) -> dict[str, Any]:
-    """Return what a view and its changes have in common."""
-    kept = {key: deepcopy(part) for key, part in view.items() if key not in _LATER}
-    kept["run"] = {key: part for key, part in view["run"].items() if key not in _RUN_LATER}
-    kept["steps"] = [
-        {key: part for key, part in step.items() if key not in ("on_path", "args", "output", "progress")}
-        for step in kept["steps"]
-    ]
-    return kept
 
 
 async def watched(every: float) -> tuple[Watch, list[dict[str, Any]], list[dict[str, Any]]]:
@@ -92,7 +63,7 @@ async def test_nothing_new_is_nothing() -> None:
     change = watch.changes(views[-1]["seq"])
 
     assert change["steps"] == change["progress"] == {}
-    assert change["added"] == change["questions"] == change["planner"] == change["revisions"] == []
+    assert change["plain"] == change["added"] == change["questions"] == change["planner"] == change["revisions"] == []
 
 
 async def test_changes_are_as_small_as_what_has_changed() -> None:
@@ -113,8 +84,8 @@ async def test_changes_are_as_small_as_what_has_changed() -> None:
         change = watch.changes(seq)
         run.cancel()
 
-    assert list(change["steps"]) == ["0"]
-    assert change["steps"]["0"]["state"] == "succeeded"
+    assert change["steps"] == {}
+    assert change["plain"] == [{"state": "succeeded", "wait": None, "rows": [0, 0, 0, 1_000_000]}]
     assert change["run"]["counts"] == {"running": 999, "succeeded": 1}
 
 

@@ -26,6 +26,7 @@ from dagrun.serve import feeds, stream
 from dagrun.serve.catalog import Catalog
 from page_client import RUN, Client, Events, page_of
 from persons import pay
+from plain_steps import written_out
 from postgres_schemas import fresh_schema
 from small_tools import toolset
 from view_runs import RICH, Mirrors, rich_tools
@@ -54,6 +55,9 @@ def applied(view: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
         new["steps"].append(step)
     for n, fields in changes["steps"].items():
         new["steps"][int(n)].update(fields)
+    for group in changes["plain"]:
+        for number, fields in written_out(group, new["steps"]).items():
+            new["steps"][number].update(fields)
     for name in ("questions", "planner"):
         new[name] = changes[name] or new[name]
     new["revisions"] += changes["revisions"]

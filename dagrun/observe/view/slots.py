@@ -34,6 +34,11 @@ class Slots:
         self._now = at
         self._known: dict[tuple[object, ...], tuple[str, ...]] = {}
 
+    @property
+    def has_limits(self) -> bool:
+        """Whether the policy limits the steps that run at once."""
+        return bool(self._most)
+
     @cached_property
     def _calls(self) -> dict[str, tuple[list[float], list[float]]]:
         """The starts and the ends of all calls under each limit, in order."""

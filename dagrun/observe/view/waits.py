@@ -23,7 +23,7 @@ from dagrun.observe.view.slots import Slots
 REASONS: Final = ("slot", "backoff", "person", "planner")
 
 # Shorter than this, a step waits only for its turn in the loop, in seconds; that needs no explanation.
-_SHORT: Final = 0.001
+SHORT: Final = 0.001
 
 _FIRST: Final = (0, 0.0)  # the revision and the time of the steps of the first plan
 
@@ -98,25 +98,61 @@ class Waits:
         self.slots = Slots(graph, at)
         self._behind = _behind(graph, history.replans)
         # Where neither a person nor the planner was asked, steps wait for slots and back-offs alone.
-        self._is_quiet = not (history.questions or history.held or history.frozen or history.replans)
+        planner = [*history.held, *history.frozen, *(replan.at for replan in history.replans)]
+        self._is_quiet = not (history.questions or planner)
+        self._planner_until = max((span.end for span in planner), default=0.0)
         self._dues: dict[str, float | None] = {}
+        self._ends: dict[str, float | None] = {}  # of needs whose own end is all that matters, for `plain_due`
 
     def ready_at(self, node: Node) -> float | None:
         """Return when everything that *node* needs was there; `None` if it still is not."""
-        due = self._due(node)
-        if due is None or node.state in (State.WAITING, State.BLOCKED):
+        due, end = self._due(node), self._history.end_of(node)
+        if due is None or node.state in (State.WAITING, State.BLOCKED) or (end is not None and end < due):
             return None
         if self._is_quiet:
             return due
-        ends = [span.end for span in self._planner_spans(node, due) if span.end <= self._at]
+        left = self._at if end is None else end
+        ends = [span.end for span in self._planner_spans(node, due) if span.end <= left]
         return max((due, *ends))
+
+    def plain_due(self, node: Node) -> float | None:
+        """Return when everything that *node* needs was there, if nothing but a slot can explain a wait since then.
+
+        It takes no look at the calls of the step, which must have had one at most.
+
+        Returns:
+            `None` if there may be more to tell, or the step still needs something.
+        """
+        due = self._looked_up(node) if node.parent is not None else self._plain_end(node)
+        if due is None or due < self._planner_until or (self._behind and node.id in self._behind):
+            return None
+        return None if self._history.questions and self._may_be_asked_about(node) else due
+
+    def _plain_end(self, node: Node) -> float | None:
+        """Return what `_due` does for a step that needs no for_each, is no element, and was called once at most."""
+        ends, at = self._ends, self._brought.get(node.id, _FIRST)[1] if self._brought else 0.0
+        for id_ in node.plan.depends_on:
+            if id_ not in ends:
+                need = self._graph.nodes[id_]
+                ends[id_] = None if need.children is not None else self._history.end_of(need)
+            end = ends[id_]
+            if end is None:
+                return None
+            at = max(at, end)
+        call = node.latest
+        return at if call is None or at <= call.started else call.started
+
+    def _may_be_asked_about(self, node: Node) -> bool:
+        """Return whether a person was asked about *node*, or about something before it."""
+        about = (node.id, *node.plan.depends_on, *(() if node.parent is None else (node.parent.id,)))
+        return any(self._history.asked_about(id_) for id_ in about)
 
     def of(self, node: Node) -> list[Wait]:
         """Return the waits of *node*, in order."""
         due = self._due(node)
         if self._is_quiet and node.ended is None and not node.earlier and node.state.is_settled:
             call = node.latest
-            if call is not None and due is not None and call.started - due < _SHORT:
+            if call is not None and due is not None and call.started - due < SHORT:
                 return []  # it was called once, and at once: most steps of a run that has room for them
         found: list[Wait] = list(self._blocked(node, due))
         if due is None:
@@ -127,9 +163,9 @@ class Waits:
             parts = split(start, end, self._layers(node, start, delay, people))
             found += (wait for wait in map(self._until_now, parts) if self._counts(wait, node))
         for attempt in node.attempts:  # a tool that asks in the middle of its call
-            stop = self._at if attempt.ended is None else attempt.ended
+            stop = FOREVER if attempt.ended is None else attempt.ended
             found += (
-                Wait("person", max(span.start, attempt.started), min(span.end, stop))
+                self._until_now(Wait("person", max(span.start, attempt.started), min(span.end, stop)))
                 for span in people
                 if max(span.start, attempt.started) < min(span.end, stop)
             )
@@ -167,7 +203,7 @@ class Waits:
             return True
         if wait.lasts:
             return True  # which limit is full changes while it lasts: the facts about the run say that
-        if wait.end - wait.start < _SHORT:
+        if wait.end - wait.start < SHORT:
             return False
         wait.limit = self.slots.full(node, (wait.start + wait.end) / 2)
         return True
@@ -248,7 +284,8 @@ class Waits:
             if others is None:
                 continue  # it waited for another step all the time
             start = max(wait.at.start, others, self._brought.get(node.id, _FIRST)[1])
-            parts = split(start, min(wait.at.end, FOREVER if due is None else due), self._planner_layers([wait.at]))
+            until = [end for end in (due, self._history.end_of(node)) if end is not None]
+            parts = split(start, min((wait.at.end, *until)), self._planner_layers([wait.at]))
             yield from (self._until_now(part) for part in parts if part.reason != "slot" and part.start <= self._at)
 
     def _latest_end(self, node: Node, ids: Iterable[str]) -> float | None:

@@ -6,11 +6,11 @@ served, each from its own cursor, and a reader that comes back after an hour get
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import islice
-from typing import Any
+from itertools import chain, islice
+from typing import Any, Final
 
 from dagrun.graph import figures
 from dagrun.graph.changes import GOAL
@@ -23,6 +23,7 @@ from dagrun.model.usage import ModelUse
 from dagrun.observe.view.document import document, last_time, question_views, shape_number
 from dagrun.observe.view.history import History
 from dagrun.observe.view.path import path_as_it_went
+from dagrun.observe.view.plain_rows import PlainRows
 from dagrun.observe.view.revisions import planner_views, revision_views
 from dagrun.observe.view.run_facts import head_of
 from dagrun.observe.view.shape import RunView, StepFacts
@@ -63,10 +64,11 @@ class Watch:
         self._progress: dict[str, list[Any]] = {}
         self._reported: dict[str, int] = {}
         self._sums = _Sums(graph)
-        self._touched: set[str] = set()
+        self._told = self.seq  # up to which event the sums are; no reader knows of later ones
         self._facts: dict[str, tuple[int, Any]] = {}
         self._at: float | None = None
         self._questions = self._planner = self.seq
+        self._replanned = self.seq  # when needs of steps have changed last
 
     # As an observer ---------------------------------------------------------------------------------------
 
@@ -80,54 +82,68 @@ class Watch:
 
     def on_event(self, event: Event) -> None:
         """Take note of what an event may have changed."""
-        kind = type(event)
-        self._at = event.at
-        if kind is Progress:
-            self._progress[event.step] = [event.fraction, event.message]  # type: ignore[attr-defined]
-            self._reported[event.step] = event.seq  # type: ignore[attr-defined]
-            return
-        self.seq = event.seq
+        kind, self._at = type(event), event.at
         if kind is AttemptStarted:
+            self.seq = event.seq
             self._mark(event.step)  # type: ignore[attr-defined]
         elif kind is AttemptEnded or kind is StepSettled or kind is Reviewed:
+            self.seq = event.seq
             if kind is not StepSettled and event.decision.delay:  # type: ignore[attr-defined]
                 self._backing_off.add(event.step)  # type: ignore[attr-defined]
-            self._progress.pop(event.step, None)  # type: ignore[attr-defined]
-            self._mark_around(event.step)  # type: ignore[attr-defined]
+            if self._progress:
+                self._progress.pop(event.step, None)  # type: ignore[attr-defined]
+            self._mark_around(event.step, State.WAITING)  # type: ignore[attr-defined]
+        elif kind is Progress:
+            self._progress[event.step] = [event.fraction, event.message]  # type: ignore[attr-defined]
+            self._reported[event.step] = event.seq  # type: ignore[attr-defined]
         else:
+            self.seq = event.seq
             self._on_rare(event)
 
     def _mark(self, step: str) -> None:
         changed = self._changed
-        changed.pop(step, None)  # so that it stands at the end
+        seq = changed.get(step, -1)
+        if seq > self._told:
+            return  # nobody knows of the change before this one, so both are told at once
+        if seq >= 0:
+            del changed[step]  # so that it stands at the end
         changed[step] = self.seq
-        self._touched.add(step)
 
-    def _mark_around(self, step: str) -> None:
-        """Mark a step that may have settled, and those whose state depends on it."""
+    def _mark_around(self, step: str, but: State | None = None) -> None:
+        """Mark a step that may have settled, and those whose state depends on it.
+
+        Args:
+            step: The step.
+            but: A state in which there is nothing new about those: after the end of a call, what still waits for others
+                has waited before.
+        """
         self._mark(step)
         node = self._graph.nodes[step]
         if node.parent is not None:
             self._mark(node.parent.id)
-        for after in self._graph.behind(node):
-            self._mark(after.id)
+        for after in self._graph.behind(node) if node.successors or node.parent is not None else ():
+            if after.state is not but:
+                self._mark(after.id)
 
     def _on_rare(self, event: Event) -> None:
         match event:
             case events.QuestionAsked():
                 self._questions = self.seq
-                self._mark_all([event.question.step])
+                self._mark_asked(event.question.step)
             case events.QuestionAnswered():
                 self._questions = self.seq
-                self._mark_all([event.step])
+                self._mark_asked(event.step)
             case events.Spliced():
+                self._replanned = self.seq
                 did = event.consequence
                 touched = (*did.added, *did.dropped, *did.replaced, *did.rewired, *did.superseded, *did.unblocked)
-                self._mark_all(touched)
+                self._mark_with_elements(touched)
             case events.ReplanEnded():
                 self._planner = self.seq
+                self._mark_unsettled()
                 self._mark_all(self._graph.nodes if GOAL in event.steps else event.steps)
             case events.ReplanRequested():
+                self._mark_unsettled()
                 self._mark_all([event.trigger.step])
             case events.StepExpanded() | events.StepResumed() | events.Hedged() | events.HedgeEnded():
                 self._mark_all([event.step])
@@ -137,13 +153,28 @@ class Watch:
                 pass
             case _:  # the run begins, pauses, or ends; a draft is complete; the goal is another one
                 self._planner = self.seq
-                self._mark_all(id_ for id_, node in self._graph.nodes.items() if not node.state.is_settled)
+                self._mark_unsettled()
                 self._mark_all(event.steps if isinstance(event, events.RunReopened) else ())
 
     def _mark_all(self, steps: Iterable[str]) -> None:
         for step in list(steps):
             if step in self._graph.nodes:
                 self._mark_around(step)
+
+    def _mark_asked(self, step: str) -> None:
+        """Mark those who wait for the answer to a question: a step and its elements, or whatever waits for a patch."""
+        if not step:
+            self._mark_unsettled()
+        else:
+            self._mark_with_elements([step])
+
+    def _mark_with_elements(self, steps: Iterable[str]) -> None:
+        nodes = self._graph.nodes
+        known = [nodes[id_] for id_ in steps if id_ in nodes]
+        self._mark_all(part.id for node in known for part in (node, *(node.children or ())))
+
+    def _mark_unsettled(self) -> None:
+        self._mark_all(id_ for id_, node in self._graph.nodes.items() if not node.state.is_settled)
 
     # For readers ------------------------------------------------------------------------------------------
 
@@ -176,7 +207,9 @@ class Watch:
         if not 0 <= n < len(self._known):
             raise LookupError(f"there is no step number {n}")
         node = next(islice(self._graph.nodes.values(), n, None))
-        return self._writer(self._time(at)).step(node, ValueWriter(self._graph, values))
+        return self._writer(Waits(self._graph, self._history, self._time(at))).step(
+            node, ValueWriter(self._graph, values)
+        )
 
     def shape(self, *, with_path: bool = False) -> dict[str, Any]:
         """Return what a drawing of the graph needs of the view, which costs less than the whole.
@@ -186,7 +219,7 @@ class Watch:
         """
         self._sync()
         nodes, number = self._graph.nodes, self._number
-        writer = self._writer(self._time(None))
+        writer = self._writer(self._waits(None))
         steps = [
             {
                 "n": n,
@@ -212,18 +245,24 @@ class Watch:
         Returns:
             ``seq`` and ``at``; ``run``, the facts about the run that have changed (always ``stand``, ``owner`` and
             ``makespan``); ``added``, new steps as a whole, without values; ``steps``, by number as text, the fields of
-            older steps that may have changed; ``graph``, as in the view; ``questions`` and ``planner``, whole lists, if
-            they have changed, else empty; ``revisions``, the new ones; ``progress``, by number, the last report of
-            running tools. The critical path is in the view alone.
+            older steps that may have changed; ``plain``, the same of steps of which there is nothing to say but when,
+            see `PlainRows`; ``graph``, as in the view; ``questions`` and ``planner``, whole lists, if they have
+            changed, else empty; ``revisions``, the new ones; ``progress``, by number, the last report of running tools.
+            The critical path is in the view alone.
         """
         self._sync()
         now = self._time(at)
-        writer, nodes, number = self._writer(now), self._graph.nodes, self._number
+        nodes, number, known = self._graph.nodes, self._number, self._known
+        waits = self._waits(now)
+        writer = self._writer(waits)
         self._backing_off = {id_ for id_ in self._backing_off if _is_backing_off(nodes[id_])}
-        late = self._backing_off.difference(self._since(after))
-        changed = [id_ for id_ in (*self._since(after), *sorted(late)) if self._known[number[id_]] <= after]
+        late = sorted(self._backing_off.difference(self._since(after))) if self._backing_off else ()
+        changed = [id_ for id_ in chain(self._since(after), late) if known[number[id_]] <= after]
+        plain = PlainRows(self._graph, waits, number, self._progress)
+        if after >= self._replanned:  # what a row does not say is as it was
+            changed = plain.take(changed)
         none = ValueWriter(self._graph, "none")
-        first = next((n for n, seq in enumerate(self._known) if seq > after), len(self._known))
+        first = bisect_right(known, after)
         added = [writer.step(node, none) for node in list(nodes.values())[first:]] if first < len(nodes) else []
         redactor = self._graph.plan.redactor
         return {
@@ -231,6 +270,7 @@ class Watch:
             "at": round(now, 6),
             "run": self._facts_since(after, now),
             "steps": {str(number[id_]): writer.changing(nodes[id_]) for id_ in reversed(changed)},
+            "plain": plain.groups(),
             "added": added,
             "graph": shape_number(self._graph),
             "questions": question_views(self._graph, self._history) if self._questions > after else [],
@@ -250,8 +290,10 @@ class Watch:
                 return
             yield id_
 
-    def _writer(self, at: float) -> StepWriter:
-        waits = Waits(self._graph, self._history, at)
+    def _waits(self, at: float | None) -> Waits:
+        return Waits(self._graph, self._history, self._time(at))
+
+    def _writer(self, waits: Waits) -> StepWriter:
         writer = StepWriter(self._graph.plan.redactor, self._history, waits, self._number)
         writer.progress = self._progress
         return writer
@@ -265,13 +307,13 @@ class Watch:
     def _sync(self) -> None:
         """Take in what has happened since a reader asked last."""
         self._history.read()
-        nodes = self._graph.nodes
-        for id_ in list(nodes)[len(self._known) :]:
+        nodes, first = self._graph.nodes, len(self._known)
+        new = list(nodes)[first:] if len(nodes) > first else []
+        for id_ in new:
             self._number[id_] = len(self._known)
             self._known.append(self.seq)
-            self._touched.add(id_)
-        self._sums.take(self._graph, self._touched)
-        self._touched.clear()
+        self._sums.take(self._graph, chain(self._since(self._told), new))
+        self._told = self.seq
 
     def _facts_since(self, after: int, at: float) -> dict[str, Any]:
         """Return the facts about the run that have changed after an event."""
@@ -288,7 +330,7 @@ class Watch:
             "known_cost": used.known_cost,
             "unpriced": used.unpriced,
             "slots": sums.slots,
-            "counts": dict(sorted((state, count) for state, count in sums.counts.items() if count)),
+            "counts": dict(sorted((str(state), count) for state, count in sums.counts.items() if state and count)),
         }
         for name, fact in facts.items():
             if name not in self._facts or self._facts[name][1] != fact:
@@ -298,7 +340,8 @@ class Watch:
 
     def _revisions_since(self, after: int) -> list[Any]:
         """Return the changes of the plan after an event."""
-        known = {e.revision: e.seq for e in self._graph.rare if isinstance(e, events.Spliced)}
+        changes = [e for e in self._graph.rare if isinstance(e, events.Spliced | events.GoalChanged)]
+        known = {number: event.seq for number, event in enumerate(changes, 1)}
         if not any(seq > after for seq in known.values()):
             return []
         views = revision_views(self._graph, self._history, self._number)
@@ -322,7 +365,7 @@ class _Sums:
         self.usage = ModelUse()
         self._running: Counter[str] = Counter()
         self._slots = Slots(graph, 0.0)
-        self._parts: dict[str, _StepSums] = {}
+        self._parts: dict[str, _Part] = {}
         self.take(graph, graph.nodes)
 
     @property
@@ -332,38 +375,44 @@ class _Sums:
 
     def take(self, graph: LiveGraph, steps: Iterable[str]) -> None:
         """Count some steps anew."""
+        nodes, parts, counts, slots = graph.nodes, self._parts, self.counts, self._slots
         for id_ in steps:
-            old, new = self._parts.get(id_), _part(graph.nodes[id_], self._slots)
-            self._parts[id_] = new
-            if old is not None:
-                self._add(old, -1)
-            self._add(new, 1)
+            old, new = parts.get(id_, _NOTHING), _part(nodes[id_], slots)
+            if new == old:
+                continue
+            parts[id_] = new
+            counts[old[0]] -= 1
+            counts[new[0]] += 1
+            self.work += new[1] - old[1]
+            if old[2] or new[2]:
+                self._running.subtract(old[2])
+                self._running.update(new[2])
+            if old[3] != new[3]:
+                self._add_usage(old[3], -1)
+                self._add_usage(new[3], 1)
 
-    def _add(self, part: _StepSums, sign: int) -> None:
-        if part.state:
-            self.counts[part.state] += sign
-        for key in part.limits:
-            self._running[key] += sign
-        self.work += sign * part.work
-        self.usage.tokens += sign * part.usage.tokens
-        self.usage.known_cost += sign * part.usage.known_cost
-        self.usage.unpriced += sign * part.usage.unpriced
-
-
-@dataclass(slots=True)
-class _StepSums:
-    """What one step adds to the sums."""
-
-    state: str
-    work: float
-    usage: ModelUse
-    limits: tuple[str, ...]
+    def _add_usage(self, usage: ModelUse, sign: int) -> None:
+        self.usage.tokens += sign * usage.tokens
+        self.usage.known_cost += sign * usage.known_cost
+        self.usage.unpriced += sign * usage.unpriced
 
 
-def _part(node: Node, slots: Slots) -> _StepSums:
+# What one step adds to the sums: its state, or none if it is not counted; its work in seconds; the limits that count
+# it; what it has used.
+_Part = tuple[str, float, tuple[str, ...], ModelUse]
+
+_UNUSED: Final = ModelUse()
+_NOTHING: Final[_Part] = ("", 0.0, (), _UNUSED)
+
+
+def _part(node: Node, slots: Slots) -> _Part:
     """Return what a step adds to the sums; the state of steps that are not in the plan, and of elements, counts not."""
-    usage = ModelUse()
-    figures.add_usage(usage, node)
-    state = "" if node.parent is not None or node.is_gone else str(node.state)
-    limits = tuple(slots.limits_of(node)) if node.is_in_flight else ()
-    return _StepSums(state, sum(attempt.duration for attempt in node.attempts), usage, limits)
+    call = node.latest
+    state = "" if node.parent is not None or (node.extra is not None and node.is_gone) else node.state
+    if call is None:
+        return state, 0.0, (), _UNUSED
+    outcome, used, work = call.outcome, _UNUSED, 0.0 if call.ended is None else call.ended - call.started
+    if node.earlier or call.hedge is not None or (outcome is not None and (outcome.tokens or outcome.cost is not None)):
+        used, work = ModelUse(), sum(attempt.duration for attempt in node.attempts)
+        figures.add_usage(used, node)
+    return state, work, tuple(slots.limits_of(node)) if outcome is None else (), used

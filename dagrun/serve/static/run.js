@@ -113,6 +113,7 @@ export class RunPage {
     Object.assign(view.run, news.run);
     for (const step of news.added) view.steps[step.n] = step;
     for (const [n, facts] of Object.entries(news.steps)) Object.assign(view.steps[n], facts);
+    for (const group of news.plain) takeRows(view.steps, group);
     for (const [n, report] of Object.entries(news.progress)) if (view.steps[n]) view.steps[n].progress = report;
     for (const name of ["questions", "planner"]) if (news[name].length) view[name] = news[name];
     view.revisions.push(...news.revisions);
@@ -273,6 +274,20 @@ export class RunPage {
       line.textContent = until > 0 ? `in ${span(Math.ceil(until))} the answer is: ${line.dataset.default || "deny"}` : "the time for an answer is over";
     }
     if (run.stand === "running" && !document.hidden && !this.isDown) this.rows.paint();
+  }
+}
+
+/** Take the rows of steps of which there is nothing to say but when, in microseconds. */
+function takeRows(steps, { state, wait, rows }) {
+  const width = { ready: 2, running: 3, succeeded: 4 }[state];
+  for (let at = 0; at < rows.length; at += width) {
+    const [n, due, waited, took] = rows.slice(at, at + width), step = steps[n], ready = due / 1e6;
+    Object.assign(step, { state, ready, started: null, ended: null, waits: [], attempts: [], why: "", progress: null });
+    if (waited === undefined) { step.waits.push(["slot", ready, null]); continue; }
+    step.started = (due + waited) / 1e6;
+    if (took !== undefined) step.ended = (due + waited + took) / 1e6;
+    if (wait !== null) step.waits.push(["slot", ready, step.started, wait]);
+    step.attempts.push({ number: 1, tool: step.tool, started: step.started, ended: step.ended, state: took === undefined ? null : state });
   }
 }
 
