@@ -57,7 +57,7 @@ def without_meanwhile(view: dict[str, Any]) -> dict[str, Any]:
     """What was at the very instant of a change of the plan is told with the change, and may look otherwise later."""
     kept = comparable(view)
     for revision in kept["revisions"]:
-        for name in ("asked_at", "ran_on", "started_meanwhile", "ended_meanwhile"):
+        for name in ("ran_on", "started_meanwhile", "ended_meanwhile"):
             del revision[name]
     return kept
 

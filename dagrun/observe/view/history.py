@@ -111,6 +111,7 @@ class History:
         replans: The times in which steps waited for the planner.
         pauses: The times in which the run was suspended.
         triggers: The step because of which the planner was asked, by the revision that came of it.
+        answers: The planner's work that a revision came of, by that revision.
         origins: Which revisions have brought and removed steps.
     """
 
@@ -131,6 +132,7 @@ class History:
         self.replans: list[ReplanWait] = []
         self.pauses: list[Pause] = []
         self.triggers: dict[int, str] = {}
+        self.answers: dict[int, PlannerWork] = {}
         self.origins = Origins()
         self._asked: dict[str, list[PastQuestion]] = {}
         self._reviewed: dict[str, list[float]] = {}
@@ -241,8 +243,12 @@ class History:
                 self.replans.append(ReplanWait(event.trigger.step, Span(event.at)))
             case events.ReplanStarted():
                 self.planner.append(PlannerWork("replan", event.number, Span(event.at), event.steps))
-            case events.Spliced() if event.origin == "planner" and self.planner and self.planner[-1].kind == "replan":
-                self.triggers[event.revision] = next(filter(None, self._work(event.request).steps), "")
+            case events.Spliced() if event.origin == "planner" and self.planner:
+                drafts = (work for work in self.planner if work.kind == "draft" and work.at.end == FOREVER)
+                open_draft = None if event.request else next(drafts, None)
+                work = self.answers[event.revision] = open_draft or self._work(event.request)
+                if work.kind == "replan":
+                    self.triggers[event.revision] = next(filter(None, work.steps), "")
             case events.ReplanEnded():
                 if event.number:
                     self._end_work(event, event.number)

@@ -104,11 +104,8 @@ def revision_views(graph: LiveGraph, history: History, number: dict[str, int]) -
 
 def _asked_at(revision: Revision, history: History) -> tuple[float, bool]:
     """Return when the planner was asked for a change, and whether it was writing the first plan."""
-    if revision.origin == "planner":
-        for work in reversed(history.planner):
-            if work.at.start <= revision.at <= work.at.end:
-                return work.at.start, work.kind == "draft"
-    return revision.at, False
+    work = history.answers.get(revision.number)
+    return (revision.at, False) if work is None else (work.at.start, work.kind == "draft")
 
 
 def _lines(lines: Iterator[str], redactor: Redactor) -> list[str]:
