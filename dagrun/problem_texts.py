@@ -62,6 +62,7 @@ SENTENCES: Mapping[str, str] = {
     "run as a coroutine or in a thread, or make the object in the tool",
     "DR220": "{field} takes {size} bytes of JSON as it is written, the ceiling is {limit} (max_argument_bytes of the "
     "policy); raise it, or pass an Artifact",
+    "DR221": "step {step} calls {tool}, which {reason}",
     # References and conditions.
     "DR301": "{text} is not a reference: {reason}",
     "DR302": "step {step} refers to {reference}, which is not in the plan{hint}",

@@ -106,7 +106,11 @@ def _check_call(
 
 
 def _report_tool(context: CheckContext, index: int, step: Step) -> None:
-    if step.tool in context.tools:
+    facts = context.tools.get(step.tool)
+    if facts is not None and (reason := facts.tool.refusal):
+        context.findings.add("DR221", index, "tool", step=step.id, tool=step.tool, reason=reason)
+        return
+    if facts is not None:
         context.findings.add("DR202", index, "tool", step=step.id, tool=step.tool)
         return
     hint = context.findings.hint(step.tool, context.tools)
@@ -157,7 +161,7 @@ def _check_fallback(
     elif fallback is facts:
         reasons.append("it is the tool itself")
     elif not fallback.is_allowed:
-        reasons.append("this run does not allow it")
+        reasons.append(f"it {fallback.tool.refusal}" if fallback.tool.refusal else "this run does not allow it")
     elif args is not None:
         reasons += _argument_faults(index, step, fallback, args, context.secrets)
     for reason in reasons:

@@ -310,7 +310,7 @@ def _tool_differences(name: str, contract: Mapping[str, Any], toolbox: Toolbox) 
         yield f"tool {name} is not there any more"
         return
     if name not in toolbox.allowed:
-        yield f"tool {name} is not allowed any more"
+        yield f"tool {name} {toolbox[name].refusal or 'is not allowed any more'}"
     now = contract_of(toolbox[name])
     if contract == now:
         return  # by far the most frequent case

@@ -83,6 +83,9 @@ _mcp: Final = click.option(
     help="A file of MCP servers, as Claude, Cursor and VS Code read it. May be repeated. Rules for one: [mcp.SERVER] of"
     " dagrun.toml.",
 )
+_mcp_pins: Final = click.option(
+    "--mcp-pins", metavar="FILE", help="Hold tools of MCP servers to this lock file, which dagrun mcp pin writes."
+)
 deps: Final = click.option(
     "--deps",
     metavar="MODULE:NAME",
@@ -208,7 +211,12 @@ def _refuse_key(context: click.Context, parameter: click.Parameter, value: str |
 
 def tools(function: F) -> F:
     """Add the options that name the tools of plans."""
-    return combined(_modules, _openapi, _include, _openapi_url, _mcp)(function)
+    return combined(_modules, _openapi, _include, _openapi_url, mcp_servers)(function)
+
+
+def mcp_servers(function: F) -> F:
+    """Add the options that name MCP servers."""
+    return combined(_mcp, _mcp_pins)(function)
 
 
 def page(function: F) -> F:

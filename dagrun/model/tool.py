@@ -22,9 +22,28 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)  # pyright infers a type of coroutine of its own
 T = TypeVar("T")
 ExecutorName = Literal["coroutine", "thread", "process"]
+SaidBy = Literal["host", "hint", "nobody"]
 
 MAX_NAME: Final = 128  # characters, as many as servers of tools may use
 _NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_.-]{{0,{MAX_NAME - 1}}}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOrigin:
+    """Where a tool of a server comes from.
+
+    Attributes:
+        server: The name of the server.
+        said_by: Who said what its effect is: the ``host``, the server by a ``hint`` that the host trusts, or
+            ``nobody``.
+        pin: The hash of what the server says about the tool.
+        refusal: Why no plan may call the tool, in words that follow "which"; empty if plans may.
+    """
+
+    server: str
+    said_by: SaidBy
+    pin: str
+    refusal: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # no slots: it carries the name and docstring of its function
@@ -62,6 +81,7 @@ class Tool(Generic[P, R_co]):
         outbound: Whether a call carries its arguments out, to a place that the caller chooses.
         is_importable: Whether another process can import its function; not that of a tool made of a schema, which runs
             only as a coroutine of the host.
+        origin: The server that it comes from, and what is known about it there; `None` if it comes from no server.
     """
 
     name: str
@@ -89,6 +109,12 @@ class Tool(Generic[P, R_co]):
     private: bool = False
     outbound: bool = False
     is_importable: bool = True
+    origin: ToolOrigin | None = None
+
+    @property
+    def refusal(self) -> str:
+        """Why no plan may call it, in words that follow "which"; empty if plans may."""
+        return "" if self.origin is None else self.origin.refusal
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function itself: no retries, no checks, no run."""

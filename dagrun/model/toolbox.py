@@ -34,6 +34,9 @@ class Toolbox(Mapping[str, AnyTool]):
             ``"module:name"``; other toolboxes; or lists of all these.
         allow: The names that a plan may call; `None` for all.
 
+    Attributes:
+        allowed: The names that a plan may call: of those in *allow*, the tools without a `Tool.refusal`.
+
     Raises:
         ContractError: Two tools share a name, a source holds no tool, or *allow* names a tool that is missing.
     """
@@ -45,9 +48,11 @@ class Toolbox(Mapping[str, AnyTool]):
             if known is not new and _identity(known) != _identity(new):
                 raise ContractError(f"two tools are called {new.name}: {known.import_name} and {new.import_name}")
         self._tools: Mapping[str, AnyTool] = MappingProxyType(tools)
-        self.allowed = frozenset(tools if allow is None else allow)
-        if missing := self.allowed - tools.keys():
+        names = frozenset(tools if allow is None else allow)
+        if missing := names - tools.keys():
             raise ContractError(f"the allow-list names {', '.join(sorted(missing))}, which is not in the toolbox")
+        origins = ((name, tools[name].origin) for name in names)
+        self.allowed = frozenset(name for name, origin in origins if origin is None or not origin.refusal)
 
     @classmethod
     def from_entry_points(cls, *names: str, allow: Iterable[str] | None = None) -> Toolbox:

@@ -6,7 +6,8 @@ import base64
 import binascii
 import fnmatch
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -19,14 +20,17 @@ from anyio.abc import TaskGroup
 from dagrun.errors import ContractError, ToolError, shorten
 from dagrun.model.effect import Effect
 from dagrun.model.secrets.secret import AnySecret, Secrets, secrets_from
+from dagrun.model.tool import SaidBy, ToolOrigin
 from dagrun.model.tool_context import ToolContext
 from dagrun.model.toolbox import AnyTool, Toolbox
 from dagrun.sources.mcp_config import ServerConfig, ServerRules, read_config
 from dagrun.sources.mcp_connection import Connection, mcp_library
+from dagrun.sources.mcp_pins import LockFile, Offer, definition_of, pin_of, read_lock
 from dagrun.sources.schemas import fitting_name, schema_tool
 
 _LOG: Final = logging.getLogger("dagrun.mcp")
 _MOST_PAGES: Final = 100
+_VERSION: Final = 16  # digits of the pin
 KEY_META: Final = "dagrun/idempotency-key"
 
 # Of JSON-RPC: the request was not understood, so nothing has happened.
@@ -40,6 +44,7 @@ def mcp_tools(
     *,
     rules: Mapping[str, Mapping[str, Any]] | None = None,
     secrets: Secrets | Mapping[str, AnySecret] | None = None,
+    pins: str | Path | None = None,
     connect_timeout: float = 60.0,
 ) -> McpTools:
     """Connect to MCP servers, and return their tools as a `Toolbox`, as long as an ``async with`` block lasts.
@@ -60,6 +65,8 @@ def mcp_tools(
         rules: What the host says about servers, by name: *trust*, *allow*, *errors*, *timeout*, *effects*.
         secrets: What ``${NAME}`` in the file stands for, in headers above all; for other names, it is a variable of the
             environment. A `Secret` whose *tools* do not name a server is not for that server.
+        pins: The lock file that ``dagrun mcp pin`` has written. A tool that is not as it was pinned, or has no pin, is
+            not offered to planners, and the check of a plan that names it says what has changed.
         connect_timeout: Seconds in which all servers must have answered at the start.
 
     Examples:
@@ -70,10 +77,11 @@ def mcp_tools(
                 result = await dagrun.run(plan, tools=[tools])
 
     Raises:
-        ContractError: The configuration has a fault, or a server cannot be reached at the start.
+        ContractError: The configuration or the lock file has a fault, or a server cannot be reached at the start.
         MissingExtra: The extra ``mcp`` is not installed.
     """
-    return McpTools(read_config(config, rules, secrets_from(secrets)), connect_timeout)
+    lock = None if pins is None else read_lock(pins)
+    return McpTools(read_config(config, rules, secrets_from(secrets)), connect_timeout, lock)
 
 
 class McpTools:
@@ -84,10 +92,16 @@ class McpTools:
     Args:
         servers: The servers.
         connect_timeout: Seconds in which all of them must have answered at the start.
+        lock: What their tools are held to; or nothing.
+
+    Attributes:
+        offers: The tools that they offer and that the host allows, after the first connection.
     """
 
-    def __init__(self, servers: list[ServerConfig], connect_timeout: float) -> None:
+    def __init__(self, servers: list[ServerConfig], connect_timeout: float, lock: LockFile | None = None) -> None:
+        self.offers: list[Offer] = []
         self._servers = servers
+        self._lock = lock
         self._connections = [Connection(server) for server in servers]
         self._tools: Toolbox | None = None
         self._connect_timeout = connect_timeout
@@ -141,9 +155,11 @@ class McpTools:
         if failures:
             raise ContractError(failures[0].message)
         tools: dict[str, AnyTool] = {}
+        self.offers = []
         for server, connection, listed in zip(self._servers, connections, lists, strict=True):
-            for tool in _tools_of(server, connection, listed, tools.keys()):
-                tools[tool.name] = tool
+            for offer, tool in _tools_of(server, connection, listed, tools.keys()):
+                tools[tool.name] = _held(tool, offer, self._lock)
+                self.offers.append(offer)
         return Toolbox(list(tools.values()))
 
 
@@ -164,44 +180,71 @@ async def _listed(connection: Connection) -> list[Any]:
     return found
 
 
+def _held(tool: AnyTool, offer: Offer, lock: LockFile | None) -> AnyTool:
+    """Hold a tool to its pin."""
+    if lock is None or tool.origin is None:
+        return tool
+    return replace(tool, origin=replace(tool.origin, refusal=lock.refusal(offer)))
+
+
 def _tools_of(
     server: ServerConfig, connection: Connection, listed: list[Any], taken: Iterable[str]
-) -> Iterable[AnyTool]:
+) -> Iterator[tuple[Offer, AnyTool]]:
     """Yield the tools of a server that the host allows; one whose schema cannot be used is left out, and logged."""
     rules, names = server.rules, set(taken)
-    known = {tool.name for tool in listed}
-    if unknown := rules.effects.keys() - known:
+    known = {tool.name: tool for tool in reversed(listed)}  # of two tools of one name, the first
+    if unknown := rules.effects.keys() - known.keys():
         raise ContractError(f"MCP server {server.name} has no tool {shorten(', '.join(sorted(unknown)))}")
-    for tool in listed:
-        if not any(fnmatch.fnmatchcase(tool.name, pattern) for pattern in rules.allow):
+    for listed_tool in listed:
+        is_allowed = any(fnmatch.fnmatchcase(listed_tool.name, pattern) for pattern in rules.allow)
+        if not is_allowed or known[listed_tool.name] is not listed_tool:
             continue
-        name = fitting_name(f"{server.name}.{tool.name}")
+        name = fitting_name(f"{server.name}.{listed_tool.name}")
         if name in names:  # two names that are made to fit in the same way
-            name = f"{name[:119]}_{sha256(tool.name.encode(errors='replace')).hexdigest()[:8]}"
+            name = f"{name[:119]}_{sha256(listed_tool.name.encode(errors='replace')).hexdigest()[:8]}"
         names.add(name)
-        effect = rules.effects.get(tool.name, _hinted(tool.annotations) if rules.trust == "hints" else None)
-        is_open = rules.trust != "hints" or _is_open(tool.annotations)
-        call = _ServerCall(connection, tool.name, rules, effect or Effect.EFFECTFUL)
         try:
-            yield schema_tool(
-                name,
-                call.make,
-                tool.input_schema,
-                output=tool.output_schema,
-                effect=effect,
-                description=shorten(tool.description or tool.title or "", 2_000),
-                timeout=rules.timeout,
-                pool=server.name,
-                untrusted=is_open,
-                outbound=is_open,
-            )
+            tool, definition = _tool_of(server, connection, name, listed_tool)
         except ContractError as error:
             _LOG.warning("a tool of MCP server %s is left out: %s", server.name, error)
+        else:
+            yield Offer(server.name, server.written, definition, tool.effect), tool
+
+
+def _tool_of(server: ServerConfig, connection: Connection, name: str, listed: Any) -> tuple[AnyTool, Mapping[str, Any]]:
+    """Make a tool of what a server says about it; return both.
+
+    Raises:
+        ContractError: Its schema cannot be used.
+    """
+    rules = server.rules
+    hinted = _hinted(listed.annotations) if rules.trust == "hints" else None
+    effect = rules.effects.get(listed.name, hinted)
+    is_open = rules.trust != "hints" or _is_open(listed.annotations)
+    tool = schema_tool(
+        name,
+        _ServerCall(connection, listed.name, rules, effect or Effect.EFFECTFUL).make,
+        listed.input_schema,
+        output=listed.output_schema,
+        effect=effect,
+        description=shorten(listed.description or listed.title or "", 2_000),
+        timeout=rules.timeout,
+        pool=server.name,
+        untrusted=is_open,
+        outbound=is_open,
+    )
+    definition = definition_of(listed)
+    pin = pin_of(definition)
+    said_by: SaidBy = "host" if listed.name in rules.effects else "nobody" if hinted is None else "hint"
+    origin = ToolOrigin(server=server.name, said_by=said_by, pin=pin)
+    # The version is on record: a run that is resumed is told that a tool has changed.
+    return replace(tool, origin=origin, version=pin[:_VERSION]), definition
 
 
 def _hinted(annotations: Any) -> Effect | None:
     """Return the effect that a server claims for a tool."""
-    if annotations is None:
+    hints = annotations and (annotations.read_only_hint, annotations.idempotent_hint, annotations.destructive_hint)
+    if not hints or hints == (None, None, None):
         return None
     if annotations.read_only_hint:
         return Effect.READ

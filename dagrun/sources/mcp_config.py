@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,6 +75,7 @@ class ServerConfig:
         extra: More variables of its environment; or the headers of requests to its address.
         cwd: The folder that it runs in; `None` for that of this program.
         rules: What the host says about it.
+        written: Its command or its address as it is written, before variables are filled in.
         secrets: What no message about it may show.
     """
 
@@ -82,6 +84,7 @@ class ServerConfig:
     extra: Mapping[str, str] = field(repr=False)
     cwd: str | None
     rules: ServerRules
+    written: str
     secrets: Secrets = NO_SECRETS
 
 
@@ -102,10 +105,7 @@ def read_config(
             *rules* name a server that is not there.
     """
     origin = "mcp_tools" if isinstance(source, Mapping) else str(source)
-    content = source if isinstance(source, Mapping) else _loaded(Path(source))
-    servers = next((content[key] for key in ("mcpServers", "servers") if key in content), content)
-    if not isinstance(servers, Mapping):
-        raise ContractError(f"{origin}: the servers are no object")
+    servers = _entries(source, origin)
     left = dict(rules or {})
     left_out = [name for name, entry in servers.items() if not _is_on(entry)]
     found = [
@@ -122,6 +122,22 @@ def read_config(
     if not found:
         raise ContractError(f"{origin}: it names no server")
     return found
+
+
+def server_names(path: Path) -> list[str]:
+    """Return the names of the servers in a file; of a file that cannot be read, none."""
+    try:
+        return [*_entries(path, "")]
+    except ContractError:
+        return []
+
+
+def _entries(source: str | Path | Mapping[str, Any], origin: str) -> Mapping[str, Any]:
+    content = source if isinstance(source, Mapping) else _loaded(Path(source))
+    servers = next((content[key] for key in ("mcpServers", "servers") if key in content), content)
+    if not isinstance(servers, Mapping):
+        raise ContractError(f"{origin}: the servers are no object")
+    return servers
 
 
 def _loaded(path: Path) -> Mapping[str, Any]:
@@ -148,17 +164,22 @@ def _server(origin: str, name: str, entry: Any, rules: Any, secrets: Secrets) ->
     if not isinstance(entry, Mapping):
         if entry is None or isinstance(entry, str | bool | int | float | list):  # a file has nothing else
             raise ContractError(f"{what} is an object with a command or a url, not {type(entry).__name__}")
-        return ServerConfig(name, entry, {}, None, said)
+        return ServerConfig(name, entry, {}, None, said, f"{type(entry).__module__}.{type(entry).__qualname__}")
     known: _Entry = _validated(_Entry, _expanded(entry, what, name, secrets), what)
     if known.command is not None and known.url is None:
-        return ServerConfig(name, (known.command, *known.args), known.env, known.cwd, said, secrets)
+        return ServerConfig(name, (known.command, *known.args), known.env, known.cwd, said, _written(entry), secrets)
     if known.url is None:
         raise ContractError(f"{what} has no command and no url")
     if known.command is not None:
         raise ContractError(f"{what} has a command and a url; it can have one of them")
     if fault := _fault_of_address(known.url):
         raise ContractError(f"{what}: url: {fault}")
-    return ServerConfig(name, known.url, known.headers, None, said, secrets)
+    return ServerConfig(name, known.url, known.headers, None, said, _written(entry), secrets)
+
+
+def _written(entry: Mapping[str, Any]) -> str:
+    """Return the command or the address of a server as it is written, without secrets that are filled in."""
+    return str(entry["url"]) if entry.get("url") is not None else shlex.join((entry["command"], *entry.get("args", ())))
 
 
 def _fault_of_address(url: str) -> str:

@@ -23,6 +23,7 @@ DOUBTFUL = {
     "tools = ['evil']": "tools",
     "[openapi.evil]\nfile = 'a.json'": "openapi",
     "mcp_files = ['a.json']": "mcp_files",
+    "mcp_pins = 'a.json'": "mcp_pins",
     "[mcp.evil]\ntrust = 'hints'": "mcp",
     "planner = 'evil:planner'": "planner",
     "planner = 'openai'": "planner",

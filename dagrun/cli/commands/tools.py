@@ -11,7 +11,7 @@ import click
 from dagrun.cli import options
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import data_output
-from dagrun.cli.terminal.text import SCHEMA_VERSION, columns
+from dagrun.cli.terminal.text import SCHEMA_VERSION
 from dagrun.cli.terminal.user_errors import BadInput
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ def tools() -> None:
 @tools.command("list", epilog="\b\nExample:\n  dagrun tools list --tools my_tools")
 @options.combined(options.tools, options.secrets, options.as_json, options.directory)
 def list_tools(*, as_json: bool, **flags: Any) -> None:
-    """List the tools of a module; without --tools, the tools of installed packages."""
-    from dagrun.cli.setup.tool_pages import as_dict
+    """List the tools that are named, or those of installed packages; of MCP servers, also who said their effect."""
+    from dagrun.cli.setup.tool_pages import as_dict, table
 
     with data_output() as data:
         toolbox = _toolbox(flags)
@@ -45,8 +45,7 @@ def list_tools(*, as_json: bool, **flags: Any) -> None:
             shown = [as_dict(tool) for tool in toolbox.values()]
             data.json({"schema_version": SCHEMA_VERSION, "tools": shown})
             return
-        rows = [(t.name, str(t.effect), t.executor, t.description.partition("\n")[0]) for t in toolbox.values()]
-        data.text(columns(rows, head=("tool", "effect", "runs in", "what it does")) if rows else "no tools")
+        data.text(table(list(toolbox.values())) if toolbox else "no tools")
 
 
 @tools.command("show", epilog="\b\nExample:\n  dagrun tools show load_csv --tools dagrun_tools")

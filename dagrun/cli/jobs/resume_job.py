@@ -94,7 +94,7 @@ class ResumeCommand:
         again, directory = label(labels, "again"), labels.get("directory")
         named = {name: _after(again, f"--{name.replace('_', '-')}") for name in ("tools", "openapi", "include")}
         named["mcp_files"] = _after(again, "--mcp")
-        url = next(iter(_after(again, "--openapi-url")), None)
+        url, pins = (next(iter(_after(again, option)), None) for option in ("--openapi-url", "--mcp-pins"))
         if not isinstance(directory, str) or "\0" in directory or not (any(named.values()) or directory != os.getcwd()):
             return self._configuration  # no tools are on record
         if not records.is_own:
@@ -110,7 +110,7 @@ class ResumeCommand:
             raise BadInput(
                 f"run {self._run_id} was started in {directory}: {error.strerror}; name its tools by --tools"
             ) from error
-        return configure({**flags, **named, "openapi_url": url})
+        return configure({**flags, **named, "openapi_url": url, "mcp_pins": flags.get("mcp_pins") or pins})
 
     def _recording(self, toolbox: Toolbox, parent: Path | None) -> Recording | None:
         if self._verb == "resume":
@@ -140,7 +140,7 @@ def _after(words: Sequence[str], option: str) -> tuple[str, ...]:
 
 def _absolute(flags: Mapping[str, Any]) -> dict[str, Any]:
     """Return *flags* with paths that hold in every folder."""
-    paths = {name: os.path.abspath(flags[name]) for name in ("policy", "output", "runs") if flags.get(name)}
+    paths = {name: os.path.abspath(flags[name]) for name in ("policy", "output", "runs", "mcp_pins") if flags.get(name)}
     secrets = tuple(_absolute_secret(text) for text in flags["secrets"])
     return {**flags, **paths, "secrets": secrets}
 
@@ -154,6 +154,7 @@ def _as_given(flags: Mapping[str, Any]) -> list[str]:
     options = (("--tools", "tools"), ("--openapi", "openapi"), ("--include", "include"), ("--mcp", "mcp_files"))
     words = [word for option, name in options for value in flags[name] for word in (option, value)]
     words += ["--openapi-url", flags["openapi_url"]] if flags["openapi_url"] else []
+    words += ["--mcp-pins", os.path.abspath(flags["mcp_pins"])] if flags.get("mcp_pins") else []
     return words + (["--runs", os.path.abspath(flags["runs"])] if flags["runs"] else [])
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from dagrun.cli.setup.settings import PROVIDERS, Configuration, variable
 
-_PATHS: Final = ("runs", "policy", "output")
+_PATHS: Final = ("runs", "policy", "output", "mcp_pins")
 _PLAIN: Final = ("max_running", "durability", "deps")
 _MODEL: Final = ("model", "fast_model", "base_url", "api", "structure", "dialect", "max_output_tokens")
 _MAX_TOKEN: Final = 2_000  # characters

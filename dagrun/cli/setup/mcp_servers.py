@@ -8,22 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio
 
 from dagrun.cli.setup.secrets import names_of_secrets, secret_named
 from dagrun.cli.setup.settings import Configuration
-from dagrun.cli.setup.toml_files import check_fields
+from dagrun.cli.setup.toml_files import check_fields, read_toml
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, shorten
 from dagrun.model.secrets.secret import AnySecret, Secrets
+from dagrun.model.toolbox import hint
 from dagrun.runtime.backend import loop_options
 
 if TYPE_CHECKING:
     from dagrun.model.toolbox import Toolbox
     from dagrun.sources.mcp import McpTools
     from dagrun.sources.mcp_config import ServerConfig, ServerRules
+    from dagrun.sources.mcp_pins import LockFile, Offer
 
 _CONNECT_SECONDS: Final = 60.0
 
@@ -34,17 +37,36 @@ def listed_servers(configuration: Configuration) -> tuple[McpTools, Toolbox]:
     Raises:
         BadInput: A file or a table has a fault, or a server cannot be reached.
     """
+    from dagrun.sources.mcp_pins import read_lock
+
+    try:
+        pins = configuration.path("mcp_pins")
+        return _listed(configuration, None if pins is None else read_lock(pins))
+    except ContractError as error:
+        raise BadInput(str(error)) from error
+
+
+def offered_tools(configuration: Configuration) -> list[Offer]:
+    """Return what the servers that the settings name say about their tools, which are held to no pins.
+
+    Raises:
+        BadInput: As `listed_servers`.
+    """
+    try:
+        return _listed(configuration, None)[0].offers
+    except ContractError as error:
+        raise BadInput(str(error)) from error
+
+
+def _listed(configuration: Configuration, lock: LockFile | None) -> tuple[McpTools, Toolbox]:
     from dagrun.sources.mcp import McpTools
 
     async def opened(servers: McpTools) -> Toolbox:
         async with servers as tools:
             return tools
 
-    try:
-        servers = McpTools(_configured(configuration), _CONNECT_SECONDS)
-        return servers, anyio.run(opened, servers, backend_options=loop_options())
-    except ContractError as error:
-        raise BadInput(str(error)) from error
+    servers = McpTools(_configured(configuration), _CONNECT_SECONDS, lock)
+    return servers, anyio.run(opened, servers, backend_options=loop_options())
 
 
 def _configured(configuration: Configuration) -> list[ServerConfig]:
@@ -58,12 +80,32 @@ def _configured(configuration: Configuration) -> list[ServerConfig]:
             if server.name in found:
                 raise BadInput(f"--mcp {file}: there are two servers {shorten(server.name, 60)}")
             found[server.name] = server
-    left = rules.keys() - found.keys()
-    # Rules in a file of settings may be for servers that this command does not name.
-    if left and configuration.origins["mcp_files"] == configuration.origins["mcp"]:
-        origin = configuration.origins["mcp"].name
-        raise BadInput(f"{origin}: mcp.{shorten(min(left), 60)}: there is no such server; they are {', '.join(found)}")
+    for name in rules.keys() - found.keys():
+        _refuse_unknown(configuration, name, [*found])
     return [replace(server, rules=rules.get(name, server.rules)) for name, server in found.items()]
+
+
+def _refuse_unknown(configuration: Configuration, name: str, found: list[str]) -> None:
+    """Refuse rules for a server that is not there, unless they are for one that this command does not name.
+
+    Raises:
+        BadInput: No file that the settings with the rules name has such a server.
+    """
+    from dagrun.sources.mcp_config import server_names
+
+    origin = configuration.origins["mcp"]
+    if configuration.origins["mcp_files"] != origin:  # the servers come from the command line, say
+        project = configuration.project
+        fields = project.fields if origin.is_project and project is not None else read_toml(Path(origin.name))
+        others = [server for file in fields.get("mcp_files", ()) for server in server_names(origin.folder / file)]
+        if name in others:
+            return
+        if not origin.is_project and not hint(name, found):  # rules of the user, for the servers of any project
+            return
+    known = shorten(", ".join(found))
+    raise BadInput(
+        f"{origin.name}: mcp.{shorten(name, 60)}: there is no such server; they are {known}{hint(name, found)}"
+    )
 
 
 def _rules(configuration: Configuration) -> Iterator[tuple[str, ServerRules]]:

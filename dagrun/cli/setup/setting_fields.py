@@ -34,6 +34,7 @@ class Settings:
             *base_url*, *secret*, *include*, *effects*, *prefix*, *network*, *check_answers*, *timeout*
             and *untrusted*.
         mcp_files: Files that name MCP servers whose tools plans may call, as Claude, Cursor and VS Code read them.
+        mcp_pins: The lock file that tools of MCP servers are held to; ``dagrun mcp pin`` writes it.
         mcp: What holds for MCP servers, by name: each a table with *trust*, *allow*, *errors*, *timeout* and *effects*.
         deps: What makes the dependencies of the tools: ``module:name`` of a function or a context manager.
         policy: The limits of runs: the path of a TOML file, or the limits themselves.
@@ -62,6 +63,7 @@ class Settings:
     tools: Sequence[str] = ()
     openapi: Mapping[str, Any] = field(default_factory=dict)
     mcp_files: Sequence[str] = ()
+    mcp_pins: str | None = None
     mcp: Mapping[str, Any] = field(default_factory=dict)
     deps: str | None = None
     policy: str | dict[str, Any] | None = None
@@ -107,6 +109,7 @@ _CHECKS: Final[Mapping[str, setting_checks.Check]] = {
     "tools": setting_checks.texts,
     "openapi": setting_checks.table_of_tables,
     "mcp_files": setting_checks.texts,
+    "mcp_pins": setting_checks.text,
     "mcp": setting_checks.table_of_tables,
     "deps": setting_checks.text,
     "policy": setting_checks.text_or_table,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 from dagrun.cli.terminal.text import columns
 from dagrun.errors import shorten
 from dagrun.model.toolbox import AnyTool
 
+_PIN: Final = 12  # digits of a pin in a table
 _LIMIT: Final = 400  # characters of the description of an argument
 
 
@@ -29,7 +31,26 @@ def as_dict(tool: AnyTool) -> dict[str, Any]:
         "private": tool.private,
         "outbound": tool.outbound,
         "guarded": sorted(tool.arguments.guarded),
+        "origin": None if tool.origin is None else asdict(tool.origin),
     }
+
+
+def table(tools: Sequence[AnyTool]) -> str:
+    """Return tools as a table: name, effect and description; for those of servers, also who said it, and the pin."""
+    with_origin = any(tool.origin is not None for tool in tools)
+    head = ("tool", "effect", *(("said by", "pin") if with_origin else ()), "runs in", "what it does")
+    return columns([_row(tool, with_origin=with_origin) for tool in tools], head=head)
+
+
+def _row(tool: AnyTool, *, with_origin: bool) -> tuple[str, ...]:
+    about = f"REFUSED: it {tool.refusal}" if tool.refusal else tool.description.partition("\n")[0]
+    return (tool.name, str(tool.effect), *(_said(tool) if with_origin else ()), tool.executor, about)
+
+
+def _said(tool: AnyTool) -> tuple[str, str]:
+    if tool.origin is None:
+        return "host" if tool.effect_declared else "nobody", "-"
+    return tool.origin.said_by, tool.origin.pin[:_PIN]
 
 
 def describe(tool: AnyTool) -> Iterator[str]:
@@ -37,7 +58,7 @@ def describe(tool: AnyTool) -> Iterator[str]:
     yield tool.name
     yield from (f"  {shorten(line, 1_000)}".rstrip() for line in tool.description.splitlines())
     yield ""
-    yield f"effect: {tool.effect}{'' if tool.effect_declared else ' (not declared)'}"
+    yield from _effect(tool)
     yield f"runs in: {tool.executor}"
     if tool.timeout is not None:
         yield f"time limit: {tool.timeout:g} s"
@@ -57,6 +78,19 @@ def describe(tool: AnyTool) -> Iterator[str]:
     required = {name for name, parameter in tool.arguments.names.items() if parameter in tool.arguments.required}
     rows = [_argument(name, schema, is_required=name in required) for name, schema in properties.items()]
     yield from (f"  {line}" for line in columns(rows).splitlines())
+
+
+def _effect(tool: AnyTool) -> Iterator[str]:
+    """Yield the effect of a tool, and, of a tool of a server, who said it, and what it is held to."""
+    origin = tool.origin
+    if origin is None:
+        yield f"effect: {tool.effect}{'' if tool.effect_declared else ' (not declared)'}"
+        return
+    yield f"effect: {tool.effect} (said by: {origin.said_by})"
+    yield f"server: {origin.server}"
+    yield f"pin: {origin.pin}"
+    if origin.refusal:
+        yield f"refused: it {origin.refusal}"
 
 
 def _boundary(tool: AnyTool) -> Iterator[str]:

@@ -26,6 +26,7 @@ _MEANING: Final[Mapping[str, str]] = {
     "tools": "import and call the code of tools",
     "openapi": "send requests, and secrets of yours, to the addresses of these services",
     "mcp_files": "start programs, and send requests to addresses, that these files name as MCP servers",
+    "mcp_pins": "say which descriptions of tools of MCP servers somebody has agreed to",
     "mcp": "say what tools of MCP servers may do without a question",
     "deps": "import and call the code that makes objects for tools",
     "planner": "choose the planner, which may be code, or a model that is asked with your key",

@@ -33,7 +33,7 @@ from dagrun.runtime.metering import RunMeter
 from dagrun.runtime.planning.model_places import PlannerPlaces
 from dagrun.runtime.run_parts import RunParts
 
-_UNKNOWN_TOOL: Final = frozenset(("DR201", "DR202"))
+_UNKNOWN_TOOL: Final = frozenset(("DR201", "DR202", "DR221"))
 _EDITS: Final = (Add, Drop, Replace, Rewire)
 _ENDS: Final = {"person": Status.ESCALATED, "ceiling": Status.OVER_BUDGET}
 _WHY: Final[Mapping[str, HandOn]] = {"person": HandOn.PERSON, "ceiling": HandOn.LIMIT}

@@ -1,4 +1,4 @@
-"""``dagrun mcp``: plans as tools of an MCP server."""
+"""``dagrun mcp``: plans as tools of an MCP server, and the pins of the tools of others."""
 
 from __future__ import annotations
 
@@ -28,10 +28,30 @@ Over HTTP, every request sends the token: it is printed, and DAGRUN_MCP_TOKEN
 sets it.
 """
 
+PIN: Final = """
+\b
+Examples:
+  dagrun mcp pin --mcp mcp.json
+  dagrun mcp pin --yes
+
+Exit codes: 0 written, or nothing has changed; 2 wrong usage; 130 you said no.
+"""
+CHECK: Final = """
+\b
+Example:
+  dagrun mcp check --mcp mcp.json --mcp-pins mcp.lock.json
+
+Exit codes: 0 all is as it was pinned; 1 something differs; 2 wrong usage.
+"""
+
 
 @click.group()
 def mcp() -> None:
-    """Offer plans to other programs by the Model Context Protocol; needs the extra mcp."""
+    """Offer plans to other programs by the Model Context Protocol, and pin the tools of servers; needs the extra mcp.
+
+    A pin is the hash of what a server says about a tool: its description, schemas and annotations. With the setting
+    mcp_pins or --mcp-pins, no plan may call a tool that differs from its pin, or has none.
+    """
 
 
 @mcp.command(epilog=SERVE)
@@ -67,3 +87,26 @@ def serve(**flags: Any) -> int:
     from dagrun.cli.jobs.mcp_job import McpJob
 
     return McpJob(flags).carry_out()
+
+
+@mcp.command(epilog=PIN)
+@options.combined(options.mcp_servers, options.secrets)
+@click.option("--yes", "is_sure", is_flag=True, help="Write without asking.")
+@options.directory
+def pin(**flags: Any) -> int:
+    """Show what servers say about their tools, as far as it is new, and write it to the lock file.
+
+    The file is that of --mcp-pins or of the setting mcp_pins; else mcp.lock.json beside the first file of servers.
+    """
+    from dagrun.cli.jobs.pin_job import PinJob
+
+    return PinJob(flags).pin(is_sure=flags["is_sure"])
+
+
+@mcp.command(epilog=CHECK)
+@options.combined(options.mcp_servers, options.secrets, options.as_json, options.directory)
+def check(**flags: Any) -> int:
+    """Compare what servers say about their tools with the lock file, and show what differs."""
+    from dagrun.cli.jobs.pin_job import PinJob
+
+    return PinJob(flags).check(as_json=flags["as_json"])
