@@ -106,6 +106,12 @@ SENTENCES: Mapping[str, str] = {
     "DR425": "step {step} goes through the elements of {dependency} and has begun; edit single elements of "
     "{dependency}, or drop or replace {step} as well",
     "DR426": "the planner gives step {step} a confidence of {confidence}, and at least {least} is wanted",
+    "DR427": "step {step} calls {tool}, and is no call of the first plan, which the policy freezes (freeze_plan): "
+    "{reason}; a patch may drop calls, and repeat them as they were or with their fallback",
+    "DR428": "step {step} makes the call of {old} once more, and the policy freezes the plan (freeze_plan), which "
+    "makes it once; it may take the place of {old} only if that has had no effect",
+    "DR429": "step {step} would no longer wait for {dependency}, which stands before it in the first plan; the policy "
+    "freezes that (freeze_plan)",
     # The trust boundary: data that others can write, and data that must not leave.
     "DR501": "step {step} passes {what} as {argument} of {tool}; it comes from {way}, which {which}",
     "DR502": "step {step}: the patch was written after {seen} was shown; what it adds may look, and {tool} acts",

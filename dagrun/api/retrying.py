@@ -23,8 +23,10 @@ from dagrun.graph.node import Node
 from dagrun.graph.patches.guards import guards_to_keep
 from dagrun.graph.reopen import doubtful
 from dagrun.model.contracts.deps import deps_from
+from dagrun.model.event import DraftEnded, Spliced
 from dagrun.model.executor import Executor
 from dagrun.model.outcome import State, Status
+from dagrun.model.patch import Add, Replace, Rewire
 from dagrun.model.policy import Policy
 from dagrun.model.secrets.secret import secrets_from
 from dagrun.model.toolbox import AnyTool
@@ -194,7 +196,7 @@ def _taken_over(
             parent=run_id,
             root=recorded.root,
             roots=_roots_of([nodes[id_] for id_ in checked.steps]),
-            guards=guards_to_keep(past.graph),
+            guards={**_calls_of_planner(past, recorded.policy, now.policy), **guards_to_keep(past.graph)},
             guarded_tools=past.graph.guarded_tools,
             agreed=tuple(node.id for node in past.graph.planned() if node.extra is not None and node.extra.is_agreed),
             written=_written_by_others(past.graph),
@@ -212,6 +214,21 @@ def _written_by_others(graph: LiveGraph) -> dict[str, tuple[str, ...]]:
     from dagrun.graph.patches.flow_after import written_by_others  # here: few policies have a trust boundary
 
     return written_by_others(graph)
+
+
+def _calls_of_planner(past: Replayed, before: Policy, policy: Policy) -> dict[str, str]:
+    """Return the calls that a person must agree to, because the plan is frozen now, and was not when they came."""
+    if before.freeze_plan or not policy.freeze_plan:
+        return {}
+    from dagrun.graph.patches.plan_freeze import calls_of_planner  # here: few policies freeze the plan
+
+    brought, is_planned = set[str](), bool(past.opening.plan.steps)
+    for event in past.events:
+        is_planned = is_planned or isinstance(event, DraftEnded)
+        if is_planned and isinstance(event, Spliced) and event.origin == "planner":
+            brought.update(edit.step.id for edit in event.edits if isinstance(edit, Add | Replace))
+            brought.update(edit.id for edit in event.edits if isinstance(edit, Rewire))
+    return calls_of_planner(past.graph, brought)
 
 
 # A checked plan has these of its own, so they are no options of the run.

@@ -189,6 +189,7 @@ def make_brief(
         number=graph.replans,
         past=tuple(PastRequest(past.result, _text(past.reason, graph)) for past in graph.replanned),
         before=tuple(Before(p.planner, p.why, _text(p.reason, graph)) for p in graph.handed_on.get(request, ())),
+        keeps_plan=graph.has_plan and graph.plan.policy.freeze_plan,
         notes=graph.planner_notes,
         raw_inputs=decode_or_reason(graph.inputs),
         toolbox=toolbox,

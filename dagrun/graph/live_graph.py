@@ -34,6 +34,7 @@ from dagrun.model.value import Path, Stored, Unavailable, decode, encode_plain, 
 
 if TYPE_CHECKING:
     from dagrun.checks.flow.labels import FlowLabels
+    from dagrun.graph.patches.plan_freeze import FrozenPlan
 
 _WAITING: Final = State.WAITING
 _READY: Final = State.READY
@@ -125,6 +126,8 @@ class LiveGraph:
         releasing: The outputs that no step needs any more; `None` if none are released.
         flow: Whose data each step is made of; `None` until the planner is asked or a patch comes, and if the policy has
             no trust boundary.
+        frozen_plan: The calls that patches of the planner may make; `None` until one comes, and if the policy does not
+            freeze the plan.
     """
 
     # The values of a new run. Each is replaced on the instance, and never changed in place.
@@ -147,6 +150,7 @@ class LiveGraph:
     all_well = all_known = True
     has_confidence = False
     flow: FlowLabels | None = None
+    frozen_plan: FrozenPlan | None = None
 
     def __init__(
         self,

@@ -170,6 +170,7 @@ class Brief:
         number: The number of the request in the run, from 1.
         past: How each earlier request ended, oldest first.
         before: The planners of a ladder that have handed this request on, oldest first.
+        keeps_plan: Whether a patch may only drop and repeat calls of the first plan: see `Policy.freeze_plan`.
         notes: What the planner wrote down for itself in its last call that wrote any (see `Notes`); not for `as_dict`.
         raw_inputs: The inputs of the run themselves, for planners that are rules of the host; not part of `as_dict`,
             because what a model sees is for the policy to say.
@@ -192,6 +193,7 @@ class Brief:
     number: int = 1
     past: tuple[PastRequest, ...] = ()
     before: tuple[Before, ...] = ()
+    keeps_plan: bool = False
     notes: str = ""
     raw_inputs: Any = field(default=None, repr=False, compare=False)
     toolbox: Toolbox | None = field(default=None, repr=False, compare=False)
@@ -218,6 +220,7 @@ class Brief:
             "output": self.output,
             "tools": [dict(tool) for tool in self.tools],
             "left": dict(self.left),
+            **({"keeps_plan": True} if self.keeps_plan else {}),
             "past": [{"result": past.result, "reason": past.reason} for past in self.past],
             "before": [{"planner": b.planner, "why": str(b.why), "reason": b.reason} for b in self.before],
             "refused": [

@@ -169,6 +169,9 @@ class Policy(TerseModel):
             critics gave less. A model's plan or patch that gives no confidence needs a person if it has effects.
         stream_safe: Tools that may be called before the planner has ended its plan, in spite of their effects.
         approve_patches: When a person must agree to a patch: ``never``, if it brings ``effects``, or ``always``.
+        freeze_plan: Whether patches of a planner may drop and repeat calls of the first plan, and add no other. A call
+            with an effect is made once, behind all that stood before it, and nothing runs before the first plan is
+            whole. The host changes its plan as it wants.
         unknown_tools: What follows when a planner asks for a tool that the run does not have or does not allow:
             ``refuse`` (the answer is refused, and the planner is asked once more), or ``escalate`` (the run is handed
             to people, because it lacks something that only they can add).
@@ -233,6 +236,7 @@ class Policy(TerseModel):
     min_confidence: float = Field(default=0.6, ge=0, le=1)
     stream_safe: Names = ()
     approve_patches: Literal["never", "effects", "always"] = "never"
+    freeze_plan: bool = False
     unknown_tools: Literal["refuse", "escalate"] = "refuse"
     approve_output: bool = False
     answer_within: Seconds | None = None

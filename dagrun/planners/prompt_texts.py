@@ -60,6 +60,11 @@ FACTS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
+# Only where the policy says so.
+KEEPS_PLAN: Final = """\
+The host of the run has frozen the plan: a change may drop steps, and repeat calls of the first plan with equal \
+arguments, conditions and sources, or with their fallback as the tool. Any other call is refused."""
+
 _WIDE: Final = """\
 # Wide, not long
 

@@ -15,7 +15,7 @@ from dagrun.llm.quoting import quote
 from dagrun.model.planner import Brief
 from dagrun.model.policy import PlanLimits
 from dagrun.planners.prompt_examples import NEXT_EXAMPLE, PATCH_EXAMPLE, Dialect, Example, renamed
-from dagrun.planners.prompt_texts import FACTS, PROMPT_VERSION, Wording
+from dagrun.planners.prompt_texts import FACTS, KEEPS_PLAN, PROMPT_VERSION, Wording
 from dagrun.planners.signatures import signatures_of
 from dagrun.planners.small_prompts import small_prompt
 
@@ -189,9 +189,10 @@ def _blocks(brief: Brief, max_steps: int | None) -> list[str]:
 
 
 def _facts(brief: Brief) -> list[str]:
-    """Say what the rare facts of tools mean, if any tool has one."""
+    """Say what the rare facts of tools and of the run mean, if there are any."""
     said = [f'"{name}": {text}.' for name, text in FACTS.items() if any(name in tool for tool in brief.tools)]
-    return [f"Of tools: {' '.join(said)}"] if said else []
+    tools = [f"Of tools: {' '.join(said)}"] if said else []
+    return [*tools, KEEPS_PLAN] if brief.keeps_plan else tools
 
 
 def _objection(brief: Brief) -> list[str]:

@@ -87,7 +87,7 @@ def _canonical(value: Any) -> str:
 
 # All that decides whether a call is made, where and how often, what it is told besides its arguments, and what stands
 # in for its answer. Texts for people, times and confidences do not.
-_OF_THE_CALL: Final = {
+OF_THE_CALL: Final = {
     *("tool", "fallback", "for_each", "when", "success", "on_failure", "default", "expected_output", "pause"),
     "executor",
 }
@@ -99,7 +99,7 @@ def is_same_call(new: Step, old: Step) -> bool:
 
 
 def _call_of(step: Step) -> str:
-    return _canonical([step.has_default, step.model_dump(mode="json", include=_OF_THE_CALL)])
+    return _canonical([step.has_default, step.model_dump(mode="json", include=OF_THE_CALL)])
 
 
 def renamed(step: Step, names: Mapping[str, str]) -> Step:

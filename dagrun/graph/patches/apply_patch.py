@@ -22,6 +22,7 @@ from dagrun.model.reference import Template
 
 if TYPE_CHECKING:
     from dagrun.graph.patches.flow_after import FlowChange
+    from dagrun.graph.patches.plan_freeze import FreezeChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class CheckedPatch:
         effects: The calls with an effect that it adds or changes, or before which it changes anything; found only
             where the policy wants people to agree to such a patch.
         flow: What it changes of the labels of the run; `None` if there is no trust boundary.
+        freeze: What it changes of the frozen plan; `None` if the policy freezes none, or there is none yet.
     """
 
     edits: tuple[AnyEdit, ...]
@@ -58,6 +60,7 @@ class CheckedPatch:
     guarded_tools: Mapping[str, str] = field(default_factory=dict)
     effects: tuple[str, ...] = ()
     flow: FlowChange | None = None
+    freeze: FreezeChange | None = None
 
 
 def set_priorities(graph: LiveGraph, steps: Mapping[str, CheckedStep], others: Iterable[str]) -> None:
@@ -166,6 +169,8 @@ def _note_questions(graph: LiveGraph, event: Spliced) -> None:
         graph.guarded_tools = {**patch.guarded_tools, **graph.guarded_tools}
     if patch.flow is not None:
         patch.flow.apply(graph)
+    if patch.freeze is not None:
+        patch.freeze.apply(graph)
 
 
 def _follow_anew(graph: LiveGraph, needs: Iterable[str], leaving: Iterable[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -40,6 +40,7 @@ from dagrun.model.value import decode
 
 if TYPE_CHECKING:
     from dagrun.graph.patches.flow_after import FlowChange
+    from dagrun.graph.patches.plan_freeze import FreezeChange
 
 Origin = Literal["host", "planner"]
 
@@ -157,6 +158,7 @@ class _Trial:
         check_released_answer(self.graph, self.edits, steps, self._answer(output), self.findings)
         rules.check_ceilings(self.graph, self.edits.new, self.findings)
         flow = self._check_flow(steps, labels, own) if self.graph.plan.policy.flow is not None else None
+        freeze = self._check_freeze(after, own) if self.graph.plan.policy.freeze_plan else None
         if self.findings.has_errors:
             return None
         must_be_sure = self.splicer.must_be_sure and self.patch.confidence is None
@@ -175,6 +177,7 @@ class _Trial:
             guarded_tools=guards_forgotten(after) if self._may_loosen() else {},
             effects=tuple(id_ for id_, _ in after.calls()) if self._may_loosen() and people_agree else (),
             flow=flow,
+            freeze=freeze,
         )
 
     def _check_flow(
@@ -187,10 +190,6 @@ class _Trial:
         if base is None or self.findings.has_errors:
             return None
 
-        def place_of(id_: str) -> int:
-            known = own.get(id_) if id_ not in self._changed else self._changed[id_][0]
-            return self.places.behind(0, f" -> {id_}") if known is None else known
-
         edits = self.edits
         trial = FlowTrial(
             self.graph,
@@ -200,10 +199,29 @@ class _Trial:
             leaving=frozenset(edits.leaving),
             elements=edits.elements,
             order=order,
-            place_of=place_of,
+            place_of=partial(self._place_of, own),
         )
         refuses = base.rules.flow.otherwise == "refuse" and not self.splicer.is_folding
         return trial.look(self.origin, self.findings, refuses=refuses)
+
+    def _check_freeze(self, after: PlanAfter, own: Mapping[str, int]) -> FreezeChange | None:
+        """Look for calls that the first plan did not hold; *own* has the places of the new steps."""
+        from dagrun.graph.patches.plan_freeze import FreezeChange, FreezeTrial  # here: few policies freeze the plan
+
+        if self.findings.has_errors:
+            return None
+        if self.origin == "host":
+            return FreezeChange(calls=after.steps, dropped=tuple(after.leaving))
+        if not self._may_loosen():
+            return None
+        named = self.edits.new.keys() | self.edits.rewired.keys()
+        place_of = partial(self._place_of, own)
+        return FreezeTrial(after, named, place_of, self.findings, is_folding=self.splicer.is_folding).look()
+
+    def _place_of(self, own: Mapping[str, int], id_: str) -> int:
+        """Return the place of a step for a problem; *own* has the places of the new steps."""
+        known = own.get(id_) if id_ not in self._changed else self._changed[id_][0]
+        return self.places.behind(0, f" -> {id_}") if known is None else known
 
     def _may_loosen(self) -> bool:
         """Whether the patch may take away what people look at; the author of the first plan writes all of it."""

@@ -91,7 +91,7 @@ def guards_lost(after: PlanAfter) -> dict[str, str]:
         known = graph.nodes.get(id_)
         losses = [loss for old in _models(graph, known, checked) for loss in _lost(after, id_, checked, old)]
         if known is None:
-            losses += [graph.guarded_tools[name] for name in sorted(_tools_of(checked) & graph.guarded_tools.keys())]
+            losses += [graph.guarded_tools[name] for name in sorted(effects_of(checked) & graph.guarded_tools.keys())]
         if losses:
             found[id_] = _joined("a change of the plan by its planner", losses)
     return found
@@ -121,7 +121,7 @@ def guards_forgotten(after: PlanAfter) -> dict[str, str]:
         losses = [loss for loss in _guarding(graph, old.plan.step, before(graph, old)) if loss not in still]
         if id_ in after.leaving:
             losses += _marks(old)
-        for name in _tools_of(old.plan) if losses else ():
+        for name in effects_of(old.plan) if losses else ():
             found.setdefault(name, []).extend(losses)
     return {name: _joined("an earlier change of the plan by its planner", losses) for name, losses in found.items()}
 
@@ -168,7 +168,7 @@ def _closure(first: Iterable[str], needs: Callable[[str], Iterable[str]]) -> set
 
 
 def _has_effect(checked: CheckedStep) -> bool:
-    return bool(_tools_of(checked))
+    return bool(effects_of(checked))
 
 
 def _may_guard(node: Node) -> bool:
@@ -181,7 +181,7 @@ def _models(graph: LiveGraph, known: Node | None, checked: CheckedStep) -> Itera
     """Return the steps that a call is compared with: see rule 3."""
     if known is not None:
         return (known,)
-    tools = _tools_of(checked)
+    tools = effects_of(checked)
     return [
         node
         for node in graph.nodes.values()
@@ -189,7 +189,7 @@ def _models(graph: LiveGraph, known: Node | None, checked: CheckedStep) -> Itera
     ]
 
 
-def _tools_of(plan: CheckedStep) -> frozenset[str]:
+def effects_of(plan: CheckedStep) -> frozenset[str]:
     """Return the names of the tools with an effect that a step may call."""
     return frozenset(tool.name for tool in _callable(plan) if not tool.effect.is_free)
 

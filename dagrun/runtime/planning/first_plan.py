@@ -111,7 +111,9 @@ class FirstPlan:
         self._calls = calls
         self._splice = splice
         self._stop = stop
-        self._is_held = is_plan_only or parts.policy.approve_patches == "always"
+        policy = parts.policy
+        # A frozen plan is one that was written before anything was seen.
+        self._is_held = is_plan_only or policy.approve_patches == "always" or policy.freeze_plan
         self._is_plan_only = is_plan_only
         self._scope: anyio.CancelScope | None = None
         self._arrivals = Arrivals()

@@ -1,0 +1,388 @@
+"""The frozen plan: with `Policy.freeze_plan`, a patch of a planner makes no call that the first plan did not hold.
+
+1. The first plan is what the run begins with, or what its planner has written before anything has run; and what the
+   host has added, changed or taken out since. Patches of the host are free.
+2. A call is its tool, its arguments and its list, its condition, and what stands in for its answer. A reference counts
+   for the call whose output it means: so a repeated step may stand in for the first one. Texts for people, time limits
+   and attempts do not count.
+3. A patch may drop steps, and repeat calls, also with their declared fallback in the place of the tool.
+4. A call with an effect is made once. It is repeated only if the call before it had no effect, or goes as this one
+   comes.
+5. Before a call with an effect stands all that stood before it in the first plan, as far as it has not succeeded.
+6. All of this follows from the plan and the patches, also when a record is read back. What was accepted then is not
+   refused then: a call with an effect that is none of the first plan needs a person.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from dagrun.checks.checked_plan import CheckedStep
+from dagrun.checks.findings import Findings
+from dagrun.checks.flow.labels import OF_THE_CALL
+from dagrun.errors import shorten
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.graph.patches.guards import PlanAfter, effects_of
+from dagrun.model.condition import Condition
+from dagrun.model.outcome import State
+from dagrun.model.plan import Step
+from dagrun.model.reference import HOLE, RESERVED, BadReference, Reference, parse_reference, read_path
+
+# Tools are compared by themselves. An optional step is dropped when a ceiling is near, and what follows it runs.
+_FIELDS: Final = tuple(sorted(OF_THE_CALL - {"tool", "fallback"} | {"optional"}))
+_OWN: Final = "="  # stands for the own id of a step; no step can be called that
+
+
+@dataclass(slots=True)
+class FrozenPlan:
+    """The calls that a planner's patches may make.
+
+    Attributes:
+        calls: The steps of the first plan, and those of the host, by id.
+        origins: By id of a step that a planner has added or changed: the id of the call that it makes.
+    """
+
+    calls: dict[str, CheckedStep]
+    origins: dict[str, str] = field(default_factory=dict)
+    _kinds: dict[str, str] = field(default_factory=dict)
+    _by_key: dict[str, list[str]] = field(default_factory=dict)
+
+    def origin(self, id_: str) -> str:
+        """Return the id of the call that a step makes; empty if it makes none of the first plan."""
+        return self.origins.get(id_) or (id_ if id_ in self.calls else "")
+
+    def kind(self, id_: str) -> str:
+        """Return a text that is equal for equal calls; for a step that makes none of them, a text of its own."""
+        if not self._kinds:
+            self._work_out()
+        return self._kinds.get(self.origin(id_), f"?{id_}")
+
+    def same(self, key: str, checked: CheckedStep) -> list[str]:
+        """Return the ids of the calls that a step with this key makes; the same tool comes before a fallback."""
+        if not self._kinds:
+            self._work_out()
+        found = [id_ for id_ in self._by_key.get(key, ()) if self.fits(id_, checked)]
+        return sorted(found, key=lambda id_: self.calls[id_].tool is not checked.tool)
+
+    def fits(self, id_: str, checked: CheckedStep) -> bool:
+        """Whether a step calls no other tools than a call of the first plan, fallbacks included."""
+        return {tool.name for tool in _tools(checked)} <= {tool.name for tool in _tools(self.calls[id_])}
+
+    def _work_out(self) -> None:
+        self._by_key.clear()
+        needs = {id_: [self.origin(need) for need in plan.depends_on] for id_, plan in self.calls.items()}
+        for id_ in _in_order(needs):
+            plan = self.calls[id_]
+            key = key_of(plan.step, lambda need: self._kinds.get(self.origin(need)))
+            self._kinds[id_] = f"{plan.tool.name} {key}"
+            self._by_key.setdefault(key, []).append(id_)
+
+    def change(self, change: FreezeChange) -> None:
+        """Note what a patch has changed."""
+        self.origins.update(change.origins)
+        if not change.calls and not change.dropped:
+            return
+        for id_ in change.dropped:
+            self.calls.pop(self.origin(id_), None)
+        for id_, checked in change.calls.items():
+            old = self.origins.pop(id_, id_)
+            if effects_of(checked):  # which is made once: now as the host has it
+                self.calls.pop(old, None)
+            self.calls[id_] = checked
+        self._kinds.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class FreezeChange:
+    """What a patch changes of a frozen plan.
+
+    Attributes:
+        origins: For a patch of the planner: the calls that its steps make.
+        calls: For a patch of the host: the steps that it adds or changes.
+        dropped: For a patch of the host: the ids that leave.
+        asks: For a patch from a record: the calls that a person must agree to, each with a sentence.
+        plan: For a patch of the planner: the frozen plan that it was checked against, which the first one brings.
+    """
+
+    origins: Mapping[str, str] = field(default_factory=dict)
+    calls: Mapping[str, CheckedStep] = field(default_factory=dict)
+    dropped: tuple[str, ...] = ()
+    asks: Mapping[str, str] = field(default_factory=dict)
+    plan: FrozenPlan | None = None
+
+    def apply(self, graph: LiveGraph) -> None:
+        """Change the run."""
+        if graph.frozen_plan is None:
+            graph.frozen_plan = self.plan
+        if graph.frozen_plan is not None:
+            graph.frozen_plan.change(self)
+        for id_, why in self.asks.items():
+            extra = graph.nodes[id_].make_extra()
+            extra.guards = extra.guards or why
+
+
+def frozen_plan_of(graph: LiveGraph) -> FrozenPlan:
+    """Return the frozen plan of a run; before the first patch of a planner, that is the plan as it stands."""
+    if graph.frozen_plan is not None:
+        return graph.frozen_plan
+    own = (node for node in graph.nodes.values() if not node.is_gone and not node.is_defined_by_parent)
+    return FrozenPlan({node.id: node.plan for node in own})
+
+
+def calls_of_planner(graph: LiveGraph, brought: Collection[str]) -> dict[str, str]:
+    """Return the calls with an effect among the steps that patches of a planner have *brought* before a freeze."""
+    why = "a patch of the planner has brought it, and the policy freezes the first plan (freeze_plan)"
+    return {node.id: why for node in graph.planned() if node.id in brought and effects_of(node.plan)}
+
+
+# Equal calls ----------------------------------------------------------------------------------------------------------
+
+
+def key_of(step: Step, kind_of: Callable[[str], str | None], *, is_element: bool = False) -> str:
+    """Return a text that is equal for steps that make the same call, tools apart.
+
+    Args:
+        step: The step.
+        kind_of: Returns the kind of the call whose output a reference means.
+        is_element: Whether it is about one element of a for_each, and has no list.
+    """
+    said = {**parts_of(step, kind_of), **({"for_each": "null"} if is_element else {})}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def parts_of(step: Step, kind_of: Callable[[str], str | None]) -> dict[str, str]:
+    """Return what a step says of its call, by field; each argument is a field."""
+
+    def name(id_: str) -> str:
+        if id_ in RESERVED:
+            return id_
+        return _OWN if id_ == step.id else kind_of(id_) or f"?{id_}"
+
+    said: dict[str, Any] = {field: getattr(step, field) for field in _FIELDS}
+    said |= {f"args.{name}": value for name, value in step.args.items()}
+    said["default"] = [step.default] if step.has_default else None  # it holds no references
+    written = {part: value if part == "default" else _named(value, name) for part, value in said.items()}
+    return {part: json.dumps(value, sort_keys=True, default=str) for part, value in written.items()}
+
+
+def _named(value: Any, name: Callable[[str], str]) -> Any:
+    """Return a value of a plan in which all references are written in one way, with other names."""
+    match value:
+        case str() if "${" in value:
+            return HOLE.sub(lambda hole: hole[0] if hole[1] is None else _reference(hole[1], name), value)
+        case Condition():
+            parts = {part: _named(getattr(value, part), name) for part in ("op", "all", "any", "not_")}
+            return {**parts, "ref": value.ref and _reference(value.ref, name), "value": json.dumps(value.value)}
+        case Mapping() if "$step" in value:
+            return str(Reference(name(str(value["$step"])), read_path(value.get("path", ""))))
+        case Mapping():
+            return {key: _named(part, name) for key, part in value.items()}
+        case list() | tuple():
+            return [_named(part, name) for part in value]
+        case _:
+            return value
+
+
+def _reference(text: str, name: Callable[[str], str]) -> str:
+    try:
+        known = parse_reference(text)
+    except BadReference:
+        return text
+    return str(Reference(name(known.step), known.path))
+
+
+def _in_order(needs: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    """Yield ids so that each stands after those that it needs, as far as there is no circle."""
+    begun: set[str] = set()
+    for first in needs:
+        stack: list[tuple[str, bool]] = [(first, False)]
+        while stack:
+            id_, is_done = stack.pop()
+            if is_done:
+                yield id_
+            elif id_ not in begun:
+                begun.add(id_)
+                stack.append((id_, True))
+                stack += ((need, False) for need in needs[id_] if need in needs and need not in begun)
+
+
+def _tools(plan: CheckedStep) -> Iterator[Any]:
+    return (tool for tool in (plan.tool, plan.fallback) if tool is not None)
+
+
+# Patches --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class FreezeTrial:
+    """A patch of a planner against the frozen plan.
+
+    Attributes:
+        after: The plan as the patch would leave it.
+        changed: The steps that the patch names, or that are new; others change only with one that they wait for.
+        place_of: Returns the place of a step for a problem.
+        findings: Collects the problems.
+        is_folding: Whether the patch comes from a record, so that nothing is refused.
+    """
+
+    after: PlanAfter
+    changed: Collection[str]
+    place_of: Callable[[str], int]
+    findings: Findings
+    is_folding: bool
+    plan: FrozenPlan = field(init=False)
+    _origins: dict[str, str] = field(default_factory=dict)
+    _strange: set[str] = field(default_factory=set)
+    _asks: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.plan = frozen_plan_of(self.after.graph)
+
+    def look(self) -> FreezeChange:
+        """Refuse every call that is none of the first plan; return what the patch changes."""
+        steps = self.after.steps
+        for id_ in _in_order({id_: checked.depends_on for id_, checked in steps.items()}):
+            self._find(id_, steps[id_])
+        calls = [(id_, checked) for id_, checked in self.after.calls() if id_ not in self._strange]
+        self._look_for_doubles([id_ for id_, checked in calls if id_ in steps and self._element_of(id_) is None])
+        for id_, checked in calls:
+            self._look_before(id_, checked)
+        return FreezeChange(self._origins, asks=self._asks, plan=self.plan)
+
+    def _origin(self, id_: str) -> str:
+        return "" if id_ in self._strange else self._origins.get(id_) or self.plan.origin(id_)
+
+    def _kind(self, id_: str) -> str:
+        origin = self._origin(id_)
+        return self.plan.kind(origin) if origin else f"?{id_}"
+
+    def _element_of(self, id_: str) -> Node | None:
+        """Return the for_each that a step is an element of; `None` if it is none."""
+        node = self.after.elements.get(id_) or self.after.graph.nodes.get(id_)
+        return node.parent if node is not None else None
+
+    def _model(self, id_: str) -> str:
+        """Return the id of the call that a step made so far, or that the step in whose place it comes made."""
+        olds = {new: old for old, new in self.after.substitutes.items()}
+        return self.plan.origin(olds.get(id_, id_))
+
+    # Calls ------------------------------------------------------------------------------------------------
+
+    def _find(self, id_: str, checked: CheckedStep) -> None:
+        """Find the call of the first plan that a step makes."""
+        parent = self._element_of(id_)
+        if parent is None:
+            found = self.plan.same(key_of(checked.step, self._kind), checked)
+        else:
+            found = self._found_element(id_, checked, parent)
+        if not found:
+            uses = [need for need in checked.depends_on if need in self._strange]
+            self._strange.add(id_)
+            if id_ in self.changed or not uses:  # one that only follows is told of with what it follows
+                why = f"it uses {uses[0]}, which is none either" if uses else self._why(id_, checked.step)
+                self._refuse("DR427", id_, checked, tool=checked.tool.name, reason=why)
+            return
+        model = self._model(id_)
+        self._origins[id_] = model if model in found else self._free(found, checked)
+
+    def _found_element(self, id_: str, checked: CheckedStep, parent: Node) -> list[str]:
+        """Return the call that a step makes for one element of a for_each: that of all, or that of the host for it."""
+        own, found = key_of(checked.step, self._kind, is_element=True), list[str]()
+        for origin in (self._origin(parent.id), self._model(id_)):
+            call = self.plan.calls.get(origin)
+            if call is not None and self.plan.fits(origin, checked):
+                found += [origin] if own == key_of(call.step, self._kind, is_element=True) else []
+        return found
+
+    def _free(self, found: list[str], checked: CheckedStep) -> str:
+        """Of several equal calls, choose one that is not made yet."""
+        if len(found) == 1 or not effects_of(checked):
+            return found[0]
+        taken = {self.plan.origin(node.id) for node in self._lasting()} | set(self._origins.values())
+        return next((id_ for id_ in found if id_ not in taken), found[0])
+
+    def _why(self, id_: str, step: Step) -> str:
+        """Say in which way a step differs from the first plan."""
+        like = [one for one, plan in self.plan.calls.items() if step.tool in (tool.name for tool in _tools(plan))]
+        if not like:
+            return "no step of it calls that tool"
+        model = self._model(id_)
+        nearest = model if model in like else like[0]
+        mine, theirs = parts_of(step, self._kind), parts_of(self.plan.calls[nearest].step, self._kind)
+        if self._element_of(id_) is not None:
+            mine["for_each"] = theirs["for_each"]
+        differing = sorted(name for name in {*mine, *theirs} if mine.get(name) != theirs.get(name))
+        if not differing:
+            return f"its fallback is not that of {nearest}"
+        return f"{' and '.join(differing[:3])} {'differ' if len(differing) > 1 else 'differs'} from that of {nearest}"
+
+    # Effects ----------------------------------------------------------------------------------------------
+
+    def _lasting(self) -> Iterator[Node]:
+        """Yield the steps that have made their call, or may still make it, once the patch is applied."""
+        after = self.after
+        for node in after.graph.nodes.values():
+            if node.parent is not None:
+                continue
+            is_to_come = not node.state.is_settled and not node.is_gone and node.id not in after.leaving
+            if is_to_come or _is_made(node):
+                yield node
+
+    def _look_for_doubles(self, touched: Collection[str]) -> None:
+        """Refuse calls with an effect that would be made more often than in the first plan."""
+        graph, olds = self.after.graph, {new: old for old, new in self.after.substitutes.items()}
+        allowed = Counter(self.plan.kind(id_) for id_ in self.plan.calls)
+        new = [id_ for id_ in touched if id_ not in graph.nodes or self._kind(id_) != self.plan.kind(id_)]
+        for kind in dict.fromkeys(map(self._kind, new)):
+            # By root: a substitute has the key of the call in whose place it comes.
+            there = {node.root: node.id for node in self._lasting() if self._kind(node.id) == kind}
+            there = {root: id_ for root, id_ in there.items() if id_ not in new}
+            for id_ in (one for one in new if self._kind(one) == kind):
+                root = graph.nodes[olds.get(id_, id_)].root if olds.get(id_, id_) in graph.nodes else id_
+                if root not in there and len(there) >= allowed[kind]:
+                    self._refuse("DR428", id_, self.after.steps[id_], old=next(iter(there.values())))
+                there.setdefault(root, id_)
+
+    def _look_before(self, id_: str, checked: CheckedStep) -> None:
+        """Refuse to take away what stood before a call with an effect."""
+        parent = self._element_of(id_)
+        origin = self._origin(id_ if parent is None else parent.id)
+        wanted = self._wanted(origin) if origin in self.plan.calls else {}
+        there = {self._kind(need) for need in self.after.before(id_)} if wanted else set()
+        for kind, need in wanted.items():
+            if kind not in there:
+                self._refuse("DR429", id_, checked, dependency=need)
+
+    def _wanted(self, origin: str) -> dict[str, str]:
+        """Return the kinds of all that stood before a call, without what has succeeded; each with the id of a step."""
+        nodes, plan = self.after.graph.nodes, self.plan
+        done = {self._kind(node.id) for node in nodes.values() if node.state is State.SUCCEEDED and node.parent is None}
+        found: dict[str, str] = {}
+        left = [origin]
+        while left:
+            call = plan.calls[left.pop()]
+            for need in (need for need in call.depends_on if need in plan.calls and need not in call.gates):
+                kind = plan.kind(need)
+                if kind not in found and kind not in done:
+                    found[kind] = need
+                    left.append(need)
+        return found
+
+    def _refuse(self, code: Literal["DR427", "DR428", "DR429"], id_: str, checked: CheckedStep, **facts: str) -> None:
+        if not self.is_folding:
+            self.findings.add(code, self.place_of(id_), "", step=checked.step.id, **facts)
+        elif effects_of(checked):
+            why = f"the policy freezes the first plan (freeze_plan), and a patch of the planner has changed {id_}"
+            self._asks[id_] = shorten(why, 500)
+
+
+def _is_made(node: Node) -> bool:
+    """Whether the call of a step may have had an effect."""
+    parts = (node, *(node.children or ()))
+    return any(part.state in (State.SUCCEEDED, State.UNKNOWN) or part.may_have_applied for part in parts)
