@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,6 +107,18 @@ class CheckedStep:
     def asks_by_rule(self) -> bool:
         """Whether a person must agree to a call of it for another reason than the trust boundary."""
         return any(ask.crossing is None for ask in (*self.asks, *self.fallback_asks))
+
+    @property
+    def effects(self) -> frozenset[str]:
+        """The names of the tools with an effect that it may call, by itself or through an agent."""
+        return frozenset(tool.name for tool in self.callable_tools() if not tool.effect.is_free)
+
+    def callable_tools(self) -> Iterator[AnyTool]:
+        """Yield the tools that it may call, by itself or through an agent."""
+        for outer in (self.tool, self.fallback):
+            if outer is not None:
+                yield outer
+                yield from outer.inner_tools
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,6 +170,7 @@ def test_policy_file_says_everything_that_a_policy_can(shell: Shell) -> None:
         warn_at = 0.8
         replan_on = ["failed", "surprise"]
         approve_patches = "effects"
+        freeze_plan = true
         answer_within = 60
         last_resort = "escalate"
 
@@ -192,6 +193,7 @@ def test_policy_file_says_everything_that_a_policy_can(shell: Shell) -> None:
 
     assert (found.max_cost, found.max_calls_by_tool, found.warn_at, found.answer_within) == (5.0, {"pay": 3}, 0.8, 60.0)
     assert found.replan_on == (TriggerKind.FAILED, TriggerKind.SURPRISE)
+    assert (found.approve_patches, found.freeze_plan) == ("effects", True)
     assert [(rule.tool, rule.answer_within, rule.default_answer) for rule in found.approve] == [
         ("pay", 5.0, None),
         ("*", None, "approve"),
@@ -214,6 +216,7 @@ def test_policy_file_says_everything_that_a_policy_can(shell: Shell) -> None:
         ("replan_on = 'failed'", "replan_on: input should be a list"),
         ("replan_on = ['faild']", "replan_on.0: input should be 'success_condition', 'surprise', 'contradiction', "),
         ("approve_patches = 'maybe'", "approve_patches: input should be 'never', 'effects' or 'always'"),
+        ("freeze_plan = 'always'", "freeze_plan: input should be a valid boolean"),
         ("approve_output = 1", "approve_output: input should be a valid boolean"),
         ("approve = 'pay'", "approve: input should be a list"),
         ("approve = [{}]", "approve.0.tool: field required"),

@@ -28,7 +28,6 @@ from dagrun.graph.node import Node
 from dagrun.model.outcome import State
 from dagrun.model.patch import rename_in_step
 from dagrun.model.plan import Step
-from dagrun.model.toolbox import AnyTool
 
 
 @dataclass(slots=True)
@@ -91,7 +90,7 @@ def guards_lost(after: PlanAfter) -> dict[str, str]:
         known = graph.nodes.get(id_)
         losses = [loss for old in _models(graph, known, checked) for loss in _lost(after, id_, checked, old)]
         if known is None:
-            losses += [graph.guarded_tools[name] for name in sorted(effects_of(checked) & graph.guarded_tools.keys())]
+            losses += [graph.guarded_tools[name] for name in sorted(checked.effects & graph.guarded_tools.keys())]
         if losses:
             found[id_] = _joined("a change of the plan by its planner", losses)
     return found
@@ -121,7 +120,7 @@ def guards_forgotten(after: PlanAfter) -> dict[str, str]:
         losses = [loss for loss in _guarding(graph, old.plan.step, before(graph, old)) if loss not in still]
         if id_ in after.leaving:
             losses += _marks(old)
-        for name in effects_of(old.plan) if losses else ():
+        for name in old.plan.effects if losses else ():
             found.setdefault(name, []).extend(losses)
     return {name: _joined("an earlier change of the plan by its planner", losses) for name, losses in found.items()}
 
@@ -168,7 +167,7 @@ def _closure(first: Iterable[str], needs: Callable[[str], Iterable[str]]) -> set
 
 
 def _has_effect(checked: CheckedStep) -> bool:
-    return bool(effects_of(checked))
+    return bool(checked.effects)
 
 
 def _may_guard(node: Node) -> bool:
@@ -181,25 +180,12 @@ def _models(graph: LiveGraph, known: Node | None, checked: CheckedStep) -> Itera
     """Return the steps that a call is compared with: see rule 3."""
     if known is not None:
         return (known,)
-    tools = effects_of(checked)
+    tools = checked.effects
     return [
         node
         for node in graph.nodes.values()
-        if node.parent is None and any(tool.name in tools for tool in _callable(node.plan))
+        if node.parent is None and any(tool.name in tools for tool in node.plan.callable_tools())
     ]
-
-
-def effects_of(plan: CheckedStep) -> frozenset[str]:
-    """Return the names of the tools with an effect that a step may call."""
-    return frozenset(tool.name for tool in _callable(plan) if not tool.effect.is_free)
-
-
-def _callable(plan: CheckedStep) -> Iterator[AnyTool]:
-    """Yield the tools that a step may call, by itself or through an agent."""
-    for outer in (plan.tool, plan.fallback):
-        if outer is not None:
-            yield outer
-            yield from outer.inner_tools
 
 
 def _lost(after: PlanAfter, id_: str, checked: CheckedStep, old: Node) -> Iterator[str]:

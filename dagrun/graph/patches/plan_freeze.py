@@ -2,9 +2,7 @@
 
 1. The first plan is what the run begins with, or what its planner has written before anything has run; and what the
    host has added, changed or taken out since. Patches of the host are free.
-2. A call is its tool, its arguments and its list, its condition, and what stands in for its answer. A reference counts
-   for the call whose output it means: so a repeated step may stand in for the first one. Texts for people, time limits
-   and attempts do not count.
+2. Calls are equal as `frozen_plan.py` says.
 3. A patch may drop steps, and repeat calls, also with their declared fallback in the place of the tool.
 4. A call with an effect is made once. It is repeated only if the call before it had no effect, or goes as this one
    comes.
@@ -15,87 +13,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Literal
 
 from dagrun.checks.checked_plan import CheckedStep
 from dagrun.checks.findings import Findings
-from dagrun.checks.flow.labels import OF_THE_CALL
 from dagrun.errors import shorten
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
-from dagrun.graph.patches.guards import PlanAfter, effects_of
-from dagrun.model.condition import Condition
+from dagrun.graph.patches.frozen_plan import FrozenPlan, in_order, key_of, parts_of, tools_of
+from dagrun.graph.patches.guards import PlanAfter
 from dagrun.model.outcome import State
 from dagrun.model.plan import Step
-from dagrun.model.reference import HOLE, RESERVED, BadReference, Reference, parse_reference, read_path
-
-# Tools are compared by themselves. An optional step is dropped when a ceiling is near, and what follows it runs.
-_FIELDS: Final = tuple(sorted(OF_THE_CALL - {"tool", "fallback"} | {"optional"}))
-_OWN: Final = "="  # stands for the own id of a step; no step can be called that
-
-
-@dataclass(slots=True)
-class FrozenPlan:
-    """The calls that a planner's patches may make.
-
-    Attributes:
-        calls: The steps of the first plan, and those of the host, by id.
-        origins: By id of a step that a planner has added or changed: the id of the call that it makes.
-    """
-
-    calls: dict[str, CheckedStep]
-    origins: dict[str, str] = field(default_factory=dict)
-    _kinds: dict[str, str] = field(default_factory=dict)
-    _by_key: dict[str, list[str]] = field(default_factory=dict)
-
-    def origin(self, id_: str) -> str:
-        """Return the id of the call that a step makes; empty if it makes none of the first plan."""
-        return self.origins.get(id_) or (id_ if id_ in self.calls else "")
-
-    def kind(self, id_: str) -> str:
-        """Return a text that is equal for equal calls; for a step that makes none of them, a text of its own."""
-        if not self._kinds:
-            self._work_out()
-        return self._kinds.get(self.origin(id_), f"?{id_}")
-
-    def same(self, key: str, checked: CheckedStep) -> list[str]:
-        """Return the ids of the calls that a step with this key makes; the same tool comes before a fallback."""
-        if not self._kinds:
-            self._work_out()
-        found = [id_ for id_ in self._by_key.get(key, ()) if self.fits(id_, checked)]
-        return sorted(found, key=lambda id_: self.calls[id_].tool is not checked.tool)
-
-    def fits(self, id_: str, checked: CheckedStep) -> bool:
-        """Whether a step calls no other tools than a call of the first plan, fallbacks included."""
-        return {tool.name for tool in _tools(checked)} <= {tool.name for tool in _tools(self.calls[id_])}
-
-    def _work_out(self) -> None:
-        self._by_key.clear()
-        needs = {id_: [self.origin(need) for need in plan.depends_on] for id_, plan in self.calls.items()}
-        for id_ in _in_order(needs):
-            plan = self.calls[id_]
-            key = key_of(plan.step, lambda need: self._kinds.get(self.origin(need)))
-            self._kinds[id_] = f"{plan.tool.name} {key}"
-            self._by_key.setdefault(key, []).append(id_)
-
-    def change(self, change: FreezeChange) -> None:
-        """Note what a patch has changed."""
-        self.origins.update(change.origins)
-        if not change.calls and not change.dropped:
-            return
-        for id_ in change.dropped:
-            self.calls.pop(self.origin(id_), None)
-        for id_, checked in change.calls.items():
-            old = self.origins.pop(id_, id_)
-            if effects_of(checked):  # which is made once: now as the host has it
-                self.calls.pop(old, None)
-            self.calls[id_] = checked
-        self._kinds.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +52,9 @@ class FreezeChange:
         if graph.frozen_plan is None:
             graph.frozen_plan = self.plan
         if graph.frozen_plan is not None:
-            graph.frozen_plan.change(self)
+            graph.frozen_plan.origins.update(self.origins)
+            if self.calls or self.dropped:
+                graph.frozen_plan.change(self.calls, self.dropped)
         for id_, why in self.asks.items():
             extra = graph.nodes[id_].make_extra()
             extra.guards = extra.guards or why
@@ -138,82 +71,7 @@ def frozen_plan_of(graph: LiveGraph) -> FrozenPlan:
 def calls_of_planner(graph: LiveGraph, brought: Collection[str]) -> dict[str, str]:
     """Return the calls with an effect among the steps that patches of a planner have *brought* before a freeze."""
     why = "a patch of the planner has brought it, and the policy freezes the first plan (freeze_plan)"
-    return {node.id: why for node in graph.planned() if node.id in brought and effects_of(node.plan)}
-
-
-# Equal calls ----------------------------------------------------------------------------------------------------------
-
-
-def key_of(step: Step, kind_of: Callable[[str], str | None], *, is_element: bool = False) -> str:
-    """Return a text that is equal for steps that make the same call, tools apart.
-
-    Args:
-        step: The step.
-        kind_of: Returns the kind of the call whose output a reference means.
-        is_element: Whether it is about one element of a for_each, and has no list.
-    """
-    said = {**parts_of(step, kind_of), **({"for_each": "null"} if is_element else {})}
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:32]
-
-
-def parts_of(step: Step, kind_of: Callable[[str], str | None]) -> dict[str, str]:
-    """Return what a step says of its call, by field; each argument is a field."""
-
-    def name(id_: str) -> str:
-        if id_ in RESERVED:
-            return id_
-        return _OWN if id_ == step.id else kind_of(id_) or f"?{id_}"
-
-    said: dict[str, Any] = {field: getattr(step, field) for field in _FIELDS}
-    said |= {f"args.{name}": value for name, value in step.args.items()}
-    said["default"] = [step.default] if step.has_default else None  # it holds no references
-    written = {part: value if part == "default" else _named(value, name) for part, value in said.items()}
-    return {part: json.dumps(value, sort_keys=True, default=str) for part, value in written.items()}
-
-
-def _named(value: Any, name: Callable[[str], str]) -> Any:
-    """Return a value of a plan in which all references are written in one way, with other names."""
-    match value:
-        case str() if "${" in value:
-            return HOLE.sub(lambda hole: hole[0] if hole[1] is None else _reference(hole[1], name), value)
-        case Condition():
-            parts = {part: _named(getattr(value, part), name) for part in ("op", "all", "any", "not_")}
-            return {**parts, "ref": value.ref and _reference(value.ref, name), "value": json.dumps(value.value)}
-        case Mapping() if "$step" in value:
-            return str(Reference(name(str(value["$step"])), read_path(value.get("path", ""))))
-        case Mapping():
-            return {key: _named(part, name) for key, part in value.items()}
-        case list() | tuple():
-            return [_named(part, name) for part in value]
-        case _:
-            return value
-
-
-def _reference(text: str, name: Callable[[str], str]) -> str:
-    try:
-        known = parse_reference(text)
-    except BadReference:
-        return text
-    return str(Reference(name(known.step), known.path))
-
-
-def _in_order(needs: Mapping[str, Iterable[str]]) -> Iterator[str]:
-    """Yield ids so that each stands after those that it needs, as far as there is no circle."""
-    begun: set[str] = set()
-    for first in needs:
-        stack: list[tuple[str, bool]] = [(first, False)]
-        while stack:
-            id_, is_done = stack.pop()
-            if is_done:
-                yield id_
-            elif id_ not in begun:
-                begun.add(id_)
-                stack.append((id_, True))
-                stack += ((need, False) for need in needs[id_] if need in needs and need not in begun)
-
-
-def _tools(plan: CheckedStep) -> Iterator[Any]:
-    return (tool for tool in (plan.tool, plan.fallback) if tool is not None)
+    return {node.id: why for node in graph.planned() if node.id in brought and node.plan.effects}
 
 
 # Patches --------------------------------------------------------------------------------------------------------------
@@ -247,7 +105,7 @@ class FreezeTrial:
     def look(self) -> FreezeChange:
         """Refuse every call that is none of the first plan; return what the patch changes."""
         steps = self.after.steps
-        for id_ in _in_order({id_: checked.depends_on for id_, checked in steps.items()}):
+        for id_ in in_order({id_: checked.depends_on for id_, checked in steps.items()}):
             self._find(id_, steps[id_])
         calls = [(id_, checked) for id_, checked in self.after.calls() if id_ not in self._strange]
         self._look_for_doubles([id_ for id_, checked in calls if id_ in steps and self._element_of(id_) is None])
@@ -302,25 +160,27 @@ class FreezeTrial:
 
     def _free(self, found: list[str], checked: CheckedStep) -> str:
         """Of several equal calls, choose one that is not made yet."""
-        if len(found) == 1 or not effects_of(checked):
+        if len(found) == 1 or not checked.effects:
             return found[0]
         taken = {self.plan.origin(node.id) for node in self._lasting()} | set(self._origins.values())
         return next((id_ for id_ in found if id_ not in taken), found[0])
 
     def _why(self, id_: str, step: Step) -> str:
         """Say in which way a step differs from the first plan."""
-        like = [one for one, plan in self.plan.calls.items() if step.tool in (tool.name for tool in _tools(plan))]
+        like = [one for one, plan in self.plan.calls.items() if step.tool in tools_of(plan)]
         if not like:
             return "no step of it calls that tool"
-        model = self._model(id_)
-        nearest = model if model in like else like[0]
-        mine, theirs = parts_of(step, self._kind), parts_of(self.plan.calls[nearest].step, self._kind)
-        if self._element_of(id_) is not None:
-            mine["for_each"] = theirs["for_each"]
-        differing = sorted(name for name in {*mine, *theirs} if mine.get(name) != theirs.get(name))
-        if not differing:
+        model, mine = self._model(id_), parts_of(step, self._kind)
+        passed = {"for_each"} if self._element_of(id_) is not None else set()  # it is about one element
+        differing: dict[str, list[str]] = {}
+        for one in [model] if model in like else like[:20]:
+            theirs = parts_of(self.plan.calls[one].step, self._kind)
+            names = {*mine, *theirs} - passed
+            differing[one] = sorted(name for name in names if mine.get(name) != theirs.get(name))
+        nearest = min(differing, key=lambda one: len(differing[one]))
+        if not (fields := differing[nearest]):
             return f"its fallback is not that of {nearest}"
-        return f"{' and '.join(differing[:3])} {'differ' if len(differing) > 1 else 'differs'} from that of {nearest}"
+        return f"{' and '.join(fields[:3])} {'differ' if len(fields) > 1 else 'differs'} from that of {nearest}"
 
     # Effects ----------------------------------------------------------------------------------------------
 
@@ -377,7 +237,7 @@ class FreezeTrial:
     def _refuse(self, code: Literal["DR427", "DR428", "DR429"], id_: str, checked: CheckedStep, **facts: str) -> None:
         if not self.is_folding:
             self.findings.add(code, self.place_of(id_), "", step=checked.step.id, **facts)
-        elif effects_of(checked):
+        elif checked.effects:
             why = f"the policy freezes the first plan (freeze_plan), and a patch of the planner has changed {id_}"
             self._asks[id_] = shorten(why, 500)
 
