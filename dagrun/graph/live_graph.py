@@ -34,7 +34,7 @@ from dagrun.model.value import Path, Stored, Unavailable, decode, encode_plain, 
 
 if TYPE_CHECKING:
     from dagrun.checks.flow.labels import FlowLabels
-    from dagrun.graph.patches.frozen_plan import FrozenPlan
+    from dagrun.graph.frozen_plan import FrozenPlan
 
 _WAITING: Final = State.WAITING
 _READY: Final = State.READY

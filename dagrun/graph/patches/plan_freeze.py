@@ -2,7 +2,7 @@
 
 1. The first plan is what the run begins with, or what its planner has written before anything has run; and what the
    host has added, changed or taken out since. Patches of the host are free.
-2. Calls are equal as `frozen_plan.py` says.
+2. Calls are equal as `graph/frozen_plan.py` says.
 3. A patch may drop steps, and repeat calls, also with their declared fallback in the place of the tool.
 4. A call with an effect is made once. It is repeated only if the call before it had no effect, or goes as this one
    comes.
@@ -21,9 +21,9 @@ from typing import Literal
 from dagrun.checks.checked_plan import CheckedStep
 from dagrun.checks.findings import Findings
 from dagrun.errors import shorten
+from dagrun.graph.frozen_plan import FrozenPlan, in_order, key_of, parts_of, tools_of
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
-from dagrun.graph.patches.frozen_plan import FrozenPlan, in_order, key_of, parts_of, tools_of
 from dagrun.graph.patches.guards import PlanAfter
 from dagrun.model.outcome import State
 from dagrun.model.plan import Step

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from dagrun.checks.checked_plan import CheckedStep
+from dagrun.graph.frozen_plan import FrozenPlan, parts_of
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.patches import plan_freeze
-from dagrun.graph.patches.frozen_plan import FrozenPlan, parts_of
 from dagrun.graph.patches.plan_freeze import FreezeTrial, frozen_plan_of
 from dagrun.model.plan import Step
 
