@@ -108,17 +108,18 @@ class CheckedStep:
         """Whether a person must agree to a call of it for another reason than the trust boundary."""
         return any(ask.crossing is None for ask in (*self.asks, *self.fallback_asks))
 
-    @property
-    def effects(self) -> frozenset[str]:
-        """The names of the tools with an effect that it may call, by itself or through an agent."""
-        return frozenset(tool.name for tool in self.callable_tools() if not tool.effect.is_free)
 
-    def callable_tools(self) -> Iterator[AnyTool]:
-        """Yield the tools that it may call, by itself or through an agent."""
-        for outer in (self.tool, self.fallback):
-            if outer is not None:
-                yield outer
-                yield from outer.inner_tools
+def effects_of(checked: CheckedStep) -> frozenset[str]:
+    """Return the names of the tools with an effect that a step may call, by itself or through an agent."""
+    return frozenset(tool.name for tool in callable_tools(checked) if not tool.effect.is_free)
+
+
+def callable_tools(checked: CheckedStep) -> Iterator[AnyTool]:
+    """Yield the tools that a step may call, by itself or through an agent."""
+    for outer in (checked.tool, checked.fallback):
+        if outer is not None:
+            yield outer
+            yield from outer.inner_tools
 
 
 @dataclass(frozen=True, slots=True)

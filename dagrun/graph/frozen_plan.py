@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dagrun.checks.checked_plan import CheckedStep
+from dagrun.checks.checked_plan import CheckedStep, effects_of
 from dagrun.checks.flow.labels import OF_THE_CALL
 from dagrun.model.condition import Condition
 from dagrun.model.plan import Step
@@ -74,7 +74,7 @@ class FrozenPlan:
             self.calls.pop(self.origin(id_), None)
         for id_, checked in calls.items():
             old = self.origins.pop(id_, id_)
-            if checked.effects:  # which is made once: now as the host has it
+            if effects_of(checked):  # which is made once: now as the host has it
                 self.calls.pop(old, None)
             self.calls[id_] = checked
         self._kinds.clear()

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeGuard
 
-from dagrun.checks.checked_plan import CheckedStep
+from dagrun.checks.checked_plan import CheckedStep, callable_tools, effects_of
 from dagrun.errors import shorten
 from dagrun.graph.live_graph import PAUSE, LiveGraph
 from dagrun.graph.node import Node
@@ -90,7 +90,7 @@ def guards_lost(after: PlanAfter) -> dict[str, str]:
         known = graph.nodes.get(id_)
         losses = [loss for old in _models(graph, known, checked) for loss in _lost(after, id_, checked, old)]
         if known is None:
-            losses += [graph.guarded_tools[name] for name in sorted(checked.effects & graph.guarded_tools.keys())]
+            losses += [graph.guarded_tools[name] for name in sorted(effects_of(checked) & graph.guarded_tools.keys())]
         if losses:
             found[id_] = _joined("a change of the plan by its planner", losses)
     return found
@@ -120,7 +120,7 @@ def guards_forgotten(after: PlanAfter) -> dict[str, str]:
         losses = [loss for loss in _guarding(graph, old.plan.step, before(graph, old)) if loss not in still]
         if id_ in after.leaving:
             losses += _marks(old)
-        for name in old.plan.effects if losses else ():
+        for name in effects_of(old.plan) if losses else ():
             found.setdefault(name, []).extend(losses)
     return {name: _joined("an earlier change of the plan by its planner", losses) for name, losses in found.items()}
 
@@ -167,7 +167,7 @@ def _closure(first: Iterable[str], needs: Callable[[str], Iterable[str]]) -> set
 
 
 def _has_effect(checked: CheckedStep) -> bool:
-    return bool(checked.effects)
+    return bool(effects_of(checked))
 
 
 def _may_guard(node: Node) -> bool:
@@ -180,11 +180,11 @@ def _models(graph: LiveGraph, known: Node | None, checked: CheckedStep) -> Itera
     """Return the steps that a call is compared with: see rule 3."""
     if known is not None:
         return (known,)
-    tools = checked.effects
+    tools = effects_of(checked)
     return [
         node
         for node in graph.nodes.values()
-        if node.parent is None and any(tool.name in tools for tool in node.plan.callable_tools())
+        if node.parent is None and any(tool.name in tools for tool in callable_tools(node.plan))
     ]
 
 

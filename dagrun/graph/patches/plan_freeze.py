@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from dagrun.checks.checked_plan import CheckedStep
+from dagrun.checks.checked_plan import CheckedStep, effects_of
 from dagrun.checks.findings import Findings
 from dagrun.errors import shorten
 from dagrun.graph.frozen_plan import FrozenPlan, in_order, key_of, parts_of, tools_of
@@ -71,7 +71,7 @@ def frozen_plan_of(graph: LiveGraph) -> FrozenPlan:
 def calls_of_planner(graph: LiveGraph, brought: Collection[str]) -> dict[str, str]:
     """Return the calls with an effect among the steps that patches of a planner have *brought* before a freeze."""
     why = "a patch of the planner has brought it, and the policy freezes the first plan (freeze_plan)"
-    return {node.id: why for node in graph.planned() if node.id in brought and node.plan.effects}
+    return {node.id: why for node in graph.planned() if node.id in brought and effects_of(node.plan)}
 
 
 # Patches --------------------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class FreezeTrial:
 
     def _free(self, found: list[str], checked: CheckedStep) -> str:
         """Of several equal calls, choose one that is not made yet."""
-        if len(found) == 1 or not checked.effects:
+        if len(found) == 1 or not effects_of(checked):
             return found[0]
         taken = {self.plan.origin(node.id) for node in self._lasting()} | set(self._origins.values())
         return next((id_ for id_ in found if id_ not in taken), found[0])
@@ -237,7 +237,7 @@ class FreezeTrial:
     def _refuse(self, code: Literal["DR427", "DR428", "DR429"], id_: str, checked: CheckedStep, **facts: str) -> None:
         if not self.is_folding:
             self.findings.add(code, self.place_of(id_), "", step=checked.step.id, **facts)
-        elif checked.effects:
+        elif effects_of(checked):
             why = f"the policy freezes the first plan (freeze_plan), and a patch of the planner has changed {id_}"
             self._asks[id_] = shorten(why, 500)
 

@@ -226,7 +226,7 @@ GUARD_MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "notes are lost with the process": {fold._fold: forget_notes},
     "a retry forgets what was noted": {guards.guards_to_keep: nothing_kept},
     "how a call was guarded is forgotten with it": {guards.guards_forgotten: no_loss},
-    "agents are compared with agents alone": {guards._callable: own_tools},
+    "agents are compared with agents alone": {checked_plan.callable_tools: own_tools},
     "what a person has agreed to may change": {guards._marks: notes_alone},
     "a pause holds nothing that comes after the no": {LiveGraph: OpensLater},
     "a planner's answer ends a pause": {Record: Interrupted},
