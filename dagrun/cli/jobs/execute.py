@@ -109,7 +109,7 @@ async def _execute(job: Job, reporting: Reporting, ending: _Ending) -> None:
             options = {
                 "on_event": on_event,
                 "tracing": reporting.tracing,
-                "approver": _approver_of(display, reporting.server),
+                "approver": _approver_of(display, reporting.server) or job.stand_in,
             }
             async with _opened(job, ending.folder, options) as run:
                 _show_page(run, reporting.server, tasks, display)

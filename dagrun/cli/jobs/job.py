@@ -14,6 +14,7 @@ from dagrun.model.critic import Critic
 from dagrun.model.event import Event
 from dagrun.model.planner import Planner
 from dagrun.model.policy import Policy
+from dagrun.model.question import Approver
 from dagrun.model.redaction.redactor import Redactor
 from dagrun.model.secrets.secret import NO_SECRETS, Secrets
 from dagrun.model.toolbox import Toolbox
@@ -93,6 +94,7 @@ class Job:
         recording: Where the run is recorded; `None` for no record.
         artifacts: The folder for the files of tools; `None` for the folder of the record, or else a temporary one.
         deps: ``module:name`` of what makes the dependencies of the tools; `None` for none.
+        stand_in: Who is asked if nobody sits at a terminal or looks at a page; `None` for nobody.
     """
 
     plan: CheckedPlan | Goal | ResumeOrRetry
@@ -103,6 +105,7 @@ class Job:
     recording: Recording | None = None
     artifacts: Path | None = None
     deps: str | None = None
+    stand_in: Approver | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ EPILOG: Final = """
 Examples:
   dagrun demo
   dagrun demo --scenario replan
+  dagrun demo --scenario tools
   dagrun demo --json -o /tmp/dagrun-demo
 """
 
@@ -28,10 +29,11 @@ Examples:
 )
 @click.option(
     "--scenario",
-    type=click.Choice(["sources", "replan"]),
+    type=click.Choice(["sources", "replan", "tools"]),
     default="sources",
     show_default=True,
-    help="What goes wrong: two remote sources; or a column with a new name, for which the plan is changed as it runs.",
+    help="What goes wrong: two remote sources; a column with a new name, for which the plan is changed as it runs; or "
+    "a mail that gives orders to a planner.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def demo(output: Path, scenario: str, as_json: bool) -> int:
@@ -42,6 +44,9 @@ def demo(output: Path, scenario: str, as_json: bool) -> int:
 
     With --scenario replan the table has changed, too: a column has another name, and the cleaning does not give what
     the plan counts on. A planner puts in a step that maps the names, while everything else goes on.
+
+    With --scenario tools there is a mailbox behind a real MCP server (extra mcp), a mail of somebody who wants to have
+    the payroll, and a planner that obeys whatever it reads. Its change is refused, and you are asked one question.
     """
     from dagrun_tools.demo.scenarios import show_scenario
 

@@ -7,13 +7,14 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import fill
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from dagrun import RunResult
+from dagrun import MissingExtra, RunResult
 from dagrun.cli.terminal.stdout import data_output
 from dagrun.cli.terminal.text import columns_of, is_ascii
+from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.observe.summary import count_recoveries
 from dagrun_tools.demo.demo_run import carry_out, files_in, packaged
 from dagrun_tools.demo.replan import NEW_NAME, OLD_NAME, replan_facts, replan_lines, run_replan
@@ -25,16 +26,16 @@ def show_scenario(output: Path, scenario: str, *, as_json: bool) -> int:
 
     Args:
         output: The folder of its files.
-        scenario: ``sources`` or ``replan``.
+        scenario: ``sources``, ``replan`` or ``tools``.
         as_json: Whether to print one JSON object.
 
     Returns:
         The exit code.
     """
-    prepare()  # load the chart library now, so that neither run has to wait for it
+    if scenario != "tools":
+        prepare()  # load the chart library now, so that neither run has to wait for it
     with data_output() as data:
-        run = _replan if scenario == "replan" else _sources
-        code, facts = run(output)
+        code, facts = _SCENARIOS[scenario](output)
         if code == 0 and as_json:
             data.json(facts)
         elif code == 0:
@@ -70,6 +71,22 @@ def _replan(output: Path) -> tuple[int, dict[str, Any]]:
     ran.result.report(output / "run.html")
     _say("\n" + "\n".join(replan_lines(timeline, output, width=width, is_ascii=is_ascii(sys.stderr))))
     return ran.code, replan_facts(ran.result, timeline, output)
+
+
+def _tools(output: Path) -> tuple[int, dict[str, Any]]:
+    from dagrun_tools.demo.mailbox import mailbox_facts, mailbox_lines, run_mailbox
+
+    width = min(80, columns_of(sys.stderr))
+    try:
+        ran, story = run_mailbox(output)
+    except MissingExtra as error:
+        raise BadInput(str(error)) from error
+    ran.result.report(output / "run.html")
+    _say("\n" + "\n".join(mailbox_lines(ran, story, output, width=width)))
+    return ran.code, mailbox_facts(ran, story, output)
+
+
+_SCENARIOS: Final = {"sources": _sources, "replan": _replan, "tools": _tools}
 
 
 def _facts(fast: RunResult, slow: RunResult, output: Path) -> dict[str, Any]:
