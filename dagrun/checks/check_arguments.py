@@ -138,6 +138,16 @@ class ArgumentCheck:
         place = f"args{path_text(hole.place)}"
         self.add("DR304", place, expected=words(expected), found=words(lookup.types), **facts)
 
+    def check_stream(self, elements: Iterable[tuple[Hole, Lookup]]) -> None:
+        """Check the types of the elements of a stream: else the first wrong one would stop the call in the middle."""
+        for hole, lookup in elements:
+            expected = self.facts.types_of(*hole.place, 0)
+            if lookup.hint is None and lookup.missing is None and are_disjoint(expected, lookup.types):
+                argument = f"the elements of {path_text(hole.place).removeprefix('.')}"
+                facts = {"reference": hole.reference, "producer": hole.reference.step, "argument": argument}
+                place = f"args{path_text(hole.place)}"
+                self.add("DR304", place, expected=words(expected), found=words(lookup.types), **facts)
+
     def _check_object(self, hole: Hole, lookup: Lookup) -> None:
         """Check that a value with objects in memory, whose type is known, can be what the argument takes."""
         place, given = f"args{path_text(hole.place)}", hint_name(lookup.hint)

@@ -14,6 +14,7 @@ from dagrun.model.contracts.objects import places_in
 from dagrun.model.contracts.schema_types import Lookup, are_disjoint, words
 from dagrun.model.plan import Step
 from dagrun.model.reference import BadReference, Hole, Reference, Template, parse_reference, path_text
+from dagrun.model.signature import Arguments
 from dagrun.model.value import MAX_DEPTH, Path
 
 _LIST = frozenset(("array",))
@@ -45,6 +46,16 @@ class StepReferences:
             Each hole, with what is known about its value; `None` if the reference has a problem.
         """
         return [(hole, self._check(hole.reference, "args", hole.place)) for hole in template.holes]
+
+    def elements_of_stream(self, template: Template, contract: Arguments) -> list[tuple[Hole, Lookup]]:
+        """Return the reference that is the stream of a tool, with what is known about its elements; or none."""
+        found = []
+        for hole in template.holes:
+            top = contract.names.get(str(hole.place[0]))
+            if top == contract.stream and len(hole.place) == 1 and hole.reference.step in self._context.index:
+                reference = Reference(hole.reference.step, (*hole.reference.path, 0))
+                found.append((hole, self._context.sources.look_up(reference)))
+        return found
 
     def for_each(self) -> None:
         """Check the list of a for_each, and store its template in *items*."""

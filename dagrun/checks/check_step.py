@@ -233,7 +233,9 @@ def _check_values(
     else:
         before = call.findings.count
         call.check(args, references.arguments(args))
-        if shaped is not None and call.findings.count == before:
+        if call.contract.stream and args.references:
+            call.check_stream(references.elements_of_stream(args, call.contract))
+        elif shaped is not None and call.findings.count == before:
             shaped.mark_valid(step.tool)
 
 

@@ -65,6 +65,7 @@ class CheckedStep:
         pauses_after: Whether the steps that depend on it wait until a person has looked at its output.
         waits_for_all: Whether it waits for whole steps, never for single elements of one: it runs in waves.
         when_by_element: Whether its condition is about each element of its for_each, and not about the whole step.
+        stream: The step whose outputs its tool takes one by one, if that is a for_each (`dagrun.graph.fans`); or empty.
     """
 
     step: Step
@@ -90,6 +91,7 @@ class CheckedStep:
     success: Condition | None = field(init=False)
     pauses_after: bool = field(init=False)
     when_by_element: bool = field(init=False)
+    stream: str = field(init=False)
 
     def __post_init__(self) -> None:
         step, tool = self.step, self.tool
@@ -102,6 +104,25 @@ class CheckedStep:
         self.success = step.success
         self.pauses_after = pause == "after"
         self.when_by_element = step.when is not None and self.items is not None and step.when.looks_at("item")
+        self.stream = "" if not tool.arguments.stream or asks else self._streamed()
+
+    def _streamed(self) -> str:
+        """Return the step whose whole output is the stream, if nothing about the call needs that to be complete."""
+        tool, args = self.tool, self.args
+        is_bounded = tool.max_tokens is not None or tool.max_cost is not None
+        is_shared = tool.cache is not None or tool.batch is not None
+        if not tool.effect.is_free or self.executor != "coroutine" or is_bounded or is_shared:
+            return ""
+        if self.fallback is not None or self.items is not None or self.step.deadline is not None:
+            return ""
+        names, found = tool.arguments.names, ""
+        for hole in args.holes:
+            if len(hole.place) == 1 and not hole.is_text and names.get(str(hole.place[0])) == tool.arguments.stream:
+                found = "" if hole.reference.path else hole.reference.step
+        conditions = [condition for condition in (self.step.when, self.step.success) if condition is not None]
+        is_used_else = any(condition.looks_at(found) for condition in conditions)
+        is_alone = sum(1 for reference in args.references if reference.step == found) == 1
+        return found if found and is_alone and not is_used_else else ""
 
     @property
     def asks_by_rule(self) -> bool:

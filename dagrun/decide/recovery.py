@@ -16,7 +16,11 @@ MAX_RETRY_AFTER: Final = 120.0
 
 
 NOT_NOW: Final = "the provider takes fewer calls at once"
-"""The reason for another attempt after one that was refused beside others, and does not count."""
+"""The reason for another attempt after one that was refused beside others."""
+ANEW: Final = "an element that it had taken was changed, so it is called anew"
+"""The reason for another attempt after one that has taken, one by one, what a patch has changed since."""
+UNCOUNTED: Final = frozenset((NOT_NOW, ANEW))
+"""The reasons for another attempt after one that does not count."""
 
 
 def is_refused_for_now(outcome: Outcome) -> bool:

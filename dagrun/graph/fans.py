@@ -3,11 +3,14 @@
 1. A for_each over the whole output of another one (``"for_each": "${pages}"``) *follows* it element by element: it gets
    its elements as soon as the other one has, and its element i starts when element i of the other one has ended.
 2. A step that refers to certain elements alone (``${pages[2].title}``) follows it, too: it starts when those are there.
-3. Any other use of the output needs all of it: the whole list as an argument or in a condition, a person who looks at
+3. A tool that takes a *stream* follows it as well: its step starts when the other one has its elements, and gets each
+   of them in the order of the list as soon as that has ended. A step with an effect, or to whose call a person has to
+   agree, needs all of them first (`CheckedStep.stream`).
+4. Any other use of the output needs all of it: the whole list as an argument or in a condition, a person who looks at
    it first (``pause``), or the barrier of a wave. A declared dependency is no use of the output.
-4. An element that has failed stops what needs that element, and nothing else. One that was left out (``skip``, or a
-   condition that did not hold) is null, as it is in the list.
-5. Whether a step follows a for_each depends on their definitions alone, never on which of them was faster: so the same
+5. An element that has failed stops what needs that element, and nothing else: of a stream, whoever comes to it. One
+   that was left out (``skip``, or a condition that did not hold) is null, as it is in the list.
+6. Whether a step follows a for_each depends on their definitions alone, never on which of them was faster: so the same
    elements are called whatever the limits of the run are, and a resumed run goes on where the other stood.
 
 Only steps after a for_each get here, and only once that has its elements.
@@ -51,11 +54,13 @@ def needed(plan: CheckedStep, fan: Node) -> frozenset[int] | None:
     """Return the elements of *fan* that a step with the definition *plan* needs.
 
     Returns:
-        Their indices; `EACH` for a for_each over all of them; `None` if the step needs the list as a whole, or nothing
-        but the end of *fan*.
+        Their indices; `EACH` for a for_each over all of them, and for a stream; `None` if the step needs the list as a
+        whole, or nothing but the end of *fan*.
     """
     if fan.plan.pauses_after or plan.waits_for_all or fan.id in plan.gates or fan.id not in plan.value_sources:
         return None
+    if plan.stream == fan.id:
+        return EACH if _gives_plain_json(fan.plan) else None
     conditions = [condition for condition in (plan.step.when, plan.step.success) if condition is not None]
     references = [leaf.reference for condition in conditions for leaf in condition.leaves()]
     references += plan.args.references
@@ -71,6 +76,20 @@ def needed(plan: CheckedStep, fan: Node) -> frozenset[int] | None:
                 return None
             found.add(first)
     return frozenset(found) or None
+
+
+def _gives_plain_json(plan: CheckedStep) -> bool:
+    """Whether every output of a for_each is JSON: no object in memory, and no artifact in the place of JSON."""
+    tools = (plan.tool, plan.fallback)
+    return not any(tool is not None and (tool.output.has_objects or tool.output.spills) for tool in tools)
+
+
+def fan_of_stream(graph: Graph, node: Node) -> Node | None:
+    """Return the for_each whose elements *node* takes one by one when it is called now; or none."""
+    fan = graph.nodes.get(node.plan.stream) if node.plan.stream else None
+    if fan is None or fan.children is None or fan.state is State.SUCCEEDED:
+        return None
+    return fan if needed(node.plan, fan) is EACH else None
 
 
 def _is_over(plan: CheckedStep, fan: Node) -> bool:
@@ -108,7 +127,7 @@ def source_of(node: Node) -> Node | None:
 def elements_for(fan: Node, plan: CheckedStep) -> list[Node] | None:
     """Return the elements that a step waits for before it can start; `None` if it needs all of *fan*, or there is none.
 
-    For a for_each over the elements the list is empty: its own elements do the waiting.
+    For a for_each over the elements the list is empty: its own elements do the waiting. So it is for a stream.
     """
     children, wanted = fan.children, needed(plan, fan)
     if children is None or wanted is None or any(index >= len(children) for index in wanted):
@@ -148,8 +167,29 @@ def followers_of(element: Node) -> Iterator[Node]:
             yield after
 
 
+def tell_streams(fan: Node, index: int = -1) -> None:
+    """Tell the running calls that take the elements of *fan* one by one that one of them may have changed.
+
+    Args:
+        fan: The for_each.
+        index: The element that a splice has dropped or replaced; -1 if there is none.
+    """
+    for after in fan.extra.followers if fan.extra is not None else ():
+        if after.extra is not None and after.extra.on_elements is not None:
+            after.extra.on_elements(index)
+
+
+def goes_through(after: Node, fan: Node) -> bool:
+    """Whether *after* goes through the elements of *fan*, and has not ended: as a for_each, or by a stream."""
+    if after.state in SETTLED or after.is_gone:
+        return False
+    return after.children is not None or (after.latest is not None and after.plan.stream == fan.id)
+
+
 def element_settled(graph: Graph, element: Node) -> None:
     """An element has settled, or its substitute has: reassess what waits for it."""
+    if element.parent is not None:
+        tell_streams(element.parent)
     for after in list(followers_of(element)):
         if after.state is State.WAITING:
             graph.reassess(after)
@@ -158,6 +198,7 @@ def element_settled(graph: Graph, element: Node) -> None:
 def element_changed(graph: Graph, fan: Node, index: int) -> None:
     """A splice has replaced or dropped an element: what needs it and has not started waits for the substitute."""
     assert fan.children is not None
+    tell_streams(fan, index)
     for after in list(followers_of(fan.children[index])):
         if after.state in _FREE and not after.has_started:
             graph.frontier.withdraw((after,) if after.state is State.READY else ())
@@ -166,6 +207,7 @@ def element_changed(graph: Graph, fan: Node, index: int) -> None:
 
 def fan_settled(fan: Node) -> None:
     """A for_each is about to be counted as settled by its successors: those that follow it do not wait for that."""
+    tell_streams(fan)
     followers = fan.extra.followers if fan.extra is not None else ()
     for after in followers:
         if after.children is not None or elements_for(fan, after.plan) is not None:

@@ -205,13 +205,17 @@ class Ledger:
         """Whether a call is open, of this run or of one that shares its budget."""
         return bool(self._open) or (self._shared is not None and self._shared.open > 0)
 
-    def may_fit_later(self, tool: AnyTool) -> bool:
+    def may_fit_later(self, tool: AnyTool, waiting: int = 0) -> bool:
         """Whether waiting for room is worthwhile for a call that does not fit now.
 
         It is while calls of this run are open, because their results count in any case. For calls of other runs the run
         waits only if they may return enough.
+
+        Args:
+            tool: The tool.
+            waiting: How many of the open calls wait for other calls of the run themselves.
         """
-        return bool(self._open) or all(claim.may_fit_later for claim in self._claims_of(tool))
+        return len(self._open) > waiting or all(claim.may_fit_later for claim in self._claims_of(tool))
 
     def why_not(self, tool: AnyTool, ready: int) -> str:
         """Name the ceiling under which a call of *tool* does not fit, in a sentence; empty if it fits.

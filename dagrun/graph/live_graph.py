@@ -213,7 +213,7 @@ class LiveGraph:
         if element is None:
             value = self._source(reference.step, node)
         else:
-            value, path = _value_of_element(element), path[1:]
+            value, path = value_of_element(element), path[1:]
         try:
             return select_part(value, path) if path else value
         except LookupError as error:
@@ -229,7 +229,7 @@ class LiveGraph:
         if own is not None and own[0] == reference.step:
             value = own[1]
         elif path and type(path[0]) is int and (element := self._element(reference.step, path)) is not None:
-            value, path = _value_of_element(element), path[1:]
+            value, path = value_of_element(element), path[1:]
         else:
             value = self._source(reference.step, node)
         try:
@@ -250,6 +250,8 @@ class LiveGraph:
             return self._item_again(node) if type(node.item) is Unavailable else node.item
         source = self.nodes[step]
         if source.state is not _SUCCEEDED:
+            if node is not None and node.plan.stream == step and source.children is not None:
+                return b"[]"  # the elements are handed over one by one, and not as a part of the arguments
             raise LookupError(f"step {step} has no output: it is {source.state}")
         if type(source.value) is Unavailable:
             raise LookupError(f"what step {step} gave cannot be had again: {source.value.reason}")
@@ -270,7 +272,7 @@ class LiveGraph:
 
             source = source_of(node)
             assert source is not None
-            return _value_of_element(source)
+            return value_of_element(source)
         template = node.parent.plan.items if node.parent is not None else None
         if template is None or not is_lost_object(node.item):
             return node.item
@@ -427,6 +429,10 @@ class LiveGraph:
         if reasons:
             return
         del self.kept[node.id]
+        if node.parent is not None and node.parent.extra is not None and node.parent.extra.followers:
+            from dagrun.graph.fans import tell_streams
+
+            tell_streams(node.parent)
         for after in self.behind(node):
             # What a failure blocks stays blocked until it is recorded as skipped.
             if after.state is _BLOCKED and not self.blocks(node, after):
@@ -463,7 +469,7 @@ class LiveGraph:
         return [node for node in self.planned() if all(node.id in after.plan.gates for after in self.after(node))]
 
 
-def _value_of_element(element: Node) -> Stored:
+def value_of_element(element: Node) -> Stored:
     """Return the output of an element of a for_each, as it stands in the list: null if it was left out."""
     if element.state is not _SUCCEEDED:
         if element.state.is_settled and element.is_tolerated:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -39,6 +39,8 @@ class RareStepState:
         verdicts: The verdicts of critics on its last attempt.
         over: The for_each whose elements this one is over, element by element; or none. See `fans.py`.
         followers: Of a for_each that has its elements: the steps that need single ones of them.
+        on_elements: While it takes the elements of a for_each one by one: called when one of them may have settled, or
+            when a splice has changed the one of that index; else `None`.
         confidence: The last attempt whose tool gave a confidence, and that; `None` if none did.
         asked: The number of questions about it so far.
         held: Seconds that it waited for people since its deadline began to run, without the current wait.
@@ -61,6 +63,7 @@ class RareStepState:
     verdicts: tuple[Verdict, ...] = ()
     over: Node | None = field(default=None, repr=False)
     followers: tuple[Node, ...] = field(default=(), repr=False)
+    on_elements: Callable[[int], object] | None = field(default=None, repr=False)
     confidence: tuple[int, float] | None = None
     forgiven: int = 0
     cleared: int = 0

@@ -36,6 +36,7 @@ from dagrun.model.contracts.objects import (
     with_places,
 )
 from dagrun.model.contracts.spilling import may_spill
+from dagrun.model.contracts.streams import element_type, list_type
 from dagrun.model.flow.marks import guarded, is_guarded
 from dagrun.model.secrets.secret import Handle
 from dagrun.model.tool_context import PROVIDED, ToolContext
@@ -76,7 +77,10 @@ class Arguments:
         context_deps: The type of ``context.deps``, if the context is a ``ToolContext[…]``; else `None`.
         is_json_only: Whether it takes no object in memory in place of JSON: the tool is made of a JSON Schema.
         guarded: The parameters that say who, where or which account, and so are guarded; see `dagrun.guarded`.
+        stream: The parameter that takes the elements of a list one after another; empty if there is none.
+        element: Turns the JSON text of an object with one element of the stream into that; `None` without a stream.
         is_open: Whether it takes arguments that *names* does not have.
+        takes_more: Whether a call gets anything that the plan does not say: a secret, the context, dependencies.
     """
 
     schema: Mapping[str, Any]
@@ -93,12 +97,17 @@ class Arguments:
     context_deps: Any = None
     is_json_only: bool = False
     guarded: frozenset[str] = frozenset()
+    stream: str = ""
+    element: SchemaValidator | None = field(default=None, repr=False)
     is_open: bool = field(init=False)
+    takes_more: bool = field(init=False)
     _for_objects: dict[frozenset[str], SchemaValidator] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # Pydantic closes the arguments of a typed function; a schema from elsewhere may leave them open.
         object.__setattr__(self, "is_open", self.schema.get("additionalProperties", False) is not False)
+        more = self.secrets or self.context is not None or self.deps or self.stream
+        object.__setattr__(self, "takes_more", bool(more))
 
     def parse(self, data: bytes) -> dict[str, Any]:
         """Turn JSON text into keyword arguments; handles of secrets stay handles.
@@ -132,8 +141,14 @@ class Arguments:
             validator = self._for_objects[others]
         return self._validated(validator, data, objects)
 
-    def _object_hint(self, name: str) -> Any:
-        return _inside_presence(self.hints[name], only_places)
+    def parse_element(self, data: bytes) -> Any:
+        """Turn the JSON text of one element of the stream into a value of its type.
+
+        Raises:
+            ValidationError: The text does not fit the type.
+        """
+        assert self.element is not None
+        return self._validated(self.element, b'{"element":' + data + b"}", None)["element"]
 
     def _validated(self, validator: SchemaValidator, data: bytes, context: Any) -> dict[str, Any]:
         while True:
@@ -206,9 +221,9 @@ def arguments_of(function: Callable[..., Any]) -> Arguments:
     name = function.__name__
     hints, texts = _hints(function), _argument_texts(inspect.getdoc(function) or "")
     fields: dict[str, Any] = {}
+    streams: dict[str, Any] = {}
     names: dict[str, str] = {}
-    required: set[str] = set()
-    secrets: set[str] = set()
+    required, secrets = set[str](), set[str]()
     host = _FromHost()
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in _KEYWORDS:
@@ -221,6 +236,8 @@ def arguments_of(function: Callable[..., Any]) -> Arguments:
         if _is_secret(hint):
             secrets.add(parameter.name)
             hint = _handle_of(hint, name, parameter.name)
+        elif (inner := element_type(hint)) is not parameter.empty:
+            streams[parameter.name], hint = inner, list_type(function, parameter, hint)
         fields[parameter.name] = _field(with_places(hint), parameter, texts.get(parameter.name))
         names |= dict.fromkeys((parameter.name, *_aliases(hint)), parameter.name)
         if parameter.default is parameter.empty:
@@ -231,8 +248,7 @@ def arguments_of(function: Callable[..., Any]) -> Arguments:
     described = _schema_of(adapter, f"{name}: its arguments")
     schema = {key: value for key, value in described.items() if key != "title"}
     _refuse_inner_secret(name, schema)
-    computed = frozenset(computed_names(adapter.core_schema))
-    objects = frozenset(parameter for parameter in fields if has_objects(_property(schema, names, parameter)))
+    stream, element = _stream_of(name, streams)
     return Arguments(
         schema,
         validator,
@@ -240,14 +256,26 @@ def arguments_of(function: Callable[..., Any]) -> Arguments:
         frozenset(required),
         host.context,
         frozenset(secrets),
-        computed,
-        objects,
+        frozenset(computed_names(adapter.core_schema)),
+        frozenset(parameter for parameter in fields if has_objects(_property(schema, names, parameter))),
         fields,
         host.deps,
         frozenset(host.optional),
         host.context_deps,
         guarded=frozenset(name for name in fields if is_guarded(hints.get(name))),
+        stream=stream,
+        element=element,
     )
+
+
+def _stream_of(name: str, streams: Mapping[str, Any]) -> tuple[str, SchemaValidator | None]:
+    """Return the parameter that is a stream, and what checks an element of it."""
+    if len(streams) > 1:
+        raise ContractError(f"{name} takes {len(streams)} streams ({', '.join(streams)}); a tool takes one at most")
+    for parameter, inner in streams.items():
+        shape = _shape(f"{name}_element", {"element": Required[with_places(inner)]})
+        return parameter, typing.cast(SchemaValidator, _adapter(shape, f"{name}: {parameter}").validator)
+    return "", None
 
 
 def _arguments_adapter(name: str, fields: dict[str, Any]) -> tuple[TypeAdapter[Any], dict[str, Any]]:

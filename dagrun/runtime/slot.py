@@ -30,8 +30,8 @@ class RareAttemptState:
         reservation: What the ledger has reserved for it, or none.
         has_place: Whether it counts under the limits on what runs at once.
         verdicts: The verdicts of critics; `None` until the tool itself has ended.
-        asking: Held while the tool asks a person: one question at a time.
-        resume: Set when the tool may continue after it has asked a person, or has to stop.
+        asking: Held while the tool asks a person, or takes an element of a stream: one thing at a time.
+        resume: Set when the tool may continue after it has asked a person or waited for an element, or has to stop.
         is_let_go: Whether its end is not to be recorded: the run is suspended, and makes the call again, or asks about
             it, when it is resumed.
         is_unentered: Whether it was stopped before its tool was called at all.
@@ -42,6 +42,7 @@ class RareAttemptState:
         common: If this is a call that several attempts wait for: its `CallInCommon`; set until it ends.
         is_batch: Whether this is the call of a batch form.
         results: What the batch form has returned.
+        stream: The elements of a for_each that it takes one by one: its `LiveStream`; `None` for any other call.
         window: If its provider has a `ProviderWindow`: that, the tokens reserved there, and when the call began.
     """
 
@@ -62,6 +63,7 @@ class RareAttemptState:
     common: Any = None
     is_batch: bool = False
     results: object = None
+    stream: Any = None
     window: Any = None
 
 

@@ -10,10 +10,10 @@ of its time on that, and a big result would stay in memory after the host has dr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Final, ParamSpec
+from typing import TYPE_CHECKING, Any, Final, ParamSpec
 from weakref import WeakMethod
 
 from dagrun.errors import JournalError
@@ -45,6 +45,10 @@ def _no_key(_: Node, __: str) -> str:
 
 def _no_context(_: Slot) -> AbstractContextManager[object]:
     return nullcontext()
+
+
+def _no_stream(_: Slot, __: Node) -> AsyncIterator[Any]:
+    raise RuntimeError("the run is closed")
 
 
 @dataclass(slots=True, eq=False)
@@ -79,6 +83,7 @@ class Upcalls:
         compose: Adds the step that composes the answer; returns whether the run goes on with it.
         piece: Takes a step and a piece of text that its tool has written.
         clock_stopped: Returns a context in which the time limit of an attempt does not run.
+        open_stream: Takes an attempt and a for_each; returns the stream of the outputs of its elements.
     """
 
     stop: Callable[[Status, str], object] = _nothing
@@ -106,6 +111,7 @@ class Upcalls:
     compose: Callable[[], bool] = _no
     piece: Callable[[Node, str], object] = _nothing
     clock_stopped: Callable[[Slot], AbstractContextManager[object]] = _no_context
+    open_stream: Callable[[Slot, Node], AsyncIterator[Any]] = _no_stream
 
     def on_cancelled_around(self) -> None:
         """Call `cancelled_around` as it is by then, for what is made before it is known."""

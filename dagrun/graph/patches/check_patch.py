@@ -15,7 +15,7 @@ from dagrun.checks.checked_plan import CheckedStep
 from dagrun.checks.findings import WHOLE_PLAN, Findings
 from dagrun.checks.reference_sources import ReferenceSources
 from dagrun.errors import Problem
-from dagrun.graph.fans import needed_source
+from dagrun.graph.fans import goes_through, needed_source
 from dagrun.graph.live_graph import OF_ANOTHER, LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.order_labels import Cycle, Labels
@@ -342,7 +342,7 @@ class _Trial:
         for id_ in self.edits.leaving:
             extra = self.graph.nodes[id_].extra
             for after in extra.followers if extra is not None else ():
-                if after.children is not None and not after.state.is_settled and not self.edits.is_leaving(after):
+                if goes_through(after, self.graph.nodes[id_]) and not self.edits.is_leaving(after):
                     place = self.edits.place_of(id_)
                     self.findings.add("DR425", place, "id", step=after.id, dependency=id_)
         for id_, place in self.edits.dropped.items():

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from dagrun.graph.fans import goes_through
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.outcome import State
@@ -83,9 +84,9 @@ def _over_again(present: Mapping[str, Node], kept: Collection[str]) -> set[str]:
     again: set[str] = set()
     leaving = [node for id_, node in present.items() if id_ not in kept]
     while leaving:
-        extra = leaving.pop().extra
-        for after in extra.followers if extra is not None else ():
-            if after.id in kept and after.id not in again and after.children is not None and not after.state.is_settled:
+        fan = leaving.pop()
+        for after in fan.extra.followers if fan.extra is not None else ():
+            if after.id in kept and after.id not in again and goes_through(after, fan):
                 again.add(after.id)
                 leaving.append(after)
     return again

@@ -58,6 +58,8 @@ def _before(graph: LiveGraph, history: History, node: Node) -> tuple[Node | None
     """Return the step that made *node* ready, and when it did so; of a for_each, its element that ended last."""
     if (source := source_of(last_element(node, history))) is not None and source.parent is not None:
         return source.parent, history.end_of(source) or 0.0
+    if node.plan.stream and (read := _read_to_its_end(graph, node, history)) is not None:
+        return read
     begun = node.attempts[0].started if node.latest is not None else node.expanded
     limit = FOREVER if begun is None else begun + _SAME
     latest: tuple[float, Node] | None = None
@@ -72,6 +74,15 @@ def _before(graph: LiveGraph, history: History, node: Node) -> tuple[Node | None
         end = history.end_of(cause)
         return cause, min(at, end) if end is not None else at
     return (latest[1], latest[0]) if latest is not None else (None, 0.0)
+
+
+def _read_to_its_end(graph: LiveGraph, node: Node, history: History) -> tuple[Node, float] | None:
+    """Return the for_each whose elements a call has waited for, one by one, and its end; `None` if it has not."""
+    fan = graph.nodes.get(node.plan.stream)
+    end = history.end_of(fan) if fan is not None and fan.children else None
+    if fan is None or end is None or node.latest is None or end <= node.latest.started + _SAME:
+        return None
+    return fan, end
 
 
 def last_element(node: Node, history: History) -> Node:

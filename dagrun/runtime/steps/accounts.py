@@ -30,11 +30,13 @@ class Accounts:
     Attributes:
         are_bound: Whether there is any ceiling on calls, tokens or cost.
         is_closed: Whether the run is being stopped: optional steps are not dropped any more.
+        waiting: How many running calls wait for an element of a for_each, and so go on only when others have ended.
     """
 
     def __init__(self, graph: LiveGraph, record: Record, policy: Policy, ledger: Ledger) -> None:
         self.are_bound = ledger.binds_attempts
         self.is_closed = False
+        self.waiting = 0
         self._graph = graph
         self._record = record
         self._policy = policy
@@ -131,7 +133,7 @@ class Accounts:
         if not any(self._starved.values()):
             return 0
         lines = ([node for node in line if node.state is _READY] for line in self._starved.values())
-        return sum(len(line) for line in lines if line and not self._ledger.may_fit_later(line[0].tool))
+        return sum(len(line) for line in lines if line and not self._ledger.may_fit_later(line[0].tool, self.waiting))
 
     def why_stuck(self) -> str:
         """Return the ceiling that stops the run, or an empty text; to be asked when no call of the run is running."""
@@ -139,7 +141,7 @@ class Accounts:
         starved = [node for line in self._starved.values() for node in line if node.state is _READY]
         if not starved or graph.triggers or graph.is_drafting or not graph.frontier.is_empty:
             return ""
-        if any(self._ledger.may_fit_later(line[0].tool) for line in self._starved.values() if line):
+        if any(self._ledger.may_fit_later(line[0].tool, self.waiting) for line in self._starved.values() if line):
             return ""
         waiting = set(starved)
         if any(self._may_go_on(node) for node in graph.nodes.values() if node not in waiting):
@@ -150,10 +152,10 @@ class Accounts:
     def _may_go_on(self, node: Node) -> bool:
         """Whether this step, or one after it, could start once a person has answered, or a delay is over."""
         if PAUSE in self._graph.kept.get(node.id, ()):
-            return any(self._ledger.may_fit_later(after.tool) for after in node.successors)
+            return any(self._ledger.may_fit_later(after.tool, self.waiting) for after in node.successors)
         if node.state is State.HELD and node.is_in_doubt:
             return True  # it may turn out that it has succeeded
-        return node.state in (_READY, State.HELD) and self._ledger.may_fit_later(node.tool)
+        return node.state in (_READY, State.HELD) and self._ledger.may_fit_later(node.tool, self.waiting)
 
     def save(self, ceiling: str, used: float, limit: float) -> None:
         """Record that a ceiling is nearly spent, once, and drop the optional steps that have not started."""

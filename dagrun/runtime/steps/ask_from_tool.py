@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 from anyio.lowlevel import checkpoint
 
+from dagrun.graph.node import Node
 from dagrun.model.event import StepResumed
 from dagrun.model.question import Answer
 from dagrun.model.value import encode, to_json
@@ -58,10 +59,10 @@ class AskFromTool:
                     goes_on=lambda: slot.asked is None,
                 )
             finally:
-                await self._wait_for_place(slot)
+                await self.wait_for_place(slot)
 
     @staticmethod
-    async def _wait_for_place(slot: Slot) -> None:
+    async def wait_for_place(slot: Slot) -> None:
         """Wait until it has a place again; also if the tool waits no longer: it must not continue without one."""
         rare = slot.make_rare()
         if slot.asked is None and not rare.has_place and rare.resume is not None:
@@ -75,10 +76,16 @@ class AskFromTool:
         self._frontier.release(slot.node)
         self._up.nudge()
 
-    def resume(self, slot: Slot) -> None:
-        """Continue a step whose question was answered, now that it has a place again."""
+    def resume(self, slot: Slot, node: Node) -> None:
+        """Continue a step that has a place again: its question was answered, or the element is there it has waited for.
+
+        Args:
+            slot: Its attempt.
+            node: The step; or what has stood in line for it, while it was running.
+        """
         rare = slot.make_rare()
         rare.has_place = True
-        self._record.emit(StepResumed(self._record.next_seq(), self._record.at(), slot.node.id))
+        if node is slot.node:
+            self._record.emit(StepResumed(self._record.next_seq(), self._record.at(), node.id))
         if rare.resume is not None:
             rare.resume.set()

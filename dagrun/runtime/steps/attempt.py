@@ -123,19 +123,31 @@ class Attempts:
                     arguments, objects = arguments_with_objects(self._graph, slot.node, executor_of(slot), data)
                 else:
                     arguments = tool.arguments.parse(data)
-                self._reveal(tool, arguments)
+                if tool.arguments.takes_more:
+                    self._reveal(tool, arguments)
             except (LookupError, ValueRefused) as error:
                 return Failure(ErrorKind.BAD_ARGUMENTS, str(error.args[0]), nothing_happened=True)
             except ValidationError as error:
                 return Failure(ErrorKind.BAD_ARGUMENTS, f"{tool.name}: {explain(error)}", nothing_happened=True)
-            if tool.arguments.context is not None:
-                arguments[tool.arguments.context] = self.context_of(slot)
-            if tool.arguments.deps:
-                arguments |= self._graph.plan.deps.fill(tool.arguments.deps, tool.arguments.optional_deps)
+            if tool.arguments.takes_more:
+                self._add_from_host(slot, arguments)
         context = partial(self.context_of, slot)
         most = self._limits.most_of(tool) if tool.output.spills else tool.output_limit
         slot.call = ToolCall(tool, data, arguments, context, self._grace, most, objects)
         return None
+
+    def _add_from_host(self, slot: Slot, arguments: dict[str, Any]) -> None:
+        """Add what no plan says: the context, the dependencies, and the stream, if its elements come one by one."""
+        contract = slot.tool.arguments
+        if contract.context is not None:
+            arguments[contract.context] = self.context_of(slot)
+        if contract.deps:
+            arguments |= self._graph.plan.deps.fill(contract.deps, contract.optional_deps)
+        if contract.stream and slot.node.plan.stream:
+            from dagrun.graph.fans import fan_of_stream  # here: few tools take a stream
+
+            if (fan := fan_of_stream(self._graph, slot.node)) is not None:
+                arguments[contract.stream] = self._up.open_stream(slot, fan)
 
     def _reveal(self, tool: AnyTool, arguments: dict[str, Any]) -> None:
         """Put secrets in place of their handles: only here, so that nothing that is kept contains them.

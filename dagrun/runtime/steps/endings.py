@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from dagrun.decide.durations import Durations
 from dagrun.decide.recovery import (
@@ -11,6 +11,7 @@ from dagrun.decide.recovery import (
     GOES_ON,
     NOT_NOW,
     SPOILT,
+    UNCOUNTED,
     Situation,
     decide,
     is_refused_for_now,
@@ -85,7 +86,7 @@ class Judge:
         forgiven = node.extra.forgiven if node.extra is not None else 0
         mine = [a for a in node.attempts[forgiven:] if a.tool == slot.tool.name]
         spoilt = sum(1 for a in mine if a.outcome and a.outcome.failure and a.outcome.failure.kind in SPOILT)
-        spoilt += sum(1 for a in mine if a.decision is not None and a.decision.reason == NOT_NOW) + (not counts)
+        spoilt += sum(1 for a in mine if a.decision is not None and a.decision.reason in UNCOUNTED) + (not counts)
         return Situation(
             effect=slot.tool.effect,
             attempt=max(1, len(mine) - spoilt),
@@ -132,7 +133,7 @@ class Learning:
     def note(self, slot: Slot) -> None:
         """Add the duration of an attempt that has succeeded, and whose end is recorded."""
         if slot.rare is not None and slot.rare.asking is not None:
-            return  # it has waited for a person
+            return  # it has waited for a person, or for elements of a for_each
         if slot.rare is not None and slot.rare.shared is not None:
             return  # it has waited for a call of another step
         attempt = slot.node.latest
@@ -207,6 +208,8 @@ class Endings:
         self._end_second(slot.rare, is_recorded=False)
         if slot.rare is None or slot.rare.has_place:
             self._frontier.release(slot.node)
+        if slot.rare is not None and slot.rare.stream is not None:
+            slot.rare.stream.close()
         self._finish.suspend_if_idle(self._running)
 
     def _end(self, slot: Slot, outcome: Outcome) -> None:
@@ -215,6 +218,8 @@ class Endings:
         slot.is_done = True
         call, slot.call = slot.call, None  # it leads back to the slot, and a circle per step would need collecting
         del self._running[node.id]
+        if slot.rare is not None and slot.rare.stream is not None:
+            outcome = slot.rare.stream.close(outcome)
         if outcome.state is _SUCCEEDED and not outcome.surprise:
             decision, state = PROCEED, _SUCCEEDED
             if slot.rare is not None and slot.rare.window is not None:
@@ -234,7 +239,8 @@ class Endings:
         if decision is not PROCEED or node.parent is not None or node.plan.pauses_after or has_asked:
             self._follow(node, outcome, decision, call.data if call is not None else b"")
         graph = self._graph
-        is_idle = not self._running and (self._accounts.are_bound or graph.questions or self._finish.is_closing)
+        may_be_idle = not self._running or self._accounts.waiting
+        is_idle = may_be_idle and (self._accounts.are_bound or graph.questions or self._finish.is_closing)
         if not graph.unsettled or is_idle:
             self._up.end_if_nothing_is_left()
 
@@ -243,6 +249,10 @@ class Endings:
         if slot.rare is not None and slot.rare.on_refused is not None and outcome.has_returned:
             slot.rare.on_refused()
         counts = not self.leave_provider(slot, outcome)
+        if slot.rare is not None and slot.rare.stream is not None:
+            decision = slot.rare.stream.decision(is_stopping=self._graph.stopping is not None)
+            if decision is not None:
+                return cast(Decision, decision)
         decision = self._judge.decide(slot, outcome, counts=counts)
         return decision if counts or decision.recovery is not Recovery.RETRY else replace(decision, reason=NOT_NOW)
 

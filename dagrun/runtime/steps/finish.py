@@ -185,7 +185,7 @@ class Finish(Portions):
 
     def suspend_if_idle(self, running: Collection[str]) -> None:
         """Suspend the run, if nothing runs, and nothing can go on now."""
-        if running or self.has_ended or self._graph.stopping is not None:
+        if len(running) > self._accounts.waiting or self.has_ended or self._graph.stopping is not None:
             return
         if self._record.skips.is_pending or self._record.last_look.is_pending:
             return
@@ -195,7 +195,7 @@ class Finish(Portions):
             self.is_closing = True
             self.suspending = (Status.WAITING, f"nobody is there to answer about {shown}")
             self._up.on_stop()
-        if self.suspending is not None:
+        if self.suspending is not None and not running:
             self.has_ended = True
             self._record.suspend_run(*self.suspending)
             self._up.on_end()

@@ -140,7 +140,7 @@ class Hedges:
             return
         rare = slot.rare
         if rare is not None and (rare.second is not None or rare.asking is not None):
-            return  # a call that waits for a person is not slow
+            return  # a call that waits for a person, or for elements of a for_each, is not slow
         if not (self._is_worth_it(slot.node) and self._begin(slot, started)):
             now = self._now()
             self._alarms.at(now + (now - started), partial(self._consider, slot, started))

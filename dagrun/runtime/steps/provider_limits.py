@@ -148,7 +148,7 @@ class ProviderLimits:
         if is_refused and key not in self._windows:
             window = self._windows[key] = ProviderWindow()
             for other in dict.fromkeys((slot, *_calls_of(running))):
-                if _provider(other.node) == key:
+                if _provider(other.node) == key and (other.rare is None or other.rare.has_place):
                     self._count(other, window, None)
         counted: Any = slot.rare.window if slot.rare is not None else None
         if counted is None:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from dagrun.graph.patches.apply_patch import CheckedPatch
     from dagrun.graph.patches.check_patch import Origin
     from dagrun.runtime.steps.hedging import Hedges
+    from dagrun.runtime.steps.live_stream import LiveStream
 
 _READY: Final = State.READY
 _SUCCEEDED: Final = State.SUCCEEDED
@@ -71,6 +72,7 @@ class Scheduler:
     """
 
     def __init__(self, parts: RunParts) -> None:
+        self._parts = parts
         self._graph = parts.graph
         self._record = parts.record
         self._frontier = parts.frontier
@@ -98,7 +100,7 @@ class Scheduler:
         up.stop, up.stop_running = finish.stop, self.stopping.stop_running
         up.conclude, up.end_interrupted = self.endings.conclude, self.end_interrupted
         up.ask_again, up.cancelled_around = starting.ask_again, self._on_cancelled_around
-        up.clock_stopped = self.stopping.clock_stopped
+        up.clock_stopped, up.open_stream = self.stopping.clock_stopped, self._open_stream
 
     def __repr__(self) -> str:
         return f"<Scheduler: {self.standing()}>"
@@ -194,7 +196,7 @@ class Scheduler:
     def _begin(self, node: Node, scope: StopScope, is_fresh: bool) -> Slot | None:
         """Start the attempt of a step; return `None` if no tool is to be called now."""
         if node.latest is not None and node.id in self._running:
-            self.inside.resume(self._running[node.id])
+            self.inside.resume(self._running[node.id], node)
             return None
         if not self._is_startable(node):
             self._put_back(node)
@@ -219,6 +221,13 @@ class Scheduler:
             self.endings.conclude(slot, Outcome(State.FAILED, None, failure))
             return None
         return slot
+
+    def _open_stream(self, slot: Slot, fan: Node) -> LiveStream:
+        """Return the stream of the outputs of the elements of *fan*, for a call that begins."""
+        from dagrun.runtime.steps.live_stream import LiveStream  # here: few tools take a stream
+
+        stream = slot.make_rare().stream = LiveStream(slot, fan, self._parts, self.stopping, self.endings)
+        return stream
 
     def _put_back(self, node: Node) -> None:
         """Release the place of a step that is not called now."""
@@ -344,12 +353,14 @@ class Scheduler:
         if self._record.skips.is_pending:
             return  # this is called again when all are skipped
         still_wait = self._accounts.are_bound and self._accounts.feed()
-        if still_wait and not self._running and (stuck := self._accounts.why_stuck()):
+        if still_wait and len(self._running) <= self._accounts.waiting and (stuck := self._accounts.why_stuck()):
             self.finish.stop(Status.OVER_BUDGET, stuck)
         self.finish.finish_if_settled()
         if self._graph.questions or self.finish.suspending is not None:
             self._people.turn_away()
             self.finish.suspend_if_idle(self._running)
+            if self.finish.suspending is not None and self._running and self._accounts.waiting:
+                self.stopping.let_go_of_waiting()
 
     def _nearly_out_of_time(self) -> None:
         self._accounts.save("seconds", self._record.at(), self._policy.max_seconds or 0.0)

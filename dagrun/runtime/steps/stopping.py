@@ -142,6 +142,13 @@ class Stopping:
                 self._alarms.at(self._now() + self._policy.grace, partial(self._let_go, slot, reason))
         self._up.settle_down()
 
+    def let_go_of_waiting(self) -> None:
+        """Stop the calls that wait for elements of a for_each: the run is suspended until people answer."""
+        assert self._finish.suspending is not None
+        for slot in list(self._running.values()):
+            if slot.rare is not None and slot.rare.stream is not None:
+                self._let_go(slot, self._finish.suspending[1])
+
     def _let_go(self, slot: Slot, reason: str) -> None:
         if not slot.is_done:
             slot.make_rare().is_let_go = True

@@ -1,0 +1,87 @@
+"""Streams: an argument whose elements a tool takes one after another (``values: AsyncIterator[float]``).
+
+1. To plans and planners it is a list, in every schema. A list in the plan, or one that is complete, is handed over as a
+   stream that never waits (`ListStream`).
+2. The elements of a for_each may come one by one, while the for_each runs: see `dagrun.graph.fans` and
+   `dagrun.runtime.steps.live_stream`. Each is checked against the type of the elements when it is handed over.
+3. A tool has one stream at most, and it is required: there is no order in which several could be read that is right for
+   every tool. It is a coroutine function, as nothing else can wait for an element.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import inspect
+import typing
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Annotated, Any, Final, Generic, TypeVar
+
+from anyio.lowlevel import checkpoint
+from pydantic import AfterValidator
+from pydantic.fields import FieldInfo
+
+from dagrun.errors import ContractError
+
+T = TypeVar("T")
+
+_STREAMS: Final = (collections.abc.AsyncIterator, collections.abc.AsyncIterable)
+_ADVICE: Final = "write AsyncIterator[float] alone, and check the values in the tool"
+
+
+class ListStream(AsyncIterator[T], Generic[T]):
+    """The elements of a list that is complete, one after another.
+
+    Args:
+        values: The list.
+    """
+
+    __slots__ = ("_place", "_values")
+
+    def __init__(self, values: Sequence[T]) -> None:
+        self._values = values
+        self._place = 0
+
+    def __repr__(self) -> str:
+        return f"<ListStream: {self._place} of {len(self._values)} taken>"
+
+    async def __anext__(self) -> T:
+        await checkpoint()  # so that a tool that reads a long list lets others have their turn, and can be stopped
+        if self._place >= len(self._values):
+            raise StopAsyncIteration
+        self._place += 1
+        return self._values[self._place - 1]
+
+
+def element_type(hint: Any) -> Any:
+    """Return the type of the elements, if *hint* is that of a stream; else ``inspect.Parameter.empty``.
+
+    Raises:
+        ContractError: A stream is a part of the type.
+    """
+    inner = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
+    origin, parts = typing.get_origin(inner), typing.get_args(inner)
+    if (origin or inner) in _STREAMS:
+        return next(iter(parts), Any)
+    if origin is not None and any((typing.get_origin(part) or part) in _STREAMS for part in parts):
+        raise ContractError(f"{inner} has a stream inside; {_ADVICE}")
+    return inspect.Parameter.empty
+
+
+def list_type(function: Callable[..., Any], parameter: inspect.Parameter, hint: Any) -> Any:
+    """Return the type with which a stream is checked and described: a list that becomes a stream.
+
+    Raises:
+        ContractError: The function cannot take it.
+    """
+    name = f"{function.__name__}: {parameter.name}"
+    if not inspect.iscoroutinefunction(function):
+        raise ContractError(f"{name} is a stream, which only an async function can read; make it async, or take a list")
+    if parameter.default is not parameter.empty:
+        raise ContractError(f"{name} is a stream, and has a default; a stream is required")
+    metadata = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
+    if any(not isinstance(part, FieldInfo | str) or getattr(part, "metadata", None) for part in metadata):
+        raise ContractError(f"{name} is a stream, which takes no limits and no validators; {_ADVICE}")
+    kind: Any = list[element_type(hint)]  # type: ignore[misc]  # known at run time alone
+    for part in metadata:
+        kind = Annotated[kind, part]
+    return Annotated[kind, AfterValidator(ListStream)]
