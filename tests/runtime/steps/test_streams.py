@@ -385,7 +385,8 @@ async def test_a_plan_as_the_answer_begins_it_anew_with_its_list() -> None:
 
 async def test_planners_see_a_list() -> None:
     tool = Reader().tools()[0]
-    assert tool.arguments.schema["properties"]["values"] == {"items": {}, "type": "array", "title": "Values"}
+    values = tool.arguments.schema["properties"]["values"]
+    assert values == {"items": {}, "title": "Values", "type": "array"}
 
 
 async def test_the_type_of_the_elements_is_checked_with_the_plan() -> None:
@@ -423,7 +424,12 @@ async def test_functions_that_cannot_take_a_stream_are_refused() -> None:
     async def limited(a: Annotated[AsyncIterator[float], Field(min_length=1)]) -> float:
         return 0.0
 
-    wrong = ((plain, "only an async function"), (two, "takes 2 streams"), (optional, "required"), (union, "a stream inside"))
+    wrong = (
+        (plain, "only an async function"),
+        (two, "takes 2 streams"),
+        (optional, "required"),
+        (union, "a stream inside"),
+    )
     for function, why in (*wrong, (limited, "takes no limits")):
         with pytest.raises(dagrun.ContractError, match=why):
             make_tool(function, effect="pure")
