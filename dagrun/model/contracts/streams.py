@@ -16,7 +16,6 @@ import typing
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Annotated, Any, Final, Generic, TypeVar
 
-from anyio.lowlevel import checkpoint
 from pydantic import AfterValidator
 from pydantic.fields import FieldInfo
 
@@ -45,7 +44,6 @@ class ListStream(AsyncIterator[T], Generic[T]):
         return f"<ListStream: {self._place} of {len(self._values)} taken>"
 
     async def __anext__(self) -> T:
-        await checkpoint()  # so that a tool that reads a long list lets others have their turn, and can be stopped
         if self._place >= len(self._values):
             raise StopAsyncIteration
         self._place += 1
