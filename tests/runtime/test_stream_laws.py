@@ -216,7 +216,7 @@ class Hasty(LiveStream):
     """Hands over what comes first."""
 
     async def _take(self, slot: Any, child: Any) -> Any:
-        children = self._fan.children
+        children: Any = self._fan.children
         ready = [c for c in children if self._is_final(c) and c.index >= child.index]
         at, best = child.index, max(ready, key=lambda c: c.index).index
         children[at], children[best] = children[best], children[at]
@@ -238,7 +238,7 @@ class Patient(LiveStream):
     """Waits for ever for an element that has failed."""
 
     def _is_final(self, child: Any) -> bool:
-        return child.state == "succeeded"
+        return bool(child.state == "succeeded")
 
 
 @pytest.mark.parametrize("broken", [Deaf, Hasty, Greedy, Patient])
