@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from dagrun.errors import ContractError, ModelError, shorten
-from dagrun.llm.language_model import LanguageModel, Message, Reply, Request
+from dagrun.llm.language_model import AnswerStream, LanguageModel, Message, Reply, Request
 from dagrun.llm.quoting import DATA_RULE, block
 from dagrun.model.tool import Tool, make_tool
 from dagrun.model.tool_context import ToolContext
 from dagrun.model.toolbox import COMPOSE, AnyTool, Toolbox
+from dagrun.model.usage import METER, RUN_METER
 
 _RULES: Final = """\
 You write the answer to a request from the results of a program that has carried it out. Use nothing but the results: \
@@ -61,19 +62,18 @@ def _asking(model: LanguageModel) -> AnyTool:
             messages=(Message("user", f"{block('results', results)}\n\n{block('request', goal)}"),),
             max_output_tokens=_MAX_TOKENS,
         )
-        stream, parts = model.stream(request), list[str]()
-        try:
-            async for piece in stream:
+        METER.set(RUN_METER.get()())
+        parts = list[str]()
+        async with AnswerStream(model, request) as asked:
+            async for piece in asked.stream:
                 if isinstance(piece, Reply):
                     ctx.report_usage(tokens=piece.usage.total or 0, cost=piece.cost)
                     return _whole(piece, "".join(parts), model)
                 parts.append(piece)
                 ctx.stream(piece)
-        finally:
-            await stream.aclose()
         raise ModelError(f"{model.name}: the answer has no end")
 
-    return make_tool(compose_answer, name=COMPOSE, effect="read")
+    return replace(make_tool(compose_answer, name=COMPOSE, effect="read"), is_metered=True)
 
 
 def _whole(reply: Reply, text: str, model: LanguageModel) -> str:

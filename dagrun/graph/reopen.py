@@ -211,8 +211,12 @@ def restore(ledger: Ledger, graph: LiveGraph) -> None:
     for node in graph.nodes.values():
         for attempt in node.attempts:
             outcome = attempt.outcome
+            tool = node.called(attempt.tool)
+            if tool.is_metered:  # the calls of its models are charged below
+                ledger.charge(tool, 0, 0.0, is_reported=True)
+                continue
             tokens, cost = (0, None) if outcome is None else (outcome.tokens, outcome.cost)
-            ledger.charge(node.called(attempt.tool), tokens, cost, is_reported=_has_reported(attempt))
+            ledger.charge(tool, tokens, cost, is_reported=_has_reported(attempt))
             if (hedge := attempt.hedge) is not None:
                 known = bool(hedge.tokens) or hedge.cost is not None
                 ledger.charge(node.called(attempt.tool), hedge.tokens, hedge.cost, is_reported=known)

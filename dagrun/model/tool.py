@@ -81,6 +81,7 @@ class Tool(Generic[P, R_co]):
         outbound: Whether a call carries its arguments out, to a place that the caller chooses.
         is_importable: Whether another process can import its function; not that of a tool made of a schema, which runs
             only as a coroutine of the host.
+        is_metered: Whether the models that it asks are charged to the run one by one, and not with its attempts.
         origin: The server that it comes from, and what is known about it there; `None` if it comes from no server.
     """
 
@@ -109,6 +110,7 @@ class Tool(Generic[P, R_co]):
     private: bool = False
     outbound: bool = False
     is_importable: bool = True
+    is_metered: bool = False
     origin: ToolOrigin | None = None
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -46,6 +47,10 @@ UNMETERED: Final[Meter] = _NoMeter()
 
 # Set by the run around each call of a planner or a critic, and by tools that call models.
 METER: ContextVar[Meter] = ContextVar("dagrun meter", default=UNMETERED)
+
+# Set by a run that composes its answer: makes the meter of the model that does so, for whose call its tool, which is
+# `Tool.is_metered`, has nothing to reserve.
+RUN_METER: ContextVar[Callable[[], Meter]] = ContextVar("dagrun meter of a run", default=lambda: UNMETERED)
 
 
 class ModelPlace(Protocol):

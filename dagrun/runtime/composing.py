@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 
-from dagrun.errors import shorten
+from dagrun.errors import OverCeiling, shorten
 from dagrun.graph.confidence import answer_confidences
 from dagrun.graph.node import Node
 from dagrun.model.outcome import State, Status
 from dagrun.model.patch import Add, Patch
 from dagrun.model.plan import Step
 from dagrun.model.toolbox import COMPOSE
+from dagrun.model.usage import RUN_METER, Charge
+from dagrun.runtime.metering import RunMeter
 from dagrun.runtime.run_parts import RunParts
 
 if TYPE_CHECKING:
@@ -45,6 +47,19 @@ class AnswerPiece(str):
         return piece
 
 
+class _AnswerMeter(RunMeter):
+    """Charges the model that composes an answer. Where its worst case does not fit under a ceiling, the run ends."""
+
+    __slots__ = ()
+
+    def reserve(self, who: str, tokens: int | None, cost: float | None) -> Charge:
+        try:
+            return super().reserve(who, tokens, cost)
+        except OverCeiling as error:
+            self._up.stop(Status.OVER_BUDGET, f"the answer is not composed: {error}")
+            raise
+
+
 class Composing:
     """Composes the answer of one run.
 
@@ -64,6 +79,8 @@ class Composing:
         self._attempt = 0
         self._news = anyio.Event()
         parts.up.compose, parts.up.piece = self.compose, self._take
+        ledger, record, up = parts.ledger, parts.record, parts.up
+        parts.context.run(RUN_METER.set, lambda: _AnswerMeter(ledger, record, up))
 
     def compose(self) -> bool:
         """Add the step that composes the answer, if it is not there yet; return whether the run goes on with it."""

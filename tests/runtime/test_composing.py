@@ -125,8 +125,36 @@ async def test_a_model_composes_the_answer() -> None:
     assert (result.status, result.output) == (Status.SUCCEEDED, "There are three.")
     assert "".join(text for text, _, _ in got) == "There are three."
     assert len(got) > 1
-    assert result.tokens > 0
+    assert result.tokens == 150
     assert '"b":2' in model.prompts[0].replace(" ", "")
+
+
+@pytest.mark.parametrize(("ceiling", "words"), [({"max_tokens": 4_000}, "4000 tokens"), ({"max_cost": 1.0}, "cost")])
+async def test_a_model_whose_worst_case_does_not_fit_is_not_asked(ceiling: dict[str, Any], words: str) -> None:
+    """Else the answer would be paid for before anybody could say that there was no room for it."""
+    model = ScriptedModel(Said(text="There are three.", cost=2.0))
+    result = await dagrun.run(TWO, tools=[load()], compose=model, policy=Policy(**ceiling))
+
+    assert (result.status, result.output, model.closed) == (Status.OVER_BUDGET, None, 0)
+    assert result.reason.startswith("the answer is not composed: ceiling of")
+    assert words in result.reason
+
+
+async def test_its_use_is_charged_once_and_for_good() -> None:
+    """To the ceilings of the run, also when it is resumed in the middle of the call: then at its worst case."""
+    asked = ScriptedModel(Said(text="There are three.", delay=100), Said(text="There are three."))
+    policy, options = Policy(max_tokens=9_000), dict[str, Any](tools=[load()], journal=MemoryJournal())
+    async with dagrun.start(TWO, compose=asked, policy=policy, run_id="r", **options) as run:
+        await anyio.sleep(10)
+        run.suspend("a break")
+        await run.result()
+    async with dagrun.resume("r", compose=asked, **options) as run:
+        again = await run.result()
+    assert (again.status, asked.closed) == (Status.OVER_BUDGET, 1)
+    assert "ceiling of 9000 tokens" in again.reason
+
+    fits = await dagrun.run(TWO, tools=[load()], compose=ScriptedModel(Said(text="Three.")), policy=policy)
+    assert (fits.status, fits.output, fits.tokens) == (Status.SUCCEEDED, "Three.", 150)
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,10 @@ class Accounts:
         rare = slot.rare
         if rare is None or rare.reservation is None:
             return
-        faults = self._ledger.settle(rare.reservation, slot.tokens, slot.cost, is_reported=rare.has_reported)
+        if slot.tool.is_metered:  # its models are charged already
+            faults = self._ledger.settle(rare.reservation, 0, 0.0, is_reported=True)
+        else:
+            faults = self._ledger.settle(rare.reservation, slot.tokens, slot.cost, is_reported=rare.has_reported)
         for fault in faults:
             _LOG.warning("step %s: %s", slot.node.id, fault)
         rare.reservation = None
