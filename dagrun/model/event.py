@@ -570,7 +570,8 @@ class PlannerCalled(Event):
         notes: What the planner wrote down for its next call; empty for nothing. Redacted.
         request: The number of the request that it was called for; 0 for the first plan, or more of it.
         prompt: The version of the words of its prompt, such as ``8``, or ``8+1a2b3c4d`` where the host has words of its
-            own; empty if the planner names none.
+            own; then those with which a model has picked the tools (``tools 9f3c2a1b``) or the route. Empty if the
+            planner names none.
     """
 
     number: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -124,3 +125,16 @@ class ModelUse:
             self.unpriced += tokens
         else:
             self.known_cost += cost
+
+
+# Set by the run around each call of a planner: takes the versions of the words of all prompts but the planner's own,
+# such as the one that picks its tools.
+PROMPTS: ContextVar[list[str] | None] = ContextVar("dagrun prompts", default=None)
+
+
+def note_prompt(kind: str, words: str) -> None:
+    """Note for the record that a model is asked with *words*, a prompt of that *kind*."""
+    prompts = PROMPTS.get()
+    version = f"{kind} {hashlib.sha256(words.encode()).hexdigest()[:8]}"
+    if prompts is not None and version not in prompts:
+        prompts.append(version)

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from dagrun.llm.language_model import Form, LanguageModel, Message, Request, must_be_counts, must_be_model
 from dagrun.llm.quoting import DATA_RULE, block
 from dagrun.llm.structured_answers import ask_in_form
+from dagrun.model.usage import note_prompt
 
 if TYPE_CHECKING:
     from dagrun.planners.router import Route
@@ -72,6 +73,7 @@ class ModelChooser:
                 raise ValueError(f'"route" is one of {", ".join([*names, _NONE])}')
             return choice
 
+        note_prompt("route", request.system)
         picked = (await ask_in_form(self.model, request, read)).route
         return picked if picked in names else None
 

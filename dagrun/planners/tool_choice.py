@@ -14,6 +14,7 @@ from dagrun.llm.quoting import DATA_RULE, block
 from dagrun.llm.structured_answers import ask_in_form
 from dagrun.model.planner import Brief
 from dagrun.model.toolbox import Toolbox
+from dagrun.model.usage import note_prompt
 from dagrun.plans.strict_schemas import closed
 
 SelectTools: TypeAlias = Callable[
@@ -64,6 +65,7 @@ class ToolPicker:
             max_output_tokens=self._max_output_tokens,
             temperature=None,
         )
+        note_prompt("tools", _SYSTEM)
         try:
             picked = await ask_in_form(self.model, request, _names, tries=1)
         except ModelError as error:

@@ -49,7 +49,7 @@ class RunParts:
         reviews: Asks the critics; `None` if there are none.
         tracer: Traces the run; `None` if it is not traced.
         windows: What each provider takes; shared by the runs of an engine.
-        model_windows: The same of the models of planners.
+        model_windows: The same of the models of planners and critics.
     """
 
     __slots__ = (
@@ -109,4 +109,5 @@ class RunParts:
         self.accounts = Accounts(graph, record, policy, ledger)
         meter = partial(RunMeter, ledger, record, up)
         critics = setup.options["critics"]
-        self.reviews = Reviews(critics, policy, context, now, meter) if critics else None
+        windows = self.model_windows
+        self.reviews = Reviews(critics, policy, context, now, meter, windows=windows) if critics else None

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 import dagrun
-from dagrun import ContractError, ModelError, ModelPlanner, Problem, Refusal, State, Step, StepView, Toolbox, ToolPicker
+from dagrun import (
+    ContractError,
+    ModelChooser,
+    ModelError,
+    ModelPlanner,
+    Problem,
+    Refusal,
+    Route,
+    RouterPlanner,
+    State,
+    Step,
+    StepView,
+    Toolbox,
+    ToolPicker,
+)
+from dagrun.model.event import PlannerCalled
 from dagrun.model.tool import make_tool
+from dagrun.planners.prompt_texts import Wording
 from dagrun.plans.plan_schemas import toolset_schema
 from scripted_model import Said, ScriptedModel
 from test_model_planner import FAILED, answer
@@ -143,3 +160,39 @@ async def test_the_call_of_a_picker_is_charged_to_the_run_and_on_record() -> Non
     assert result.output == "A"
     assert call.answers == (json.dumps({"tools": ["t7"]}), json.dumps(PLAN))
     assert call.tokens == 300
+
+
+async def test_the_record_has_the_versions_of_all_words_that_models_were_asked_with() -> None:
+    """Those of the planner, and, where a model picks the tools or the route, those of that."""
+    seen: list[str] = []
+    plan = {"steps": [{"id": "a", "tool": "t7", "args": {}}], "confidence": 0.9}
+    tools = [_small(f"t{number}") for number in range(9)]
+
+    async def ask_with(planner: Any, goal: str = "g") -> None:
+        def note(event: Any) -> None:
+            if isinstance(event, PlannerCalled):
+                seen.append(event.prompt)
+
+        await dagrun.run(goal=goal, planner=planner, tools=tools, on_event=note)
+
+    picker = ToolPicker(ScriptedModel({"tools": ["t7"]}), most=3)
+    await ask_with(ModelPlanner(ScriptedModel(plan), select_tools=picker))
+    await ask_with(ModelPlanner(ScriptedModel(plan), select_tools=ToolPicker(ScriptedModel(), most=30)))
+    route = Route("seven", ["seven"], dagrun.Plan(steps=[dagrun.Step(id="a", tool="t7")]), description="calls t7")
+    router = RouterPlanner([route], chooser=ModelChooser(ScriptedModel({"route": "seven"})))
+    await ask_with(router, "something")
+    await ask_with(router, "seven")
+
+    own = Wording().version
+    assert seen[0].startswith(f"{own}, tools ")
+    assert re.fullmatch(r"tools [0-9a-f]{8}", seen[0].removeprefix(f"{own}, "))
+    assert seen[1] == own
+    assert re.fullmatch(r"route [0-9a-f]{8}", seen[2])
+    assert seen[3] == ""
+
+
+def _small(name: str) -> Any:
+    async def gives() -> int:
+        return 7
+
+    return make_tool(gives, name=name, effect="pure")

@@ -7,10 +7,8 @@ an event. So a run that is resumed in the middle of a request asks none of them 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from math import inf
 from typing import Any, Final
 
 import anyio
@@ -27,11 +25,11 @@ from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
 from dagrun.model.plan import Plan
 from dagrun.model.planner import NOTES, Brief, HandOn, Notes, Planner, Refusal, Rung, Trigger, doubt_about, rungs_of
 from dagrun.model.question import ASK_PERSON, Answer
-from dagrun.model.usage import ANSWERS, METER, PLACES, Answers
+from dagrun.model.usage import ANSWERS, METER, PLACES, PROMPTS, Answers
 from dagrun.runtime.host_calls import PluginFailed, call_plugin
 from dagrun.runtime.metering import RunMeter
-from dagrun.runtime.planning.model_places import PlannerPlaces
 from dagrun.runtime.run_parts import RunParts
+from dagrun.runtime.steps.model_places import CallClock, CallPlaces
 
 _UNKNOWN_TOOL: Final = frozenset(("DR201", "DR202", "DR221"))
 _EDITS: Final = (Add, Drop, Replace, Rewire)
@@ -266,8 +264,8 @@ class PlannerCalls:
         meter = RunMeter(self._ledger, self._record, self._up)
         context = self._context.copy()
         answers, notes = Answers(), Notes()
-        places = PlannerPlaces(self._model_windows, self._now, gathered.clock_stopped)
-        context.run(_set_for_models, meter, answers, notes, places)
+        places = CallPlaces(self._model_windows, self._now, gathered.clock.stopped)
+        context.run(_set_for_models, meter, answers, notes, places, gathered.prompts)
         began, fault, failure = self._now(), "it was told to stop", None
         name = rung.name if len(self._rungs) > 1 else ""
         number = self._record.ask_planner(name)
@@ -286,7 +284,7 @@ class PlannerCalls:
                 now=self._now,
                 is_alone=True,
                 on_stop=gathered.close,
-                on_begin=gathered.begin,
+                on_begin=gathered.clock.begin,
             )
             fault = ""
             return answer
@@ -299,13 +297,14 @@ class PlannerCalls:
             if self._record.ended_at is None:
                 seconds, record = self._now() - began, self._record
                 facts = (number, seconds, meter.tokens, meter.cost, fault, tuple(answers.texts), failure, name)
-                last = (_text(notes.text, Notes.MAX_TEXT), request.number, _text(gathered.prompt, _MAX_VERSION))
+                prompts = ", ".join(filter(None, (_text(gathered.prompt, _MAX_VERSION), *gathered.prompts)))
+                last = (_text(notes.text, Notes.MAX_TEXT), request.number, prompts[:_MAX_VERSION])
                 record.emit(PlannerCalled(record.next_seq(), record.at(), *facts, *last))
                 record.deliver()
 
     async def _ask_person(self, gathered: _Gathered, text: str, why: str, schema: Mapping[str, Any]) -> Answer | None:
         """Ask a person on behalf of the planner, whose time does not run meanwhile."""
-        with gathered.clock_stopped():
+        with gathered.clock.stopped():
             return await self._people.ask_for_plan(text, why, schema)
 
     def _judge_safely(self, error: PluginFailed, gathered: _Gathered, attempt: int) -> float:
@@ -352,6 +351,8 @@ class _Gathered:
     Attributes:
         has_taken: Whether an edit was passed to *take*.
         prompt: The version of the words of the planner's prompts, as the planner has it.
+        prompts: Those of further prompts, as of the one that picks tools.
+        clock: The time that the call may take.
         is_crowded: Whether its model refused the call for now, because of others beside it.
         is_closed: Whether later edits are ignored.
     """
@@ -359,36 +360,18 @@ class _Gathered:
     def __init__(self, max_edits: int, take: TakeEdit | None, now: Callable[[], float]) -> None:
         self.has_taken = False
         self.prompt: object = ""
+        self.prompts: list[str] = []
         self.is_crowded = False
         self.is_closed = False
-        self._now = now
-        self._limit: anyio.CancelScope | None = None
+        self.clock = CallClock(now)
         self._max_edits = max_edits
         self._take = take
         self._edits: list[AnyEdit] = []
         self._facts: dict[str, Any] = {}
 
-    def begin(self, limit: anyio.CancelScope) -> None:
-        """Take the scope whose deadline is the end of the time of the call."""
-        self._limit = limit
-
-    @contextmanager
-    def clock_stopped(self) -> Iterator[None]:
-        """Let the time of the call stand still."""
-        limit = self._limit
-        if limit is None:
-            yield
-            return
-        left = limit.deadline - self._now()
-        limit.deadline = inf
-        try:
-            yield
-        finally:
-            limit.deadline = self._now() + left
-
     def _is_late(self) -> bool:
         """Whether the call was told to stop, because its time is over."""
-        return self._limit is not None and self._now() >= self._limit.deadline
+        return self.clock.is_over
 
     def close(self) -> None:
         """Let nothing count from now on: who is told to stop has the grace period to clean up, not to add."""
@@ -419,11 +402,12 @@ class _Gathered:
         return Patch(edits=tuple(self._edits), **self._facts)
 
 
-def _set_for_models(meter: RunMeter, answers: Answers, notes: Notes, places: PlannerPlaces) -> None:
+def _set_for_models(meter: RunMeter, answers: Answers, notes: Notes, places: CallPlaces, prompts: list[str]) -> None:
     METER.set(meter)
     ANSWERS.set(answers)
     NOTES.set(notes)
     PLACES.set(places)
+    PROMPTS.set(prompts)
 
 
 async def _answer(planner: Planner, brief: Brief, gathered: _Gathered) -> object:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextvars import Context
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
@@ -15,9 +16,10 @@ from dagrun.model.critic import SOURCES, Critic, Sources, Verdict
 from dagrun.model.outcome import ErrorKind, Failure, Outcome, State
 from dagrun.model.plan import Step
 from dagrun.model.policy import Policy
-from dagrun.model.usage import METER
+from dagrun.model.usage import METER, PLACES
 from dagrun.runtime.host_calls import PluginFailed, call_plugin
 from dagrun.runtime.metering import RunMeter
+from dagrun.runtime.steps.model_places import CallClock, CallPlaces
 
 MAX_NAME = 60
 
@@ -31,6 +33,7 @@ class Reviews:
         context: The context variables that critics start from.
         now: The clock of the loop.
         meter: Makes the meter for the model calls of one review.
+        windows: The windows of the providers of models, which the runs of an engine share.
     """
 
     def __init__(
@@ -40,12 +43,15 @@ class Reviews:
         context: Context,
         now: Callable[[], float],
         meter: Callable[[], RunMeter],
+        *,
+        windows: dict[str, Any],
     ) -> None:
         self._critics = tuple(critics)
         self._policy = policy
         self._context = context
         self._now = now
         self._meter = meter
+        self._windows = windows
         self._tasks: TaskGroup
 
     def open(self, tasks: TaskGroup) -> None:
@@ -79,28 +85,50 @@ class Reviews:
 
     async def _verdict(self, critic: Critic, step: Step, outcome: Outcome, sources: Sources) -> Verdict:
         name, meter = _name(critic), self._meter()
-        context = self._context.copy()
-        context.run(METER.set, meter)
-        context.run(SOURCES.set, sources)
-        try:
-            verdict: object = await call_plugin(
-                partial(_review, critic, step, replace(outcome)),
-                tasks=self._tasks,
-                name="dagrun critic",
-                context=context,
-                seconds=self._policy.critic_timeout,
-                grace=self._policy.grace,
-                now=self._now,
-            )
-        except PluginFailed as error:
-            # An output without a verdict must not be used as if it had passed.
-            failure = error.failure
-            facts = (f"the critic failed: {error}", name, meter.tokens, meter.cost)
-            return Verdict("fail", None, *facts, answer=failure.answer, failure=failure)
+        while True:
+            clock = CallClock(self._now)
+            places = CallPlaces(self._windows, self._now, clock.stopped)
+            try:
+                verdict = await self._ask(critic, step, outcome, _variables(meter, places, sources), clock)
+                break
+            except PluginFailed as error:
+                if places.crowded:  # its model takes fewer calls at once: it is asked again, and waits for its place
+                    continue
+                # An output without a verdict must not be used as if it had passed.
+                failure = error.failure
+                facts = (f"the critic failed: {error}", name, meter.tokens, meter.cost)
+                return Verdict("fail", None, *facts, answer=failure.answer, failure=failure)
         if not isinstance(verdict, Verdict):
             reason = f"the critic failed: it gave a {type(verdict).__name__}, not a Verdict"
             return Verdict("fail", None, reason, name, meter.tokens, meter.cost)
         return replace(verdict, critic=name, tokens=meter.tokens, cost=meter.cost, failure=None)
+
+    async def _ask(
+        self, critic: Critic, step: Step, outcome: Outcome, enter: Callable[[], None], clock: CallClock
+    ) -> object:
+        context = self._context.copy()
+        context.run(enter)
+        return await call_plugin(
+            partial(_review, critic, step, replace(outcome)),
+            tasks=self._tasks,
+            name="dagrun critic",
+            context=context,
+            seconds=self._policy.critic_timeout,
+            grace=self._policy.grace,
+            now=self._now,
+            on_begin=clock.begin,
+        )
+
+
+def _variables(meter: RunMeter, places: CallPlaces, sources: Sources) -> Callable[[], None]:
+    """Return a function that sets the context variables of a review."""
+
+    def enter() -> None:
+        METER.set(meter)
+        PLACES.set(places)
+        SOURCES.set(sources)
+
+    return enter
 
 
 async def _review(critic: Critic, step: Step, outcome: Outcome) -> Verdict:

@@ -1,4 +1,4 @@
-"""Models of planners that take so many calls at once: planners wait for their turn, and lose no attempt by it."""
+"""Models that take so many calls at once: planners and critics wait for their turn, and lose no attempt by it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Engine, ModelPlanner, Plan, Policy, Status, Step
+from dagrun import Engine, ModelPlanner, Plan, Policy, RubricCritic, Status, Step, Verdict
 from dagrun.errors import ModelError
-from dagrun.llm.language_model import Reply, Request, Usage
+from dagrun.llm.language_model import Message, Reply, Request, Usage, ask
 from small_tools import near
 
 pytestmark = pytest.mark.anyio
@@ -125,3 +125,64 @@ async def test_repairs_side_by_side_keep_to_it_and_can_be_left() -> None:
             await engine.run(Plan(steps=steps), policy=Policy(max_replans=6), **options)
         [window] = engine._shared.model_windows.values()
         assert (window.in_flight, window.waiting, model.live) == (0, {}, 0)
+
+
+# Critics ------------------------------------------------------------------------------------------------------------
+
+MARKS: dict[str, Any] = {"reason": "", "scores": {"rubric": 1.0}, "surprising": False}
+
+
+@pytest.mark.parametrize("limit", [1, 4])
+async def test_reviews_keep_to_what_their_model_takes(limit: int) -> None:
+    """Each critic would be refused twice, and its step fail with it; none does, and the time stands still."""
+    model = Busy(limit, says=json.dumps(MARKS))
+    steps = [Step(id=f"s{n}", tool="look") for n in range(20)]
+    options: dict[str, Any] = {"tools": [look], "critics": [RubricCritic(model, "It is a number.")]}
+    result = await dagrun.run(Plan(steps=steps), policy=Policy(critic_timeout=9.0), **options)
+
+    assert result.status is Status.SUCCEEDED, result.reason
+    assert (model.most, model.live) == (limit, 0)
+    assert model.refused <= 20 + 6
+    assert result.makespan <= 1.15 * 2.0 * 20 / limit + 1
+
+
+class Bare:
+    """A critic that asks a model once, and knows nothing of refusals."""
+
+    name = "bare"
+
+    def __init__(self, model: Busy) -> None:
+        self.model = model
+
+    def applies_to(self, step: Step) -> bool:
+        return True
+
+    async def review(self, step: Step, outcome: Any) -> Verdict:
+        await ask(self.model, Request(system="", messages=(Message("user", "Good?"),), max_output_tokens=9))
+        return Verdict("pass")
+
+
+async def test_a_critic_that_does_not_try_again_is_asked_again_if_others_were_in_the_way() -> None:
+    model = Busy(3)
+    steps = [Step(id=f"s{n}", tool="look") for n in range(12)]
+    result = await dagrun.run(Plan(steps=steps), tools=[look], critics=[Bare(model)])
+
+    assert (result.status, model.most) == (Status.SUCCEEDED, 3)
+    dead = await dagrun.run(Plan(steps=steps[:1]), tools=[look], critics=[Bare(Busy(0))])
+    assert (dead.status, "too many requests" in dead.reason) == (Status.FAILED, True)
+
+
+async def test_planners_and_critics_share_the_places_of_a_model() -> None:
+    """The runs of an engine know what the others have found out, whoever asks."""
+    model = Busy(2, says=lambda request: PLAN if "plan" in request.system.lower()[:200] else json.dumps(MARKS))
+    results: list[Any] = []
+    async with Engine() as engine, anyio.create_task_group() as tasks:
+
+        async def one() -> None:
+            options: dict[str, Any] = {"planner": ModelPlanner(model), "critics": [RubricCritic(model, "Good.")]}
+            results.append(await engine.run(goal="Look", tools=[look], **options))
+
+        for _ in range(8):
+            tasks.start_soon(one)
+    assert [str(result.status) for result in results] == ["succeeded"] * 8, results[0].reason
+    assert list(engine._shared.model_windows) == ["busy"]

@@ -1,15 +1,17 @@
-"""The places of planners' models: calls wait for a provider that takes no more now, as steps do.
+"""The places of the models of planners and critics: calls wait for a provider that takes no more now, as steps do.
 
 1. Each model has a `ProviderWindow`, which the runs of an engine share. It has no limit until the model refuses a call
    for now (HTTP 429, or an error that says when to come back) while others are under way.
-2. A call that waits for its place is not made yet: it reserves nothing, and the time of the planner stands still.
+2. A call that waits for its place is not made yet: it reserves nothing, and the time of its planner or critic stands
+   still (`CallClock`).
 3. A call that was refused because others ran beside it is made again, and does not count as an attempt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from math import inf
 from typing import Any, Final
 
 import anyio
@@ -23,13 +25,50 @@ _TOO_MANY: Final = 429
 _NO_LATENCY: Final = 1.0
 
 
-class PlannerPlaces:
-    """The places of one call of a planner.
+class CallClock:
+    """The time that a call may take, which can stand still.
+
+    Args:
+        now: The clock of the loop.
+    """
+
+    __slots__ = ("_limit", "_now")
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._limit: anyio.CancelScope | None = None
+
+    def begin(self, limit: anyio.CancelScope) -> None:
+        """Take the scope whose deadline is the end of the time of the call."""
+        self._limit = limit
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the call has taken all of its time."""
+        return self._limit is not None and self._now() >= self._limit.deadline
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Let the time of the call stand still."""
+        limit = self._limit
+        if limit is None:
+            yield
+            return
+        left = limit.deadline - self._now()
+        limit.deadline = inf
+        try:
+            yield
+        finally:
+            limit.deadline = self._now() + left
+
+
+class CallPlaces:
+    """The places of one call of a planner or a critic.
 
     Args:
         windows: The windows of the engine, by model.
         now: The clock of the loop.
-        clock_stopped: Lets the time of the call of the planner stand still.
+        clock_stopped: Lets the time of the call stand still.
 
     Attributes:
         crowded: Whether the last call of a model was refused because of others beside it.
@@ -48,7 +87,7 @@ class PlannerPlaces:
         self._clock_stopped = clock_stopped
         self.crowded = False
 
-    async def take(self, model: str) -> PlannerPlace:
+    async def take(self, model: str) -> CallPlace:
         """Wait until the provider of a model takes one more call, and count it until it leaves its place."""
         window: ProviderWindow = self._windows.setdefault(model, ProviderWindow())
         if not _is_free(window, self._now()):
@@ -57,15 +96,15 @@ class PlannerPlaces:
                     await _turn(window, window.wait(self._now(), 0))
         window.begin(self._now(), 0)
         self.crowded = False
-        return PlannerPlace(self, window, self._now)
+        return CallPlace(self, window, self._now)
 
 
-class PlannerPlace:
+class CallPlace:
     """The place of one call of a model."""
 
     __slots__ = ("_now", "_places", "_window")
 
-    def __init__(self, places: PlannerPlaces, window: ProviderWindow, now: Callable[[], float]) -> None:
+    def __init__(self, places: CallPlaces, window: ProviderWindow, now: Callable[[], float]) -> None:
         self._places = places
         self._window = window
         self._now = now
