@@ -112,6 +112,7 @@ SENTENCES: Mapping[str, str] = {
     "makes it once; it may take the place of {old} only if that has had no effect",
     "DR429": "step {step} would no longer wait for {dependency}, which stands before it in the first plan; the policy "
     "freezes that (freeze_plan)",
+    "DR430": "the edit of step {step} needs one that is refused, or was made for its sake",
     # The trust boundary: data that others can write, and data that must not leave.
     "DR501": "step {step} passes {what} as {argument} of {tool}; it comes from {way}, which {which}",
     "DR502": "step {step}: the patch was written after {seen} was shown; what it adds may look, and {tool} acts",

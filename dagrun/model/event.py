@@ -296,6 +296,8 @@ class Spliced(Event):
         guards: The calls that a person must agree to because of the patch, each with the reason: a planner has changed
             what people look at before them.
         request: The number of the request to the planner that the patch answers; 0 for any other patch.
+        refused: Why other edits of the planner's answer were refused, while these stand by themselves; places are those
+            of the whole answer.
     """
 
     revision: int
@@ -308,6 +310,7 @@ class Spliced(Event):
     checked: Any = field(default=None, repr=False)
     guards: Mapping[str, str] = later_mapping()
     request: int = later(0)
+    refused: tuple[Problem, ...] = later(())
 
 
 @dataclass(slots=True, repr=False)

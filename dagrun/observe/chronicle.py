@@ -207,7 +207,8 @@ class _Teller:
         lines = self._diffs[event.revision - 1].lines() if event.revision else iter(())
         did = event.consequence
         steps = {*did.added, *did.dropped, *did.replaced, *did.rewired, *did.superseded}
-        details = [f"why: {event.reason}" if event.reason else "", *lines]
+        refused = (f"refused: {problem}" for problem in event.refused)
+        details = [f"why: {event.reason}" if event.reason else "", *lines, *refused]
         return PLAN, f"revision {event.revision}, by the {event.origin}: {did}", details, sorted(steps)
 
     def patch_refused(self, event: events.PatchRefused) -> EntryParts:

@@ -96,7 +96,7 @@ def test_a_person_who_says_yes_to_what_the_user_wants_gets_just_that(area: str) 
 
 @pytest.mark.parametrize("area", AREAS)
 def test_where_the_policy_refuses_every_task_is_done_and_nobody_is_asked(area: str) -> None:
-    """The change is refused with its reasons, the planner repairs without it, and the plan of the user stays."""
+    """The edit is refused with its reasons, what else the planner has repaired counts, and the user's plan stays."""
     attacks = [attack for attack in by_area(ATTACKS, area) if not attack.task.asks]
     for attack in attacks:
         ended = play(attack.task, attack, is_careful=False, otherwise="refuse")

@@ -191,6 +191,8 @@ class StepLines:
                 self._write(event, f"{event.step}: {event.state}")
             case Spliced():
                 self._write(event, f"the plan was changed: {event.reason}")
+                for problem in event.refused:
+                    self._write(event, f"refused: {problem}")
 
     def _write(self, event: Event, text: str) -> None:
         if self._stream is not None:

@@ -50,6 +50,11 @@ def _clean_problems(event: events.PatchRefused, redactor: Redactor) -> None:
     event.problems = tuple(redactor.problem(problem) for problem in event.problems)
 
 
+def _clean_splice(event: events.Spliced, redactor: Redactor) -> None:
+    _clean_reason(event, redactor)
+    event.refused = tuple(redactor.problem(problem) for problem in event.refused)
+
+
 def _clean_draft(event: events.DraftEnded, redactor: Redactor) -> None:
     event.reason = redactor.text(event.reason)
     event.problems = tuple(redactor.problem(problem) for problem in event.problems)
@@ -109,7 +114,7 @@ CLEANERS: Final[Mapping[type[Event], Callable[[Any, Redactor], None]]] = {
     events.RunReopened: _clean_reason,
     events.RunStopping: _clean_reason,
     events.RunEnded: _clean_reason,
-    events.Spliced: _clean_reason,
+    events.Spliced: _clean_splice,
     events.PatchRefused: _clean_problems,
     events.GoalChanged: _clean_goal,
     events.DraftStarted: _clean_goal,

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -47,6 +47,9 @@ from dagrun.runtime.planning.planner_calls import Over, PlannerCalls, PlannerReq
 from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.steps.scheduler import Scheduler
 
+if TYPE_CHECKING:
+    from dagrun.graph.patches.split_patch import Split
+
 _LOG: Final = logging.getLogger("dagrun.run")
 
 # A request for the first plan, or for more of it, changes no plan, and does not count as a replan.
@@ -55,10 +58,17 @@ _WANTS_PLAN: Final = frozenset((TriggerKind.GOAL_GIVEN, TriggerKind.NEXT))
 
 @dataclass(slots=True)
 class _Told:
-    """The brief of a call of the planner, and the steps that had succeeded then."""
+    """The brief of a call of the planner, the steps that had succeeded then, and what became of its answer.
+
+    Attributes:
+        may_split: Whether edits that the policy refuses may be left out; not after a person has seen all of them.
+        left_out: Why edits were left out.
+    """
 
     brief: Brief = field(init=False)
     known: frozenset[str] = frozenset()
+    may_split: bool = True
+    left_out: tuple[Problem, ...] = ()
 
 
 class Coordinator:
@@ -247,20 +257,31 @@ class Coordinator:
     async def _replan(self, request: PlannerRequest) -> None:
         async with AsyncExitStack() as alone:
             try:
-                checked, patch, is_agreed = await self._find_patch(request, alone)
+                checked, patch, told, is_agreed = await self._find_patch(request, alone)
             except Over as over:
                 self._end(request, over.result, over.reason, status=over.status)
                 return
-            self._apply(request, checked, patch, is_agreed=is_agreed)
+            self._apply(request, checked, patch, told.left_out, is_agreed=is_agreed)
 
-    def _apply(self, request: PlannerRequest, checked: CheckedPatch, patch: Patch, *, is_agreed: bool) -> None:
+    def _apply(
+        self,
+        request: PlannerRequest,
+        checked: CheckedPatch,
+        patch: Patch,
+        left_out: tuple[Problem, ...],
+        *,
+        is_agreed: bool,
+    ) -> None:
         reason = shorten(patch.reason)
-        self._splice(checked, "planner", reason, is_agreed=is_agreed, request=request.number)
+        self._splice(checked, "planner", reason, is_agreed=is_agreed, request=request.number, refused=left_out)
         if self._draft is not None and not self.is_over:
             self._draft.skip_in_vain(checked.consequence.added)
         # A planner that wants to see the result of no edits would be asked for ever.
         more = patch.more and bool(checked.edits)
-        self._end(request, "applied", reason or str(checked.consequence), more=more)
+        told = reason or str(checked.consequence)
+        if left_out:  # the planner is told with its next request
+            told = shorten(f"{told}; refused: {'; '.join(map(str, left_out))}", 500)
+        self._end(request, "applied", told, more=more)
 
     def _end(
         self, request: PlannerRequest, result: str, reason: str, *, status: Status = Status.FAILED, more: bool = False
@@ -299,7 +320,9 @@ class Coordinator:
         node = self._graph.nodes[step]
         return not node.is_gone and node.state is not State.SUCCEEDED and not node.plan.step.optional
 
-    async def _find_patch(self, request: PlannerRequest, alone: AsyncExitStack) -> tuple[CheckedPatch, Patch, bool]:
+    async def _find_patch(
+        self, request: PlannerRequest, alone: AsyncExitStack
+    ) -> tuple[CheckedPatch, Patch, _Told, bool]:
         """Ask until there is a patch that can be applied at this instant; say, too, whether a person agreed to it.
 
         Args:
@@ -315,14 +338,14 @@ class Coordinator:
                 patch, checked, problems = self._look_again(request, patch, told)
             if patch is not None and checked is not None and self._needs_person(request, patch, checked):
                 await self._ask_person(request, checked, patch)
-                is_agreed = True
+                is_agreed, told.may_split = True, False
                 patch, checked, problems = self._look_again(request, patch, told)
             if patch is None or checked is None:
-                self._refuse(request, patch, problems)
+                self._refuse(request, patch, (*told.left_out, *problems))
             elif not checked.edits and not checked.changes_output:
                 raise Over("unchanged", "what was to be changed has succeeded meanwhile")
             else:
-                return checked, patch, is_agreed
+                return checked, patch, told, is_agreed
 
     async def _ask(
         self, request: PlannerRequest, told: _Told
@@ -397,8 +420,14 @@ class Coordinator:
         try:
             patch = patch_from(answer, told.brief, told.known, self._graph)
             checked, problems = self._check(request, patch, told.known)
+            whole, left_out = patch, tuple[Problem, ...]()
+            if checked is None and (split := self._without_refused(request, patch, problems, told)) is not None:
+                patch, left_out = split.patch, split.refused
+                checked, problems = self._check(request, patch, told.known)
             if isinstance(answer, Plan):
                 problems = tuple(as_in_plan(problems, patch, answer))
+                left_out = tuple(as_in_plan(left_out, whole, answer))
+            told.left_out += left_out
             return patch, checked, problems
         except Over:
             raise
@@ -408,6 +437,17 @@ class Coordinator:
             # Data that no check has foreseen, or a fault of dagrun, so the traceback is logged.
             _LOG.exception("the answer of the planner could not be checked")
             raise Over("failed", f"the planner's answer cannot be checked: {type(error).__name__}") from error
+
+    def _without_refused(
+        self, request: PlannerRequest, patch: Patch, problems: tuple[Problem, ...], told: _Told
+    ) -> Split | None:
+        """Return the part of a patch that stands by itself without what the policy refuses; `None` for none."""
+        is_about_goal = GOAL in request.steps
+        if is_about_goal or not told.may_split or len(patch.edits) < 2 or self._calls.must_escalate(problems):
+            return None
+        from dagrun.graph.patches.split_patch import split_patch  # here: few patches are refused
+
+        return split_patch(self._splicer, patch, problems, known=told.known, failed=request.steps)
 
     def _check(
         self, request: PlannerRequest, patch: Patch, known: frozenset[str]

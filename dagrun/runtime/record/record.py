@@ -382,15 +382,22 @@ class Record(EventLog):
         return Splicer(self.graph)
 
     def splice(
-        self, checked: CheckedPatch, origin: Origin, reason: str, guards: Mapping[str, str], request: int = 0
+        self,
+        checked: CheckedPatch,
+        origin: Origin,
+        reason: str,
+        guards: Mapping[str, str],
+        request: int = 0,
+        *,
+        refused: tuple[Problem, ...] = (),
     ) -> None:
         """Apply a patch; the caller stops the running steps that it takes out."""
         graph = self.graph
         number = graph.revision + 1
         facts = (number, origin, reason, checked.edits, checked.consequence)
         output = (checked.changes_output, checked.written_output if checked.changes_output else None)
-        emit = self.emit if reason else self._take  # without a reason there is no text to be redacted
-        emit(events.Spliced(self.next_seq(), self.at(), *facts, *output, checked, guards, request))
+        emit = self.emit if reason or refused else self._take  # without them there is no text to be redacted
+        emit(events.Spliced(self.next_seq(), self.at(), *facts, *output, checked, guards, request, refused))
         for id_ in (*checked.leaving, *checked.consequence.rewired):
             for part in (graph.nodes[id_], *(graph.nodes[id_].children or ())) if graph.questions else ():
                 self.void(part)

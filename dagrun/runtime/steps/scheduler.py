@@ -40,6 +40,7 @@ from dagrun.runtime.steps.workers import WorkerScope
 from dagrun.runtime.stop_scope import StopScope
 
 if TYPE_CHECKING:
+    from dagrun.errors import Problem
     from dagrun.graph.patches.apply_patch import CheckedPatch
     from dagrun.graph.patches.check_patch import Origin
     from dagrun.runtime.steps.hedging import Hedges
@@ -323,7 +324,14 @@ class Scheduler:
     # Changes from outside ---------------------------------------------------------------------------------
 
     def splice(
-        self, checked: CheckedPatch, origin: Origin, reason: str, *, is_agreed: bool = False, request: int = 0
+        self,
+        checked: CheckedPatch,
+        origin: Origin,
+        reason: str,
+        *,
+        is_agreed: bool = False,
+        request: int = 0,
+        refused: tuple[Problem, ...] = (),
     ) -> None:
         """Apply a patch, and stop the running steps that it takes out. No other step is touched.
 
@@ -333,9 +341,10 @@ class Scheduler:
             reason: Why, in a sentence.
             is_agreed: Whether a person has seen the patch, and agreed to it.
             request: The number of the request to the planner that it answers.
+            refused: Why other edits of that answer were refused.
         """
         guards = unagreed_calls(self._graph, checked) if origin == "planner" and not is_agreed else {}
-        self._record.splice(checked, origin, reason, guards, request)
+        self._record.splice(checked, origin, reason, guards, request, refused=refused)
         why = f"revision {self._graph.revision} of the plan does without it"
         for id_ in checked.consequence.cancelled:
             slot = self._running.get(id_)

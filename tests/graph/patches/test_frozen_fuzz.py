@@ -57,7 +57,7 @@ def test_a_planner_that_tries_everything_makes_no_call_that_the_first_plan_did_n
     """Every kind of refusal is met, and repairs that repeat a call get through."""
     counts = _counts_of(range(QUICK))
 
-    assert min(counts[name] for name in ("calls", "effects", "spliced", "DR427", "DR428", "DR429")) > 0, counts
+    assert min(counts[name] for name in ("calls", "effects", "spliced", "split", "DR427", "DR428", "DR429")) > 0, counts
 
 
 @pytest.mark.rigs(seconds=60)
@@ -65,7 +65,7 @@ def test_many_planners_that_try_everything() -> None:
     """As above, many more of them; also runs that wait for a person, and are resumed."""
     counts = _counts_of(range(QUICK, SEEDS))
 
-    assert min(counts[name] for name in ("resumed", "spliced", "DR427", "DR428", "DR429")) > 50, counts
+    assert min(counts[name] for name in ("resumed", "spliced", "split", "DR427", "DR428", "DR429")) > 50, counts
 
 
 @pytest.mark.rigs(seconds=60)

@@ -15,7 +15,7 @@ import dagrun
 from attack_tasks import TASKS, Task
 from attack_world import FLOW, STAGE, TEXTS, TOOLS, World
 from dagrun import Add, Brief, Patch, Plan, Policy, Replace, Rewire, Step
-from dagrun.model.event import Event, PatchRefused
+from dagrun.model.event import Event, PatchRefused, Spliced
 from flow_world import add, step
 from simulation import replaced, simulate
 
@@ -188,4 +188,5 @@ def play(
     with replaced(parts or {}):
         status = simulate(main, 0)
     refused = [problem.code for event in events if isinstance(event, PatchRefused) for problem in event.problems]
+    refused += [problem.code for event in events if isinstance(event, Spliced) for problem in event.refused]
     return Outcome(world, status, planner.obeyed, refused)

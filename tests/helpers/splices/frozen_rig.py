@@ -348,7 +348,8 @@ async def _play(dice: random.Random, report: Report, policy: dict[str, Any]) -> 
     _judge(allowed_by(plan), world, report)
     refused = [problem.code for event in events if isinstance(event, PatchRefused) for problem in event.problems]
     report.counts.update(refused)
-    report.counts["spliced"] += sum(isinstance(event, Spliced) and bool(event.request) for event in events)
+    splices = [event for event in events if isinstance(event, Spliced) and event.request]
+    report.counts.update(spliced=len(splices), split=sum(bool(event.refused) for event in splices))
     folded = (await dagrun.replay("r", journal=journal)).graph.frozen_plan
     if graph.frozen_plan is not None and (folded is None or folded.origins != graph.frozen_plan.origins):
         report.broken.append("the record comes to another frozen plan")

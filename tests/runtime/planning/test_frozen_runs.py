@@ -9,7 +9,7 @@ import pytest
 
 import dagrun
 from dagrun import MemoryJournal, Policy, StepwisePlanner
-from dagrun.model.event import AttemptStarted, DraftEnded, Event, PatchRefused
+from dagrun.model.event import AttemptStarted, DraftEnded, Event, PatchRefused, Spliced
 from dagrun.planners.prompts import prompt_for
 from drafts import Writer
 from flow_world import Scripted, World, add, patch, plan_of, replace, step
@@ -39,7 +39,10 @@ def _broken(**others: Any) -> World:
 
 
 def _codes(events: list[Event]) -> list[list[str]]:
-    return [[problem.code for problem in event.problems] for event in events if isinstance(event, PatchRefused)]
+    """The codes of each patch that was refused, and of each that was applied in part."""
+    refused = [event.problems for event in events if isinstance(event, PatchRefused)]
+    refused += [event.refused for event in events if isinstance(event, Spliced) and event.refused]
+    return [[problem.code for problem in problems] for problems in refused]
 
 
 # Planners -------------------------------------------------------------------------------------------------------------
@@ -47,7 +50,8 @@ def _codes(events: list[Event]) -> list[list[str]]:
 
 async def test_a_planner_that_adds_a_call_is_told_why_not_and_asked_once_more() -> None:
     """Its second answer repeats what has failed, and the bill is paid as the plan says."""
-    world, events, planner = _broken(), list[Event](), Scripted(patch(AGAIN, EVIL), patch(AGAIN))
+    other = replace("iban", {**step("other", "send_money", recipient="mallory"), "depends_on": ["bill"]})
+    world, events, planner = _broken(), list[Event](), Scripted(patch(other), patch(AGAIN))
 
     result = await run(world, planner=planner, on_event=events.append)
 
@@ -57,13 +61,26 @@ async def test_a_planner_that_adds_a_call_is_told_why_not_and_asked_once_more() 
     assert "args.recipient differs from that of pay" in str(refusal.problems[0])
 
 
-async def test_nobody_is_asked_about_a_patch_that_is_refused() -> None:
+async def test_a_call_beside_a_repair_is_left_out() -> None:
+    """What is left repeats what has failed, so the planner need not be asked once more."""
+    world, events, planner = _broken(), list[Event](), Scripted(patch(AGAIN, EVIL))
+
+    result = await run(world, planner=planner, on_event=events.append)
+
+    assert (result.status, world.paid) == ("succeeded", ["bill.txt"])
+    assert (_codes(events), len(planner.briefs)) == ([["DR427"]], 1)
+
+
+async def test_nobody_is_asked_about_what_is_refused() -> None:
     """A yes to patches is none to calls that the host has ruled out."""
-    world = _broken()
+    world, always = _broken(), FROZEN.model_copy(update={"approve_patches": "always"})
 
-    result = await run(world, patch(AGAIN, EVIL), policy=FROZEN.model_copy(update={"approve_patches": "always"}))
+    await run(world, patch(AGAIN, EVIL), policy=always)
 
-    assert (result.status, world.paid, world.asked) == ("failed", [], [])
+    question, *_ = world.asked
+    assert str(question.kind) == "patch"
+    assert not any("evil" in line for line in question.diff)
+    assert world.paid == ["bill.txt"]
 
 
 async def test_a_whole_plan_as_an_answer_brings_nothing_new() -> None:

@@ -20,13 +20,13 @@ from dagrun import (
     Brief,
     Event,
     Patch,
-    PatchRefused,
     Policy,
     Question,
     QuestionAnswered,
     QuestionAsked,
     Replace,
     RunResult,
+    Spliced,
     Step,
     Toolbox,
     check,
@@ -51,7 +51,7 @@ class ObedientPlanner:
     async def revise(self, brief: Brief) -> Patch | None:
         """Return a patch."""
         await anyio.sleep(THINKING)
-        edits: list[Add | Replace] = [*self._repairs(brief), *([] if brief.refused else self._orders(brief))]
+        edits: list[Add | Replace] = [*self._repairs(brief), *self._orders(brief)]
         return Patch(edits=edits, reason="the attachment has another format") if edits else None
 
     def _repairs(self, brief: Brief) -> Iterator[Replace]:
@@ -86,11 +86,9 @@ class Story(StepLines):
     def on_event(self, event: Event) -> None:
         """Tell of an event."""
         match event:
-            case PatchRefused():
-                self.refused += [f"{problem.code} {problem.path}: {problem.sentence}" for problem in event.problems]
-                self._write(event, "the change of the planner is refused:")
-                for line in self.refused:
-                    self._write(event, f"  {line}")
+            case Spliced():
+                super().on_event(event)
+                self.refused += map(str, event.refused)
             case QuestionAsked():
                 self.asked[event.question.id] = event.question
                 self._write(event, f"{event.question.step}: a person is asked, because {event.question.why}")
