@@ -4,7 +4,7 @@
 
 **What is measured.** The makespan of a map, a map over its results and a reduce, in real time. Each call sleeps; how
 long is drawn for each element and stage (log-normal, mean 0.4 s, at most 4 s). The *chain* is the longest sum over one
-element: no engine can be faster. A *wave* is the sum of the longest of each stage. The peers:
+element: no engine can be faster. A *wave* is the sum of the longest of each stage (and of all the work). The peers:
 
 - *dagrun*: two `for_each`, the second over the output of the first.
 - *asyncio, by element*: a coroutine for each element, written by hand; *asyncio, in waves*: a `gather` for each stage.
@@ -219,8 +219,9 @@ def measure(way: str, elements: int, seeds: int) -> Row | None:
     known = [seconds for seconds in found if seconds is not None]
     if len(known) < len(found):
         return None
-    chains = [chain_of(rows, WORK if way in REDUCES else 0.0) for rows in drawn]
-    waves = [max(row["first"] for row in rows) + max(row["then"] for row in rows) for rows in drawn]
+    work = WORK if way in REDUCES else 0.0
+    chains = [chain_of(rows, work) for rows in drawn]
+    waves = [sum(max(row[stage] for row in rows) for stage in ("first", "then")) + work * elements for rows in drawn]
     return Row(way, elements, sum(chains) / seeds, sum(waves) / seeds, sum(known) / seeds)
 
 

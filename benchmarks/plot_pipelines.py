@@ -23,6 +23,9 @@ COLOURS: Final = {
     "asyncio, in order": "#0072b2",
     "Hamilton": "#cc79a7",
     "LangGraph": "#d55e00",
+    "LangGraph, back-off": "#d55e00",
+    "LangGraph, told": "#f0a070",
+    "Hamilton, told": "#cc79a7",
 }
 REDUCES: Final = ("dagrun, a stream", "dagrun, the list", "asyncio, in order")
 WIDTHS: Final = {"dagrun": 7.0, "dagrun, told": 4.0}  # so that equal lines are seen
@@ -70,5 +73,5 @@ def draw_limits(results: dict[str, Any], target: Path) -> None:
         axes.set_xlabel("calls that the provider takes at once", fontsize=8)
         axes.set_ylabel(text, fontsize=8)
         axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=5, fontsize=8, frameon=False)
+    figure.legend(loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     save(figure, "finds out how many calls a provider takes", results, target)

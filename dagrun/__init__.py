@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from dagrun.model.contracts.deps import dep
     from dagrun.model.contracts.objects import Object
     from dagrun.model.contracts.sharing import Batch
+    from dagrun.model.contracts.streams import as_stream
     from dagrun.model.critic import SOURCES, Critic, Verdict
     from dagrun.model.effect import Applied, Effect
     from dagrun.model.event import (
@@ -193,6 +194,7 @@ _NAMES = {
     "dagrun.model.contracts.deps": "dep",
     "dagrun.model.contracts.objects": "Object",
     "dagrun.model.contracts.sharing": "Batch",
+    "dagrun.model.contracts.streams": "as_stream",
     "dagrun.model.tool_context": "PROVIDED ToolContext",
     "dagrun.model.effect": "Applied Effect",
     "dagrun.model.event": (
@@ -401,6 +403,7 @@ __all__ = [
     "WrongRecordKey",
     "__version__",
     "agent_tool",
+    "as_stream",
     "check",
     "check_tools",
     "dep",

@@ -14,12 +14,13 @@ import collections.abc
 import inspect
 import typing
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Annotated, Any, Final, Generic, TypeVar
+from typing import Annotated, Any, Final, Generic, TypeVar, cast
 
 from pydantic import AfterValidator
 from pydantic.fields import FieldInfo
 
 from dagrun.errors import ContractError
+from dagrun.model.python_plans.planned_values import PlannedValue
 
 T = TypeVar("T")
 
@@ -48,6 +49,27 @@ class ListStream(AsyncIterator[T], Generic[T]):
             raise StopAsyncIteration
         self._place += 1
         return self._values[self._place - 1]
+
+
+def as_stream(values: Sequence[T]) -> AsyncIterator[T]:
+    """Pass a list where a tool takes a stream: a step of a plan (as it is), or a list, to call the function itself.
+
+    A plan in Python does not need it: a step may be passed as it is. A type checker, which takes the step of a
+    ``for_each`` for a list, does.
+
+    Args:
+        values: A list, or a step that gives one.
+
+    Examples:
+        >>> import anyio, dagrun
+        >>> @dagrun.tool(effect="pure")
+        ... async def total(values: AsyncIterator[float]) -> float:
+        ...     return sum([value async for value in values])
+        >>> anyio.run(total, dagrun.as_stream([1.0, 2.0]))
+        3.0
+    """
+    is_planned = isinstance(values, PlannedValue)
+    return cast(AsyncIterator[T], values) if is_planned else ListStream(values)
 
 
 def element_type(hint: Any) -> Any:

@@ -443,3 +443,12 @@ async def test_a_reader_that_fails_by_itself_fails() -> None:
 
     result = await run(maps(), reduces(tool="picky"), tools=(make_tool(picky, effect="pure"),))
     assert (states(result)["all"], result.steps["all"].reason) == ("failed", "no second, please")
+
+
+async def test_as_stream_is_for_type_checkers_and_for_calls_of_the_function() -> None:
+    total = Reader().tools()[0]
+    rows = toolset()[0].each(SECONDS).step(seconds=dagrun.item, gives=dagrun.item)
+    result = await dagrun.run(dagrun.plan(output=total.step(values=dagrun.as_stream(rows))))
+
+    assert result.output == SECONDS
+    assert await Reader().first_two(dagrun.as_stream([1, 2])) == [1, 2]
