@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -14,11 +15,14 @@ from dagrun.checks.findings import Findings
 from dagrun.model.contracts.objects import hint_at, hint_name, may_take, places_in
 from dagrun.model.contracts.schema_types import Lookup, Types, are_disjoint, words
 from dagrun.model.plan import Step
-from dagrun.model.reference import Hole, Template, path_text
+from dagrun.model.reference import Hole, Reference, Template, path_text
 from dagrun.model.secrets.patterns import without_tokens
 from dagrun.model.secrets.secret import KEY, NO_SECRETS, Secrets
 from dagrun.model.signature import Arguments
 from dagrun.model.value import Path, describe
+
+_MOST_LOOKED_AT: Final = 200  # steps, for one problem
+_MOST_NAMED: Final = 3
 
 _KEY_TEXT: Final = f'"{KEY}"'.encode()
 
@@ -31,13 +35,23 @@ SecretFault = tuple[str, str, dict[str, object]]
 
 @dataclass(slots=True)
 class ArgumentCheck:
-    """Checks the arguments of a step against the contract of a tool: that of the step, or its fallback."""
+    """Checks the arguments of a step against the contract of a tool: that of the step, or its fallback.
+
+    Attributes:
+        findings: Collects the problems.
+        index: The place of the step.
+        step: The step.
+        facts: The facts about the tool.
+        secrets: The secrets of the host.
+        context: The other steps, of which problems may name one; `None` for a trial.
+    """
 
     findings: Findings
     index: int
     step: Step
     facts: ToolFacts
     secrets: Secrets = NO_SECRETS
+    context: CheckContext | None = None
 
     @property
     def contract(self) -> Arguments:
@@ -136,7 +150,19 @@ class ArgumentCheck:
             return
         facts = {"reference": hole.reference, "producer": hole.reference.step, "argument": argument}
         place = f"args{path_text(hole.place)}"
-        self.add("DR304", place, expected=words(expected), found=words(lookup.types), **facts)
+        found = f"{words(lookup.types)}{self._givers(expected)}"
+        self.add("DR304", place, expected=words(expected), found=found, **facts)
+
+    def _givers(self, expected: Types | None) -> str:
+        """Name the steps before this one whose output has one of the types, for an author who took the wrong one."""
+        found = []
+        for id_ in islice(self.context.index if self.context is not None else (), _MOST_LOOKED_AT):
+            if id_ == self.step.id or self.context is None:
+                break
+            types = self.context.sources.look_up(Reference(id_)).types
+            if types is not None and not are_disjoint(expected, types):
+                found.append(f"${{{id_}}}")
+        return f"; {words(expected)} comes from {' or '.join(found[-_MOST_NAMED:])}" if found else ""
 
     def check_stream(self, elements: Iterable[tuple[Hole, Lookup]]) -> None:
         """Check the types of the elements of a stream: else the first wrong one would stop the call in the middle."""

@@ -48,7 +48,8 @@ def check_step(context: CheckContext, index: int, step: Step) -> tuple[CheckedSt
         sources = shaped.sources() if shaped is not None else _NO_SOURCES
     else:
         references = StepReferences(context, index, step)
-        call = ArgumentCheck(context.findings, index, step, facts, context.secrets) if facts is not None else None
+        known = (context.findings, index, step)
+        call = ArgumentCheck(*known, facts, context.secrets, context) if facts is not None else None
         _check_values(references, step, args, shaped, call)
         sources = references.sources
     waits_for = _dependencies(context, index, step, sources)

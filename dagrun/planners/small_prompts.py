@@ -6,6 +6,7 @@ seen done: tools, a goal, and the few calls that reach it. So each example is a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from dagrun.planners.signatures import signatures_of
 
 _WANTED: Final = "Write only the calls that this goal needs."
 _MAX_PROBLEMS: Final = 3
+_NUMBERED: Final = re.compile(r"\$\{(\d+)(?:-r\d+)?\}")
 
 
 def small_prompt(brief: Brief, examples: Sequence[Example], problems: Sequence[Problem]) -> tuple[Message, ...]:
@@ -36,7 +38,8 @@ def small_prompt(brief: Brief, examples: Sequence[Example], problems: Sequence[P
             asked = _request(contracts, example.goal, "")
             turns.append(Message("user", _shown(asked, example, taken)))
             turns.append(Message("assistant", _shown(example.answers["calls"], example, taken)))
-    faults = [f"- {problem.sentence}" for problem in problems[:_MAX_PROBLEMS]]
+    # In the form in which the model writes references.
+    faults = [f"- {_NUMBERED.sub(r'$\1', problem.sentence)}" for problem in problems[:_MAX_PROBLEMS]]
     more = "\n".join(["Another answer was refused:", *_block("problems", faults)]) if faults else ""
     return (*turns, Message("user", _request(brief.tools, brief.goal, more)))
 

@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
+import dagrun
 from checking import TOOLBOX, errors, find, texts
+from dagrun.errors import PlanRefused
 from dagrun.model.condition import Condition
 from dagrun.model.contracts.schema_types import look_up, types_of
-from dagrun.model.plan import Step
+from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import Policy
+from dagrun.model.tool import make_tool
 
 LOAD = {"id": "load", "tool": "load", "args": {"path": "a.csv"}}
 ANY = {"id": "any", "tool": "anything"}
@@ -400,3 +403,31 @@ def test_the_output_of_a_fallback_counts_too() -> None:
 def test_the_toolbox_of_these_tests_has_outputs_to_follow() -> None:
     """A guard: without schemas, every test above would pass for the wrong reason."""
     assert "rows" in TOOLBOX["load"].output.schema["properties"]
+
+
+def test_a_wrong_type_names_the_steps_that_give_the_right_one() -> None:
+    """Whoever took the wrong step, as small models do, reads which one to take; steps behind it are no help."""
+
+    async def rows(region: str) -> list[float]:
+        """Give rows."""
+        return []
+
+    async def mean(numbers: list[float]) -> float:
+        """Give the mean."""
+        return 0.0
+
+    tools = [make_tool(rows, effect="read"), make_tool(mean, effect="pure")]
+    steps = [
+        Step(id="north", tool="rows", args={"region": "north"}),
+        Step(id="first", tool="mean", args={"numbers": "${north}"}),
+        Step(id="south", tool="rows", args={"region": "south"}),
+        Step(id="second", tool="mean", args={"numbers": "${first}"}),
+        Step(id="west", tool="rows", args={"region": "west"}),
+    ]
+    with pytest.raises(PlanRefused) as refused:
+        dagrun.check(Plan(steps=steps), tools)
+    [problem] = refused.value.problems
+    assert problem.sentence == (
+        "step second passes ${first} as numbers: mean takes a list, first gives a number; "
+        "a list comes from ${north} or ${south}"
+    )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagrun import ModelPlanner
+from dagrun import ModelPlanner, Problem, Refusal
 from dagrun.planners.small_answers import SmallAnswer
 from scripted_model import Said, ScriptedModel
 from test_model_planner import answer
@@ -79,3 +79,13 @@ async def test_a_nested_call_becomes_two_steps() -> None:
         ("901", {"key": "A"}),
         ("1", {"key": "${901}"}),
     ]
+
+
+async def test_a_refusal_writes_references_as_the_model_does() -> None:
+    """The model wrote ``$2``; told of ``${2}``, a small one copies that, or does not know what is meant."""
+    facts = {"step": "3", "reference": "${2}", "argument": "body", "tool": "write", "expected": "a text"}
+    problem = Problem("DR304", "", {**facts, "producer": "2", "found": "a number; a text comes from ${1}"})
+    model = ScriptedModel("1. add(1, 2)\n")
+    await answer(ModelPlanner(model, dialect="calls"), brief_of(refused=(Refusal(None, (problem,)),)))
+
+    assert "step 3 passes $2 as body: write takes a text, 2 gives a number; a text comes from $1" in model.prompts[0]
