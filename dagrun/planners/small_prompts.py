@@ -39,7 +39,7 @@ def small_prompt(brief: Brief, examples: Sequence[Example], problems: Sequence[P
             turns.append(Message("user", _shown(asked, example, taken)))
             turns.append(Message("assistant", _shown(example.answers["calls"], example, taken)))
     # In the form in which the model writes references.
-    faults = [f"- {_NUMBERED.sub(r'$\1', problem.sentence)}" for problem in problems[:_MAX_PROBLEMS]]
+    faults = ["- " + _NUMBERED.sub(r"$\1", problem.sentence) for problem in problems[:_MAX_PROBLEMS]]
     more = "\n".join(["Another answer was refused:", *_block("problems", faults)]) if faults else ""
     return (*turns, Message("user", _request(brief.tools, brief.goal, more)))
 
