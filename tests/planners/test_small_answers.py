@@ -81,6 +81,7 @@ async def test_a_nested_call_becomes_two_steps() -> None:
     ]
 
 
+@pytest.mark.anyio
 async def test_a_refusal_writes_references_as_the_model_does() -> None:
     """The model wrote ``$2``; told of ``${2}``, a small one copies that, or does not know what is meant."""
     facts = {"step": "3", "reference": "${2}", "argument": "body", "tool": "write", "expected": "a text"}
