@@ -61,15 +61,21 @@ def _names(policy: Policy) -> Iterator[tuple[str, str, str]]:
         if rule.tool != EVERY_TOOL:
             yield f"policy.approve[{number}].tool", "tool", rule.tool
     if policy.flow is not None:
-        yield from ((place, "tool", name) for place, name in _flow_names(policy.flow) if "*" not in name)
+        for place, name in _flow_names(policy.flow):
+            if "*" not in name:
+                yield place, "tool", name
 
 
 def _flow_names(flow: Flow) -> Iterator[tuple[str, str]]:
     """Yield every name and pattern of a tool in a trust boundary, with its place."""
-    for field in ("untrusted", "private", "outbound"):
-        yield from ((f"policy.flow.{field}[{number}]", name) for number, name in enumerate(getattr(flow, field)))
-    yield from ((f"policy.flow.guard[{number}].tool", rule.tool) for number, rule in enumerate(flow.guard))
-    yield from ((f"policy.flow.endorse[{number}].tool", rule.tool) for number, rule in enumerate(flow.endorse))
+    # In loops, as most of these lists are empty, and a generator for each is a third of what a small plan pays.
+    for field, listed in (("untrusted", flow.untrusted), ("private", flow.private), ("outbound", flow.outbound)):
+        for number, name in enumerate(listed):
+            yield f"policy.flow.{field}[{number}]", name
+    for number, guard in enumerate(flow.guard):
+        yield f"policy.flow.guard[{number}].tool", guard.tool
+    for number, endorsement in enumerate(flow.endorse):
+        yield f"policy.flow.endorse[{number}].tool", endorsement.tool
 
 
 def _check_guarded(flow: Flow, context: CheckContext) -> None:

@@ -57,8 +57,10 @@ def _label_all(labels: FlowLabels, steps: Iterable[CheckedStep]) -> Iterator[str
             sources |= labels.joined_of(checked.items)
             labels.label(checked.step.id, checked, sources)
             is_guarded = facts.is_guarded or (checked.fallback is not None and rules.facts(checked.fallback).is_guarded)
+        if not is_guarded:
+            continue
         is_suspect = sources & rules.suspect or rules.asks_for_more or facts.control or facts.inner
-        if is_guarded and is_suspect and _may_cross(labels, checked, facts):
+        if is_suspect and _may_cross(labels, checked, facts):
             yield checked.step.id
 
 
