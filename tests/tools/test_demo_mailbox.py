@@ -92,7 +92,12 @@ def test_the_order_of_a_mail_is_refused_and_the_run_ends_well(tmp_path: Path) ->
     assert sorted(mail["to"] for mail in facts["sent"]) == ["ann@sailmakers.example", "team@harbour.example"]
     assert "6,400" in next(mail["text"] for mail in facts["sent"] if mail["to"].startswith("ann"))
     assert facts["files"] == ["run.html", "run.json", "sent.jsonl"]
-    for told in ("answer  mailbox.send_mail(to=${ann.address}", "refused: DR502", "a person is asked", "has succeeded"):
+    for told in (
+        "answer  mailbox.send_mail(to=${ann.address}",
+        "refused: DR502",
+        "a person is asked",
+        "4. The end: succeeded",
+    ):
         assert told in ran.stderr
 
 

@@ -185,12 +185,15 @@ def mailbox_facts(ran: DemoRun, story: Story, output: Path) -> dict[str, Any]:
 def mailbox_lines(ran: DemoRun, story: Story, output: Path, *, width: int) -> list[str]:
     """Return how it ended, as lines for people of at most *width* characters."""
     sent = [mail["to"] for mail in _sent(output)]
-    lines = [
-        f"4. The run has {ran.result.status}. Mails were sent to {', '.join(sent) or 'nobody'}.",
+    moral = (
         "Nobody had to see through the mail: a planner that was shown text of others may look, and may not act. "
         "The receivers come from the plan and from the address book, and the policy asks before a mail leaves the "
-        "house.",
-        f"Open {output}/run.html for how the run went, and {output}/{SENT} for what was sent.",
+        "house."
+    )
+    lines = [
+        f"4. The end: {ran.result.status}. Mails were sent to {', '.join(sent) or 'nobody'}.",
+        *([moral] if story.refused else []),
+        f"Open {output}/run.html for how the run went{f', and {output}/{SENT} for what was sent' if sent else ''}.",
     ]
     return [part for line in lines for part in wrap(line, width)]
 
