@@ -78,6 +78,8 @@ def edit_as_dict(edit: Add | Drop | Replace | Rewire) -> dict[str, Any]:
 class Patch(TerseModel):
     """Edits that are applied together or not at all.
 
+    Only of a planner's patch may some be left out: those that the policy rules out, if the rest stands by itself.
+
     Examples:
         >>> patch = Patch(edits=[Drop(id="draft"), Rewire(id="send", use={"draft": "final"})])
         >>> [edit.op for edit in patch.edits]

@@ -116,17 +116,24 @@ def _follows(graph: LiveGraph, id_: str, edit: AnyEdit) -> bool:
 
 def _with_needs(graph: LiveGraph, edits: Sequence[AnyEdit], guilty: set[int]) -> set[int]:
     """Return the edits that go with the *guilty* ones: see rule 2."""
-    goes = set(guilty)
-    while goes:
-        brought, left = _brought(edits, goes), {_id(edits[number]) for number in goes}
-        more = {
-            number
-            for number, edit in enumerate(edits)
-            if number not in goes and (_needs(edit, brought) or _is_left_alone(graph, edit, left))
-        }
-        if not more:
-            break
-        goes |= more
+    left = list(guilty)
+    named: dict[str, list[int]] = {}  # by id of a step: the edits that go if it does not come
+    waits: dict[str, list[int]] = {}  # and those that go if it stays as it is
+    for number, edit in enumerate(edits if guilty else ()):
+        waiting = _waiting_for(graph, edit)
+        left += [number] if waiting == [] else []
+        for id_ in _named_by(edit):
+            named.setdefault(id_, []).append(number)
+        for id_ in waiting or ():
+            waits.setdefault(id_, []).append(number)
+    goes = set[int]()
+    while left:
+        number = left.pop()
+        if number not in goes:
+            goes.add(number)
+            edit = edits[number]
+            left += waits.get(_id(edit), ())
+            left += named.get(edit.step.id, ()) if isinstance(edit, Add | Replace) else ()
     return goes
 
 
@@ -134,31 +141,39 @@ def _id(edit: AnyEdit) -> str:
     return edit.step.id if isinstance(edit, Add) else edit.id
 
 
-def _brought(edits: Sequence[AnyEdit], goes: Iterable[int]) -> dict[str, str]:
-    """Return the steps that these edits would bring, each with another name."""
-    found = (edits[number] for number in goes)
-    return {edit.step.id: f"{edit.step.id}_" for edit in found if isinstance(edit, Add | Replace)}
+class _Asked(Mapping[str, str]):
+    """An empty mapping that keeps which keys it was asked for: the ids that a definition names."""
+
+    def __init__(self) -> None:
+        self.keys_asked: set[str] = set()
+
+    def __getitem__(self, key: str) -> str:
+        self.keys_asked.add(key)
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
 
 
-def _needs(edit: AnyEdit, brought: Mapping[str, str]) -> bool:
-    """Whether an edit names a step that is not brought."""
+def _named_by(edit: AnyEdit) -> set[str]:
+    """Return the ids of the steps that an edit wants to use."""
+    asked = _Asked()
     match edit:
         case Add() | Replace():
-            return rename_in_step(edit.step, brought) != edit.step
+            rename_in_step(edit.step, asked)
         case Rewire():
-            named = {*edit.use.values(), *(edit.depends_on or ())}
-            return not named.isdisjoint(brought) or rename_in_value(edit.args, brought) != edit.args
-        case _:
-            return False
+            rename_in_value(edit.args, asked)
+            return {*asked.keys_asked, *edit.use.values(), *(edit.depends_on or ())}
+    return asked.keys_asked
 
 
-def _is_left_alone(graph: LiveGraph, edit: AnyEdit, left: Collection[str]) -> bool:
-    """Whether an edit drops a step that a step with a refused edit waits for, or that nothing waits for."""
+def _waiting_for(graph: LiveGraph, edit: AnyEdit) -> list[str] | None:
+    """Return the ids of the steps that wait for one that an edit drops; `None` if it drops none."""
     node = graph.nodes.get(edit.id) if isinstance(edit, Drop) else None
-    if node is None:
-        return False
-    after = [one for one in node.successors if not one.is_gone]
-    return not after or any(one.id in left for one in after)
+    return None if node is None else [after.id for after in node.successors if not after.is_gone]
 
 
 def _is_about(graph: LiveGraph, edit: AnyEdit, protected: Collection[str]) -> bool:

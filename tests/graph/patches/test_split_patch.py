@@ -138,6 +138,15 @@ def nothing(*_: Any) -> bool:
     return False
 
 
+def names_nothing(edit: Any) -> set[str]:
+    """No edit needs another one."""
+    return set()
+
+
+def drops_nothing(graph: Any, edit: Any) -> None:
+    """A drop stands by itself."""
+
+
 def guilty_among_others(graph: Any, edits: Any, problems: Any) -> set[int]:
     """Faults of other kinds do not matter."""
     return _guilty(graph, edits, [problem for problem in problems if problem.code in POLICY])
@@ -151,8 +160,8 @@ def guilty_of_anything(graph: Any, edits: Any, problems: Any) -> set[int]:
 
 _guilty: Final = splits._guilty
 MUTANTS: Final[Mapping[str, Parts]] = {
-    "needs forgotten": {splits._needs: nothing},
-    "drops forgotten": {splits._is_left_alone: nothing},
+    "needs forgotten": {splits._named_by: names_nothing},
+    "drops forgotten": {splits._waiting_for: drops_nothing},
     "failed steps forgotten": {splits._is_about: nothing},
     "what waits for them forgotten": {splits._behind: behind_the_failed_alone},
     "other faults are left to the next round": {splits._guilty: guilty_among_others},

@@ -122,7 +122,9 @@ def _add(case: Case, dice: random.Random, edits: list[Any], brings: dict[str, in
     is_evil = dice.random() < 0.5
     if is_evil:
         case.guilty.add(number)
-    edits.append(Add(step=step(f"n{number}", used, is_evil=is_evil)))
+    rewired = [edit.id for edit in edits if isinstance(edit, Rewire)]
+    of_plan = [dice.choice(rewired)] if rewired and dice.random() < 0.4 else []  # it is there, whatever it is like
+    edits.append(Add(step=step(f"n{number}", [*used, *of_plan], is_evil=is_evil)))
     brings[f"n{number}"] = number
 
 
