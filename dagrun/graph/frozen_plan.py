@@ -37,6 +37,7 @@ class FrozenPlan:
     origins: dict[str, str] = field(default_factory=dict)
     _kinds: dict[str, str] = field(default_factory=dict)
     _by_key: dict[str, list[str]] = field(default_factory=dict)
+    _by_tool: dict[str, list[str]] = field(default_factory=dict)
 
     def origin(self, id_: str) -> str:
         """Return the id of the call that a step makes; empty if it makes none of the first plan."""
@@ -55,18 +56,27 @@ class FrozenPlan:
         found = [id_ for id_ in self._by_key.get(key, ()) if self.fits(id_, checked)]
         return sorted(found, key=lambda id_: self.calls[id_].tool is not checked.tool)
 
+    def of_tool(self, name: str) -> list[str]:
+        """Return the ids of the calls of a tool, also of those that fall back on it."""
+        if not self._kinds:
+            self._work_out()
+        return self._by_tool.get(name, [])
+
     def fits(self, id_: str, checked: CheckedStep) -> bool:
         """Whether a step calls no other tools than a call of the first plan, fallbacks included."""
         return tools_of(checked) <= tools_of(self.calls[id_])
 
     def _work_out(self) -> None:
         self._by_key.clear()
+        self._by_tool.clear()
         needs = {id_: [self.origin(need) for need in plan.depends_on] for id_, plan in self.calls.items()}
         for id_ in in_order(needs):
             plan = self.calls[id_]
             key = key_of(plan.step, lambda need: self._kinds.get(self.origin(need)))
             self._kinds[id_] = f"{plan.tool.name} {key}"
             self._by_key.setdefault(key, []).append(id_)
+            for name in tools_of(plan):
+                self._by_tool.setdefault(name, []).append(id_)
 
     def change(self, calls: Mapping[str, CheckedStep], dropped: Iterable[str]) -> None:
         """Note which *calls* a patch of the host adds or changes, and the ids of those that it has *dropped*."""

@@ -16,12 +16,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from dagrun.checks.checked_plan import CheckedStep, effects_of
 from dagrun.checks.findings import Findings
 from dagrun.errors import shorten
-from dagrun.graph.frozen_plan import FrozenPlan, in_order, key_of, parts_of, tools_of
+from dagrun.graph.frozen_plan import FrozenPlan, in_order, key_of, parts_of
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.patches.guards import PlanAfter
@@ -77,7 +78,7 @@ def calls_of_planner(graph: LiveGraph, brought: Collection[str]) -> dict[str, st
 # Patches --------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
+@dataclass
 class FreezeTrial:
     """A patch of a planner against the frozen plan.
 
@@ -95,12 +96,26 @@ class FreezeTrial:
     findings: Findings
     is_folding: bool
     plan: FrozenPlan = field(init=False)
+    _olds: dict[str, str] = field(init=False)
     _origins: dict[str, str] = field(default_factory=dict)
     _strange: set[str] = field(default_factory=set)
     _asks: dict[str, str] = field(default_factory=dict)
+    _parts: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.plan = frozen_plan_of(self.after.graph)
+        self._olds = {new: old for old, new in self.after.substitutes.items()}
+
+    @cached_property
+    def _taken(self) -> frozenset[str]:
+        """The ids of the calls that have been made, or may still be, without those that the patch brings."""
+        return frozenset(self.plan.origin(node.id) for node in self._lasting())
+
+    @cached_property
+    def _done(self) -> frozenset[str]:
+        """The kinds of the calls that have succeeded."""
+        nodes = (node for node in self.after.graph.nodes.values() if node.parent is None)
+        return frozenset(self._kind(node.id) for node in nodes if node.state is State.SUCCEEDED)
 
     def look(self) -> FreezeChange:
         """Refuse every call that is none of the first plan; return what the patch changes."""
@@ -127,8 +142,7 @@ class FreezeTrial:
 
     def _model(self, id_: str) -> str:
         """Return the id of the call that a step made so far, or that the step in whose place it comes made."""
-        olds = {new: old for old, new in self.after.substitutes.items()}
-        return self.plan.origin(olds.get(id_, id_))
+        return self.plan.origin(self._olds.get(id_, id_))
 
     # Calls ------------------------------------------------------------------------------------------------
 
@@ -162,19 +176,20 @@ class FreezeTrial:
         """Of several equal calls, choose one that is not made yet."""
         if len(found) == 1 or not effects_of(checked):
             return found[0]
-        taken = {self.plan.origin(node.id) for node in self._lasting()} | set(self._origins.values())
-        return next((id_ for id_ in found if id_ not in taken), found[0])
+        brought = set(self._origins.values())
+        return next((id_ for id_ in found if id_ not in self._taken and id_ not in brought), found[0])
 
     def _why(self, id_: str, step: Step) -> str:
         """Say in which way a step differs from the first plan."""
-        like = [one for one, plan in self.plan.calls.items() if step.tool in tools_of(plan)]
+        like = self.plan.of_tool(step.tool)
         if not like:
             return "no step of it calls that tool"
         model, mine = self._model(id_), parts_of(step, self._kind)
         passed = {"for_each"} if self._element_of(id_) is not None else set()  # it is about one element
         differing: dict[str, list[str]] = {}
         for one in [model] if model in like else like[:20]:
-            theirs = parts_of(self.plan.calls[one].step, self._kind)
+            theirs = self._parts.get(one) or parts_of(self.plan.calls[one].step, self._kind)
+            self._parts[one] = theirs
             names = {*mine, *theirs} - passed
             differing[one] = sorted(name for name in names if mine.get(name) != theirs.get(name))
         nearest = min(differing, key=lambda one: len(differing[one]))
@@ -196,18 +211,21 @@ class FreezeTrial:
 
     def _look_for_doubles(self, touched: Collection[str]) -> None:
         """Refuse calls with an effect that would be made more often than in the first plan."""
-        graph, olds = self.after.graph, {new: old for old, new in self.after.substitutes.items()}
+        nodes, olds = self.after.graph.nodes, self._olds
         allowed = Counter(self.plan.kind(id_) for id_ in self.plan.calls)
-        new = [id_ for id_ in touched if id_ not in graph.nodes or self._kind(id_) != self.plan.kind(id_)]
-        for kind in dict.fromkeys(map(self._kind, new)):
-            # By root: a substitute has the key of the call in whose place it comes.
-            there = {node.root: node.id for node in self._lasting() if self._kind(node.id) == kind}
-            there = {root: id_ for root, id_ in there.items() if id_ not in new}
-            for id_ in (one for one in new if self._kind(one) == kind):
-                root = graph.nodes[olds.get(id_, id_)].root if olds.get(id_, id_) in graph.nodes else id_
-                if root not in there and len(there) >= allowed[kind]:
-                    self._refuse("DR428", id_, self.after.steps[id_], old=next(iter(there.values())))
-                there.setdefault(root, id_)
+        new = {id_: None for id_ in touched if id_ not in nodes or self._kind(id_) != self.plan.kind(id_)}
+        # By kind, and by root: a substitute has the key of the call in whose place it comes.
+        every: dict[str, dict[str, str]] = {}
+        for node in self._lasting() if new else ():
+            if node.id not in new:
+                every.setdefault(self._kind(node.id), {})[node.root] = node.id
+        for id_ in new:
+            kind = self._kind(id_)
+            there = every.setdefault(kind, {})
+            root = nodes[olds.get(id_, id_)].root if olds.get(id_, id_) in nodes else id_
+            if root not in there and len(there) >= allowed[kind]:
+                self._refuse("DR428", id_, self.after.steps[id_], old=next(iter(there.values())))
+            there.setdefault(root, id_)
 
     def _look_before(self, id_: str, checked: CheckedStep) -> None:
         """Refuse to take away what stood before a call with an effect."""
@@ -221,8 +239,7 @@ class FreezeTrial:
 
     def _wanted(self, origin: str) -> dict[str, str]:
         """Return the kinds of all that stood before a call, without what has succeeded; each with the id of a step."""
-        nodes, plan = self.after.graph.nodes, self.plan
-        done = {self._kind(node.id) for node in nodes.values() if node.state is State.SUCCEEDED and node.parent is None}
+        plan, done = self.plan, self._done
         found: dict[str, str] = {}
         left = [origin]
         while left:
