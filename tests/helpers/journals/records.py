@@ -222,4 +222,5 @@ EXAMPLES: Final[tuple[Event, ...]] = (
     PlannerAsked(15, 1.3, 2, "OpenAIPlanner fast"),
     PlannerCalled(15, 1.3, 2, 0.25, 0, None, planner="OpenAIPlanner fast", notes="left: pay", prompt="8+1a2b3c4d"),
     events.HandedOn(15, 1.3, 0, 1, "OpenAIPlanner fast", "strong", HandOn.AMBIGUOUS_STEP, "step b: 0.2"),
+    events.Spliced(7, 0.5, 3, "planner", "", EDITS, CONSEQUENCE, request=2, refused=(PROBLEM,)),
 )

@@ -173,3 +173,17 @@ async def test_of_a_whole_plan_the_new_call_is_left_out() -> None:
     assert (result.status, world.paid) == ("succeeded", [])
     (spliced,) = _applied(events)
     assert [f"{problem.code} {problem.path}" for problem in spliced.refused] == ["DR502 steps[2]"]
+
+
+async def test_a_refusal_tells_no_secret() -> None:
+    """A planner that has got hold of one may write it anywhere."""
+    world, events, secret = World(), list[Event](), "s3cr3t-of-the-bank"
+    world.broken = {"balance": "closed"}
+    known: Any = {"policy": POLICY, "secrets": {"bank": secret}, "on_event": events.append}
+
+    planner = Scripted(patch(AGAIN, add("x", secret)))
+    await dagrun.run(plan_of(BILL, LOOK), tools=world.tools, planner=planner, **known)
+
+    (spliced,) = _applied(events)
+    (problem,) = spliced.refused
+    assert (problem.code, secret in str(problem)) == ("DR201", False)
