@@ -299,6 +299,45 @@ async def test_a_run_waits_for_people_although_a_reader_runs_and_is_resumed() ->
     assert (again.status, again.steps["all"].output, reader.calls) == (Status.SUCCEEDED, SECONDS, 2)
 
 
+@pytest.mark.parametrize("has_journal", [True, False])
+async def test_the_code_around_is_cancelled_while_it_waits_without_a_place(has_journal: bool) -> None:
+    """All places are taken, and nobody would hand it one any more: it ends all the same, and can be resumed."""
+    reader, journal = Reader(), MemoryJournal()
+    tools = toolset(*reader.tools())
+    long = [nap(id_, 5.0, "gate") for id_ in ("a", "b", "c")]
+    plan = dagrun.Plan(steps=[maps(items=[4.0]), reduces(), nap("gate", 1.0), *long], output="all")
+    kept: dict[str, Any] = {"journal": journal, "run_id": "r"} if has_journal else {}
+    with anyio.move_on_after(1.5) as scope:
+        await dagrun.run(plan, tools=tools, policy=dagrun.Policy(max_running=3), **kept)
+    assert (scope.cancelled_caught, anyio.current_time() - reader.zero) == (True, near(1.5))
+    if has_journal:
+        async with dagrun.resume("r", journal=journal, tools=tools) as handle:
+            result = await handle.result()
+        assert (result.status, result.output) == (Status.SUCCEEDED, [4.0])
+
+
+async def test_a_tool_may_give_up_waiting_and_ask_again() -> None:
+    """Its own time limit takes nothing from the stream."""
+
+    async def impatient(values: AsyncIterator[float]) -> list[Any]:
+        """Wait for 0.4 seconds at a time."""
+        found: list[Any] = []
+        while True:
+            with anyio.move_on_after(0.4) as scope:
+                try:
+                    found.append(await anext(values))
+                except StopAsyncIteration:
+                    return found
+            if scope.cancelled_caught:
+                found.append("late")
+
+    tools = (make_tool(impatient, effect="read"),)
+    for limit in (None, 1):
+        result = await run(maps(), reduces(tool="impatient"), tools=tools, max_running=limit)
+        assert [value for value in result.output if value != "late"] == SECONDS
+        assert result.output.count("late") == (7 if limit is None else 0)
+
+
 # Splices ------------------------------------------------------------------------------------------------------------
 
 
