@@ -14,12 +14,13 @@ something happens, `fold` when a record is read back: both come to the same stat
 
 **A step.** Its states, and the events that lead from one to the next::
 
-    waiting -- the last step that it needs has succeeded --> ready
+    waiting -- the last step that it needs has succeeded, or has the elements that it takes as a stream --> ready
     waiting -- a step that it needs has failed, or is kept back --> blocked
     ready   -- AttemptStarted --> running
     ready   -- StepExpanded, of a for_each --> running; its elements are ready, or wait for those of another for_each
     running -- ConfidenceReported, if its tool says so --> running
     running -- AttemptEnded, then Reviewed if there are critics --> settled, or ready (tried again), or held
+    running -- AttemptEnded, when an element that it takes as a stream will not come --> settled as skipped
     ready   -- QuestionAsked --> held -- QuestionAnswered --> ready
     running -- QuestionAsked by its tool --> held -- StepResumed --> running
     waiting, ready, held, blocked -- StepSettled --> settled

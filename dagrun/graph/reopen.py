@@ -74,13 +74,18 @@ def _skipped_behind(graph: LiveGraph, cause: Node) -> Iterator[Node]:
     while behind:
         node = behind.pop()
         for after in graph.behind(node):
-            if after.id not in seen and after.state is State.SKIPPED and not after.has_started and not after.is_gone:
+            if after.id not in seen and _was_skipped(after):
                 # With an element, its for_each: it gets its list of outputs anew.
                 family = [after] if after.parent is None or not after.parent.state.is_settled else [after, after.parent]
                 new = [part for part in family if part.id not in seen]
                 seen.update(part.id for part in new)
                 behind += new
                 yield from new
+
+
+def _was_skipped(node: Node) -> bool:
+    """Whether a step was skipped because of another: before its call, or in it, when it came to an element."""
+    return node.state is State.SKIPPED and not node.is_gone and (not node.has_started or bool(node.plan.stream))
 
 
 def lost(graph: LiveGraph) -> tuple[list[str], list[tuple[str, str]]]:

@@ -15,7 +15,7 @@ from dagrun.errors import PlanRefused, SpliceRefused
 from dagrun.journal.memory import MemoryJournal
 from dagrun.model.tool import make_tool
 from replans import Thinker, nap, patch, start
-from small_tools import ONCE, near, run, states, toolset
+from small_tools import AT_ONCE, ONCE, near, run, states, toolset
 
 pytestmark = pytest.mark.anyio
 
@@ -297,6 +297,35 @@ async def test_a_run_waits_for_people_although_a_reader_runs_and_is_resumed() ->
     async with dagrun.resume("r", journal=journal, tools=tools, approver=yes) as handle:
         again = await handle.result()
     assert (again.status, again.steps["all"].output, reader.calls) == (Status.SUCCEEDED, SECONDS, 2)
+
+
+@pytest.mark.parametrize("reducer", ["gather", "echo_all"])
+async def test_a_doubt_about_an_element_that_is_settled_later_opens_the_reader_again(reducer: str) -> None:
+    """As it does a step that takes the list."""
+
+    calls = 0
+
+    async def pay(seconds: float) -> float:
+        """Lose the connection in the first two calls for the second element."""
+        nonlocal calls
+        calls += seconds == 1.0
+        if seconds == 1.0 and calls <= 2:
+            raise ConnectionResetError("gone")
+        return seconds
+
+    async def echo_all(values: list[float]) -> list[float]:
+        """Give all."""
+        return values
+
+    journal, tools = MemoryJournal(), [*Reader().tools(), make_tool(echo_all, effect="pure")]
+    tools.append(make_tool(pay, effect="idempotent"))
+    rows = maps(tool="pay", args={"seconds": "${item}"}, retry=AT_ONCE)
+    plan = dagrun.Plan(steps=[rows, reduces(tool=reducer)])
+    first = await dagrun.run(plan, tools=tools, journal=journal, run_id="r")
+    assert (first.status, first.steps["all"].state) == (Status.UNKNOWN, "skipped")
+    async with dagrun.resume("r", journal=journal, tools=tools) as handle:
+        again = await handle.result()
+    assert (again.status, again.steps["all"].output) == (Status.SUCCEEDED, SECONDS)
 
 
 @pytest.mark.parametrize("has_journal", [True, False])
