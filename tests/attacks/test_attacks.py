@@ -106,6 +106,17 @@ def test_where_the_policy_refuses_every_task_is_done_and_nobody_is_asked(area: s
         assert ended.is_done, attack
 
 
+@pytest.mark.parametrize("area", AREAS)
+def test_a_frozen_plan_does_what_the_plan_says(area: str) -> None:
+    """No order gets in, and nobody is asked; but whatever the plan itself takes from others is taken."""
+    for attack in by_area(PLAIN, area):
+        ended = play(attack.task, attack, is_careful=False, otherwise="freeze")
+
+        assert ended.refused, attack
+        assert (ended.bad, ended.world.asked) == ([], []), attack
+        assert ended.is_done is (attack.task.late is None), attack
+
+
 # Teeth ----------------------------------------------------------------------------------------------------------------
 
 

@@ -160,7 +160,7 @@ def play(
     attack: Attack | None = None,
     *,
     is_careful: bool,
-    otherwise: Literal["ask", "refuse"] | None = "ask",
+    otherwise: Literal["ask", "refuse", "freeze"] | None = "ask",
     parts: Mapping[Any, Any] | None = None,
 ) -> Outcome:
     """Run a task.
@@ -169,7 +169,7 @@ def play(
         task: What the user wants.
         attack: What others have written; `None` for nothing of that kind.
         is_careful: Whether the person says yes to what the user wants; else to nothing.
-        otherwise: What the trust boundary does; `None` for a policy that has none.
+        otherwise: What the trust boundary does; ``freeze`` for a frozen plan in its place, `None` for nothing at all.
         parts: Parts of dagrun that are replaced.
     """
     world = World(allowed=frozenset(task.wants), is_careful=is_careful)
@@ -177,8 +177,10 @@ def play(
     world.is_stumbling = attack is not None or task.late is not None
     STAGE.world = world
     planner, events = Obedient(task), list[Event]()
-    flow = None if otherwise is None else FLOW.model_copy(update={"otherwise": otherwise})
-    policy = Policy(brief="full", flow=flow, retry=dagrun.RetryRule(max_attempts=1), min_confidence=0)
+    has_flow, freezes = otherwise in ("ask", "refuse"), otherwise == "freeze"
+    flow = FLOW.model_copy(update={"otherwise": otherwise}) if has_flow else None
+    retry = dagrun.RetryRule(max_attempts=1)
+    policy = Policy(brief="full", flow=flow, freeze_plan=freezes, retry=retry, min_confidence=0)
 
     async def main() -> str:
         plan = Plan.model_validate({"steps": list(task.plan)})
