@@ -26,6 +26,7 @@ from dagrun.model.toolbox import AnyTool, Toolbox
 from dagrun.sources.mcp_config import ServerConfig, ServerRules, read_config
 from dagrun.sources.mcp_connection import Connection, mcp_library
 from dagrun.sources.mcp_pins import LockFile, Offer, definition_of, pin_of, read_lock
+from dagrun.sources.mcp_questions import Call
 from dagrun.sources.schemas import fitting_name, schema_tool
 
 _LOG: Final = logging.getLogger("dagrun.mcp")
@@ -55,6 +56,8 @@ def mcp_tools(
 
     A connection is shared by all runs. If a server dies, calls that were on their way fail as a broken connection does:
     those that only look are tried again, and effects are unknown. The next call starts it again.
+
+    What a server asks in the middle of a call is asked of people, as the question of the step.
 
     What a server says about its own tools counts only with ``trust="hints"``; without a word of the host, every tool is
     effectful.
@@ -269,14 +272,17 @@ class _ServerCall:
         """Make the call, and return its output as JSON."""
         client = await self._connection.client()
         meta = {KEY_META: context.idempotency_key} if self._has_effect else None
-        try:
-            result = await client.call_tool(
-                self._tool, arguments, progress_callback=partial(_tell_progress, context), meta=meta
-            )
-        except mcp_library("mcp.shared.exceptions").MCPError as error:
-            raise self._failure(client, error) from error
-        except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
-            raise self._lost(client) from error
+        with Call(self._connection.questions, context) as call:
+            try:
+                result = await client.call_tool(
+                    self._tool, arguments, progress_callback=partial(_tell_progress, context), meta=meta
+                )
+                call.is_answered = True
+            except mcp_library("mcp.shared.exceptions").MCPError as error:
+                call.is_answered = error.error.code != _TIMED_OUT
+                raise self._failure(client, error) from error
+            except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
+                raise self._lost(client) from error
         if result.is_error:
             text = _text_of(result.content) or "it says no more"
             raise ToolError(text) if self._is_clean else ServerError(text)

@@ -14,6 +14,7 @@ from anyio.abc import TaskStatus
 
 from dagrun.errors import MissingExtra, ToolError, shorten
 from dagrun.sources.mcp_config import ServerConfig
+from dagrun.sources.mcp_questions import ServerQuestions
 
 FIRST_DELAY: Final = 0.5  # seconds before the second try to connect, doubled before each further one
 MAX_DELAY: Final = 30.0
@@ -41,10 +42,14 @@ class Connection:
 
     Args:
         config: The server.
+
+    Attributes:
+        questions: What the server asks in the middle of calls.
     """
 
     def __init__(self, config: ServerConfig) -> None:
         self.name = config.name
+        self.questions = ServerQuestions(config.name)
         self._config = config
         self._client: Any = None
         self._lost = anyio.Event()
@@ -74,6 +79,7 @@ class Connection:
 
     async def _connect(self) -> None:
         """Connect, and stay connected until the server is lost."""
+        self.questions = ServerQuestions(self.name)
         try:
             async with self._opened() as client:
                 self._publish(client)
@@ -137,7 +143,9 @@ class Connection:
                 target = self._started(target)
             elif isinstance(target, str):
                 target = await self._reached(target, stack)
-            yield await stack.enter_async_context(client_type(target, client_info=info, cache=None))
+            asked = self.questions.answer
+            client = client_type(target, client_info=info, cache=None, elicitation_callback=asked)
+            yield await stack.enter_async_context(client)
 
     def _started(self, command: tuple[str, ...]) -> Any:
         stdio = mcp_library("mcp.client.stdio")

@@ -5,12 +5,22 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
 from mcp.server.mcpserver import Context, Image, MCPServer  # type: ignore[import-not-found,unused-ignore]
 from mcp.server.mcpserver.exceptions import ToolError  # type: ignore[import-not-found,unused-ignore]
-from mcp_types import ToolAnnotations  # type: ignore[import-not-found,unused-ignore]
+from mcp.server.mcpserver.resolve import (  # type: ignore[import-not-found,unused-ignore]
+    Elicit,
+    ElicitationResult,
+    Resolve,
+)
+from mcp_types import (  # type: ignore[import-not-found,unused-ignore]
+    ElicitRequest,
+    ElicitRequestURLParams,
+    InputRequiredResult,
+    ToolAnnotations,
+)
 from pydantic import BaseModel
 
 
@@ -73,6 +83,37 @@ def die_in_effect() -> str:
     os._exit(3)
 
 
+class Size(BaseModel):
+    """What `order` asks for."""
+
+    pieces: int
+    gift: bool = False
+
+
+async def ask_size(what: str) -> Elicit[Size]:
+    """Ask how many are wanted."""
+    return Elicit(f"How many of {what}?", Size)
+
+
+async def order(what: str, size: Annotated[ElicitationResult[Size], Resolve(ask_size)]) -> str:
+    """Order something, after a question."""
+    text = f"{what} {size.action}" + (f" {size.data.pieces} {size.data.gift}" if size.action == "accept" else "")
+    note(text)
+    return text
+
+
+async def visit(context: Context) -> Any:
+    """Ask somebody to open an address, in the way of either revision."""
+    address, message = "https://pay.example/1", "please pay"
+    if context.request_context.protocol_version < "2026":
+        return (await context.elicit_url(message, address, "1")).action
+    answers = context.input_responses
+    if answers is not None:
+        return getattr(answers["pay"], "action", "")
+    asked = ElicitRequest(params=ElicitRequestURLParams(message=message, url=address))
+    return InputRequiredResult(input_requests={"pay": asked})
+
+
 def make_server() -> Any:
     """Return the server."""
     server = MCPServer("notes")
@@ -85,6 +126,8 @@ def make_server() -> Any:
     server.add_tool(slow, structured_output=False)
     server.add_tool(fail, structured_output=False)
     server.add_tool(die_in_effect, structured_output=False)
+    server.add_tool(order, structured_output=False)
+    server.add_tool(visit, structured_output=False)
     return server
 
 

@@ -60,6 +60,8 @@ async def test_a_plan_runs_on_a_server(tmp_path: Path) -> None:
             "notes.fail": "effectful",
             "notes.die": "read",
             "notes.die_in_effect": "effectful",
+            "notes.order": "effectful",
+            "notes.visit": "effectful",
         }
         result = await run(
             tools,
