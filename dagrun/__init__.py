@@ -54,6 +54,8 @@ if TYPE_CHECKING:
         UnknownTool,
         WrongRecordKey,
     )
+    from dagrun.evaluate.metrics.metrics import Metrics
+    from dagrun.evaluate.metrics.read_runs import metrics
     from dagrun.graph.budget import Budget
     from dagrun.graph.plan_history import PlanDiff, PlanHistory, Revision
     from dagrun.journal.memory import MemoryJournal
@@ -169,6 +171,8 @@ _NAMES = {
     "dagrun.critics.rules": "RuleCritic",
     "dagrun.critics.schemas": "SchemaCritic",
     "dagrun.decide.durations": "Durations",
+    "dagrun.evaluate.metrics.metrics": "Metrics",
+    "dagrun.evaluate.metrics.read_runs": "metrics",
     "dagrun.errors": (
         "AnswerRefused CannotPlan CannotResume ContractError DagrunError JournalDamaged JournalError "
         "JournalFailed MissingExtra ModelError NoRoute OverCeiling OwnerLost PlanRefused Problem "
@@ -302,6 +306,7 @@ __all__ = [
     "LanguageModel",
     "MemoryJournal",
     "Message",
+    "Metrics",
     "MissingExtra",
     "ModelCharged",
     "ModelChooser",
@@ -416,6 +421,7 @@ __all__ = [
     "item",
     "llm_tool",
     "mcp_tools",
+    "metrics",
     "openapi_tools",
     "plan",
     "read_plan",

@@ -135,6 +135,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "report": ("dagrun.cli.commands.report:report", "Write a page, a picture or a text about a run."),
     "replay": ("dagrun.cli.commands.replay:replay", "Rebuild the state of a run from its record, and call nothing."),
     "journal": ("dagrun.cli.commands.journal:journal", "Verify the records of runs, or export them."),
+    "metrics": ("dagrun.cli.commands.evaluate.metrics:metrics", "Measure the recorded runs: success, times, cost."),
     "prune": ("dagrun.cli.commands.prune:prune", "Delete records that have expired."),
     "check": ("dagrun.cli.commands.check:check", "List everything that is wrong with a plan."),
     "show": ("dagrun.cli.commands.show:show", "Draw a plan as text, a picture or a page."),
@@ -151,7 +152,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Plans": ("run", "check", "show", "bench"),
     "Goals": ("do", "plan", "prompt"),
     "Running and waiting runs": ("resume", "retry", "approve", "answer", "cancel", "suspend", "serve"),
-    "Records": ("runs", "inspect", "report", "replay", "journal", "prune"),
+    "Records": ("runs", "inspect", "report", "replay", "metrics", "journal", "prune"),
     "Set-up": ("new", "tools", "mcp", "schema", "config", "completion"),
 }
 _OTHERS: Final = "More commands"

@@ -5,7 +5,7 @@ must be asked for is the critical path of a run whose plan was repaired or has e
 it follows from the spans of the steps.
 
 1. A call is judged by its last outcome: that of the critics, if they have judged it. A call that was told to stop
-   (cancelled, superseded) is no success and no failure, and does not count; a review that was told to stop says nothing.
+   (cancelled, superseded) is no success and no failure, and does not count; a review that was stopped says nothing.
 2. Tokens and cost are those that calls of tools, their second calls, planners and critics have reported, as
    `dagrun.graph.figures.used` adds them. The cost is unknown if any part of it is: tokens without a price, or a model
    whose call has no reported end, because the process was killed.
@@ -18,7 +18,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from dagrun.errors import JournalDamaged
@@ -88,8 +87,7 @@ def _finish(count: _Count, run_id: str, lines: Sequence[Line]) -> None:
     run.shape = shape_of(steps, count.output)
     run.planning = _covered(count.planned)
     run.planners = run.planners or list(dict.fromkeys(count.heard)) or (["rules"] if count.planned else [])
-    for began, who in count.models.values():
-        del began
+    for _, who in count.models.values():
         run.providers.setdefault(who, Calls()).is_cost_known = False
     if count.models or (count.uses_models and count.planner_calls):
         run.use.is_cost_known = False
@@ -190,7 +188,9 @@ def _began_call(count: _Count, event: Json) -> None:
 
 def _of_call(count: _Count, tool: str) -> tuple[Calls, Calls]:
     """Return what is counted of a tool, and of its provider."""
-    return count.run.tools.setdefault(tool, Calls()), count.run.providers.setdefault(count.pools.get(tool, tool), Calls())
+    return count.run.tools.setdefault(tool, Calls()), count.run.providers.setdefault(
+        count.pools.get(tool, tool), Calls()
+    )
 
 
 def _ended_call(count: _Count, event: Json) -> None:
@@ -363,11 +363,11 @@ _COUNT: Final[Mapping[str, Callable[[_Count, Json], None]]] = {
     "ModelCharged": _charged,
     "QuestionAsked": _asked,
     "QuestionAnswered": _answered,
-    **dict.fromkeys(
-        chain(
-            ("CeilingNear", "ConfidenceReported", "DraftEnded", "DraftStarted", "HandedOn", "ReplanEnded"),
-            ("StepResumed",),
-        ),
-        _nothing,
-    ),
+    "CeilingNear": _nothing,
+    "ConfidenceReported": _nothing,
+    "DraftEnded": _nothing,
+    "DraftStarted": _nothing,
+    "HandedOn": _nothing,
+    "ReplanEnded": _nothing,
+    "StepResumed": _nothing,
 }

@@ -1,0 +1,190 @@
+"""``dagrun metrics``: rates, times, tokens and cost of the recorded runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import asynccontextmanager
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from dagrun.cli import options
+from dagrun.cli.records.metrics_page import metrics_lines, split_lines
+from dagrun.cli.records.run_records import Records, runs_option, wait
+from dagrun.cli.setup.settings import configure
+from dagrun.cli.terminal.stdout import Data, data_output
+from dagrun.cli.terminal.text import SCHEMA_VERSION, printable
+from dagrun.cli.terminal.user_errors import FAILED, BadInput
+from dagrun.errors import ContractError
+from dagrun.evaluate.metrics.alert_rules import Alert, AlertRule, judge, read_rule
+from dagrun.evaluate.metrics.definitions import CALL_METRICS, RUN_METRICS
+from dagrun.evaluate.metrics.metrics import GROUPINGS, Metrics, compared, measure
+from dagrun.evaluate.metrics.read_runs import FiguresReader, RecordedRuns
+from dagrun.evaluate.metrics.time_spans import read_time
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from dagrun.evaluate.metrics.definitions import Definition
+    from dagrun.model.journal import Journal
+
+_MEDIAN: Final = "The median of "
+_HELP_WIDTH: Final = 76  # characters
+
+
+def _definition_lines(definitions: Sequence[Definition[Any]]) -> Iterator[str]:
+    """Yield the definitions for the help page; the three quantiles of one quantity share one."""
+    for one in definitions:
+        if one.name.endswith(("_p95", "_p99")):
+            continue
+        name = f"{one.name}, _p95, _p99" if one.name.endswith("_p50") else one.name
+        text = f"Quantiles of {one.text.removeprefix(_MEDIAN)}" if one.name.endswith("_p50") else one.text
+        yield f"  {name}"
+        yield from wrap(text, _HELP_WIDTH, initial_indent="      ", subsequent_indent="      ")
+
+
+_NEWLINE: Final = "\n"
+EPILOG: Final = f"""
+\b
+Examples:
+  dagrun metrics
+  dagrun metrics --since 7d --by tool
+  dagrun metrics --by week
+  dagrun metrics --split 2026-11-20
+  dagrun metrics --fail-if 'cost_per_success > 1.3 x last week'
+  dagrun metrics --prom > /var/lib/node_exporter/dagrun.prom
+
+\b
+The metrics of runs; what the records do not say is shown as "-":
+{_NEWLINE.join(_definition_lines(RUN_METRICS))}
+
+\b
+The metrics of calls, by tool or by provider (a model, a pool, a tool without a pool):
+{_NEWLINE.join(_definition_lines(CALL_METRICS))}
+
+\b
+Alert rules:
+  METRIC OP NUMBER               OP is >, >=, < or <=; 95 % is 0.95
+  METRIC OP NUMBER x last week   the last 7 days against the 7 days before;
+                                 or day, month (30 days), N days
+  A rule whose values are not known is reported, and does not count.
+
+Exit codes: 0, 1 if the comparison of a rule holds, 2 wrong usage.
+"""
+
+
+@click.command(epilog=EPILOG)
+@options.combined(runs_option)
+@click.option(
+    "--journal",
+    "dsn",
+    metavar="DSN",
+    help="The database of a journal in PostgreSQL, in place of a folder; its password comes from PGPASSWORD or a"
+    " password file.",
+)
+@click.option("--since", metavar="TIME", help="Count runs that began then or later: 7d, 12h, 2026-11-20.")
+@click.option("--until", metavar="TIME", help="Count runs that began before.")
+@click.option("--by", default="", metavar="WHAT", help=f"Make groups by {', '.join(GROUPINGS)}.")
+@click.option("--split", metavar="TIME", help="Compare the runs before a change with those since then.")
+@click.option("--fail-if", "rules", multiple=True, metavar="RULE", help="An alert rule; see below. May be repeated.")
+@options.as_json
+@click.option("--prom", "as_prom", is_flag=True, help="Print the text form of Prometheus.")
+@options.directory
+def metrics(*, as_json: bool, as_prom: bool, **flags: Any) -> int:
+    """Measure the recorded runs: success, recovery, escalations, people, times, tokens, cost.
+
+    All of it comes from the records, so neither tools nor a planner are needed. Intervals are 95 %.
+    """
+    now = time.time()
+    request = _Request(now, flags)
+    if sum((as_json, as_prom)) > 1:
+        raise BadInput("--json and --prom are two forms of the same; name one")
+    if as_prom and request.split is not None:
+        raise BadInput("--split compares two times, for which Prometheus has its own means; leave out --prom")
+    recorded = wait(lambda: _read(flags))
+    with data_output() as data:
+        found = request.measured(recorded)
+        if as_prom:
+            data.text(found.to_prometheus())
+        elif as_json:
+            data.json(request.as_dict(found, recorded))
+        else:
+            _show(data, request, found, recorded)
+    alerts = request.alerts(recorded)
+    for alert in alerts:
+        sign = {True: "ALERT", False: "ok", None: "not judged"}[alert.is_on]
+        click.echo(printable(f"{sign}: {alert.text}  ({alert.rule.text})"), err=True)
+    return FAILED if any(alert.is_on for alert in alerts) else 0
+
+
+class _Request:
+    """What is wanted, from the options of the command.
+
+    Raises:
+        BadInput: An option cannot be read.
+    """
+
+    def __init__(self, now: float, flags: dict[str, Any]) -> None:
+        self.now = now
+        self.by: str = flags["by"]
+        try:
+            self.since, self.until, self.split = (
+                None if flags[name] is None else read_time(flags[name], now) for name in ("since", "until", "split")
+            )
+            self.rules: list[AlertRule] = [read_rule(text) for text in flags["rules"]]
+            measure((), by=self.by)
+        except ContractError as error:
+            raise BadInput(str(error)) from error
+        if self.split is not None and self.by:
+            raise BadInput("--split and --by make groups both; name one")
+        if self.since is not None and self.until is not None and self.since >= self.until:
+            raise BadInput("--since is not before --until, so no run can have begun between them")
+
+    def measured(self, recorded: RecordedRuns) -> Metrics:
+        runs = recorded.figures.values()
+        return measure(runs, by=self.by, since=self.since, until=self.until, left_out=recorded.left_out)
+
+    def alerts(self, recorded: RecordedRuns) -> list[Alert]:
+        runs = list(recorded.figures.values())
+        return [judge(rule, runs, now=self.now, since=self.since, until=self.until) for rule in self.rules]
+
+    def as_dict(self, found: Metrics, recorded: RecordedRuns) -> dict[str, Any]:
+        facts: dict[str, Any] = {"schema_version": SCHEMA_VERSION, **found.as_dict()}
+        if self.split is not None:
+            before, since = compared(found.runs, self.split)
+            facts["split"] = {"at": self.split, "before": before.as_dict(), "since": since.as_dict()}
+        alerts = self.alerts(recorded)
+        return {**facts, "alerts": [{"rule": a.rule.text, "is_on": a.is_on, "text": a.text} for a in alerts]}
+
+
+def _show(data: Data, request: _Request, found: Metrics, recorded: RecordedRuns) -> None:
+    if request.split is not None:
+        data.text("\n".join(split_lines(found, *compared(found.runs, request.split), request.split)))
+    else:
+        data.text("\n".join(metrics_lines(found)))
+    if recorded.left_out:
+        names = ", ".join(list(recorded.left_out)[:5])
+        click.echo(
+            printable(f"{len(recorded.left_out)} damaged or unreadable, and not counted: {names}; see dagrun runs"),
+            err=True,
+        )
+
+
+async def _read(flags: dict[str, Any]) -> RecordedRuns:
+    async with _journal(flags) as journal:
+        return await FiguresReader(journal).read()
+
+
+@asynccontextmanager
+async def _journal(flags: dict[str, Any]) -> AsyncIterator[Journal]:
+    if flags["dsn"] is None:
+        yield Records(configure(flags)).journal
+        return
+    if flags["runs"] is not None:
+        raise BadInput("--runs and --journal both say where the records are; name one")
+    from dagrun.journal.postgres.journal import PostgresJournal
+
+    async with PostgresJournal(flags["dsn"]) as journal:
+        yield journal

@@ -1,0 +1,123 @@
+"""The figures of the runs of a journal; `metrics`, the public function; records are read once for each change."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import anyio.to_thread
+
+from dagrun.errors import ContractError, JournalDamaged, JournalFailed, RunNotFound, shorten
+from dagrun.evaluate.metrics.metrics import Metrics, check_grouping, measure
+from dagrun.evaluate.metrics.record_figures import figures_of
+from dagrun.evaluate.metrics.run_figures import RunFigures
+from dagrun.model.journal import Journal, MarksRecords
+
+Instant = datetime | timedelta | float | None
+
+
+@dataclass(slots=True)
+class RecordedRuns:
+    """The figures of the runs of a journal, and the runs that have none.
+
+    Attributes:
+        figures: By the id of the run.
+        left_out: Why a record cannot be used, by the id of the run.
+    """
+
+    figures: dict[str, RunFigures] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+class FiguresReader:
+    """Reads the figures of all runs of a journal, again and again: only records that have changed are read anew.
+
+    Args:
+        journal: The journal.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._known: dict[str, tuple[str, RunFigures | str]] = {}  # by run: the mark, and the figures or the fault
+        self._lock = anyio.Lock()
+
+    async def read(self) -> RecordedRuns:
+        """Return the figures as the records are now.
+
+        Raises:
+            JournalFailed: The journal cannot be read.
+        """
+        async with self._lock:
+            marks = await self._marks()
+            found = RecordedRuns()
+            known: dict[str, tuple[str, RunFigures | str]] = {}
+            for run_id, mark in marks.items():
+                kept = self._known.get(run_id)
+                fresh = kept if kept is not None and mark and kept[0] == mark else await self._figures(run_id, mark)
+                if fresh is None:
+                    continue
+                known[run_id] = fresh
+                _keep(found, run_id, fresh[1])
+            self._known = known
+            return found
+
+    async def _marks(self) -> Mapping[str, str]:
+        if isinstance(self._journal, MarksRecords):
+            return await self._journal.marks()
+        return dict.fromkeys((held.run_id for held in await self._journal.runs()), "")
+
+    async def _figures(self, run_id: str, mark: str) -> tuple[str, RunFigures | str] | None:
+        """Return the figures of a run, or why there are none; `None` if it has no record."""
+        try:
+            lines = await self._journal.read(run_id)
+            return (mark, await anyio.to_thread.run_sync(figures_of, run_id, lines)) if lines else None
+        except RunNotFound:  # it was deleted a moment ago
+            return None
+        except (JournalDamaged, JournalFailed) as error:
+            return mark, shorten(
+                f"record {error.seq}: {error.reason}" if isinstance(error, JournalDamaged) else str(error)
+            )
+
+
+def _keep(found: RecordedRuns, run_id: str, what: RunFigures | str) -> None:
+    if isinstance(what, str):
+        found.left_out[run_id] = what
+    else:
+        found.figures[run_id] = what
+
+
+async def metrics(*, journal: Journal, since: Instant = None, until: Instant = None, by: str = "") -> Metrics:
+    """Return the metrics of the recorded runs: rates, times, tokens and cost, from their records alone.
+
+    `dagrun metrics --help` defines each metric. What the records do not say is `None`, never a guess. A run whose
+    record is damaged is left out, and named in `Metrics.left_out`.
+
+    Args:
+        journal: The journal with the records.
+        since: Runs that began before that do not count: a `datetime.datetime`, a `datetime.timedelta` before now, or
+            seconds since 1970; `None` for all.
+        until: Runs that began then or later do not count; as *since*.
+        by: What to make groups by: ``tool``, ``provider``, ``planner``, ``plan``, ``day``, ``week``, or ``label:NAME``;
+            empty for no groups.
+
+    Raises:
+        ContractError: There is no such grouping.
+        JournalError: The journal cannot be read.
+    """
+    check_grouping(by)
+    now = time.time()
+    begin, end = _seconds(since, now), _seconds(until, now)
+    read = await FiguresReader(journal).read()
+    return measure(read.figures.values(), by=by, since=begin, until=end, left_out=read.left_out)
+
+
+def _seconds(at: Instant, now: float) -> float | None:
+    if isinstance(at, timedelta):
+        return now - at.total_seconds()
+    if isinstance(at, datetime):
+        return at.timestamp()
+    if at is None or isinstance(at, int | float):
+        return at
+    raise ContractError(f"since and until are a datetime, a timedelta or seconds since 1970, not {type(at).__name__}")
