@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import anyio
 import pytest
 
 import dagrun
@@ -94,33 +95,34 @@ async def test_failed_and_retried_runs() -> None:
 
 
 async def test_replanned_run() -> None:
-    """The planner thinks for 2 s of the 3 s of the run; its first patch is refused."""
+    """The planner thinks for 2 s of the 4 s of the run; its first patch is refused."""
     recorded = Recorded()
     good = Patch(edits=[Replace(id="x", step=nap("y", 1))])
     planner = Thinker(Patch(edits=[Drop(id="nobody")]), good, seconds=1)
-    await recorded.run("r", Step(id="x", tool="fail"), planner=planner)
+    await recorded.run("r", nap("a", 1), Step(id="x", tool="fail", depends_on=["a"]), planner=planner)
     run = await recorded.figures("r")
 
     assert run.status == "succeeded"
-    assert (run.steps, run.replans, run.refused) == (1, 1, 1)
-    assert run.makespan == pytest.approx(3)
+    assert (run.steps, run.replans, run.refused) == (2, 1, 1)
+    assert run.makespan == pytest.approx(4)
     assert run.planning == pytest.approx(2)
-    assert value(run, "planner_share_p50") == pytest.approx(2 / 3)
+    assert value(run, "planner_share_p50") == pytest.approx(2 / 4)
     assert value(run, "recovery_success") == 1
     assert run.planners == ["rules"], "no model was asked"
 
 
-async def test_hedged_run() -> None:
-    """The second call wins, and the first one, which it stops, is no failure."""
+async def test_hedged_runs() -> None:
+    """One second call wins, and the first one, which it stops, is no failure; the other second call loses."""
     recorded = Recorded()
-    looks = scripted("look", Takes(100, "slow"), Takes(1, "fast"))
-    await recorded.run("r", Step(id="a", tool="look"), tools=[looks], durations=known(), hedge=HEDGED)
-    run = await recorded.figures("r")
+    for name, first, second in (("won", 100, 1), ("lost", 9, 100)):
+        looks = scripted("look", Takes(first, "first"), Takes(second, "second"))
+        await recorded.run(name, Step(id="a", tool="look"), tools=[looks], durations=known(), hedge=HEDGED)
+    runs = [await recorded.figures(name) for name in ("won", "lost")]
 
-    assert value(run, "hedges_won") == 1
-    assert value(run, "tool_success") == 1
-    assert (run.attempts, run.tools["look"].hedged) == (1, 1)
-    assert not run.had_trouble
+    assert value(runs, "hedges_won") == 1 / 2
+    assert value(runs, "tool_success") == 1
+    assert [(run.attempts, run.tools["look"].hedged) for run in runs] == [(1, 1), (1, 1)]
+    assert not any(run.had_trouble for run in runs)
 
 
 async def test_answers_of_people() -> None:
@@ -143,6 +145,7 @@ async def test_what_people_change_unasked_counts_against_the_recall() -> None:
     recorded = Recorded()
     plan = Plan(steps=[nap("a", 9)])
     async with dagrun.start(plan, tools=toolset(), journal=recorded.journal, run_id="r") as run:
+        await anyio.sleep(1)
         await run.splice(Patch(edits=[dagrun.Add(step=nap("b", 1))]))
         run.cancel(reason="enough")
         await run.result()
@@ -262,6 +265,9 @@ async def test_critics_that_do_not_agree() -> None:
     assert value(run, "critic_disagreement") == 1 / 2
     assert value(run, "tool_success") == 1 / 2
     assert run.had_trouble
+
+    await recorded.run("alone", *steps, critics=[kind])
+    assert (await recorded.figures("alone")).reviews == 0, "one critic has nobody to agree with"
 
 
 async def test_a_tool_error_is_trouble_even_if_the_plan_tolerates_it() -> None:

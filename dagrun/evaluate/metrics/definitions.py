@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import median
 from typing import Any, Final, Generic, Literal, TypeVar
 
@@ -254,6 +255,10 @@ def _median(values: Sequence[float]) -> Figure:
     return Figure(median(values) if values else None, of=len(values))
 
 
+def _seconds(calls: Sequence[Calls]) -> Iterable[float]:
+    return chain.from_iterable(one.seconds for one in calls)
+
+
 CALL_METRICS: Final[tuple[Definition[Calls], ...]] = (
     Definition("runs", "count", "Runs that have called it.", lambda calls: _count(1 for _ in calls)),
     Definition("calls", "count", "Calls that have ended.", lambda calls: _count(one.ended for one in calls)),
@@ -263,7 +268,7 @@ CALL_METRICS: Final[tuple[Definition[Calls], ...]] = (
         "Calls that succeeded / calls that have ended; the record does not say it of models.",
         lambda calls: _rate((one.succeeded, one.judged) for one in calls),
     ),
-    *_spread("seconds", "seconds", "the time of a call.", lambda calls: (s for one in calls for s in one.seconds)),
+    *_spread("seconds", "seconds", "the time of a call.", _seconds),
     Definition(
         "hedges_won",
         "ratio",
