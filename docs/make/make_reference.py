@@ -40,19 +40,21 @@ GOALS: Final = ("do", "plan", "prompt")
 WAITING: Final = ("resume", "retry", "approve", "answer")
 STOPPING: Final = ("cancel", "suspend")
 RECORDS: Final = ("runs", "serve", "inspect", "report", "replay", "journal", "prune")
+MEASURING: Final = ("metrics",)
 MCP: Final = ("mcp",)
 SETUP: Final = ("new", "tools", "schema", "config", "completion")
 
 
 def pages() -> dict[str, str]:
     """Return the text of every page by its file name."""
-    rest = [name for name in COMMANDS if name not in {*GOALS, *WAITING, *STOPPING, *RECORDS, *MCP, *SETUP}]
+    rest = [name for name in COMMANDS if name not in {*GOALS, *WAITING, *STOPPING, *RECORDS, *MEASURING, *MCP, *SETUP}]
     return {
         "cli-plans.md": _commands("Commands that check, show and run plans", rest),
         "cli-goals.md": _commands("Commands that plan for a goal", GOALS),
         "cli-resume.md": _commands("Commands that answer and resume runs", WAITING),
         "cli-stop.md": _commands("Commands that stop runs", STOPPING),
         "cli-records.md": _commands("Commands that look at recorded runs", RECORDS),
+        "cli-metrics.md": _commands("Commands that measure recorded runs", MEASURING),
         "cli-mcp.md": _commands("Commands for the Model Context Protocol", MCP),
         "cli-setup.md": _commands("Commands for tools, settings and new projects", SETUP),
         "problems.md": _problems(),

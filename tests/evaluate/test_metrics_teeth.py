@@ -17,34 +17,55 @@ from dagrun.testing import run_virtual
 NOTICED = (AssertionError, DagrunError, TypeError, KeyError)
 
 RECORD_MUTANTS = {
-    "a retry is a failure for ever": ('calls.succeeded + is_good\n', 'calls.succeeded + (is_good and event["attempt"] == 1)\n'),
-    "a stopped call is a failure": ("    if state in _STOPPED:\n        return\n    is_good = state", "    is_good = state"),
-    "trouble is forgotten": ("count.run.had_trouble = count.run.had_trouble or not is_good\n    count.judged", "count.judged"),
+    "a retry is a failure for ever": (
+        "calls.succeeded + is_good\n",
+        'calls.succeeded + (is_good and event["attempt"] == 1)\n',
+    ),
+    "a stopped call is a failure": (
+        "    if state in _STOPPED:\n        return\n    is_good = state",
+        "    is_good = state",
+    ),
+    "trouble is forgotten": (
+        "count.run.had_trouble = count.run.had_trouble or not is_good\n    count.judged",
+        "count.judged",
+    ),
     "the verdict of critics does not count": ("calls.succeeded += is_good - was_good", "pass"),
     "one critic can disagree with itself": ("if len(verdicts) > 1:", "if verdicts:"),
-    "an unpriced call is free": ("calls.use(outcome[\"tokens\"], cost)", "calls.use(outcome[\"tokens\"], cost or 0.0)"),
-    "a lost model call is free": ("    if count.models or (count.uses_models and count.planner_calls):\n        run.use.is_cost_known = False\n", ""),
+    "an unpriced call is free": ('calls.use(outcome["tokens"], cost)', 'calls.use(outcome["tokens"], cost or 0.0)'),
+    "a lost model call is free": ("if count.models or (count.uses_models and count.planner_calls):", "if not lines:"),
     "a lost call of a tool is free": ("        if tool in count.billed:\n", "        if not tool:\n"),
-    "planning is counted twice": ("count.planned.append((", "count.planned.append((0.0, event['at'])); count.planned.append(("),
+    "planning is counted twice": (
+        "count.planned.append((",
+        "count.planned.append((0.0, event['at'])); count.planned.append((",
+    ),
     "a refused patch is none": ("count.run.refused += 1", "pass"),
     "dropped steps stay": ("        count.steps.pop(old, None)", "        pass"),
-    "a yes changes the run": ("count.run.changed += answer[\"choice\"] != \"approve\" or", "count.run.changed += True or"),
-    "waits stand still while the run does": ("    count.offset = event[\"wall_time\"] - event[\"at\"]\n", "    count.offset = count.offset or event[\"wall_time\"] - event[\"at\"]\n"),
+    "a yes changes the run": ('count.run.changed += answer["choice"] != "approve" or', "count.run.changed += True or"),
+    "waits stand still while the run does": ("count.offset = event[", "count.offset = count.offset or event["),
     "a suspended run has ended": ("    count.run.is_suspended = True\n", "    _ended(count, event)\n"),
-    "nobody changes anything unasked": ("    if event[\"origin\"] == \"host\":\n        count.run.unasked += 1\n", ""),
-    "each hedge wins": ("calls.hedges_won += event[\"has_won\"]", "calls.hedges_won += True"),
+    "nobody changes anything unasked": ('    if event["origin"] == "host":\n        count.run.unasked += 1\n', ""),
+    "each hedge wins": ('calls.hedges_won += event["has_won"]', "calls.hedges_won += True"),
     "dependencies are not followed": ("for need in needs_of(step):", "for need in ():"),
-}  # fmt: skip
+}
 TABLE_MUTANTS = {
     "open runs have failed": ("return [run for run in runs if run.has_ended]", "return list(runs)"),
-    "failures cost nothing": ("    known = sum(use.known_cost for use in uses) / by", "    known = max(use.known_cost for use in uses) / by"),
-    "the known part is all": ("return Figure(known, of=len(uses)) if is_known else", "return Figure(known, of=len(uses)) if True else"),
+    "failures cost nothing": (
+        "    known = sum(use.known_cost for use in uses) / by",
+        "    known = max(use.known_cost for use in uses) / by",
+    ),
+    "the known part is all": (
+        "return Figure(known, of=len(uses)) if is_known else",
+        "return Figure(known, of=len(uses)) if True else",
+    ),
     "recovery counts runs without trouble": ("if run.had_trouble),", "if True),"),
     "the share of a planner is its time": ("min(1.0, seconds / run.makespan)", "seconds"),
     "overhead is the makespan": ("run.makespan - run.critical_path", "run.makespan"),
-    "intervals are points": ("    return Figure(good / all_, low, high, all_)", "    return Figure(good / all_, good / all_, good / all_, all_)"),
+    "intervals are points": (
+        "    return Figure(good / all_, low, high, all_)",
+        "    return Figure(good / all_, 0.5, 0.5, all_)",
+    ),
     "the median is the mean": ("Figure(quantile(found, q), low", "Figure(sum(found) / len(found), low"),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(autouse=True)

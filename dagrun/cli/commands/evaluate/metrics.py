@@ -165,10 +165,10 @@ def _show(data: Data, request: _Request, found: Metrics, recorded: RecordedRuns)
     else:
         data.text("\n".join(metrics_lines(found)))
     if recorded.left_out:
-        names = ", ".join(list(recorded.left_out)[:5])
+        count, names = len(recorded.left_out), ", ".join(list(recorded.left_out)[:5])
+        what = "record is" if count == 1 else "records are"
         click.echo(
-            printable(f"{len(recorded.left_out)} damaged or unreadable, and not counted: {names}; see dagrun runs"),
-            err=True,
+            printable(f"{count} {what} damaged or unreadable, and not counted: {names}; see dagrun runs"), err=True
         )
 
 
