@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dagrun.model.journal import Journal
 
 _MEDIAN: Final = "The median of "
-_HELP_WIDTH: Final = 76  # characters
+_HELP_WIDTH: Final = 74  # characters
 
 
 def _definition_lines(definitions: Sequence[Definition[Any]]) -> Iterator[str]:
@@ -61,7 +61,8 @@ The metrics of runs; what the records do not say is shown as "-":
 {_NEWLINE.join(_definition_lines(RUN_METRICS))}
 
 \b
-The metrics of calls, by tool or by provider (a model, a pool, a tool without a pool):
+The metrics of calls, by tool, or by provider: a model, a pool of tools, or a
+tool without a pool:
 {_NEWLINE.join(_definition_lines(CALL_METRICS))}
 
 \b
