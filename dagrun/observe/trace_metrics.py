@@ -10,7 +10,7 @@ from dagrun.observe import semconv as names
 _SECONDS: Final = "s"
 
 
-class Metrics:
+class Instruments:
     """The instruments of one meter.
 
     Args:

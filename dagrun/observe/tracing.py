@@ -34,7 +34,7 @@ from dagrun.model.redaction.redactor import Redactor
 from dagrun.model.tracing import TRACEPARENT, TRACER, AttemptFacts, ModelSpan, RunFacts, RunTracer
 from dagrun.model.value import decode_or_reason, encode_plain
 from dagrun.observe import semconv as names
-from dagrun.observe.trace_metrics import Metrics
+from dagrun.observe.trace_metrics import Instruments
 
 try:
     from opentelemetry import context as otel_context
@@ -115,7 +115,7 @@ class Tracing:
         self.captures_content = capture_content
         self.tracer: Tracer = trace.get_tracer(names.SCOPE, __version__, tracer_provider)
         meter = None if meter_provider is None else meter_provider.get_meter(names.SCOPE, __version__)
-        self.metrics = None if meter is None else Metrics(meter, workflow)
+        self.metrics = None if meter is None else Instruments(meter, workflow)
         self.is_faulty = False
 
     def __repr__(self) -> str:
@@ -515,7 +515,7 @@ def _is_bad(event: events.RunEnded | events.RunSuspended) -> bool:
 class _ModelCall:
     """The span of one call of a model; see `dagrun.model.tracing.ModelSpan`."""
 
-    def __init__(self, tracer: Tracer, metrics: Metrics | None, provider: str, model: str, address: str) -> None:
+    def __init__(self, tracer: Tracer, metrics: Instruments | None, provider: str, model: str, address: str) -> None:
         self.is_faulty = False
         self._metrics = metrics
         self._common = {names.OPERATION: names.CHAT, names.PROVIDER: provider, names.REQUEST_MODEL: model}

@@ -7,8 +7,9 @@ import pytest
 from dagrun.errors import ContractError
 from dagrun.evaluate.metrics.alert_rules import AlertRule, judge, read_rule
 from dagrun.evaluate.metrics.metrics import measure
+from dagrun.evaluate.metrics.prometheus_text import prometheus_text
+from dagrun.evaluate.metrics.read_runs import read_time, shown_time
 from dagrun.evaluate.metrics.run_figures import Calls, RunFigures
-from dagrun.evaluate.metrics.time_spans import read_time, shown_time
 
 DAY = 86_400.0
 NOW = 100 * DAY
@@ -105,7 +106,7 @@ def test_times_as_people_write_them() -> None:
 def test_prometheus_text() -> None:
     """Names and labels as Prometheus takes them; a value that is not known has no line."""
     named = RunFigures("r", began=NOW, status="succeeded", labels={"team": 'a "b"\n\\c'}, makespan=2.0)
-    lines = measure([named], by="label:team").to_prometheus().splitlines()
+    lines = prometheus_text(measure([named], by="label:team")).splitlines()
 
     assert "dagrun_task_success_ratio 1.0" in lines
     assert "dagrun_makespan_p95_seconds 2.0" in lines

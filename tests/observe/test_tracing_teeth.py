@@ -17,7 +17,7 @@ from dagrun.model.event import AttemptEnded, QuestionAnswered
 from dagrun.model.outcome import Recovery
 from dagrun.model.value import encode_plain
 from dagrun.observe import tracing
-from dagrun.observe.trace_metrics import Metrics
+from dagrun.observe.trace_metrics import Instruments
 from dagrun.observe.tracing import Tracing, _RunSpans
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -153,8 +153,8 @@ def _faults_are_raised(patch: pytest.MonkeyPatch) -> None:
 
 
 def _metrics_have_ids(patch: pytest.MonkeyPatch) -> None:
-    waited = Metrics.waited
-    patch.setattr(Metrics, "waited", lambda self, reason, seconds: waited(self, f"{reason} of s1", seconds))
+    waited = Instruments.waited
+    patch.setattr(Instruments, "waited", lambda self, reason, seconds: waited(self, f"{reason} of s1", seconds))
 
 
 FAULTS: dict[Plant, Callable[[], Awaitable[None]]] = {

@@ -9,7 +9,7 @@ from dagrun.cli.terminal.text import columns
 from dagrun.errors import visible
 from dagrun.evaluate.metrics.definitions import Definition, Figure, Unit
 from dagrun.evaluate.metrics.metrics import Group, Metrics
-from dagrun.evaluate.metrics.time_spans import shown_time
+from dagrun.evaluate.metrics.read_runs import shown_time
 
 UNKNOWN: Final = "-"
 

@@ -82,10 +82,10 @@ def read_rule(text: str) -> AlertRule:
     Raises:
         ContractError: *text* is no rule; the message says where, and what is expected there.
     """
-    return _Reader(text).rule()
+    return _RuleReader(text).rule()
 
 
-class _Reader:
+class _RuleReader:
     def __init__(self, text: str) -> None:
         self._text = text
         self._words: list[str] = _TOKEN.findall(text)

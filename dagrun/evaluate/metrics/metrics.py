@@ -74,12 +74,6 @@ class Metrics:
             "left_out": dict(self.left_out),
         }
 
-    def to_prometheus(self) -> str:
-        """Return the metrics in the text form of Prometheus."""
-        from dagrun.evaluate.metrics.prometheus_text import prometheus_text
-
-        return prometheus_text(self)
-
 
 def measure(
     runs: Iterable[RunFigures],

@@ -21,8 +21,8 @@ from dagrun.errors import ContractError
 from dagrun.evaluate.metrics.alert_rules import Alert, AlertRule, judge, read_rule
 from dagrun.evaluate.metrics.definitions import CALL_METRICS, RUN_METRICS
 from dagrun.evaluate.metrics.metrics import GROUPINGS, Metrics, compared, measure
-from dagrun.evaluate.metrics.read_runs import FiguresReader, RecordedRuns
-from dagrun.evaluate.metrics.time_spans import read_time
+from dagrun.evaluate.metrics.prometheus_text import prometheus_text
+from dagrun.evaluate.metrics.read_runs import FiguresReader, RecordedRuns, read_time
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -108,7 +108,7 @@ def metrics(*, as_json: bool, as_prom: bool, **flags: Any) -> int:
     with data_output() as data:
         found = request.measured(recorded)
         if as_prom:
-            data.text(found.to_prometheus())
+            data.text(prometheus_text(found))
         elif as_json:
             data.json(request.as_dict(found, recorded))
         else:
