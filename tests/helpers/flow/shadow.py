@@ -20,6 +20,7 @@ from dagrun import Add, Brief, Flow, MemoryJournal, Patch, Plan, Policy, Questio
 from dagrun.checks.flow.sources import USER
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.patches.flow_after import flow_of
+from dagrun.model.event import Spliced
 from dagrun.model.toolbox import AnyTool
 from simulation import replaced, simulate
 
@@ -223,20 +224,23 @@ def play(seed: int, parts: Any = None) -> Report:
     """Run a random plan with its shadow, with some parts of dagrun replaced."""
     report = Report()
     with replaced(parts or {}):
-        simulate(lambda: _play(random.Random(seed), report), seed)
+        simulate(lambda: _play(random.Random(seed), report, refuses=seed % 4 == 3), seed)
     return report
 
 
-async def _play(dice: random.Random, report: Report) -> None:
+async def _play(dice: random.Random, report: Report, *, refuses: bool) -> None:
     planner = ShadowPlanner(dice)
     plan = plan_of(planner)
     level: Any = dice.choice(["structural", "errors", "full"])
-    flow = Flow(endorse=[dagrun.EndorseRule(tool="vouch")])
+    flow = Flow(endorse=[dagrun.EndorseRule(tool="vouch")], otherwise="refuse" if refuses else "ask")
     policy = Policy(brief=level, flow=flow, max_replans=4, retry=dagrun.RetryRule(max_attempts=1))
     failing = frozenset(step.id for step in plan.steps if dice.random() < 0.35)
     shadow, journal = Shadow(failing, says=dice.random() < 0.5), MemoryJournal()
     is_cut = dice.random() < 0.4
     known: Any = {"tools": shadow.tools, "journal": journal}
+    if refuses and not _is_fine(plan, shadow, policy):
+        report.counts["refused plans"] += 1
+        return
     async with dagrun.start(
         plan, policy=policy, planner=planner, run_id="r", approver=None if is_cut else shadow.person, **known
     ) as run:
@@ -252,8 +256,18 @@ async def _play(dice: random.Random, report: Report) -> None:
     if level == "structural" and planner.shown & UNTRUSTED:
         report.broken.append(f"a structural brief has shown {planner.shown & UNTRUSTED}")
     folded = await dagrun.replay("r", journal=journal)
+    splices = [event for event in folded.events if isinstance(event, Spliced)]
+    report.counts["split"] += sum(bool(event.refused) for event in splices)
     if _names(folded.graph) != _names(graph):
         report.broken.append(f"the labels of the record differ: {_names(folded.graph)} and {_names(graph)}")
+
+
+def _is_fine(plan: Plan, shadow: Shadow, policy: Policy) -> bool:
+    try:
+        dagrun.check(plan, shadow.tools, policy=policy)
+    except dagrun.PlanRefused:
+        return False
+    return True
 
 
 def _names(graph: LiveGraph) -> dict[str, list[str]]:

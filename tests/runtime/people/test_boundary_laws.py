@@ -13,7 +13,7 @@ from seeds import ONE_SEED, choose_seeds
 from shadow import play
 
 # What a hundred seeds must exercise at least; about half of what they do. Below that the rig has gone blind.
-LEAST: Final = {"labels": 200, "calls": 90, "splices": 50, "asked": 35, "tainted calls": 10, "resumed": 5}
+LEAST: Final = {"labels": 200, "calls": 90, "splices": 50, "asked": 35, "tainted calls": 10, "resumed": 5, "split": 1}
 
 
 def fuzz(seeds: Iterable[int]) -> Counter[str]:
