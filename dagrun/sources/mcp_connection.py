@@ -86,6 +86,12 @@ class Connection:
                 await self._lost.wait()
         except Exception as error:  # noqa: BLE001  (the library, the command or the server may raise anything)
             self._note_failure(error)
+        except BaseExceptionGroup as errors:  # it was closed while the library failed: that is no error of the block
+            failures, others = errors.split(Exception)
+            if failures is not None:
+                self._note_failure(failures)
+            if others is not None:
+                raise others from None
         finally:
             self._client = None
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -15,6 +17,7 @@ import pytest
 import dagrun
 from dagrun.errors import ContractError
 from dagrun.sources.mcp_config import read_config
+from dagrun.sources.mcp_connection import Connection
 
 pytest.importorskip("mcp")
 
@@ -194,6 +197,25 @@ async def test_an_error_of_the_block_comes_out_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(KeyError, match="mine"):
         async with dagrun.mcp_tools(config(tmp_path)):
             raise KeyError("mine")
+
+
+async def test_a_connection_that_fails_while_it_is_closed_is_no_error_of_the_block() -> None:
+    """The library may raise what the server has done last together with the cancellation."""
+
+    class Failing(Connection):
+        @asynccontextmanager
+        async def _opened(self) -> AsyncIterator[Any]:
+            try:
+                yield SimpleNamespace(session=SimpleNamespace())
+            except anyio.get_cancelled_exc_class() as error:
+                raise BaseExceptionGroup("closing", [error, ValueError("half an answer")]) from None
+
+    [server] = read_config({"a": {"command": "x"}}, None)
+    async with anyio.create_task_group() as group:
+        connection = Failing(server)
+        await group.start(connection.keep)
+        await connection.client()
+        group.cancel_scope.cancel()
 
 
 def test_both_forms_of_the_file_and_variables(monkeypatch: pytest.MonkeyPatch) -> None:
