@@ -21,6 +21,7 @@ from dagrun.serve.catalog import Catalog, RunEntry, matching
 from dagrun.serve.drawings import Side, patch_svg, patch_view
 from dagrun.serve.feeds import Feed
 from dagrun.serve.guard import USER, body_of, problem
+from dagrun.serve.measures import Measures
 from dagrun.serve.posts import CLOSED, Posts
 from dagrun.serve.questions import AnswerBody, OrderBody, shown_question
 from dagrun.serve.run_files import artifact_answer, artifacts_of
@@ -68,6 +69,7 @@ class Routes:
         self.closing = anyio.Event()
         self._catalog = catalog
         self._posts = posts
+        self._measures = Measures(catalog.journal)
         self._is_read_only = is_read_only
         self._streams = 0
         self._is_drained: anyio.Event | None = None
@@ -77,10 +79,13 @@ class Routes:
         run = "/api/runs/{run}"
         return [
             Route("/", _index),
+            Route("/metrics", _index),
             Route("/r/{run}", _run_page),
             Route("/static/{name}", _static),
             Route("/api/runs", self._runs),
             Route("/api/questions", self._questions),
+            Route("/api/metrics", self._measures.as_json),
+            Route("/api/metrics/prometheus", self._measures.as_prometheus),
             Route(run, self._about(_view)),
             Route(f"{run}/steps/{{n:int}}", self._about(_step)),
             Route(f"{run}/questions/{{question}}", self._about(_question)),

@@ -14,7 +14,7 @@ export async function list(main) {
   const more = make("button", { hidden: true, click: () => { limit += 50; again(); } }, "More");
   const status = make("p.soft", { role: "status" });
   let limit = 50, shown = "", asked = "";
-  fill(main, make("h1", "Runs"), waiting, make("div.tools", search, state), status,
+  fill(main, make("h1", "Runs"), waiting, make("div.tools", search, state, make("a", { href: page("metrics") }, "Metrics")), status,
     make("div.scroll", make("table.runs", {},
       make("thead", make("tr", ...["state", "run", "what", "steps", "began"].map((name) => make("th", { scope: "col" }, name)))), rows)), more);
 

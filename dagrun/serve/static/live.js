@@ -1,6 +1,7 @@
 // Where the page begins: the list of runs, or one run.
 import { fill, keepToken, make, page, takeToken } from "./parts.js";
 import { list } from "./list.js";
+import { metrics } from "./metrics.js";
 import { RunPage } from "./run.js";
 
 const main = document.getElementById("page");
@@ -16,4 +17,5 @@ function stop(error) {
 
 takeToken();
 const found = /\/r\/([^/]+)$/.exec(location.pathname);
-(found ? new RunPage(main, found[1]).follow() : list(main)).catch(stop);
+const shown = found ? new RunPage(main, found[1]).follow() : location.pathname.endsWith("/metrics") ? metrics(main) : list(main);
+shown.catch(stop);
