@@ -114,11 +114,12 @@ def web(
     except ImportError as error:
         raise MissingExtra("the live page needs starlette: pip install 'dagrun-engine[ui]'") from error
     from dagrun.serve.guard import Guard
+    from dagrun.serve.measures import Measures
     from dagrun.serve.posts import Posts
     from dagrun.serve.routes import Routes
 
     catalog = Catalog(journal, engine)
-    routes = Routes(catalog, Posts(journal), is_read_only=read_only)
+    routes = Routes(catalog, Posts(journal), Measures(journal), is_read_only=read_only)
     guard = Guard(
         Starlette(routes=routes.all()),
         hosts=hosts,

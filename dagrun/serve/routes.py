@@ -62,14 +62,15 @@ class Routes:
     Args:
         catalog: The runs.
         posts: Carries out what a request wants changed.
+        measures: Answers what is asked about metrics.
         is_read_only: Whether nothing may be changed; the page then shows no buttons.
     """
 
-    def __init__(self, catalog: Catalog, posts: Posts, *, is_read_only: bool) -> None:
+    def __init__(self, catalog: Catalog, posts: Posts, measures: Measures, *, is_read_only: bool) -> None:
         self.closing = anyio.Event()
         self._catalog = catalog
         self._posts = posts
-        self._measures = Measures(catalog.journal)
+        self._measures = measures
         self._is_read_only = is_read_only
         self._streams = 0
         self._is_drained: anyio.Event | None = None
