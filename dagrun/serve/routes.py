@@ -87,6 +87,7 @@ class Routes:
             Route("/api/questions", self._questions),
             Route("/api/metrics", self._measures.as_json),
             Route("/api/metrics/prometheus", self._measures.as_prometheus),
+            Route("/api/metrics/table", self._measures.as_table),
             Route(run, self._about(_view)),
             Route(f"{run}/steps/{{n:int}}", self._about(_step)),
             Route(f"{run}/questions/{{question}}", self._about(_question)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from xml.etree import ElementTree
+
 import pytest
 
 import dagrun
@@ -26,12 +28,26 @@ async def test_metrics_as_json() -> None:
     found = (await client.get("/api/metrics?by=tool&since=7d")).json()
 
     assert found["metrics"]["task_success"]["value"] == 0.5
-    assert [row["name"] for row in found["rows"]] == ["fail", "nap"]
-    assert len(found["rows"][0]["cells"]) == len(found["columns"])
-    shown = {line["name"]: line for line in found["shown"]}
-    assert shown["task success"]["value"] == "50.0 %"
-    assert shown["question wait"]["value"] == "-"
-    assert (await client.get("/metrics")).text.startswith("<!doctype html>")
+    assert found["groups"].keys() == {"fail", "nap"}
+    assert found["metrics"]["question_wait"]["value"] is None
+
+
+async def test_metrics_as_a_table() -> None:
+    """The page itself holds no data; the table is well-formed XML in which whatever comes from a run is text."""
+    made = await recorded()
+    await made.run("evil", Step(id="a", tool="nap", args={"seconds": 1}), labels={"team": "<script>alert(1)</script>&"})
+    client = Client(page_of(made.journal))
+    table = ElementTree.fromstring((await client.get("/api/metrics/table?by=label:team&since=7d")).text)
+    cells = ["".join(row.itertext()) for row in table.iter("{http://www.w3.org/1999/xhtml}tr")]
+
+    assert any(text.startswith("task success66.7 %") for text in cells)
+    assert any(text.startswith("<script>alert(1)</script>&1") for text in cells)
+    assert not list(table.iter("{http://www.w3.org/1999/xhtml}script"))
+    links = [link.get("href") for link in table.iter("{http://www.w3.org/1999/xhtml}a")]
+    assert "?since=7d&by=tool" in links
+    shell = (await client.get("/metrics")).text
+    assert shell.startswith("<!doctype html>")
+    assert "task success" not in shell
 
 
 async def test_metrics_follow_the_records() -> None:
@@ -53,7 +69,7 @@ async def test_prometheus_needs_the_token() -> None:
 
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert "dagrun_task_success_ratio 0.5\n" in answer.text
-    for path in ("/api/metrics", "/api/metrics/prometheus"):
+    for path in ("/api/metrics", "/api/metrics/prometheus", "/api/metrics/table"):
         assert (await client.request("GET", path, {"host": HEADERS["host"]})).status_code == 401
         assert (await client.request("GET", path, {**HEADERS, "host": "evil.example"})).status_code == 421
 

@@ -1,7 +1,6 @@
 // Where the page begins: the list of runs, or one run.
-import { fill, keepToken, make, page, takeToken } from "./parts.js";
+import { drawing, fill, keepToken, make, page, takeToken } from "./parts.js";
 import { list } from "./list.js";
-import { metrics } from "./metrics.js";
 import { RunPage } from "./run.js";
 
 const main = document.getElementById("page");
@@ -17,5 +16,5 @@ function stop(error) {
 
 takeToken();
 const found = /\/r\/([^/]+)$/.exec(location.pathname);
-const shown = found ? new RunPage(main, found[1]).follow() : location.pathname.endsWith("/metrics") ? metrics(main) : list(main);
+const shown = found ? new RunPage(main, found[1]).follow() : location.pathname.endsWith("/metrics") ? drawing(`metrics/table${location.search}`).then((table) => fill(main, table)) : list(main);
 shown.catch(stop);
