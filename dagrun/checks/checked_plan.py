@@ -206,9 +206,20 @@ class CheckedPlan:
         return write_report(self, path, options)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "policy", with_limits_of(self.toolbox, self.policy))
         redactor = Redactor(self.secrets, self.policy.redact, self.redact)
         object.__setattr__(self, "redactor", redactor)
         object.__setattr__(self, "takes_deps", any(map(takes_deps, self.toolbox.values())))
+
+
+def with_limits_of(toolbox: Toolbox, policy: Policy) -> Policy:
+    """Return the policy with the limits that tools bring along for their pools; of two limits, the lower one holds."""
+    if not toolbox.max_running_by_pool:
+        return policy
+    limits = dict(policy.max_running_by_pool)
+    for pool, limit in toolbox.max_running_by_pool.items():
+        limits[pool] = min(limit, limits.get(pool, limit))
+    return policy if limits == policy.max_running_by_pool else policy.model_copy(update={"max_running_by_pool": limits})
 
 
 def takes_deps(tool: AnyTool) -> bool:

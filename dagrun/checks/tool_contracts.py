@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import SchemaValidator, core_schema, from_json
 
 from dagrun.checks.check_plan import check_plan
-from dagrun.checks.checked_plan import CheckedPlan, empty_plan
+from dagrun.checks.checked_plan import CheckedPlan, empty_plan, with_limits_of
 from dagrun.checks.waves import in_waves
 from dagrun.errors import CannotResume, ContractError, PlanRefused, RecordRefused, ValueRefused, shorten
 from dagrun.model.contracts.deps import UNKNOWN_DEPS, Deps
@@ -297,8 +297,9 @@ def opening_differences(
     Raises:
         RecordRefused: A recorded contract is invalid.
     """
+    present = with_limits_of(toolbox, policy)
     lines = [line for name, contract in recorded.tools.items() for line in _tool_differences(name, contract, toolbox)]
-    lines += [f"policy: {line}" for line in _changes(recorded.policy.model_dump(), policy.model_dump())]
+    lines += [f"policy: {line}" for line in _changes(recorded.policy.model_dump(), present.model_dump())]
     lines += [f"critic {name} is not there any more" for name in recorded.critics if name not in critics]
     lines += [f"critic {name} was not there" for name in critics if name not in recorded.critics]
     lines += [f"executor {name} is not there any more" for name in recorded.executors if name not in executors]

@@ -38,12 +38,14 @@ class ToolOrigin:
             ``nobody``.
         pin: The hash of what the server says about the tool.
         refusal: Why no plan may call the tool, in words that follow "which"; empty if plans may.
+        max_running: How many steps of its pool, that of the server, run at once in a run; or no limit.
     """
 
     server: str
     said_by: SaidBy
     pin: str
     refusal: str = ""
+    max_running: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # no slots: it carries the name and docstring of its function

@@ -36,6 +36,7 @@ class Toolbox(Mapping[str, AnyTool]):
 
     Attributes:
         allowed: The names that a plan may call: of those in *allow*, the tools without a `Tool.refusal`.
+        max_running_by_pool: How many steps of a pool run at once, where the tools say so, as those of servers do.
 
     Raises:
         ContractError: Two tools share a name, a source holds no tool, or *allow* names a tool that is missing.
@@ -51,6 +52,7 @@ class Toolbox(Mapping[str, AnyTool]):
         names = frozenset(tools if allow is None else allow)
         if missing := names - tools.keys():
             raise ContractError(f"the allow-list names {', '.join(sorted(missing))}, which is not in the toolbox")
+        self.max_running_by_pool = _limits(tools.values())
         origins = ((name, tools[name].origin) for name in names)
         self.allowed = frozenset(name for name, origin in origins if origin is None or not origin.refusal)
 
@@ -93,6 +95,15 @@ class Toolbox(Mapping[str, AnyTool]):
 
     def __repr__(self) -> str:
         return shorten(f"Toolbox({', '.join(self._tools)})", 1200)
+
+
+def _limits(tools: Iterable[AnyTool]) -> Mapping[str, int]:
+    limits: dict[str, int] = {}
+    for outer in tools:
+        for tool in (outer, *outer.inner_tools):
+            if tool.origin is not None and tool.origin.max_running is not None and tool.pool is not None:
+                limits[tool.pool] = min(tool.origin.max_running, limits.get(tool.pool, tool.origin.max_running))
+    return MappingProxyType(limits)
 
 
 def hint(name: str, known: Iterable[str]) -> str:

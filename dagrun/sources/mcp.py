@@ -65,7 +65,8 @@ def mcp_tools(
     Args:
         config: The path of the file with the servers, in the form of Claude and Cursor (``mcpServers``) or VS Code
             (``servers``); or its content.
-        rules: What the host says about servers, by name: *trust*, *allow*, *errors*, *timeout*, *effects*.
+        rules: What the host says about servers, by name: *trust*, *allow*, *errors*, *timeout*, *max_running* and
+            *effects*.
         secrets: What ``${NAME}`` in the file stands for, in headers above all; for other names, it is a variable of the
             environment. A `Secret` whose *tools* do not name a server is not for that server.
         pins: The lock file that ``dagrun mcp pin`` has written. A tool that is not as it was pinned, or has no pin, is
@@ -239,7 +240,7 @@ def _tool_of(server: ServerConfig, connection: Connection, name: str, listed: An
     definition = definition_of(listed)
     pin = pin_of(definition)
     said_by: SaidBy = "host" if listed.name in rules.effects else "nobody" if hinted is None else "hint"
-    origin = ToolOrigin(server=server.name, said_by=said_by, pin=pin)
+    origin = ToolOrigin(server=server.name, said_by=said_by, pin=pin, max_running=rules.max_running)
     # The version is on record: a run that is resumed is told that a tool has changed.
     return replace(tool, origin=origin, version=pin[:_VERSION]), definition
 

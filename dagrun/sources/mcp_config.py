@@ -38,6 +38,7 @@ class ServerRules(BaseModel):
         errors: ``clean``: an error that a tool reports means that nothing has happened; ``unknown``: for a tool with an
             effect, it may have.
         timeout: Seconds for each attempt of a call; or none.
+        max_running: How many of its calls run at once in a run; or no limit.
         effects: The effects of its tools by name.
     """
 
@@ -47,6 +48,7 @@ class ServerRules(BaseModel):
     allow: tuple[str, ...] = ("*",)
     errors: Literal["unknown", "clean"] = "unknown"
     timeout: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    max_running: int | None = Field(default=None, ge=1, strict=True)
     effects: dict[str, Effect] = Field(default_factory=dict)
 
 

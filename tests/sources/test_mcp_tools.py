@@ -251,6 +251,8 @@ def test_both_forms_of_the_file_and_variables(monkeypatch: pytest.MonkeyPatch) -
         ({"a": {"command": "x"}}, {"b": {}}, "it has no server b; its servers are a"),
         ({"a": {"command": "x"}}, {"a": {"trust": "all"}}, "server a: its rules: trust: "),
         ({"a": {"command": "x"}}, {"a": {"effect": {}}}, "server a: its rules: effect: "),
+        ({"a": {"command": "x"}}, {"a": {"max_running": 0}}, "server a: its rules: max_running: "),
+        ({"a": {"command": "x"}}, {"a": {"max_running": "8"}}, "server a: its rules: max_running: "),
         ({}, None, "it names no server"),
         ({"servers": []}, None, "the servers are no object"),
     ],

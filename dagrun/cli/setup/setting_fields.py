@@ -35,7 +35,8 @@ class Settings:
             and *untrusted*.
         mcp_files: Files that name MCP servers whose tools plans may call, as Claude, Cursor and VS Code read them.
         mcp_pins: The lock file that tools of MCP servers are held to; ``dagrun mcp pin`` writes it.
-        mcp: What holds for MCP servers, by name: each a table with *trust*, *allow*, *errors*, *timeout* and *effects*.
+        mcp: What holds for MCP servers, by name: each a table with *trust*, *allow*, *errors*, *timeout*,
+            *max_running* and *effects*.
         deps: What makes the dependencies of the tools: ``module:name`` of a function or a context manager.
         policy: The limits of runs: the path of a TOML file, or the limits themselves.
         max_running: Steps that run at once; if the policy has a limit, too, the lower one holds.
