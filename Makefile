@@ -55,13 +55,14 @@ bench: $(READY) ## measure what dagrun costs per step, and how long whole plans 
 	$(BIN)/python benchmarks/prepare.py
 	$(BIN)/python benchmarks/boundary.py
 
-bench-runs: $(READY) ## measure what it costs to change a plan, to stream it, and to write its run down (8 minutes)
+bench-runs: $(READY) ## measure what it costs to change a plan, to stream it, and to write its run down (10 minutes)
 	$(BIN)/python benchmarks/replanning.py
 	$(BIN)/python benchmarks/splicing.py
 	$(BIN)/python benchmarks/streaming.py
 	$(BIN)/python benchmarks/limits.py
 	PYTHONPATH=benchmarks $(BIN)/python benchmarks/pipelines.py
 	$(BIN)/python benchmarks/planning.py
+	$(BIN)/python benchmarks/simulated_runs.py
 	$(BIN)/python benchmarks/journal.py
 
 bench-check: $(READY) ## compare a part of the benchmarks with what was last recorded (a minute and a half at most)

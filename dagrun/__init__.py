@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     )
     from dagrun.evaluate.metrics.metrics import Metrics
     from dagrun.evaluate.metrics.read_runs import metrics
+    from dagrun.evaluate.simulation.simulate import simulate
+    from dagrun.evaluate.simulation.simulation import Simulation, Variant
     from dagrun.graph.budget import Budget
     from dagrun.graph.plan_history import PlanDiff, PlanHistory, Revision
     from dagrun.journal.memory import MemoryJournal
@@ -179,6 +181,8 @@ _NAMES = {
         "QuestionNotFound RecordRefused RunExists RunFailed RunHeld RunNotFound SpliceRefused StepNotFound "
         "ToolError UnknownFormat UnknownTool WrongRecordKey"
     ),
+    "dagrun.evaluate.simulation.simulate": "simulate",
+    "dagrun.evaluate.simulation.simulation": "Simulation Variant",
     "dagrun.model_tools.agent_tool": "agent_tool",
     "dagrun.model_tools.llm_tool": "llm_tool",
     "dagrun.graph.budget": "Budget",
@@ -376,6 +380,7 @@ __all__ = [
     "SchemaCritic",
     "Secret",
     "Secrets",
+    "Simulation",
     "SpliceRefused",
     "Spliced",
     "State",
@@ -404,6 +409,7 @@ __all__ = [
     "UnknownFormat",
     "UnknownTool",
     "Usage",
+    "Variant",
     "Verdict",
     "WrongRecordKey",
     "__version__",
@@ -434,6 +440,7 @@ __all__ = [
     "schema_tool",
     "schema_tools",
     "show",
+    "simulate",
     "start",
     "tool",
     "web",

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from functools import partial
-from typing import Unpack, cast
+from typing import TypeVar, Unpack, cast
 
 import anyio
 from anyio.lowlevel import current_token
@@ -20,6 +20,8 @@ from dagrun.runtime.backend import call_soon, loop_options
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
 from dagrun.runtime.run_options import DraftOptions, RunOptions
+
+T = TypeVar("T")
 
 
 @lists_options(SoloOptions)
@@ -106,17 +108,28 @@ def run_sync(plan: AnyPlan | None = None, *, backend: str = "asyncio", **options
     async def main() -> RunResult:
         return await run(plan, **options)
 
+    return run_on_own_loop(main, backend, loop_options(backend))
+
+
+def run_on_own_loop(main: Callable[[], Awaitable[T]], backend: str, options: dict[str, object]) -> T:
+    """Run an async function on a new loop; in another thread, where a loop runs already.
+
+    Args:
+        main: The function.
+        backend: ``asyncio`` or ``trio``.
+        options: The options of the backend, as for `anyio.run`.
+    """
     if _is_loop_running():
-        return _run_in_thread(main, backend)
-    return anyio.run(main, backend=backend, backend_options=loop_options(backend))
+        return _run_in_thread(main, backend, options)
+    return anyio.run(main, backend=backend, backend_options=options)
 
 
-def _run_in_thread(main: Callable[[], Awaitable[RunResult]], backend: str) -> RunResult:
+def _run_in_thread(main: Callable[[], Awaitable[T]], backend: str, options: dict[str, object]) -> T:
     """Run *main* on a loop in another thread, with our context variables; an interrupt here cancels it there."""
     ours = copy_context()
     stops: list[Callable[[], None]] = []
 
-    async def inside() -> RunResult:
+    async def inside() -> T:
         theirs = copy_context()
         for variable, value in ours.items():
             if variable not in theirs:  # sniffio, for example, must name the library of that loop
@@ -127,7 +140,7 @@ def _run_in_thread(main: Callable[[], Awaitable[RunResult]], backend: str) -> Ru
         raise InterruptedError("the run was interrupted")  # the waiting thread raises its own exception
 
     with ThreadPoolExecutor(max_workers=1) as thread:
-        running = thread.submit(lambda: anyio.run(inside, backend=backend, backend_options=loop_options(backend)))
+        running = thread.submit(lambda: anyio.run(inside, backend=backend, backend_options=options))
         try:
             return running.result()
         except BaseException:

@@ -143,13 +143,14 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "prompt": ("dagrun.cli.commands.prompt:prompt", "Print the prompt that a planner sends to its model."),
     "schema": ("dagrun.cli.commands.tools:schema", "Print the JSON Schema of plans or of events."),
     "bench": ("dagrun.cli.commands.bench:bench", "Measure how much time a plan saves by running in parallel."),
+    "sim": ("dagrun.cli.commands.evaluate.sim:sim", "Simulate runs of a plan, and call no tool."),
     "config": ("dagrun.cli.commands.config:config", "Show the settings; say which files of settings are trusted."),
     "completion": ("dagrun.cli.commands.completion:completion", "Print a completion script for the shell."),
 }
 
 # The headings of the help page, each with its commands; what no heading has comes last.
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Plans": ("run", "check", "show", "bench"),
+    "Plans": ("run", "check", "show", "bench", "sim"),
     "Goals": ("do", "plan", "prompt"),
     "Running and waiting runs": ("resume", "retry", "approve", "answer", "cancel", "suspend", "serve"),
     "Records": ("runs", "inspect", "report", "replay", "metrics", "journal", "prune"),

@@ -97,6 +97,21 @@ class Durations:
         sketch = self._tools.get(tool)
         return None if sketch is None else sketch.quantile(q)
 
+    def sample(self, tool: str, u: float) -> float | None:
+        """Return the duration below which the share *u* of the calls of *tool* ended, between the steps of the sketch.
+
+        With *u* drawn evenly from 0 to 1, the durations are spread as those of the calls were.
+
+        Args:
+            tool: The name of the tool.
+            u: From 0 to 1.
+
+        Returns:
+            The duration in seconds; `None` if the tool is unknown.
+        """
+        sketch = self._tools.get(tool)
+        return None if sketch is None else sketch.sample(u)
+
     def median(self, tool: str) -> float | None:
         """Return the median of the calls of *tool*, in seconds; `None` if it is unknown."""
         return self.quantile(tool, 0.5)
@@ -168,10 +183,24 @@ class _Sketch:
             self.fade()
 
     def quantile(self, q: float) -> float:
+        sums = self._sums()
+        return _middle(bisect_left(sums, max(q * sums[-1], 1)))
+
+    def sample(self, u: float) -> float:
+        sums = self._sums()
+        bucket = bisect_left(sums, max(u * sums[-1], 1e-9))
+        if not bucket:
+            return SHORTEST
+        below = sums[bucket - 1]
+        within = (u * sums[-1] - below) / (sums[bucket] - below)
+        seconds: float = _GROWTH ** (bucket - _FIRST + within)
+        return min(seconds, LONGEST)
+
+    def _sums(self) -> list[int]:
         sums = self.sums  # read once: a large plan is put in order in a thread, while other runs add calls
         if sums is None:
             sums = self.sums = list(accumulate(self.counts))
-        return _middle(bisect_left(sums, max(q * sums[-1], 1)))
+        return sums
 
     def as_dict(self) -> dict[str, Any]:
         seen = [bucket for bucket, count in enumerate(self.counts) if count]

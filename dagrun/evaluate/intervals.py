@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, floor, sqrt
+from math import ceil, floor, inf, sqrt
 from random import Random
 from statistics import NormalDist
 from typing import Final
@@ -42,20 +42,22 @@ def rate_interval(successes: int, of: int) -> Interval:
 def quantile_interval(ordered: Sequence[float], q: float) -> Interval:
     """Return a 95 % interval of a quantile, whatever the distribution is; two of the values are its ends.
 
-    The number of values below the true quantile is binomial; it is taken as normal.
+    The number of values below the true quantile is binomial; it is taken as normal. An end that no value bounds is
+    infinite: of the 99th percentile, that is the upper one of fewer than some 380 values.
 
     Source: W. J. Conover, Practical Nonparametric Statistics, 3rd ed., Wiley 1999, section 3.2.
     """
     n = len(ordered)
     middle, half = n * q, _Z * sqrt(n * q * (1 - q))
-    low, high = max(0, floor(middle - half) - 1), min(n - 1, ceil(middle + half) - 1)
-    return ordered[low], ordered[max(low, high)]
+    low, high = floor(middle - half) - 1, ceil(middle + half) - 1
+    return ordered[low] if low >= 0 else -inf, ordered[high] if high < n else inf
 
 
 def difference_interval(before: Sequence[float], after: Sequence[float], q: float) -> Interval:
     """Return the 95 % interval of how much the quantile *q* grows from *before* to *after*, values of the same trials.
 
-    Trials are drawn again in pairs, so what both have in common falls out. The draws are the same each time.
+    Trials are drawn again in pairs, so what both have in common falls out. The draws are the same each time. Trials
+    that are too few to bound the quantile (`quantile_interval`) bound no difference.
 
     Source: B. Efron, R. J. Tibshirani, An Introduction to the Bootstrap, Chapman & Hall 1993, chapter 13.
 
@@ -65,6 +67,8 @@ def difference_interval(before: Sequence[float], after: Sequence[float], q: floa
         q: From 0 to 1.
     """
     n = len(before)
+    if inf in map(abs, quantile_interval(before, q)):  # of any values, in any order
+        return -inf, inf
     random = Random(n)
     differences = []
     for _ in range(_RESAMPLES):

@@ -1,6 +1,6 @@
 """Intervals hold what they promise: they cover the truth about 95 times in 100, and known figures come out."""
 
-from math import exp
+from math import exp, inf
 from random import Random
 from statistics import NormalDist
 
@@ -47,9 +47,23 @@ def test_the_interval_of_a_quantile_covers_it_95_times_in_100(q: float) -> None:
     assert 930 <= covered <= 980  # 950, with four standard errors below; the ends are values, so it covers a bit more
 
 
-def test_few_values_have_a_wide_interval() -> None:
-    assert quantile_interval([1.0, 2.0, 3.0], 0.5) == (1.0, 3.0)
-    assert quantile_interval([1.0], 0.99) == (1.0, 1.0)
+@pytest.mark.parametrize(
+    ("count", "q", "interval"),
+    [
+        (1, 0.99, (-inf, inf)),
+        (3, 0.5, (-inf, inf)),  # one time in four, all three are on one side of the median
+        (10, 0.5, (1.0, 9.0)),
+        (300, 0.99, (293.0, inf)),  # one time in twenty, all are below it
+        (400, 0.99, (392.0, 400.0)),
+    ],
+)
+def test_an_end_that_no_value_bounds_is_open(count: int, q: float, interval: tuple[float, float]) -> None:
+    """The greatest of few values is no bound: that would promise what nobody knows."""
+    values = [float(i) for i in range(1, count + 1)]
+
+    assert quantile_interval(values, q) == interval
+    low, high = difference_interval(values, values, q)
+    assert (low, high) == ((0, 0) if inf not in map(abs, interval) else (-inf, inf))
 
 
 def test_what_pairs_have_in_common_falls_out_of_their_difference() -> None:

@@ -14,7 +14,7 @@ EPILOG: Final = """
 \b
 Examples:
   dagrun bench plan.json --tools my_tools
-  dagrun bench plan.json --tools my_tools -n 5 --plot bench.png
+  dagrun bench plan.json --tools my_tools --repeat 5 --plot bench.png
 """
 
 

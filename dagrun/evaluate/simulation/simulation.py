@@ -1,0 +1,151 @@
+"""The result of a simulation: what the runs of a plan took, with intervals, for each variant of its policy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import isfinite
+from typing import Any, Final
+
+from dagrun.errors import short_repr
+from dagrun.evaluate.intervals import (
+    Interval,
+    difference_interval,
+    quantile,
+    quantile_interval,
+    rate_interval,
+)
+from dagrun.model.outcome import Status
+
+SHOWN_QUANTILES: Final = (0.5, 0.95, 0.99)
+
+
+@dataclass
+class Variant:
+    """The simulated runs of a plan under one policy.
+
+    Attributes:
+        name: What is varied, as ``max_running=2, hedge=on``; empty if nothing is.
+        settings: The same, by name.
+        makespans: The duration of each run, in seconds, by its number.
+        statuses: How many runs ended with each status.
+        calls: The calls of tools in all runs, second calls (hedges) included.
+        cost: The cost of all calls; `None` if no costs were given.
+        critical: In how many runs each step was on the critical path as it went.
+    """
+
+    __repr__ = short_repr
+
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    makespans: list[float] = field(default_factory=list)
+    statuses: Counter[Status] = field(default_factory=Counter)
+    calls: int = 0
+    cost: float | None = None
+    critical: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def runs(self) -> int:
+        """How many runs were simulated."""
+        return len(self.makespans)
+
+    @property
+    def success(self) -> float:
+        """The part of the runs that succeeded."""
+        return self.statuses[Status.SUCCEEDED] / self.runs
+
+    @property
+    def success_interval(self) -> Interval:
+        """The 95 % interval of `success`."""
+        return rate_interval(self.statuses[Status.SUCCEEDED], self.runs)
+
+    @cached_property
+    def ordered(self) -> list[float]:
+        """The makespans in ascending order."""
+        return sorted(self.makespans)
+
+    def quantile(self, q: float) -> float:
+        """Return the makespan, in seconds, that the part *q* of the runs did not exceed."""
+        return quantile(self.ordered, q)
+
+    def interval(self, q: float) -> Interval:
+        """Return the 95 % interval of a quantile of the makespan, in seconds; infinite where too few runs bound it."""
+        return quantile_interval(self.ordered, q)
+
+    def slower_than(self, other: Variant, q: float) -> Interval:
+        """Return the 95 % interval of how many seconds the quantile *q* is above that of *other*.
+
+        Both have met the same luck, run by run, so the interval is far narrower than those of the two quantiles.
+        """
+        return difference_interval(other.makespans, self.makespans, q)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures as plain JSON; times are in seconds, and an end that nothing bounds is null."""
+        return {
+            "name": self.name,
+            "settings": dict(self.settings),
+            "runs": self.runs,
+            "makespan": {
+                f"p{q * 100:g}": {"value": self.quantile(q), "interval": _ends(self.interval(q))}
+                for q in SHOWN_QUANTILES
+            },
+            "success": {"value": self.success, "interval": list(self.success_interval)},
+            "statuses": {str(status): count for status, count in sorted(self.statuses.items())},
+            "calls_per_run": self.calls / self.runs,
+            "cost_per_run": None if self.cost is None else self.cost / self.runs,
+            "critical": {step: count / self.runs for step, count in self.critical.most_common()},
+        }
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What came of simulated runs of a plan.
+
+    Attributes:
+        steps: The steps of the plan.
+        runs: The runs of each variant.
+        seed: The seed of all draws.
+        variants: The variants; the first is what the others are compared with.
+        durations: How long the calls of each tool were taken to last, in words; by the name of a tool or a step.
+        notes: What was taken for granted, a sentence each.
+    """
+
+    __repr__ = short_repr
+
+    steps: int
+    runs: int
+    seed: int
+    variants: tuple[Variant, ...]
+    durations: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything but the single makespans as plain JSON; times are in seconds."""
+        first = self.variants[0]
+        return {
+            "steps": self.steps,
+            "runs": self.runs,
+            "seed": self.seed,
+            "durations": dict(self.durations),
+            "notes": list(self.notes),
+            "variants": [
+                variant.as_dict()
+                | (
+                    {}
+                    if variant is first
+                    else {
+                        "slower_than_first": {
+                            f"p{q * 100:g}": _ends(variant.slower_than(first, q)) for q in SHOWN_QUANTILES
+                        }
+                    }
+                )
+                for variant in self.variants
+            ],
+        }
+
+
+def _ends(interval: Interval) -> list[float | None]:
+    """Return the ends of an interval for JSON: `None` for one that is not bounded."""
+    return [end if isfinite(end) else None for end in interval]
