@@ -77,6 +77,8 @@ def check_step(context: CheckContext, index: int, step: Step) -> tuple[CheckedSt
         timeout=timeout,
         asks=asks_of(step, facts.tool, context.policy) if facts.may_ask or step.confidence is not None else (),
         fallback_asks=asks_of(step, fallback, context.policy) if fallback is not None else (),
+        # With a trust boundary, whose data a call gets is asked when it starts: nothing may come in later.
+        may_stream=context.policy.flow is None,
     )
     if context.has_objects:
         check_objects(context, index, checked)

@@ -64,6 +64,7 @@ class CheckedStep:
         success: The condition that its output must meet, or none.
         pauses_after: Whether the steps that depend on it wait until a person has looked at its output.
         waits_for_all: Whether it waits for whole steps, never for single elements of one: it runs in waves.
+        may_stream: Whether its tool may take elements that come after its start: there is no trust boundary.
         when_by_element: Whether its condition is about each element of its for_each, and not about the whole step.
         stream: The step whose outputs its tool takes one by one, if that is a for_each (`dagrun.graph.fans`); or empty.
     """
@@ -83,6 +84,7 @@ class CheckedStep:
     fallback_asks: tuple[Ask, ...] = ()
     inner_asks: Mapping[str, Crossing] | None = None
     waits_for_all: bool = False
+    may_stream: bool = True
     # Derived once, because the hot path needs them at every step.
     is_plain: bool = field(init=False)
     may_repeat: bool = field(init=False)
@@ -104,7 +106,7 @@ class CheckedStep:
         self.success = step.success
         self.pauses_after = pause == "after"
         self.when_by_element = step.when is not None and self.items is not None and step.when.looks_at("item")
-        self.stream = "" if not tool.arguments.stream or asks else self._streamed()
+        self.stream = self._streamed() if tool.arguments.stream and self.may_stream and not asks else ""
 
     def _streamed(self) -> str:
         """Return the step whose whole output is the stream, if nothing about the call needs that to be complete."""

@@ -140,6 +140,14 @@ async def test_some_wait_for_the_whole_list(step: Step, options: dict[str, Any])
     assert result.steps["all"].attempts[0].started == near(3)
 
 
+async def test_with_a_trust_boundary_nothing_comes_in_after_the_start() -> None:
+    """Whose data a call gets is asked when it starts; a patch could bring other data into a stream that is read."""
+    result = await run(maps(), reduces(), tools=Reader().tools(), flow=dagrun.Flow())
+
+    assert result.output == SECONDS
+    assert result.steps["all"].attempts[0].started == near(3)
+
+
 # Failures -----------------------------------------------------------------------------------------------------------
 
 
