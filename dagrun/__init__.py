@@ -147,6 +147,7 @@ if TYPE_CHECKING:
     from dagrun.planners.ladder import EnsemblePlanner, Ladder, PersonPlanner
     from dagrun.planners.model_planner import ModelPlanner
     from dagrun.planners.provider_planners import AnthropicPlanner, OpenAIPlanner
+    from dagrun.planners.route_files import read_routes
     from dagrun.planners.route_model import ModelChooser
     from dagrun.planners.router import Route, RouterPlanner
     from dagrun.planners.static import StaticPlanner
@@ -233,6 +234,7 @@ _NAMES = {
     "dagrun.planners.ladder": "EnsemblePlanner Ladder PersonPlanner",
     "dagrun.planners.model_planner": "ModelPlanner",
     "dagrun.planners.route_model": "ModelChooser",
+    "dagrun.planners.route_files": "read_routes",
     "dagrun.planners.router": "Route RouterPlanner",
     "dagrun.planners.static": "StaticPlanner",
     "dagrun.planners.tool_choice": "ToolPicker",
@@ -431,6 +433,7 @@ __all__ = [
     "openapi_tools",
     "plan",
     "read_plan",
+    "read_routes",
     "replay",
     "report",
     "resume",

@@ -136,6 +136,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "replay": ("dagrun.cli.commands.replay:replay", "Rebuild the state of a run from its record, and call nothing."),
     "journal": ("dagrun.cli.commands.journal:journal", "Verify the records of runs, or export them."),
     "metrics": ("dagrun.cli.commands.evaluate.metrics:metrics", "Measure the recorded runs: success, times, cost."),
+    "learn": (
+        "dagrun.cli.commands.evaluate.learn:learn",
+        "Make routes of plans that worked; they need no model.",
+    ),
     "prune": ("dagrun.cli.commands.prune:prune", "Delete records that have expired."),
     "check": ("dagrun.cli.commands.check:check", "List everything that is wrong with a plan."),
     "show": ("dagrun.cli.commands.show:show", "Draw a plan as text, a picture or a page."),
@@ -153,7 +157,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Plans": ("run", "check", "show", "bench", "sim"),
     "Goals": ("do", "plan", "prompt"),
     "Running and waiting runs": ("resume", "retry", "approve", "answer", "cancel", "suspend", "serve"),
-    "Records": ("runs", "inspect", "report", "replay", "metrics", "journal", "prune"),
+    "Records": ("runs", "inspect", "report", "replay", "metrics", "learn", "journal", "prune"),
     "Set-up": ("new", "tools", "mcp", "schema", "config", "completion"),
 }
 _OTHERS: Final = "More commands"

@@ -40,7 +40,7 @@ GOALS: Final = ("do", "plan", "prompt")
 WAITING: Final = ("resume", "retry", "approve", "answer")
 STOPPING: Final = ("cancel", "suspend")
 RECORDS: Final = ("runs", "serve", "inspect", "report", "replay", "journal", "prune")
-MEASURING: Final = ("metrics",)
+MEASURING: Final = ("metrics", "learn")
 MCP: Final = ("mcp",)
 SETUP: Final = ("new", "tools", "schema", "config", "completion")
 
@@ -54,7 +54,7 @@ def pages() -> dict[str, str]:
         "cli-resume.md": _commands("Commands that answer and resume runs", WAITING),
         "cli-stop.md": _commands("Commands that stop runs", STOPPING),
         "cli-records.md": _commands("Commands that look at recorded runs", RECORDS),
-        "cli-metrics.md": _commands("Commands that measure recorded runs", MEASURING),
+        "cli-metrics.md": _commands("Commands that measure recorded runs, and learn from them", MEASURING),
         "cli-mcp.md": _commands("Commands for the Model Context Protocol", MCP),
         "cli-setup.md": _commands("Commands for tools, settings and new projects", SETUP),
         "problems.md": _problems(),

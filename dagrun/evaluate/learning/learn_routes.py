@@ -1,0 +1,236 @@
+"""Routes from runs: plans that are equal up to literals become one plan with parameters.
+
+1. Plans belong together if they have one shape, one policy, and the same contracts of their tools.
+2. A literal of an argument becomes a parameter if it stands in the goal of every run as a word of its own, and is a
+   number, holds a digit, or differs between the runs. A text that was always the same stays: taken out, it would let
+   the route fit goals that say something else ("Delete order 17" in place of "Refund order 17").
+3. A literal that differs and is in no goal cannot be filled in, so there is no route.
+4. A route is kept only if it gives, for the goal of each run that it was made of, the plan of this run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from dagrun.errors import ContractError
+from dagrun.evaluate.intervals import quantile, rate_interval
+from dagrun.evaluate.learning.planned_runs import PlannedRun
+from dagrun.evaluate.plan_shape import references_in, tools_of
+from dagrun.planners.route_files import RouteFile, ValueType
+
+Place = tuple[str | int, ...]
+_EXAMPLES: Final = 5
+_MOST_GOALS: Final = 20
+
+
+@dataclass(slots=True)
+class Learned:
+    """What was learned from some runs.
+
+    Attributes:
+        routes: The routes, those that were seen most often first.
+        left_out: Plans of which no route was made, by the first run that had them, and why.
+    """
+
+    routes: list[RouteFile] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+def learn_routes(runs: Iterable[PlannedRun], *, min_runs: int = 1) -> Learned:
+    """Return the routes that are in some runs.
+
+    Args:
+        runs: The runs, those that failed included: they count in the success rate.
+        min_runs: Runs that must have succeeded with a plan.
+    """
+    groups: dict[tuple[str, str, str], list[PlannedRun]] = {}
+    for run in sorted(runs, key=lambda run: (run.began, run.run_id)):
+        groups.setdefault(run.key, []).append(run)
+    learned = Learned()
+    for group in sorted(groups.values(), key=len, reverse=True):
+        good = [run for run in group if run.has_succeeded]
+        if not good:
+            continue
+        if len(good) < min_runs:
+            learned.left_out[good[0].run_id] = f"its plan succeeded in {len(good)} of the {min_runs} runs that it takes"
+            continue
+        route = _route(good, group)
+        if isinstance(route, str):
+            learned.left_out[good[0].run_id] = route
+        else:
+            learned.routes.append(route)
+    return learned
+
+
+def _route(good: Sequence[PlannedRun], group: Sequence[PlannedRun]) -> RouteFile | str:
+    """Return the route of some runs, or why there is none."""
+    literals = [dict(_literals(run)) for run in good]
+    names: dict[Place, str] = {}
+    types: dict[str, ValueType] = {}
+    by_values: dict[str, str] = {}
+    taken = {name for run in good if isinstance(run.inputs, Mapping) for name in run.inputs}
+    for place in literals[0]:
+        values = [found.get(place) for found in literals]
+        if given := _input_with(values, good):
+            names[place] = given
+        elif _is_parameter(values, good):
+            key = json.dumps([values, _type_of(values)])
+            if key not in by_values:
+                by_values[key] = _name(place, {*types, *taken})
+                types[by_values[key]] = _type_of(values)
+            names[place] = by_values[key]
+        elif any(value != values[0] or type(value) is not type(values[0]) for value in values):
+            where = ".".join(map(str, place[1:]))
+            return f"step {good[0].steps[int(place[0])]['id']}: {where} differs between the runs, and is in no goal"
+    by_name = {name: [found[place] for found in literals] for place, name in names.items() if name in types}
+    sentences = [_sentence(run.goal, {name: by_name[name][at] for name in types}) for at, run in enumerate(good)]
+    goals = [sentence for sentence in dict.fromkeys(sentences) if sentence is not None][:_MOST_GOALS]
+    if not goals:
+        return "the values of its parameters cannot be told apart in the goal"
+    try:
+        route = RouteFile(
+            name=f"{tools_of(good[0].steps)[-1]}-{good[0].shape[:8]}",
+            description=" ".join(goals[0].split())[:200],
+            goals=goals,
+            parameters=types,
+            inputs=_inputs_in(plan := _template(good[0], names), types),
+            plan=plan,
+            learned=_history(good, group),
+        )
+        fits = all(_gives(route, run) for run, sentence in zip(good, sentences, strict=True) if sentence in goals)
+    except ContractError as error:
+        return str(error)
+    return route if fits else "its parameters cannot be told apart in the goal"
+
+
+def _literals(run: PlannedRun) -> Iterator[tuple[Place, Any]]:
+    """Yield every literal of a plan, with its place: the number of the step, and the path in it."""
+    for number, step in enumerate(run.steps):
+        for name in ("args", "for_each", "default"):
+            if name in step:
+                yield from _leaves(step[name], (number, name))
+    yield from _leaves(run.output, (-1, "output"))
+
+
+def _leaves(value: Any, place: Place) -> Iterator[tuple[Place, Any]]:
+    if isinstance(value, Mapping) and "$step" not in value:
+        for name, part in value.items():
+            yield from _leaves(part, (*place, name))
+    elif isinstance(value, list) and any(references_in(value)):
+        for number, part in enumerate(value):
+            yield from _leaves(part, (*place, number))
+    elif not any(references_in(value)):
+        yield place, value
+
+
+def _input_with(values: Sequence[Any], runs: Sequence[PlannedRun]) -> str:
+    """Return the input that has these values in these runs; empty if there is none, or it may be by chance."""
+    if not _is_telling(values):
+        return ""
+    first = runs[0].inputs if isinstance(runs[0].inputs, Mapping) else {}
+    for name in first:
+        given = [run.inputs.get(name) if isinstance(run.inputs, Mapping) else None for run in runs]
+        if [(type(value), value) for value in given] == [(type(value), value) for value in values]:
+            return str(name) if re.fullmatch(r"[A-Za-z0-9_-]+", name) else ""
+    return ""
+
+
+def _inputs_in(plan: Mapping[str, Any], parameters: Mapping[str, Any]) -> list[str]:
+    texts = references_in(plan)
+    named = {match.group(1) for text in texts if (match := re.match(r"input\.([A-Za-z0-9_-]+)", text))}
+    return sorted(named - parameters.keys())
+
+
+def _is_telling(values: Sequence[Any]) -> bool:
+    """Whether values can be told from words that every such goal has: they differ, or have digits."""
+    if any(type(value) not in (str, int, float) or value == "" for value in values):
+        return False
+    return all(any(char.isdigit() for char in str(value)) for value in values) or len(set(values)) > 1
+
+
+def _is_parameter(values: Sequence[Any], runs: Sequence[PlannedRun]) -> bool:
+    return _is_telling(values) and all(_word(value).search(run.goal) for value, run in zip(values, runs, strict=True))
+
+
+def _word(value: Any) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w.]){re.escape(str(value))}(?!\w|\.\w)")
+
+
+def _type_of(values: Sequence[Any]) -> ValueType:
+    if all(type(value) is int for value in values):
+        return "integer"
+    if all(type(value) in (int, float) for value in values):
+        return "number"
+    return "text" if any(any(char.isspace() for char in str(value)) for value in values) else "word"
+
+
+def _name(place: Place, taken: Collection[str]) -> str:
+    words = [part for part in place[2:] if isinstance(part, str)]
+    name = re.sub(r"\W", "_", words[-1] if words else "value", flags=re.ASCII)
+    name = name if name[:1].isalpha() else f"p_{name}"
+    number = 1
+    while (found := name if number == 1 else f"{name}_{number}") in taken:
+        number += 1
+    return found
+
+
+def _sentence(goal: str, values: Mapping[str, Any]) -> str | None:
+    """Return a goal with the places of its parameters; `None` if two of them have the same value in it."""
+    texts = {str(value): name for name, value in values.items()}
+    if len(texts) < len(values) or any("{" in part or "}" in part for part in (goal, *texts)):
+        return None
+    if not texts:
+        return goal
+    found = "|".join(_word(text).pattern for text in sorted(texts, key=len, reverse=True))
+    return re.sub(found, lambda match: "{" + texts[match.group()] + "}", goal)
+
+
+def _template(run: PlannedRun, names: Mapping[Place, str]) -> dict[str, Any]:
+    steps = [
+        {name: _with_names(value, (number, name), names) for name, value in step.items()}
+        for number, step in enumerate(run.steps)
+    ]
+    output = _with_names(run.output, (-1, "output"), names)
+    return {"steps": steps} if output is None else {"steps": steps, "output": output}
+
+
+def _with_names(value: Any, place: Place, names: Mapping[Place, str]) -> Any:
+    if place in names:
+        return f"${{input.{names[place]}}}"
+    if isinstance(value, Mapping):
+        return {name: _with_names(part, (*place, name), names) for name, part in value.items()}
+    return (
+        [_with_names(part, (*place, at), names) for at, part in enumerate(value)] if isinstance(value, list) else value
+    )
+
+
+def _gives(route: RouteFile, run: PlannedRun) -> bool:
+    """Whether a route gives for the goal of a run the plan of this run, whatever the ids of its steps are."""
+    if route.values_in(run.goal) is None:
+        return False
+    plan = route.fill(run.goal).model_dump(mode="json", by_alias=True, exclude_unset=True)
+    ids = {step["id"]: other["id"] for step, other in zip(plan["steps"], run.steps, strict=True)}
+    mine = [{**step, "id": ids[step["id"]]} for step in plan["steps"]]
+    given = dict(_literals(replace(run, steps=tuple(mine))))
+    return all(given.get(place, value) == value for place, value in _literals(run))  # an input is no literal
+
+
+def _history(good: Sequence[PlannedRun], group: Sequence[PlannedRun]) -> dict[str, Any]:
+    low, high = rate_interval(len(good), len(group))
+    return {
+        "examples": [goal for goal, _ in Counter(run.goal for run in good).most_common(_EXAMPLES)],
+        "runs": len(group),
+        "succeeded": len(good),
+        "success": [round(len(good) / len(group), 4), round(low, 4), round(high, 4)],
+        "makespan_p50": round(quantile(sorted(run.makespan for run in good), 0.5), 6),
+        "last": f"{datetime.fromtimestamp(good[-1].began, UTC):%Y-%m-%d}",
+        "shape": good[0].shape,
+        "policy": good[0].policy,
+        "contracts": good[0].contracts,
+    }

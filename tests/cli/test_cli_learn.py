@@ -1,0 +1,74 @@
+"""``dagrun learn``, as a user calls it: from recorded runs to a file, and from the file to a run without a model."""
+
+import json
+
+import pytest
+
+from command_line import TOOLS, Shell, shell
+
+__all__ = ["shell"]
+pytestmark = pytest.mark.real_time
+
+PLANNER = """
+import re
+from dagrun import Plan, Step
+
+class Once:
+    async def revise(self, brief):
+        number = int(re.search(r"[0-9]+", brief.goal).group())
+        return Plan(steps=[Step(id="sum", tool="add", args={"a": number})])
+
+planner = Once()
+"""
+ROUTER = "from dagrun import RouterPlanner, read_routes\nrouter = RouterPlanner(read_routes('routes'))\n"
+
+
+@pytest.fixture
+def planned(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """A run that a planner has planned."""
+    shell.file("once.py", PLANNER)
+    shell.file("routed.py", ROUTER)
+    monkeypatch.syspath_prepend(str(shell.folder))
+    ended = shell("do", "Add to 17", *TOOLS, "--planner", "once:planner", "--run-id", "first")
+    assert ended.code == 0, ended.err
+    return shell
+
+
+def test_from_a_record_to_a_run_without_a_model(planned: Shell) -> None:
+    ended = planned("learn", "-o", "routes")
+    assert ended.code == 0
+    assert "Add to {a}" in ended.out
+    (path,) = (planned.folder / "routes").iterdir()
+    assert json.loads(path.read_text())["parameters"] == {"a": "integer"}
+
+    again = planned("do", "add to 40", *TOOLS, "--planner", "routed:router", "--json", "--run-id", "second")
+    assert again.code == 0, again.err
+    assert planned("inspect", "second", "--json").code == 0
+    other = planned("do", "Multiply by 4", *TOOLS, "--planner", "routed:router")
+    assert other.code == 2
+    assert "no route fits the goal" in other.err
+
+
+def test_files_are_not_written_over(planned: Shell) -> None:
+    """Somebody may have edited them."""
+    assert planned("learn", "-o", "routes").code == 0
+    refused = planned("learn", "-o", "routes")
+
+    assert refused.code == 2
+    assert "--force" in refused.err
+    assert planned("learn", "-o", "routes", "--force").code == 0
+
+
+def test_what_makes_no_route_is_said(planned: Shell) -> None:
+    found = planned("learn", "--json", "--min-runs", "2").json
+
+    assert found["routes"] == []
+    assert "1 of the 2 runs" in found["left_out"]["first"]
+    assert "no route from first" in planned("learn", "--min-runs", "2").err
+
+
+def test_no_runs_and_wrong_use(shell: Shell) -> None:
+    assert shell("learn").out == "0 routes in 0 runs that a planner has planned\n"
+    assert shell("learn", "--since", "yesterday").code == 2
+    shell.file("taken", "")
+    assert shell("learn", "-o", "taken").code == 2
