@@ -16,10 +16,12 @@ from typing import Any, Final
 
 import anyio
 from anyio.abc import TaskGroup
+from pydantic import ValidationError
 
 from dagrun.errors import ContractError, ToolError, shorten
 from dagrun.model.effect import Effect
 from dagrun.model.secrets.secret import AnySecret, Secrets, secrets_from
+from dagrun.model.signature import explain
 from dagrun.model.tool import SaidBy, ToolOrigin
 from dagrun.model.tool_context import ToolContext
 from dagrun.model.toolbox import AnyTool, Toolbox
@@ -177,6 +179,8 @@ async def _listed(connection: Connection) -> list[Any]:
             page = await client.list_tools(cursor=cursor)
         except mcp_library("mcp.shared.exceptions").MCPError as error:
             raise ToolError(f"MCP server {connection.name} does not list its tools: {shorten(str(error))}") from error
+        except ValidationError as error:
+            raise ToolError(f"MCP server {connection.name} does not list its tools: {explain(error)}") from error
         found += page.tools
         cursor = page.next_cursor
         if cursor is None:

@@ -236,6 +236,50 @@ def test_both_forms_of_the_file_and_variables(monkeypatch: pytest.MonkeyPatch) -
     assert [server.name for server in read_config(two, None)] == ["a"]
 
 
+# The shapes of the files of three programs, with all the fields that they have and dagrun has not.
+FILES: dict[str, tuple[dict[str, Any], tuple[Any, ...]]] = {
+    "Claude": (
+        {
+            "globalShortcut": "Ctrl+Space",
+            "mcpServers": {
+                "files": {"command": "npx", "args": ["-y", "server-files", "/data"], "env": {"LEVEL": "1"}},
+                "tickets": {"type": "http", "url": "https://t.example/mcp", "headers": {"X-Key": "${KEY:-none}"}},
+            },
+        },
+        (("npx", "-y", "server-files", "/data"), "https://t.example/mcp"),
+    ),
+    "Cursor": (
+        {
+            "mcpServers": {
+                "files": {"command": "uvx", "args": ["files"], "envFile": ".env", "autoApprove": ["read"]},
+                "old": {"command": "gone", "disabled": True},
+                "tickets": {"url": "http://127.0.0.1:9/mcp"},
+            }
+        },
+        (("uvx", "files"), "http://127.0.0.1:9/mcp"),
+    ),
+    "VS Code": (
+        {
+            "inputs": [{"type": "promptString", "id": "key", "description": "A key", "password": True}],
+            "servers": {
+                "files": {"type": "stdio", "command": "python", "args": ["-m", "files"], "dev": {"watch": "*.py"}},
+                "tickets": {"type": "http", "url": "https://t.example/mcp", "gallery": True},
+            },
+        },
+        (("python", "-m", "files"), "https://t.example/mcp"),
+    ),
+}
+
+
+@pytest.mark.parametrize("program", FILES)
+def test_files_of_other_programs_are_read_unchanged(tmp_path: Path, program: str) -> None:
+    """Their other fields are theirs."""
+    content, targets = FILES[program]
+    path = tmp_path / "mcp.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert tuple(server.target for server in read_config(path, None)) == targets
+
+
 @pytest.mark.parametrize(
     ("content", "rules", "reason"),
     [
