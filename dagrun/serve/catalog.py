@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
+from dagrun.api.learned_durations import Memory
 from dagrun.api.replaying import Replayed, replayed
 from dagrun.errors import JournalDamaged, JournalError, JournalFailed, RunNotFound, shorten
 from dagrun.graph.live_graph import LiveGraph
@@ -81,6 +82,7 @@ class Catalog:
         self._listing = anyio.Lock()
         self._kept: dict[str, tuple[str, RunEntry]] = {}
         self._made = float("-inf")
+        self._memory = Memory(None)
         self._entries: list[RunEntry] = []
 
     # Feeds ------------------------------------------------------------------------------------------------
@@ -100,6 +102,7 @@ class Catalog:
             RunNotFound: There is no such run, or it has no record yet.
             JournalError: Its record is damaged, or cannot be read.
         """
+        await self._memory.recall(self.journal)  # how long calls took before
         run = self._running().get(run_id)
         if run is not None:
             return self.watch(run)
@@ -122,7 +125,12 @@ class Catalog:
                 self._keep(feed)
             return feed
 
+    def _median(self, tool: str) -> float | None:
+        own = None if self._engine is None else self._engine.durations.median(tool)
+        return self._memory.durations.median(tool) if own is None else own
+
     def _keep(self, feed: Feed) -> None:
+        feed.median = self._median
         self._feeds[feed.run_id] = feed
         self._feeds.move_to_end(feed.run_id)
         for run_id in list(self._feeds):

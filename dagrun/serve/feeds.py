@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from secrets import token_hex
 from typing import Final
@@ -67,6 +67,10 @@ class Frame:
     pause: float
 
 
+def _unknown(tool: str) -> float | None:
+    return None
+
+
 class Feed:
     """One run, as its readers see it.
 
@@ -80,10 +84,12 @@ class Feed:
         is_over: Whether nothing more will come: the run has ended, or this process has suspended it.
         is_suspended: Whether the run was suspended; then another process may have resumed it.
         readers: Who reads a stream, and the number of the event up to which each has been told.
+        median: Returns how long calls of a tool took in other runs, in seconds; `None` if that is not known.
     """
 
     watch: Watch
     graph: LiveGraph
+    median: Callable[[str], float | None] = staticmethod(_unknown)
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
@@ -180,7 +186,7 @@ class Feed:
         if now is None or self.is_over:
             return None
         if now - self._left[0] >= LEFT_EVERY:
-            self._left = (now, time_left(self.graph, now))
+            self._left = (now, time_left(self.graph, now, self.median))
         guessed_at, left = self._left
         return None if left is None else round(max(0.0, left - (now - guessed_at)), 3)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from dagrun.graph.live_graph import LiveGraph
@@ -14,19 +14,21 @@ _MOST: Final = 5_000  # steps; of more, nothing is said, as a look at each costs
 _HELD: Final = (State.HELD, State.BLOCKED)  # nobody knows when a person or a planner answers
 
 
-def time_left(graph: LiveGraph, now: float) -> float | None:
+def time_left(graph: LiveGraph, now: float, median: Callable[[str], float | None]) -> float | None:
     """Return the seconds that the rest of a run takes at least, if each step takes as long as those like it.
 
-    A step takes its own estimate, or the mean of the calls of its tool in this run that have succeeded. The rest takes
-    as long as its longest path, or as its work on all slots, whichever is longer. Steps that fail take longer.
+    A step takes its own estimate, or the mean of the calls of its tool in this run that have succeeded, or the median
+    of those in other runs. The rest takes as long as its longest path, or as its work on all slots, whichever is
+    longer. Steps that fail take longer.
 
     Args:
         graph: The state of the run.
         now: Seconds since its start.
+        median: Returns how long calls of a tool took in other runs; `None` if that is not known.
 
     Returns:
         `None` if the run has ended, waits for a person or a planner, or has a step left of which nothing is known:
-        a call of a tool that has not been called yet, or a for_each without its elements.
+        a call of a tool that was never called, or a for_each without its elements.
     """
     if graph.status is not None or graph.questions or len(graph.nodes) > _MOST:
         return None
@@ -38,7 +40,9 @@ def time_left(graph: LiveGraph, now: float) -> float | None:
             own[node.id] = 0.0  # its elements are among the steps
             continue
         estimate = node.plan.step.estimate
-        known = means.get(node.tool.name) if estimate is None else estimate
+        known = estimate
+        if known is None and (known := means.get(node.tool.name)) is None:
+            known = means[node.tool.name] = median(node.tool.name)
         if known is None or node.is_expandable or node.state in _HELD:
             return None
         began = node.latest.started if node.latest is not None and node.is_in_flight else now
@@ -49,7 +53,7 @@ def time_left(graph: LiveGraph, now: float) -> float | None:
     return max(_longest(graph, left, own), sum(own.values()) / slots)
 
 
-def _means(graph: LiveGraph) -> dict[str, float]:
+def _means(graph: LiveGraph) -> dict[str, float | None]:
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for node in graph.nodes.values():
         call = node.latest

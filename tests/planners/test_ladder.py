@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -346,6 +347,20 @@ async def test_the_view_and_the_report_show_who_handed_on() -> None:
     assert "too hard" in work["calls"][0]["handed_on"]
     assert "handed on to strong" in page
     assert "(planner) fast" in page
+
+
+async def test_the_view_and_the_report_show_the_version_of_the_prompt() -> None:
+    """So that two versions of a prompt can be told apart by what they cost."""
+    journal = MemoryJournal()
+    thinker = Thinker(GOOD)
+    thinker.wording = SimpleNamespace(version="8+1a2b3c4d")  # type: ignore[attr-defined]  # as planners of models have
+    await dagrun.run(goal="g", planner=thinker, tools=[scripted("load", 1).tool], journal=journal, run_id="r")
+
+    past = await dagrun.replay("r", journal=journal)
+    (work,) = json.loads(dagrun.report(past, format="json"))["planner"]
+
+    assert [call["prompt"] for call in work["calls"]] == ["8+1a2b3c4d"]
+    assert "(planner), prompt 8+1a2b3c4d" in dagrun.report(past)
 
 
 # People --------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import anyio
@@ -32,13 +33,15 @@ def chain(count: int, **fields: Any) -> list[Step]:
     return [Step(id=f"s{n}", tool="work", depends_on=[f"s{n - 1}"] if n else [], **fields) for n in range(count)]
 
 
-async def guesses(plan: Plan, *times: float, **options: Any) -> list[float | None]:
-    """Return what is guessed at some times of a run."""
-    told = []
+async def guesses(
+    plan: Plan, *times: float, medians: Mapping[str, float] | None = None, **options: Any
+) -> list[float | None]:
+    """Return what is guessed at some times of a run; *medians* are known of other runs."""
+    told, medians = [], medians or {}
     async with dagrun.start(plan, tools=[work, pay], **options) as run:
         for time in times:
             await anyio.sleep(time - run.seconds)
-            left = time_left(run.graph, run.seconds)
+            left = time_left(run.graph, run.seconds, medians.get)
             told.append(None if left is None else round(left, 3))
         run.cancel()
     return told
@@ -47,6 +50,12 @@ async def guesses(plan: Plan, *times: float, **options: Any) -> list[float | Non
 async def test_it_is_the_longest_path_by_the_calls_of_this_run() -> None:
     """At first nothing is known of the tool; then each step counts as the mean of those that have ended."""
     assert await guesses(Plan(steps=chain(4)), 1.0, 2.5, 5.0, 8.5) == [None, 5.5, 3.0, None]
+
+
+async def test_before_its_first_call_a_tool_takes_as_long_as_in_other_runs() -> None:
+    """The calls of this run count more, and so does an estimate of the plan."""
+    assert await guesses(Plan(steps=chain(4)), 1.0, 2.5, medians={"work": 5.0}) == [19.0, 5.5]
+    assert await guesses(Plan(steps=chain(3, estimate=2.0)), 0.5, medians={"work": 5.0}) == [5.5]
 
 
 async def test_an_estimate_of_the_plan_counts_from_the_start() -> None:

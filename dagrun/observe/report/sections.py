@@ -394,6 +394,7 @@ def cost(view: View) -> Markup:
     for work in view["planner"]:
         for asked in work["calls"]:
             name = f"(planner) {asked['planner']}".strip()
+            name += f", prompt {asked['prompt']}" if asked["prompt"] else ""  # so that two versions can be compared
             row = rows.setdefault(name, [0, 0.0, 0.0, 0, 0.0])
             row[0] += 1
             row[1] += asked["seconds"]

@@ -149,6 +149,7 @@ def planner_views(history: History, redactor: Redactor) -> list[PlannerView]:
                     "fault": redactor.text(call.fault),
                     "planner": call.planner,
                     "handed_on": _handed_on(work.handed_on.get(call.number), redactor),
+                    "prompt": redactor.text(call.prompt),
                 }
                 for call in work.calls
             ],

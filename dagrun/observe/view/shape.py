@@ -202,7 +202,10 @@ class RevisionView(TypedDict):
 
 
 class PlannerCallView(TypedDict):
-    """One call of the planner. Of a ladder: `planner` is the one that was asked, `handed_on` why the next one is."""
+    """One call of the planner; `prompt` is the version of its words.
+
+    Of a ladder: `planner` is the one that was asked, `handed_on` why the next one is.
+    """
 
     seconds: float
     tokens: int
@@ -210,6 +213,7 @@ class PlannerCallView(TypedDict):
     fault: str
     planner: str
     handed_on: str
+    prompt: str
 
 
 class PlannerView(TypedDict):

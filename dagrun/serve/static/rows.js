@@ -179,7 +179,8 @@ export class Rows {
     for (let time = next(this.from); this.at(time) < 95; time = next(gapAt(time + step)?.[1] ?? time + step)) put(make("span", time ? span(time) : "0"), time);
     for (const [from, to] of this.gaps) if (from >= this.from && to <= this.to) put(make("b.gap", { title: "nothing ran" }, `⋯ ${span(to - from)}`), (from + to) / 2);
     for (const work of this.view.planner) {
-      const bar = this.bar("planner", work.started, work.ended ?? this.now(), `the planner ${work.kind === "draft" ? "writes the plan" : "is asked for a change"}${work.result ? `: ${work.result}` : ""}`);
+      const prompts = [...new Set(work.calls.map((call) => call.prompt))].filter(Boolean).join(", ");
+      const bar = this.bar("planner", work.started, work.ended ?? this.now(), `the planner ${work.kind === "draft" ? "writes the plan" : "is asked for a change"}${work.result ? `: ${work.result}` : ""}${prompts && `, prompt ${prompts}`}`);
       if (bar) marks.push(bar);
     }
     for (const r of this.view.revisions) if (!r.is_draft && r.at >= this.from && r.at <= this.to) put(make("a.splice", { href: `#revision-${r.number}`, title: r.reason || r.did, "aria-label": `change ${r.number} of the plan` }, "▼"), r.at);
