@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         UnknownTool,
         WrongRecordKey,
     )
+    from dagrun.evaluate.learning.memory_planner import MemoryPlanner
     from dagrun.evaluate.metrics.metrics import Metrics
     from dagrun.evaluate.metrics.read_runs import metrics
     from dagrun.evaluate.simulation.simulate import simulate
@@ -174,6 +175,7 @@ _NAMES = {
     "dagrun.critics.rules": "RuleCritic",
     "dagrun.critics.schemas": "SchemaCritic",
     "dagrun.decide.durations": "Durations",
+    "dagrun.evaluate.learning.memory_planner": "MemoryPlanner",
     "dagrun.evaluate.metrics.metrics": "Metrics",
     "dagrun.evaluate.metrics.read_runs": "metrics",
     "dagrun.errors": (
@@ -311,6 +313,7 @@ __all__ = [
     "Ladder",
     "LanguageModel",
     "MemoryJournal",
+    "MemoryPlanner",
     "Message",
     "Metrics",
     "MissingExtra",

@@ -73,7 +73,8 @@ class RouteFile(BaseModel):
                 return {name: _typed(value, self.parameters[name]) for name, value in found.groupdict().items()}
         return None
 
-    def _has_inputs(self, inputs: Any) -> bool:
+    def has_inputs(self, inputs: Any) -> bool:
+        """Whether the inputs of a run have all that the plan refers to."""
         return not self.inputs or (isinstance(inputs, Mapping) and all(name in inputs for name in self.inputs))
 
     def fill(self, goal: str) -> Plan:
@@ -91,7 +92,7 @@ class RouteFile(BaseModel):
         """Return it as a route of a `RouterPlanner`."""
         return Route(
             self.name,
-            lambda goal, inputs: self._has_inputs(inputs) and self.values_in(goal) is not None,
+            lambda goal, inputs: self.has_inputs(inputs) and self.values_in(goal) is not None,
             lambda goal, _: self.fill(goal),
             description=self.description,
         )

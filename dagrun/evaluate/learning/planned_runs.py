@@ -103,8 +103,8 @@ def _planned(run_id: str, events: Sequence[Json]) -> PlannedRun | str:
         inputs=opening.get("inputs"),
         steps=steps,
         output=output,
-        policy=_hash(opening["policy"]),
-        contracts=_hash(contracts),
+        policy=hash_of(opening["policy"]),
+        contracts=hash_of(contracts),
         shape=shape_of(steps, output),
         has_succeeded=last["status"] == "succeeded",
         makespan=last["at"],
@@ -112,5 +112,6 @@ def _planned(run_id: str, events: Sequence[Json]) -> PlannedRun | str:
     )
 
 
-def _hash(value: Any) -> str:
+def hash_of(value: Any) -> str:
+    """Return a hash of plain JSON: 16 hex digits, equal for equal values."""
     return sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]

@@ -1,0 +1,211 @@
+"""`MemoryPlanner`: gives plans that worked for the same goal before, in place of asking a planner.
+
+A memory that anybody can write to is a way to give orders to later runs. So:
+
+1. Nothing is stored by itself: the host hands a run over, after its end (`MemoryPlanner.keep`).
+2. A plan is stored only if its run succeeded, nobody changed or repaired it, no person said no in the run, and its
+   policy has a trust boundary by which nothing that others can write was shown to the planner.
+3. What is stored is a route (`dagrun.planners.route_files`): the plan with parameters. Never an approval or an output.
+4. It is used only under the same key of the host, such as a tenant, the same policy, and the same contracts of its
+   tools; and for a goal that is its sentence, with other values in the places of its parameters. There is no guess
+   about what is similar.
+5. A plan from the store passes all checks and asks all questions that a new one does. What the checks refuse is asked
+   of the inner planner. After two failures in a row, the plan is dropped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, MutableMapping
+from hashlib import sha256
+from typing import Any, Final
+
+from dagrun.api.replaying import Replayed, replayed
+from dagrun.checks.tool_contracts import contract_of
+from dagrun.errors import ContractError
+from dagrun.evaluate.learning.learn_routes import learn_routes
+from dagrun.evaluate.learning.planned_runs import hash_of, planned_run
+from dagrun.model.codec.event_codec import events_of
+from dagrun.model.event import QuestionAnswered
+from dagrun.model.journal import Journal, Line
+from dagrun.model.outcome import Status
+from dagrun.model.plan import Plan
+from dagrun.model.planner import Brief, Planner, RevisedBy, must_be_planner
+from dagrun.model.policy import Policy
+from dagrun.model.toolbox import Toolbox
+from dagrun.planners.route_files import RouteFile
+
+Key = Callable[[str, Any], str]
+
+_FAILURES: Final = 2
+_MOST: Final = 200  # plans under one key; the oldest ones go
+_MOST_RUNS: Final = 10_000  # that have used a plan and were not handed over
+
+
+class MemoryPlanner:
+    """Gives the plan that worked for the same goal before; for any other goal, it asks another planner.
+
+    Args:
+        inner: The planner that is asked if nothing fits, and for every change of a plan. A ladder is not one: put the
+            memory into the ladder, in front of it.
+        store: Keeps texts by key: a dict, or what the host makes of a database.
+        policy: The policy of the runs. Plans of runs under another policy are neither stored nor used.
+        key: Returns for a goal and the inputs of a run whose memory it uses: a tenant, say, or a tenant and what it
+            wants. Only runs with the same key share plans. By default, all goals of the store have one memory.
+
+    Raises:
+        ContractError: *inner* is no planner, or is a ladder; or the policy has no trust boundary (`Policy.flow`).
+    """
+
+    def __init__(
+        self, inner: Planner, store: MutableMapping[str, str], *, policy: Policy, key: Key | None = None
+    ) -> None:
+        must_be_planner(inner, "inner")
+        if hasattr(inner, "rungs"):
+            raise ContractError(
+                "a ladder cannot be the inner planner: put the MemoryPlanner into it, as its first rung"
+            )
+        if policy.flow is None:
+            raise ContractError(
+                "a memory of plans needs a trust boundary, or anybody whose text a planner has read could write to it:"
+                " set flow in the policy"
+            )
+        self.must_say_confidence = getattr(inner, "must_say_confidence", False)  # as the run asks of it
+        self._inner = inner
+        self._store = store
+        self._policy = _policy_hash(policy)
+        self._key = key
+        self._used: dict[str, tuple[str, str]] = {}  # by run: the key, and the name of the route
+
+    def revise(self, brief: Brief) -> RevisedBy:
+        """Return the stored plan for a goal that has none yet; else what the inner planner answers."""
+        if brief.is_first and not brief.refused:
+            plan = self._recall(brief)
+            if plan is not None:
+                return _given(plan)
+        elif brief.is_first and (used := self._used.pop(brief.run_id, None)) is not None:
+            self._judge(*used, is_good=False)  # the checks have refused the stored plan
+        return self._inner.revise(brief)
+
+    def _recall(self, brief: Brief) -> Plan | None:
+        place = self._place(brief.goal, brief.raw_inputs)
+        for entry in self._entries(place):
+            route: RouteFile = entry["route"]
+            is_for_it = route.values_in(brief.goal) is not None and route.has_inputs(brief.raw_inputs)
+            if is_for_it and _has_tools(brief.toolbox, route, entry["contracts"]):
+                while len(self._used) >= _MOST_RUNS:
+                    del self._used[next(iter(self._used))]
+                self._used[brief.run_id] = (place, route.name)
+                return route.fill(brief.goal)
+        return None
+
+    async def keep(self, run_id: str, *, journal: Journal) -> str:
+        """Hand a run over that has ended: its plan is stored if it may be, and one that it has used is judged.
+
+        Args:
+            run_id: The run.
+            journal: The journal that has its record.
+
+        Returns:
+            What was done, and why, in a sentence.
+
+        Raises:
+            JournalError: The record is damaged, or cannot be read.
+        """
+        lines = await journal.read(run_id)
+        past = replayed(run_id, events_of(run_id, lines))
+        if not past.has_ended:
+            return "not stored: the run has not ended"
+        used = self._used.pop(run_id, None)
+        if used is not None:
+            return self._judge(*used, is_good=past.status is Status.SUCCEEDED and not past.graph.replans)
+        return self._take(run_id, past, lines)
+
+    def _judge(self, place: str, name: str, *, is_good: bool) -> str:
+        entries = self._entries(place)
+        for entry in entries:
+            if entry["route"].name == name:
+                entry["failures"] = 0 if is_good else entry["failures"] + 1
+                if entry["failures"] >= _FAILURES:
+                    entries.remove(entry)
+                    self._write(place, entries)
+                    return f"dropped: {_FAILURES} runs in a row have failed with it"
+                self._write(place, entries)
+                return "the stored plan has worked" if is_good else "the stored plan has failed"
+        return "the stored plan is gone"
+
+    def _take(self, run_id: str, past: Replayed, lines: list[Line]) -> str:
+        run = planned_run(run_id, lines)
+        if isinstance(run, str):
+            return f"not stored: {run}"
+        if not run.has_succeeded:
+            return "not stored: the run did not succeed"
+        if fault := _fault(past, self._policy):
+            return f"not stored: {fault}"
+        learned = learn_routes([run])
+        if not learned.routes:
+            return f"not stored: {next(iter(learned.left_out.values()))}"
+        route = learned.routes[0]
+        contracts = {step["tool"]: past.opening.tools[step["tool"]] for step in run.steps}
+        place = self._place(run.goal, run.inputs)
+        # The sentence alone decides: a later plan for it takes the place of an earlier one.
+        others = [entry for entry in self._entries(place) if entry["route"].goals != route.goals]
+        route = route.model_copy(update={"name": f"{route.name}-{hash_of(route.goals)}"})
+        self._write(place, [*others, {"route": route, "contracts": _contracts(contracts), "failures": 0}][-_MOST:])
+        return f"stored: {route.goals[0]}"
+
+    # The store --------------------------------------------------------------------------------------------
+
+    def _place(self, goal: str, inputs: Any) -> str:
+        name = "" if self._key is None else self._key(goal, inputs)
+        if not isinstance(name, str):
+            raise ContractError(f"key returns a text, not {type(name).__name__}")
+        return sha256(json.dumps(["dagrun memory 1", name, self._policy]).encode()).hexdigest()
+
+    def _entries(self, place: str) -> list[dict[str, Any]]:
+        """Return the plans under a key; one that cannot be read counts as none."""
+        try:
+            found = json.loads(self._store.get(place, "[]"))
+            return [{**entry, "route": RouteFile.model_validate(entry["route"])} for entry in found]
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return []
+
+    def _write(self, place: str, entries: list[dict[str, Any]]) -> None:
+        self._store[place] = json.dumps(
+            [{**entry, "route": entry["route"].model_dump(mode="json")} for entry in entries]
+        )
+
+
+async def _given(plan: Plan) -> Plan:
+    return plan
+
+
+def _fault(past: Replayed, policy: str) -> str:
+    """Return why the plan of a run that succeeded must not be stored; empty if it may be."""
+    from dagrun.graph.patches.flow_after import written_by_others
+
+    if _policy_hash(past.opening.policy) != policy:
+        return "the run had another policy"
+    if others := written_by_others(past.graph):
+        sources = sorted({name for names in others.values() for name in names})
+        return f"its planner was shown what others can write ({', '.join(sources)})"
+    answers = [event.answer for event in past.events if isinstance(event, QuestionAnswered)]
+    if any(answer is not None and answer.choice != "approve" for answer in answers):
+        return "a person said no"
+    return ""
+
+
+def _has_tools(toolbox: Toolbox | None, route: RouteFile, contracts: str) -> bool:
+    """Whether a run may call the tools of a route, and they are those of the run that it was made of."""
+    names = {step["tool"] for step in route.plan["steps"]}
+    if toolbox is None or not names <= toolbox.allowed:
+        return False
+    return contracts == _contracts({name: contract_of(toolbox[name]) for name in names})
+
+
+def _policy_hash(policy: Policy) -> str:
+    return hash_of(policy.model_dump(mode="json", by_alias=True))
+
+
+def _contracts(contracts: Any) -> str:
+    return hash_of(json.loads(json.dumps({name: dict(contract) for name, contract in contracts.items()}, default=list)))
