@@ -24,7 +24,11 @@ from dagrun.model.effect import Effect
 from dagrun.model.secrets.secret import NO_SECRETS, Secrets
 from dagrun.model.signature import explain
 
-_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+# Plain, or in the ways of Cursor and VS Code: ``${env:NAME}``, ``${input:name}``, ``${workspaceFolder}``.
+_VARIABLE: Final = re.compile(
+    r"\$\{(?:env:(?P<env>\w+)|input:(?P<input>[\w.-]+)|(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?)\}", re.ASCII
+)
+_FOLDERS: Final = {"workspaceFolder": Path.cwd, "userHome": Path.home}
 _MOST_BYTES: Final = 1 << 20
 
 
@@ -219,7 +223,10 @@ def _expanded(value: Any, what: str, server: str, secrets: Secrets) -> Any:
 
 
 def _variable(match: re.Match[str], what: str, server: str, secrets: Secrets) -> str:
-    name, default = match.groups()
+    default = match["default"]
+    name = match["env"] or match["name"] or re.sub(r"\W", "_", match["input"])  # what a secret can be called
+    if match["name"] in _FOLDERS:
+        return str(_FOLDERS[match["name"]]())
     if name in secrets and name not in secrets.missing:
         try:
             return secrets.reveal(server, name).get_secret_value()

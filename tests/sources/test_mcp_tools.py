@@ -271,6 +271,20 @@ FILES: dict[str, tuple[dict[str, Any], tuple[Any, ...]]] = {
 }
 
 
+def test_variables_of_other_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An input of VS Code is a secret of its name; without one, it is an error, and never sent as it is written."""
+    monkeypatch.setenv("HERE", "h")
+    monkeypatch.delenv("api_key", raising=False)
+    entry = {"command": "${workspaceFolder}/x", "args": ["${userHome}", "${env:HERE}", "$5 ${}"]}
+    [server] = read_config({"a": entry}, None)
+    assert server.target == (f"{Path.cwd()}/x", str(Path.home()), "h", "$5 ${}")
+    headers = {"url": "https://a.example", "headers": {"Authorization": "Bearer ${input:api-key}"}}
+    with pytest.raises(ContractError, match="server a: api_key is no secret and no variable that is set"):
+        read_config({"a": headers}, None)
+    [server] = read_config({"a": headers}, None, dagrun.Secrets({"api_key": "k3y-of-vs-code"}))
+    assert server.extra == {"Authorization": "Bearer k3y-of-vs-code"}
+
+
 @pytest.mark.parametrize("program", FILES)
 def test_files_of_other_programs_are_read_unchanged(tmp_path: Path, program: str) -> None:
     """Their other fields are theirs."""
