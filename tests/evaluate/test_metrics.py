@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 import anyio
@@ -322,6 +323,11 @@ def test_percentiles_are_values_that_were_seen() -> None:
 
     assert [total[f"makespan_p{q}"].value for q in (50, 95, 99)] == [50, 95, 99]
     assert total["makespan_p50"].of == 100
+    assert (total["makespan_p50"].low, total["makespan_p50"].high) == (40, 60)
+
+    few = measure(runs[:2]).total["makespan_p99"]
+    assert (few.value, few.high) == (2, None), "two values bound no such quantile from above"
+    json.dumps(measure(runs[:2]).as_dict(), allow_nan=False)
 
 
 def test_calls_of_providers() -> None:

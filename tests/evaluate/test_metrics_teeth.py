@@ -64,7 +64,7 @@ TABLE_MUTANTS = {
         "    return Figure(good / all_, low, high, all_)",
         "    return Figure(good / all_, 0.5, 0.5, all_)",
     ),
-    "the median is the mean": ("Figure(quantile(found, q), low", "Figure(sum(found) / len(found), low"),
+    "the median is the mean": ("Figure(quantile(found, q), _bound(low)", "Figure(sum(found) / len(found), _bound(low)"),
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from math import isfinite
 from statistics import median
 from typing import Any, Final, Generic, Literal, TypeVar
 
@@ -27,7 +28,7 @@ class Figure:
     Attributes:
         value: The value; `None` if the records do not say, as there is no run to measure, or a cost is unknown.
         low: The lower end of the 95 % interval of a rate or a quantile; for an unknown cost, the part of it that is
-            known, so it is at least that. `None` if there is neither.
+            known, so it is at least that. `None` if there is none: few values do not bound a quantile.
         high: The upper end of the interval; `None` if there is none.
         of: The number of observations that it is made of: runs, calls, questions.
     """
@@ -83,7 +84,12 @@ def _quantile(q: float, values: Iterable[float]) -> Figure:
     if not found:
         return Figure(None)
     low, high = quantile_interval(found, q)
-    return Figure(quantile(found, q), low, high, len(found))
+    # Few values bound a quantile on one side alone, or on none.
+    return Figure(quantile(found, q), _bound(low), _bound(high), len(found))
+
+
+def _bound(value: float) -> float | None:
+    return value if isfinite(value) else None
 
 
 def _cost(uses: Sequence[Calls], by: int = 1) -> Figure:

@@ -58,9 +58,12 @@ def certainty_of(figure: Figure, unit: Unit) -> str:
     """Return the interval of a value, and the number of observations behind it."""
     if figure.value is None:
         return "not known in full" if figure.low is not None else ""
-    if figure.low is None or figure.high is None:
-        return ""
-    return f"{_number(figure.low, unit)} to {_number(figure.high, unit)}, of {figure.of}"
+    low, high = figure.low, figure.high
+    if low is None:
+        return "" if high is None else f"at most {_number(high, unit)}, of {figure.of}"
+    if high is None:
+        return f"at least {_number(low, unit)}, of {figure.of}"
+    return f"{_number(low, unit)} to {_number(high, unit)}, of {figure.of}"
 
 
 def change_of(before: Figure, since: Figure, unit: Unit) -> str:
