@@ -9,6 +9,7 @@ import pytest
 
 import dagrun
 from dagrun import Plan, Policy, RetryRule, Secrets, Step
+from dagrun.evaluate.metrics.metrics import measure
 from records import EXAMPLES
 from small_tools import toolset
 
@@ -73,6 +74,8 @@ QUESTION = dagrun.Question(
     id="q", kind=dagrun.Asked.APPROVAL, text=BIG, arguments=BIG.encode(), checklist=MANY, diff=MANY
 )
 VIEWS = {name: dagrun.StepView(Step(id=name, tool="t", args={"a": BIG}), dagrun.State.WAITING) for name in MANY}
+SIMULATION = dagrun.simulate(_fan(300), toolset(), runs=2, durations={"nap": 1.0})
+METRICS = measure((), left_out=dict.fromkeys(MANY, BIG))
 LARGE: list[object] = [
     PATCH,
     EDITS[0],
@@ -98,6 +101,9 @@ LARGE: list[object] = [
     Policy(approve=[dagrun.ApprovalRule(tool=name, why=BIG) for name in MANY]),
     Secrets({name: f"a long value of {name}" for name in MANY}),
     dagrun.StepExpanded(1, 0.0, "a", tuple(range(10_000))),
+    dagrun.Variant("max_running=2", makespans=[1.0] * 10_000),
+    SIMULATION,
+    METRICS,
     dagrun.Spliced(1, 0.0, 1, "host", BIG, EDITS, dagrun.Consequence(added=MANY)),
     dagrun.QuestionAsked(1, 0.0, QUESTION),
     dagrun.RunReopened(1, 0.0, MANY, BIG),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from dagrun.errors import ContractError, shorten
+from dagrun.errors import ContractError, short_repr, shorten
 from dagrun.evaluate.metrics.definitions import CALL_METRICS, RUN_METRICS, Definition, Figure
 from dagrun.evaluate.metrics.run_figures import Calls, RunFigures
 
@@ -49,6 +49,8 @@ class Metrics:
         left_out: Runs whose record is damaged or cannot be read, and why.
         runs: The figures of each run, the oldest first.
     """
+
+    __repr__ = short_repr
 
     since: float | None
     until: float | None

@@ -17,7 +17,6 @@ from dagrun.cli.terminal.stdout import Data, data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION, printable
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, JournalDamaged, JournalFailed, RunNotFound, shorten
-from dagrun.evaluate.metrics.read_runs import read_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,6 +67,7 @@ def learn(*, min_runs: int, folder: str | None, is_forced: bool, as_json: bool, 
     Nothing uses a route by itself: read the files, commit them, and hand them to a planner.
     """
     from dagrun.evaluate.learning.learn_routes import learn_routes
+    from dagrun.evaluate.metrics.read_runs import read_time
 
     try:
         since = None if flags["since"] is None else read_time(flags["since"], time.time())
