@@ -17,7 +17,7 @@ Examples:
   dagrun sim plan.json --tools my_tools
   dagrun sim plan.json --tools my_tools --duration 'fetch=lognorm(0.2,0.8)'
   dagrun sim plan.json --tools my_tools --fail fetch=0.02:timeout --person 60
-  dagrun sim plan.json --tools my_tools --vary max_running=2,4 --vary hedge=off,on
+  dagrun sim plan.json -t my_tools --vary max_running=2,4 --vary hedge=off,on
 
 \b
 Durations: 0.3 (seconds), uniform(LOW,HIGH), exp(MEAN), lognorm(MEDIAN,SIGMA).
