@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import anyio
 from anyio.lowlevel import EventLoopToken, current_token
@@ -14,7 +14,11 @@ from dagrun.errors import JournalError, JournalFailed, OwnerLost, RunExists, Run
 from dagrun.journal.base import Readable, check_letter, check_run_id, new_answer_key, no_such_run
 from dagrun.journal.hash_chain import Chain, chained
 from dagrun.model.journal import Durability, Held, Letter, Line, StoredRow
+from dagrun.model.queue import Departure, QueueStanding
 from dagrun.runtime.backend import call_soon
+
+if TYPE_CHECKING:
+    from dagrun.journal.memory_queue import MemoryQueue
 
 
 class MemoryJournal(Readable):
@@ -30,6 +34,7 @@ class MemoryJournal(Readable):
     def __init__(self) -> None:
         self._runs: dict[str, _KeptRun] = {}
         self._durations = Durations()
+        self._queue: MemoryQueue | None = None
 
     def __repr__(self) -> str:
         return f"<MemoryJournal of {len(self._runs)} run{'s' * (len(self._runs) != 1)}>"
@@ -57,7 +62,10 @@ class MemoryJournal(Readable):
         kept = self._find(run_id)
         if kept.owner is not None and not steal:
             raise RunHeld(f"run '{run_id}' is held by another tape of this process; close that one first, or steal it")
-        return kept.taken(self.tape_type)
+        tape = kept.taken(self.tape_type)
+        if self._queue is not None:
+            self._queue.opened(tape)
+        return tape
 
     async def read(self, run_id: str) -> list[Line]:
         """Return the records of a run.
@@ -116,6 +124,17 @@ class MemoryJournal(Readable):
         kept.letters[kept.posted] = text
         if kept.owner is not None:
             kept.owner.notify_letter()
+        if self._queue is not None:
+            self._queue.wake(run_id)
+
+    @property
+    def queue(self) -> MemoryQueue:
+        """The runs that were submitted, for workers on the same loop; see `dagrun.model.queue.RunQueue`."""
+        if self._queue is None:
+            from dagrun.journal.memory_queue import MemoryQueue  # here: most runs are not submitted
+
+            self._queue = MemoryQueue(self)
+        return self._queue
 
     async def delete(self, run_id: str) -> None:
         """Delete a run.
@@ -127,6 +146,8 @@ class MemoryJournal(Readable):
         if self._find(run_id).owner is not None:
             raise RunHeld(f"run '{run_id}' is held by a tape of this process; close that one first")
         del self._runs[run_id]
+        if self._queue is not None:
+            self._queue.forget(run_id)
 
     async def durations(self) -> dict[str, Any]:
         """Return how long the calls of each tool took, in all runs so far."""
@@ -197,6 +218,22 @@ class MemoryTape:
         self._unit: list[bytes] = []
         self._last = self._kept_last = len(kept.texts)
         self._failure: JournalError | None = None
+        self.on_release: Callable[[MemoryTape], None] | None = None  # set by the queue, for runs that were submitted
+        self.left = Departure()
+
+    @property
+    def last_text(self) -> bytes:
+        """The last record that is kept."""
+        return self._kept.texts[-1] if self._kept.texts else b""
+
+    @property
+    def has_unread_letters(self) -> bool:
+        """Whether there are letters that were not returned yet."""
+        return self._letters.has_more
+
+    def leave(self, standing: QueueStanding, reason: str, *, is_untouched: bool = False) -> None:
+        """Choose the standing of a submitted run when it is released; see `dagrun.model.queue.ClaimedTape`."""
+        self.left.leave(standing, reason, is_untouched=is_untouched)
 
     def append(self, text: bytes) -> int:
         """Add a record, and return its number."""
@@ -260,6 +297,8 @@ class MemoryTape:
         self.flush()
         if self.is_owner():
             self._kept.owner = None
+            if self.on_release is not None:
+                self.on_release(self)
 
     def fail(self, error: JournalError) -> None:
         """Refuse further records; the run is notified by its loop, never in the middle of a change."""
@@ -286,6 +325,10 @@ class _Letters:
     def notify(self) -> None:
         self._has_post.set()
         self._has_post = anyio.Event()
+
+    @property
+    def has_more(self) -> bool:
+        return any(number > self._last for number in self._kept.letters)
 
     def take(self) -> Letter | None:
         """Return the oldest letter that was not returned yet, if there is one."""

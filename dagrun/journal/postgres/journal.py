@@ -9,7 +9,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -32,10 +32,12 @@ from dagrun.journal.postgres.statements import (
     is_held,
     keep_durations,
     kept_durations,
+    opened_from_queue,
     owner_text,
+    post,
 )
 from dagrun.journal.postgres.tape import PostgresTape
-from dagrun.journal.postgres.writer import PostgresWriter, TapeClaim
+from dagrun.journal.postgres.writer import PostgresWriter, TakenRun, TapeClaim
 from dagrun.journal.private_folders import keep_private
 from dagrun.journal.write_queue import Callback
 from dagrun.model.journal import Durability, Held, Line, StoredRow
@@ -45,11 +47,10 @@ if TYPE_CHECKING:
 
     from asyncpg import Connection, Record
 
+    from dagrun.journal.postgres.queue import PostgresQueue
+
 T = TypeVar("T")
 _SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,47}")
-
-# A run that was taken over: the right to add to it, its records, its anchor, and its answer key.
-_TakenRun: TypeAlias = tuple[TapeClaim, list[Line], anchor.Anchor | None, str]
 
 
 class PostgresJournal(Readable):
@@ -111,6 +112,7 @@ class PostgresJournal(Readable):
         self._loop_thread: LoopThread | None = None
         self._keeper: LeaseKeeper | None = None
         self._table = f"the table {schema}.durations"
+        self._queue: PostgresQueue | None = None
         self._is_closed = False
 
     async def __aenter__(self) -> PostgresJournal:
@@ -218,9 +220,7 @@ class PostgresJournal(Readable):
         """
         letter = token_hex(16)
         check_letter(text)
-        sql = self._sql
-        rows = await self._ask(lambda connection: connection.fetch(sql.post, run_id, letter, text, sql.channel))
-        if not rows:
+        if not await self._ask(lambda connection: post(connection, self._sql, run_id, letter, text)):
             raise no_such_run(run_id)
 
     async def delete(self, run_id: str) -> None:
@@ -262,6 +262,24 @@ class PostgresJournal(Readable):
 
         await self._ask(lambda connection: keep_durations(connection, self._sql, merge))
 
+    @property
+    def queue(self) -> PostgresQueue:
+        """The runs that were submitted, for workers on any machine; see `dagrun.model.queue.RunQueue`."""
+        if self._queue is None:
+            from dagrun.journal.postgres.queue import JournalAccess, PostgresQueue  # here: most runs are not submitted
+
+            access = JournalAccess(
+                sql=self._sql,
+                seconds=self._lease_seconds,
+                ask=self._ask,
+                records=self._locked_records,
+                new_files=self._new_files,
+                tape=self._tape_of,
+                keeper=self._started_keeper,
+            )
+            self._queue = PostgresQueue(access)
+        return self._queue
+
     async def aclose(self) -> None:
         """Close the connections. Tapes that are still open fail."""
         self._is_closed = True
@@ -281,43 +299,52 @@ class PostgresJournal(Readable):
         """Run *act* in the thread; it may be run twice, see `Connections.ask`."""
         return await self._thread().call(lambda: self._connections.ask(act))
 
-    async def _tape(self, run_id: str, take: Callable[[Connection], Awaitable[_TakenRun]]) -> PostgresTape:
+    async def _tape(self, run_id: str, take: Callable[[Connection], Awaitable[TakenRun]]) -> PostgresTape:
         # Reaching the server may take long, so it is done first, where it can be cancelled.
         await self._ask(_nothing)
         # Taking the run cannot be cancelled: a cancellation would leave a run that is held and has no tape.
         with anyio.CancelScope(shield=True):
             taken = await self._ask(take)
+        return self._tape_of(taken)
+
+    def _tape_of(self, taken: TakenRun) -> PostgresTape:
+        claim, lines, _, key, _ = taken
         return PostgresTape(
-            run_id,
+            claim.run_id,
             self.durability,
-            taken[1],
-            self.artifacts(run_id),
-            answer_key=taken[3],
+            lines,
+            self.artifacts(claim.run_id),
+            answer_key=key,
             ask=self._ask,
             sql=self._sql,
             start=partial(self._start, taken),
         )
 
-    def _start(self, taken: _TakenRun, notify: Callback, notify_letter: Callback) -> PostgresWriter:
-        claim, lines, opened, _ = taken
+    def _start(self, taken: TakenRun, notify: Callback, notify_letter: Callback) -> PostgresWriter:
+        claim, lines, opened, _, left = taken
         thread = self._thread()
         chain = Chain(claim.run_id, (line.text for line in lines))
-        writer = PostgresWriter(thread, self._connections, claim, anchor=opened, chain=chain, notify=notify)
+        writer = PostgresWriter(thread, self._connections, claim, anchor=opened, chain=chain, notify=notify, left=left)
         thread.start(partial(self._work, thread, writer, notify_letter))
         return writer
 
     async def _work(self, thread: LoopThread, writer: PostgresWriter, notify_letter: Callback) -> None:
         """Run a writer, and have its lease renewed; in the thread."""
-        if self._keeper is None:
-            self._keeper = LeaseKeeper(self._connections, self._lease_seconds)
-            thread.start(self._keeper.run)
-        self._keeper.add(writer, notify_letter)
+        keeper = self._started_keeper()
+        keeper.add(writer, notify_letter)
         try:
             await writer.run()
         finally:
-            self._keeper.remove(writer)
+            keeper.remove(writer)
 
-    async def _create(self, run_id: str, claim: str, connection: Connection) -> _TakenRun:
+    def _started_keeper(self) -> LeaseKeeper:
+        """Return what renews leases and listens; in the thread."""
+        if self._keeper is None:
+            self._keeper = LeaseKeeper(self._connections, self._lease_seconds)
+            self._thread().start(self._keeper.run)
+        return self._keeper
+
+    async def _create(self, run_id: str, claim: str, connection: Connection) -> TakenRun:
         start = Chain(run_id).digest
         async with connection.transaction(isolation="read_committed"):
             owner = this_process().encode()
@@ -329,9 +356,9 @@ class PostgresJournal(Readable):
             # Before the commit, so that no run is ever without its anchor.
             opened = await self._new_files(taken, [])
             key = await answer_key_of(connection, self._sql, run_id)
-        return taken, [], opened, key
+        return taken, [], opened, key, None
 
-    async def _open(self, run_id: str, claim: str, steal: bool, connection: Connection) -> _TakenRun:
+    async def _open(self, run_id: str, claim: str, steal: bool, connection: Connection) -> TakenRun:
         if not is_run_id(run_id):
             raise no_such_run(run_id)
         async with connection.transaction(isolation="read_committed"):
@@ -342,14 +369,23 @@ class PostgresJournal(Readable):
             if not steal and row["claim"] != claim and is_held(row):
                 raise held_error(row)
             taken = TapeClaim(run_id, row["number"], row["token"] + 1, self._lease_seconds)
-            mark = await self._mark(run_id)
-            if mark is not None and mark.token >= taken.token:
-                raise JournalDamaged(run_id, 0, "the database is older than its anchor: it was put back")
-            lines = await self._verified(connection, row, mark)
+            lines = await self._locked_records(connection, row, taken)
             owner = this_process().encode()
             await connection.execute(self._sql.take, taken.number, taken.token, owner, claim, self._lease_seconds)
             key = await answer_key_of(connection, self._sql, run_id)
-        return taken, lines, await self._new_files(taken, lines), key
+            left = await opened_from_queue(connection, self._sql, taken.number, lines)
+        return taken, lines, await self._new_files(taken, lines), key, left
+
+    async def _locked_records(self, connection: Connection, row: Record, claim: TapeClaim) -> list[Line]:
+        """Return the records of a run whose row is locked, for a new owner.
+
+        Raises:
+            JournalDamaged: The records are not what was written.
+        """
+        mark = await self._mark(claim.run_id)
+        if mark is not None and mark.token >= claim.token:
+            raise JournalDamaged(claim.run_id, 0, "the database is older than its anchor: it was put back")
+        return await self._verified(connection, row, mark)
 
     async def _read(self, run_id: str, connection: Connection) -> list[Line]:
         if not is_run_id(run_id):

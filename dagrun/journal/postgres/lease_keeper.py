@@ -6,6 +6,7 @@ nor an error, and only a failed renewal shows that it is dead.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,16 @@ class LeaseKeeper:
         self._seconds = seconds
         self._runs: dict[int, tuple[PostgresWriter, Callback]] = {}  # by the number of the run
         self._lost_connection = anyio.Event()
+        self._on_queue: list[Callable[[str], None]] = []
+        self.is_listening = False
+
+    def listen(self, notify: Callable[[str], None]) -> None:
+        """Call *notify* with the pool whenever a run is queued; in the thread of the journal."""
+        self._on_queue.append(notify)
+
+    def unlisten(self, notify: Callable[[str], None]) -> None:
+        """Call *notify* no more."""
+        self._on_queue.remove(notify)
 
     def add(self, writer: PostgresWriter, notify_letter: Callback) -> None:
         """Renew the lease of a run from now on.
@@ -72,6 +83,7 @@ class LeaseKeeper:
             except Exception as error:  # noqa: BLE001
                 self._judge(error)
             finally:
+                self.is_listening = False
                 connection.terminate()
             await anyio.sleep(pause)
 
@@ -87,6 +99,8 @@ class LeaseKeeper:
         """Renew and listen until the connection is lost."""
         connection.add_termination_listener(lambda _: self._lost_connection.set())
         await connection.add_listener(self._connections.sql.channel, self._on_letter)
+        await connection.add_listener(self._connections.sql.queue.channel, self._on_queued)
+        self.is_listening = True
         # Letters may have been posted while there was no connection.
         for _, notify_letter in list(self._runs.values()):
             notify_letter()
@@ -109,6 +123,10 @@ class LeaseKeeper:
             kept = self._runs.get(number)
             if kept is not None and kept[0] is writers[number]:
                 kept[0].fail(lost(kept[0].claim.run_id))
+
+    def _on_queued(self, _connection: object, _pid: int, _channel: str, payload: Any) -> None:
+        for notify in list(self._on_queue):
+            notify(str(payload))
 
     def _on_letter(self, _connection: object, _pid: int, _channel: str, payload: Any) -> None:
         # Any client of the server may send anything on the channel.

@@ -9,7 +9,9 @@ from dagrun.errors import JournalFailed, RunHeld
 from dagrun.journal.base import MAX_LETTER, new_answer_key
 from dagrun.journal.hash_chain import Chain, ChainFault
 from dagrun.journal.lease import Holding, Owner, decode, held_text, this_process
+from dagrun.journal.postgres.queue_statements import QueueSql
 from dagrun.model.journal import Line
+from dagrun.model.queue import Departure
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -31,8 +33,7 @@ class Sql:
     fence: ClassVar[str] = "token = $2 AND seq = $6 AND digest = $7"
 
     def __init__(self, schema: str) -> None:
-        self.schema = schema
-        self.channel = f"{schema}.letters"
+        self.schema, self.channel, self.queue = schema, f"{schema}.letters", QueueSql(schema)
         # Every name has its schema: the search path of the server is not ours to rely on.
         tables = f'"{schema}"'
         runs, records, letters = f"{tables}.runs", f"{tables}.records", f"{tables}.letters"
@@ -111,9 +112,11 @@ class Sql:
         )"""
         self.new_answer_key = f"""INSERT INTO {tables}.answer_keys SELECT number, $2 FROM {runs} WHERE run_id = $1
             ON CONFLICT (run) DO NOTHING"""
-        self.tables = (*self.tables, self.answer_keys)
+        self.tables = (*self.tables, self.answer_keys, *self.queue.tables)
         self.answer_key = f"""SELECT key FROM {tables}.answer_keys JOIN {runs} ON run = number WHERE run_id = $1"""
-        self.discard = f"DELETE FROM {letters} WHERE run = $1 AND id = $2"
+        # With the token: a former owner that wakes up late must not take a letter from the process at the run.
+        self.discard = f"""DELETE FROM {letters} AS letter USING {runs} AS run
+            WHERE letter.run = $1 AND letter.id = $2 AND run.number = $1 AND run.token = $3"""
 
 
 async def kept_durations(connection: Connection, sql: Sql) -> str:
@@ -136,6 +139,51 @@ async def keep_durations(connection: Connection, sql: Sql, merge: Callable[[str]
                 await connection.execute(statement)
         text = await connection.fetchval(f"{sql.read_durations} FOR UPDATE")
         await connection.execute(sql.write_durations, merge(str(text or "")))
+
+
+async def post(connection: Connection, sql: Sql, run_id: str, letter: str, text: bytes) -> bool:
+    """Leave a letter, and put a submitted run that waits for one back into the queue; false if there is no such run.
+
+    Raises:
+        asyncpg.PostgresError: The letter cannot be stored.
+    """
+    async with connection.transaction(isolation="read_committed"):
+        if not await connection.fetch(sql.post, run_id, letter, text, sql.channel):
+            return False
+        if await has_queue(connection, sql):
+            await connection.execute(sql.queue.wake, run_id, sql.queue.channel)
+    return True
+
+
+async def make_queue(connection: Connection, sql: Sql) -> None:
+    """Make the table of submitted runs, if an earlier version has made the schema without it.
+
+    Raises:
+        asyncpg.PostgresError: The table cannot be made.
+    """
+    if await has_queue(connection, sql):
+        return
+    async with connection.transaction(isolation="read_committed"):
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+        for statement in sql.queue.tables:
+            await connection.execute(statement)
+
+
+async def opened_from_queue(connection: Connection, sql: Sql, run: int, lines: Sequence[Line]) -> Departure | None:
+    """Note that a run is carried out that was perhaps submitted; return how it is released then.
+
+    Raises:
+        asyncpg.PostgresError: It cannot be noted.
+    """
+    if not await has_queue(connection, sql):
+        return None
+    takeovers = await connection.fetchval(sql.queue.open, run)
+    return None if takeovers is None else Departure(lines[-1].text if lines else b"", takeovers)
+
+
+async def has_queue(connection: Connection, sql: Sql) -> bool:
+    """Return whether there is a table of submitted runs."""
+    return await _is_there(connection, sql, "queue")
 
 
 async def answer_key_of(connection: Connection, sql: Sql, run_id: str) -> str:

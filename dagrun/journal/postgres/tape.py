@@ -15,6 +15,7 @@ from dagrun.journal.postgres.writer import PostgresWriter
 from dagrun.journal.tape import BufferedTape
 from dagrun.journal.write_queue import Callback
 from dagrun.model.journal import Durability, Letter, Line
+from dagrun.model.queue import QueueStanding
 from dagrun.runtime.backend import call_soon
 
 if TYPE_CHECKING:
@@ -66,9 +67,19 @@ class PostgresTape(BufferedTape["_Inbox", PostgresWriter]):
         Raises:
             JournalFailed: The letter cannot be deleted.
         """
-        run = self._writer.claim.number
-        await self._ask(lambda connection: connection.execute(self._sql.discard, run, letter))
+        claim = self._writer.claim
+        await self._ask(lambda connection: connection.execute(self._sql.discard, claim.number, letter, claim.token))
         self._inbox.forget(letter)
+
+    def leave(self, standing: QueueStanding, reason: str, *, is_untouched: bool = False) -> None:
+        """Choose the standing of a submitted run when it is released; see `dagrun.model.queue.ClaimedTape`."""
+        if self._writer.left is not None:
+            self._writer.left.leave(standing, reason, is_untouched=is_untouched)
+
+    async def aclose(self) -> None:
+        """Write the last records, and release the run."""
+        self._writer.seen_letters = self._inbox.seen
+        await super().aclose()
 
     async def _fetch(self, seen: Sequence[str]) -> list[Letter]:
         """Return the oldest letters except those *seen*, as many as fit into memory."""
@@ -106,6 +117,12 @@ class _Inbox:
         letters = list(self._ready)
         self._ready.clear()
         return letters
+
+    @property
+    def seen(self) -> list[str]:
+        """The letters that were returned, or are about to be, and are still there."""
+        ready = {letter.id for letter in self._ready}
+        return [letter for letter in self._seen if letter not in ready]
 
     def forget(self, letter: str) -> None:
         self._seen.discard(letter)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -15,10 +15,12 @@ import anyio.to_thread
 from dagrun.errors import JournalError, JournalFailed, OwnerLost
 from dagrun.journal.anchor import Anchor, AnchorMark
 from dagrun.journal.hash_chain import Chain
+from dagrun.journal.postgres import queue_statements
 from dagrun.journal.postgres.connections import Connections
 from dagrun.journal.postgres.loop_thread import LoopThread
 from dagrun.journal.write_queue import Callback, WriteQueue
-from dagrun.model.journal import Durability
+from dagrun.model.journal import Durability, Line
+from dagrun.model.queue import Departure
 
 if TYPE_CHECKING:
     from asyncpg import Connection
@@ -45,6 +47,11 @@ class TapeClaim:
     seconds: float
 
 
+# A run that was taken over: the right to add to it, its records, its anchor, its answer key, and, if it was submitted,
+# how it is released.
+TakenRun: TypeAlias = tuple[TapeClaim, list[Line], Anchor | None, str, Departure | None]
+
+
 class PostgresWriter(WriteQueue):
     """Writes the records of one run, in a task of the journal's thread.
 
@@ -57,6 +64,10 @@ class PostgresWriter(WriteQueue):
         anchor: Open for writing, closed by the writer; `None` if there is none.
         chain: The hash chain of the records so far.
         notify: As for `WriteQueue`; called in the journal's thread.
+        left: How a submitted run is released; `None` for a run that was not submitted.
+
+    Attributes:
+        seen_letters: The letters that the run has seen when its tape is closed.
     """
 
     def __init__(
@@ -68,6 +79,7 @@ class PostgresWriter(WriteQueue):
         anchor: Anchor | None,
         chain: Chain,
         notify: Callback,
+        left: Departure | None = None,
     ) -> None:
         super().__init__(chain.seq, MAX_BATCH, claim.seconds, notify)
         self.claim = claim
@@ -75,6 +87,8 @@ class PostgresWriter(WriteQueue):
         self._connections = connections
         self._anchor = anchor
         self._chain = chain
+        self.left = left
+        self.seen_letters: list[str] = []
         self._wakeup: anyio.Event | None = None
 
     def _wake_writer(self) -> None:  # called in the thread of the run
@@ -163,6 +177,8 @@ class PostgresWriter(WriteQueue):
         await self._connections.ask(lambda connection: self._add(connection, texts, digests))
         self._end_look(look)
         self._chain = chain
+        if self.left is not None:
+            self.left.last = batch[-1]
         await self._move_anchor(AnchorMark(chain.seq, chain.digest, self.claim.token))
         self._acknowledge(chain.seq)
 
@@ -223,7 +239,16 @@ class PostgresWriter(WriteQueue):
         claim, release = self.claim, self._connections.sql.release
         # All records are written. If the server is away now, the lease expires by itself.
         with suppress(JournalFailed), anyio.move_on_after(RELEASE_SECONDS):
-            await self._connections.ask(lambda connection: connection.execute(release, claim.number, claim.token))
+            if self.left is not None:
+                await self._connections.ask(self._release_to_queue)
+            else:
+                await self._connections.ask(lambda connection: connection.execute(release, claim.number, claim.token))
+
+    async def _release_to_queue(self, connection: Connection) -> None:
+        assert self.left is not None
+        (standing, reason), takeovers = self.left.standing, self.left.takeovers
+        claim, left = (self.claim.number, self.claim.token), (str(standing), reason, takeovers)
+        await queue_statements.release(connection, self._connections.sql.queue, claim, left, self.seen_letters)
 
 
 def lost(run_id: str) -> OwnerLost:

@@ -1,0 +1,167 @@
+"""The submitted runs of a journal in memory, for workers on one event loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from dagrun.errors import ContractError
+from dagrun.journal.base import no_such_run
+from dagrun.model.queue import Departure, QueuedRun, QueueStanding, Ticket, Wanted
+
+if TYPE_CHECKING:
+    from dagrun.journal.memory import MemoryJournal, MemoryTape
+
+_OPEN: Final = (QueueStanding.QUEUED, QueueStanding.RUNNING)
+
+
+@dataclass(slots=True)
+class _Row:
+    """A submitted run.
+
+    Attributes:
+        ticket: How it is queued.
+        due: When it may be claimed, by the clock of the loop.
+        number: How many runs were submitted before.
+    """
+
+    ticket: Ticket
+    due: float
+    number: int
+    standing: QueueStanding = QueueStanding.QUEUED
+    takeovers: int = 0
+    reason: str = ""
+
+
+class MemoryQueue:
+    """The submitted runs; see `dagrun.model.queue.RunQueue`.
+
+    A run has no lease here: one that is ``running`` is claimed when no tape holds it.
+
+    Args:
+        journal: The journal that they are in.
+    """
+
+    def __init__(self, journal: MemoryJournal) -> None:
+        self._journal = journal
+        self._rows: dict[str, _Row] = {}
+        self._submitted = 0
+        self._news = anyio.Event()
+
+    async def submit(self, run_id: str, first: bytes, ticket: Ticket, *, connection: Any = None) -> None:
+        """Create a run without an owner, and queue it; see `RunQueue.submit`.
+
+        Raises:
+            RunExists: There is already a run with this id.
+            ContractError: A connection is given: memory has no transactions.
+        """
+        if connection is not None:
+            raise ContractError("a journal in memory has no transactions: leave out connection=…")
+        tape = await self._journal.create(run_id)
+        tape.append(first)
+        await tape.aclose()
+        # Not before `time` says so; on the clock of the loop, which may be virtual.
+        due = anyio.current_time() + max(0.0, ticket.not_before - time.time())
+        self._rows[run_id] = _Row(ticket, due, self._submitted)
+        self._submitted += 1
+        self._ring()
+
+    async def claim(self, wanted: Wanted) -> MemoryTape | None:
+        """Take over one run that may be claimed; see `RunQueue.claim`."""
+        while (run_id := await self._next(wanted)) is not None:
+            row = self._rows[run_id]
+            takeovers = row.takeovers + (row.standing is QueueStanding.RUNNING)
+            if takeovers > wanted.max_takeovers:
+                row.standing, row.reason = QueueStanding.STUCK, f"{row.takeovers} workers have ended while at it"
+                continue
+            before = row.takeovers
+            tape = await self._journal.open(run_id)
+            row.takeovers, tape.left.takeovers_before = takeovers, before
+            return tape
+        return None
+
+    async def wait(self, wanted: Wanted) -> None:
+        """Wait until there may be something to claim; see `RunQueue.wait`."""
+        dues = [row.due for row in self._rows.values() if self._fits(row, wanted) and row.standing in _OPEN]
+        later = [due for due in dues if due > anyio.current_time()]
+        if await self._next(wanted) is None:
+            with anyio.move_on_after(min(later) - anyio.current_time() if later else None):
+                await self._news.wait()
+
+    async def runs(self, standings: Collection[QueueStanding] = ()) -> list[QueuedRun]:
+        """Return the submitted runs; see `RunQueue.runs`."""
+        held = {each.run_id: each for each in await self._journal.runs()}
+        return [
+            QueuedRun(
+                run_id=run_id,
+                standing=row.standing,
+                ticket=row.ticket,
+                takeovers=row.takeovers,
+                reason=row.reason,
+                owner=held[run_id].owner,
+            )
+            for run_id, row in self._rows.items()
+            if not standings or row.standing in standings
+        ]
+
+    async def put_back(self, run_id: str) -> bool:
+        """Queue a run again that waits or is stuck; see `RunQueue.put_back`."""
+        row = self._rows.get(run_id)
+        if row is None:
+            raise no_such_run(run_id)
+        if row.standing not in (QueueStanding.WAITING, QueueStanding.STUCK):
+            return False
+        row.standing, row.reason, row.takeovers = QueueStanding.QUEUED, "", 0
+        self._ring()
+        return True
+
+    # For the journal --------------------------------------------------------------------------------------
+
+    def opened(self, tape: MemoryTape) -> None:
+        """Note that a run is carried out, whoever has opened it."""
+        row = self._rows.get(tape.run_id)
+        if row is not None:
+            tape.left = Departure(takeovers_before=row.takeovers)
+            row.standing, row.reason = QueueStanding.RUNNING, ""
+            tape.on_release = self._released
+
+    def wake(self, run_id: str) -> None:
+        """Put a run that waits back into the queue: a letter has come."""
+        row = self._rows.get(run_id)
+        if row is not None and row.standing is QueueStanding.WAITING:
+            row.standing = QueueStanding.QUEUED
+            self._ring()
+
+    def forget(self, run_id: str) -> None:
+        """Forget a run that was deleted."""
+        self._rows.pop(run_id, None)
+
+    def _released(self, tape: MemoryTape) -> None:
+        row, left = self._rows[tape.run_id], tape.left
+        left.last = tape.last_text
+        (row.standing, row.reason), row.takeovers = left.standing, left.takeovers
+        if row.standing is QueueStanding.WAITING and tape.has_unread_letters:
+            row.standing = QueueStanding.QUEUED
+        self._ring()
+
+    def _ring(self) -> None:
+        self._news.set()
+        self._news = anyio.Event()
+
+    async def _next(self, wanted: Wanted) -> str | None:
+        held = {each.run_id for each in await self._journal.runs() if each.is_held}
+        now, rows = anyio.current_time(), self._rows
+        free = [
+            run_id
+            for run_id, row in rows.items()
+            if row.standing in _OPEN and row.due <= now and run_id not in held and self._fits(row, wanted)
+        ]
+        return min(free, key=lambda run_id: (-rows[run_id].ticket.priority, rows[run_id].number), default=None)
+
+    @staticmethod
+    def _fits(row: _Row, wanted: Wanted) -> bool:
+        return row.ticket.pool in wanted.pools and row.ticket.build not in wanted.refused

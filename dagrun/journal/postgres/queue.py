@@ -1,0 +1,236 @@
+"""The submitted runs of a journal in PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+import anyio
+import anyio.lowlevel
+from anyio.lowlevel import current_token
+
+from dagrun.errors import ContractError, JournalDamaged, RunExists
+from dagrun.journal.base import check_run_id, new_answer_key, no_such_run
+from dagrun.journal.hash_chain import Chain
+from dagrun.journal.lease import this_process
+from dagrun.journal.postgres.statements import make_queue, owner_text
+from dagrun.journal.postgres.tape import PostgresTape
+from dagrun.journal.postgres.writer import TapeClaim
+from dagrun.model.journal import Line
+from dagrun.model.queue import Departure, QueuedRun, QueueStanding, Ticket, Wanted
+from dagrun.runtime.backend import call_soon
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+    from dagrun.journal.anchor import Anchor
+    from dagrun.journal.postgres.lease_keeper import LeaseKeeper
+    from dagrun.journal.postgres.statements import Sql
+    from dagrun.journal.postgres.writer import TakenRun
+
+T = TypeVar("T")
+_WITHOUT_NEWS: Final = 1.0  # seconds until the next look, where no connection listens
+_SOONEST: Final = 0.05  # seconds: a row that another claim has locked is due now, and cannot be had
+_LATEST: Final = 60.0
+
+
+class _Ask(Protocol):
+    async def __call__(self, act: Callable[[Connection], Awaitable[T]]) -> T: ...
+
+
+@dataclass(frozen=True, slots=True)
+class JournalAccess:
+    """What a journal lends its queue.
+
+    Attributes:
+        sql: The statements.
+        seconds: How long a lease lasts.
+        ask: Runs something with a connection, in the thread of the journal; perhaps twice.
+        records: Returns the records of a run whose row is locked, for a new owner.
+        new_files: Makes the files of a run beside the database.
+        tape: Makes the tape of a run that was taken.
+        keeper: Returns what listens; only in the thread.
+    """
+
+    sql: Sql
+    seconds: float
+    ask: _Ask
+    records: Callable[[Connection, Record, TapeClaim], Awaitable[list[Line]]]
+    new_files: Callable[[TapeClaim, Sequence[Line]], Awaitable[Anchor | None]]
+    tape: Callable[[TakenRun], PostgresTape]
+    keeper: Callable[[], LeaseKeeper]
+
+
+class PostgresQueue:
+    """The submitted runs; see `dagrun.model.queue.RunQueue`.
+
+    Args:
+        journal: What the journal lends.
+
+    Attributes:
+        schema: The schema of the tables.
+    """
+
+    def __init__(self, journal: JournalAccess) -> None:
+        self.schema = journal.sql.schema
+        self._journal = journal
+        self._sql = journal.sql.queue
+        self._is_there = False
+
+    async def submit(self, run_id: str, first: bytes, ticket: Ticket, *, connection: Any = None) -> None:
+        """Create a run without an owner, and queue it; see `RunQueue.submit`.
+
+        Args:
+            run_id: The run.
+            first: Its first record.
+            ticket: How it is queued.
+            connection: A connection of asyncpg, on the loop of the caller; the run is there when its transaction is
+                committed. `None` for a transaction of its own.
+
+        Raises:
+            RunExists: There is already a run with this id.
+            JournalFailed: It cannot be written.
+            ContractError: The connection is none of asyncpg.
+        """
+        check_run_id(run_id)
+        chain, claim = Chain(run_id), token_hex(16)
+        chain.add(first)
+        await self._make_anchor(run_id, Line(1, first, chain.digest))
+        when = (ticket.pool, ticket.build, ticket.priority, ticket.not_before)
+        values = (run_id, claim, chain.digest, first.decode(), new_answer_key(), *when, self._sql.channel)
+        if connection is not None:
+            if not _is_asyncpg(connection):
+                raise ContractError(f"connection is a connection of asyncpg, got {type(connection).__name__}")
+            await self._ask(_nothing)  # the table must exist before the transaction of the caller uses it
+            is_new = bool(await connection.fetch(self._sql.submit, *values))
+        else:
+            is_new = await self._ask(partial(self._submit, values))
+        if not is_new:
+            raise RunExists(f"there is a run '{run_id}' in this journal already; choose another id")
+
+    async def claim(self, wanted: Wanted) -> PostgresTape | None:
+        """Take over one run that may be claimed; see `RunQueue.claim`."""
+        claim = token_hex(16)
+        await self._ask(_nothing)  # as `PostgresJournal` does: reaching the server can be cancelled
+        while True:
+            with anyio.CancelScope(shield=True):
+                taken = await self._ask(partial(self._claim, wanted, claim))
+                if taken is None:
+                    return None
+                if not isinstance(taken, str):
+                    return self._journal.tape(taken)
+            await anyio.lowlevel.checkpoint()  # one was set aside; a long row of them can be cancelled
+
+    async def wait(self, wanted: Wanted) -> None:
+        """Wait until there may be something to claim; see `RunQueue.wait`."""
+        loop, news = current_token(), anyio.Event()
+
+        def notify(pool: str) -> None:
+            if pool in wanted.pools:
+                call_soon(loop, news.set)
+
+        keepers: list[LeaseKeeper] = []
+
+        async def look(connection: Connection) -> float:
+            if not keepers:  # before the look: what is queued after it rings
+                keepers.append(self._journal.keeper())
+                keepers[0].listen(notify)
+            due = await connection.fetchval(self._sql.next_due, list(wanted.pools), list(wanted.refused))
+            latest = _LATEST if keepers[0].is_listening else _WITHOUT_NEWS
+            return latest if due is None else max(_SOONEST, min(float(due), latest))
+
+        try:
+            with anyio.move_on_after(await self._ask(look)):
+                await news.wait()
+        finally:
+            for keeper in keepers:
+                keeper.unlisten(notify)
+
+    async def runs(self, standings: Collection[QueueStanding] = ()) -> list[QueuedRun]:
+        """Return the submitted runs; see `RunQueue.runs`."""
+        wanted = [str(standing) for standing in standings]
+        return [_queued(row) for row in await self._ask(lambda connection: connection.fetch(self._sql.list, wanted))]
+
+    async def put_back(self, run_id: str) -> bool:
+        """Queue a run again that waits or is stuck; see `RunQueue.put_back`."""
+        return await self._ask(partial(self._put_back, run_id))
+
+    async def _ask(self, act: Callable[[Connection], Awaitable[T]]) -> T:
+        async def prepared(connection: Connection) -> T:
+            if not self._is_there:
+                await make_queue(connection, self._journal.sql)
+                self._is_there = True
+            return await act(connection)
+
+        return await self._journal.ask(prepared)
+
+    async def _make_anchor(self, run_id: str, line: Line) -> None:
+        opened = await self._journal.new_files(TapeClaim(run_id, 0, 1, 0.0), [line])
+        if opened is not None:
+            opened.close()
+
+    async def _submit(self, values: tuple[Any, ...], connection: Connection) -> bool:
+        if await connection.fetch(self._sql.submit, *values):
+            return True
+        # An earlier try may have succeeded, whose answer was lost with its connection.
+        return bool(await connection.fetchval(self._sql.is_ours, *values[:2]))
+
+    async def _claim(self, wanted: Wanted, claim: str, connection: Connection) -> TakenRun | str | None:
+        """Claim a run; return why the next one was set aside instead, or `None` if there is none."""
+        sql, journal = self._sql, self._journal
+        async with connection.transaction(isolation="read_committed"):
+            row = await connection.fetchrow(sql.find_next, list(wanted.pools), list(wanted.refused), claim)
+            if row is None:
+                return None
+            takeovers = row["takeovers"] + row["is_takeover"]
+            try:
+                if takeovers > wanted.max_takeovers:
+                    return await self._set_aside(connection, row, f"{row['takeovers']} workers have ended while at it")
+                taken = TapeClaim(row["run_id"], row["number"], row["token"] + 1, journal.seconds)
+                lines = await journal.records(connection, row, taken)
+            except JournalDamaged as error:
+                return await self._set_aside(connection, row, str(error))
+            owner = this_process().encode()
+            await connection.execute(sql.take, taken.number, taken.token, owner, claim, taken.seconds, takeovers)
+            key = await connection.fetchval(journal.sql.answer_key, row["run_id"])
+        left = Departure(lines[-1].text if lines else b"", row["takeovers"])
+        return taken, lines, await journal.new_files(taken, lines), str(key or ""), left
+
+    async def _set_aside(self, connection: Connection, row: Record, reason: str) -> str:
+        await connection.execute(self._sql.set_aside, row["number"], reason)
+        return reason
+
+    async def _put_back(self, run_id: str, connection: Connection) -> bool:
+        async with connection.transaction(isolation="read_committed"):
+            standing = await connection.fetchval(self._sql.find, run_id)
+            if standing is None:
+                raise no_such_run(run_id)
+            if standing not in (QueueStanding.WAITING, QueueStanding.STUCK):
+                return False
+            await connection.execute(self._sql.put_back, run_id, self._sql.channel)
+        return True
+
+
+def _is_asyncpg(connection: Any) -> bool:
+    import asyncpg
+
+    return isinstance(connection, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy)
+
+
+def _queued(row: Record) -> QueuedRun:
+    ticket = Ticket(pool=row["pool"], build=row["build"], priority=row["priority"], not_before=row["not_before"])
+    return QueuedRun(
+        run_id=row["run_id"],
+        standing=QueueStanding(row["standing"]),
+        ticket=ticket,
+        takeovers=row["takeovers"],
+        reason=row["reason"],
+        owner=owner_text(row),
+    )
+
+
+async def _nothing(_: Connection) -> None:
+    """Ask nothing; see `dagrun.journal.postgres.journal`."""

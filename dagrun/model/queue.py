@@ -1,0 +1,200 @@
+"""The `Queues` protocol: runs that are submitted by one process, and carried out by whichever worker claims them.
+
+A submitted run is a run with its first record and no owner, and a row that says where it stands. The row has no lease
+of its own: whether somebody carries the run out is known from the lease of the run alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol, runtime_checkable
+
+from dagrun.model.codec.event_codec import decode
+from dagrun.model.event import RunEnded, RunSuspended
+from dagrun.model.journal import Tape
+from dagrun.model.outcome import Status
+
+
+class QueueStanding(StrEnum):
+    """Where a submitted run stands."""
+
+    QUEUED = "queued"  # a worker may claim it
+    RUNNING = "running"  # a worker has claimed it; if the lease of the run expires, another may
+    WAITING = "waiting"  # a letter puts it back into the queue
+    ENDED = "ended"
+    STUCK = "stuck"  # no worker claims it any more, until somebody puts it back
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticket:
+    """How a run is queued.
+
+    Attributes:
+        pool: The workers that may claim it.
+        build: Names the contracts of the tools that the run needs; a worker refuses builds that it does not fit.
+        priority: Runs of a higher one are claimed first; of equal ones, the one that was submitted first.
+        not_before: When it may be claimed, in seconds since 1970.
+    """
+
+    pool: str = "default"
+    build: str = ""
+    priority: int = 0
+    not_before: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedRun:
+    """A submitted run, as lists show it.
+
+    Attributes:
+        run_id: The run.
+        standing: Where it stands.
+        ticket: How it is queued.
+        takeovers: How often it was claimed because the lease of its worker had expired, since it was last released.
+        reason: Why it stands there, in words; empty if there is nothing to say.
+        owner: The process that holds it, in words; empty if there is none.
+    """
+
+    run_id: str
+    standing: QueueStanding
+    ticket: Ticket
+    takeovers: int = 0
+    reason: str = ""
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a worker claims.
+
+    Attributes:
+        pools: The pools that it works for.
+        refused: The builds that it does not fit.
+        max_takeovers: How often a run is taken over; once more, and it is stuck: it probably kills its workers.
+    """
+
+    pools: Sequence[str] = ("default",)
+    refused: Collection[str] = ()
+    max_takeovers: int = 3
+
+
+class ClaimedTape(Tape, Protocol):
+    """The tape of a run that was claimed. When it is closed, the run is released, and its standing written with that.
+
+    The standing follows from the last record: a run that has ended is ``ended``, one that was suspended for people
+    ``waiting``, any other ``queued``. A run that would be waiting is queued if a letter has come that it has not seen.
+    """
+
+    def leave(self, standing: QueueStanding, reason: str, *, is_untouched: bool = False) -> None:
+        """Let the run have another standing when the tape is closed, unless its last record says that it has ended.
+
+        Args:
+            standing: The standing.
+            reason: Why, in words.
+            is_untouched: Whether the run was only looked at: its takeovers stay as they were before the claim.
+        """
+        ...
+
+
+class RunQueue(Protocol):
+    """The submitted runs of a journal."""
+
+    async def submit(self, run_id: str, first: bytes, ticket: Ticket, *, connection: Any = None) -> None:
+        """Create a run without an owner, write its first record, and queue it: all of it, or nothing.
+
+        Args:
+            run_id: The run.
+            first: Its first record.
+            ticket: How it is queued.
+            connection: A connection of the caller to the same database, in whose transaction this is done.
+
+        Raises:
+            RunExists: There is already a run with this id.
+            JournalFailed: It cannot be written.
+            ContractError: The journal cannot use such a connection.
+        """
+        ...
+
+    async def claim(self, wanted: Wanted) -> ClaimedTape | None:
+        """Take over one run that may be claimed; `None` if there is none now.
+
+        That is a run that is ``queued``, or ``running`` though its lease has expired. No two claims get the same run. A
+        run whose record is damaged, or that was taken over too often, becomes ``stuck``, and the next one is claimed.
+
+        Raises:
+            JournalFailed: The store does not answer.
+        """
+        ...
+
+    async def wait(self, wanted: Wanted) -> None:
+        """Wait until there may be something to claim: a run was queued, is due, or its lease has expired."""
+        ...
+
+    async def runs(self, standings: Collection[QueueStanding] = ()) -> list[QueuedRun]:
+        """Return the submitted runs of some standings, or all of them, in the order in which they were submitted."""
+        ...
+
+    async def put_back(self, run_id: str) -> bool:
+        """Queue a run again that waits or is stuck, and forget its takeovers; return whether that was so.
+
+        Raises:
+            RunNotFound: No such run was submitted.
+        """
+        ...
+
+
+@runtime_checkable
+class Queues(Protocol):
+    """A journal in which runs can be submitted. This is optional."""
+
+    @property
+    def queue(self) -> RunQueue:
+        """The submitted runs."""
+        ...
+
+
+def standing_after(text: bytes) -> tuple[QueueStanding, str]:
+    """Return where a run stands that is released after the record *text*, and why.
+
+    A record that cannot be read says nothing: whoever claims the run finds out what is wrong with it.
+    """
+    try:
+        match decode(text):
+            case RunEnded(status=status):
+                return QueueStanding.ENDED, str(status)
+            case RunSuspended(status=Status.WAITING, reason=reason):
+                return QueueStanding.WAITING, reason
+            case _:
+                return QueueStanding.QUEUED, ""
+    except ValueError:
+        return QueueStanding.QUEUED, ""
+
+
+@dataclass(slots=True)
+class Departure:
+    """How a claimed run is released.
+
+    Attributes:
+        last: The last record; empty if there is none.
+        takeovers_before: The takeovers before the claim.
+        chosen: The standing that the worker has chosen, and why.
+        takeovers: The takeovers after the release.
+    """
+
+    last: bytes = b""
+    takeovers_before: int = 0
+    chosen: tuple[QueueStanding, str] | None = None
+    takeovers: int = 0
+
+    def leave(self, standing: QueueStanding, reason: str, *, is_untouched: bool = False) -> None:
+        """Choose a standing; see `ClaimedTape.leave`."""
+        self.chosen = standing, reason
+        self.takeovers = self.takeovers_before if is_untouched else 0
+
+    @property
+    def standing(self) -> tuple[QueueStanding, str]:
+        """Where the run stands after the release, and why."""
+        recorded = standing_after(self.last)
+        return recorded if recorded[0] is QueueStanding.ENDED or self.chosen is None else self.chosen

@@ -1,0 +1,280 @@
+"""Rules of the journal suite for submitted runs: each is claimed by one worker at a time, and none is forgotten."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from dagrun.errors import RunExists, RunHeld, RunNotFound
+from dagrun.model.codec.event_codec import encode
+from dagrun.model.event import Event, RunEnded, RunStopping, RunSuspended
+from dagrun.model.journal import Journal
+from dagrun.model.outcome import Status
+from dagrun.model.queue import ClaimedTape, Queues, QueueStanding, RunQueue, Ticket, Wanted
+from dagrun.testing.journal_suite.store import RUN, Store, shown, take_letters, write
+
+FIRST = b'{"n":1}'
+ANY = Wanted()
+ENDED = RunEnded(2, 1.0, Status.SUCCEEDED, "")
+WAITS = RunSuspended(2, 1.0, Status.WAITING, "nobody is there to answer about pay")
+INTERRUPTED = RunSuspended(2, 1.0, Status.CANCELLED, "the worker stops")
+STOPPING = RunStopping(2, 1.0, Status.CANCELLED, "it is not wanted any more")
+
+
+class QueueRules(Store):
+    """Runs that are submitted, claimed and released. For journals that are `Queues`; others skip them."""
+
+    @asynccontextmanager
+    async def queue(self) -> AsyncIterator[tuple[Journal, RunQueue]]:
+        """Open a journal without runs, and its queue."""
+        async with self.journal() as journal:
+            if not isinstance(journal, Queues):
+                pytest.skip("no runs can be submitted to this journal (Queues)")
+            yield journal, journal.queue
+
+    # Submitting -------------------------------------------------------------------------------------------------------
+
+    async def test_a_submitted_run_has_a_record_and_no_owner(self) -> None:
+        """It can be read at once, nobody holds it, and it takes letters."""
+        async with self.queue() as (journal, queue):
+            await queue.submit(RUN, FIRST, Ticket(pool="big", build="b", priority=3))
+            assert shown(await journal.read(RUN)) == [(1, FIRST)]
+            assert [(held.run_id, held.is_held) for held in await journal.runs()] == [(RUN, False)]
+            (queued,) = await queue.runs()
+            assert (queued.run_id, queued.standing, queued.owner) == (RUN, QueueStanding.QUEUED, "")
+            assert (queued.ticket.pool, queued.ticket.build, queued.ticket.priority) == ("big", "b", 3)
+            assert len(await journal.answer_key(RUN)) >= 32
+
+    async def test_a_name_is_taken_once(self) -> None:
+        """Whether the run of that name was submitted or begun."""
+        async with self.queue() as (journal, queue):
+            await queue.submit(RUN, FIRST, Ticket())
+            await (await journal.create("begun")).aclose()
+            for run_id in (RUN, "begun"):
+                with pytest.raises(RunExists):
+                    await queue.submit(run_id, b"2", Ticket())
+            assert len(await queue.runs()) == 1
+            assert shown(await journal.read(RUN)) == [(1, FIRST)]
+
+    async def test_a_run_that_was_begun_is_no_submitted_run(self) -> None:
+        """It is not claimed when its owner lets go of it."""
+        async with self.queue() as (journal, queue):
+            await (await journal.create(RUN)).aclose()
+            assert await queue.runs() == []
+            assert await queue.claim(ANY) is None
+
+    async def test_a_deleted_run_leaves_the_queue(self) -> None:
+        """Nobody claims it."""
+        async with self.queue() as (journal, queue):
+            await queue.submit(RUN, FIRST, Ticket())
+            await journal.delete(RUN)
+            assert await queue.runs() == []
+            assert await queue.claim(ANY) is None
+
+    # Claiming ---------------------------------------------------------------------------------------------------------
+
+    async def test_a_claimed_run_is_held(self) -> None:
+        """The claim is the opening: nobody else can claim it or open it, and the worker can write."""
+        async with self.queue() as (journal, queue):
+            await queue.submit(RUN, FIRST, Ticket())
+            tape = await _claimed(queue)
+            assert shown(list(tape.lines)) == [(1, FIRST)]
+            assert tape.answer_key == await journal.answer_key(RUN)
+            assert await queue.claim(ANY) is None
+            with pytest.raises(RunHeld):
+                await journal.open(RUN)
+            await write(tape, b"2")
+            (queued,) = await queue.runs([QueueStanding.RUNNING])
+            assert queued.owner
+            await tape.aclose()
+            assert shown(await journal.read(RUN)) == [(1, FIRST), (2, b"2")]
+
+    async def test_those_who_claim_at_once_get_different_runs(self) -> None:
+        """Each run is claimed once, and no worker waits for another."""
+        async with self.queue() as (_, queue):
+            for number in range(4):
+                await queue.submit(f"run-{number}", FIRST, Ticket())
+            tapes: list[ClaimedTape | None] = []
+
+            async def claim() -> None:
+                tapes.append(await queue.claim(ANY))
+
+            async with anyio.create_task_group() as tasks:
+                for _ in range(8):
+                    tasks.start_soon(claim)
+            got = [tape for tape in tapes if tape is not None]
+            while (tape := await queue.claim(ANY)) is not None:  # rows that were locked had to be skipped
+                got.append(tape)
+            assert sorted(tape.run_id for tape in got) == [f"run-{number}" for number in range(4)]
+            for tape in got:
+                await tape.aclose()
+
+    async def test_the_highest_priority_comes_first_then_the_oldest(self) -> None:
+        """Also before runs that were submitted earlier."""
+        async with self.queue() as (_, queue):
+            for run_id, priority in (("a", 0), ("b", 1), ("c", 0), ("d", 1)):
+                await queue.submit(run_id, FIRST, Ticket(priority=priority))
+            got = [await _claimed(queue) for _ in range(4)]
+            assert [tape.run_id for tape in got] == ["b", "d", "a", "c"]
+            for tape in got:
+                await tape.aclose()
+
+    async def test_a_worker_claims_what_it_fits(self) -> None:
+        """Of its own pools, without the builds that it has refused, and nothing before its time."""
+        async with self.queue() as (_, queue):
+            await queue.submit("elsewhere", FIRST, Ticket(pool="big"))
+            await queue.submit("unfit", FIRST, Ticket(build="old"))
+            await queue.submit("later", FIRST, Ticket(not_before=time.time() + 3600))
+            assert await queue.claim(Wanted(refused=["old"])) is None
+            both = Wanted(pools=["default", "big"])
+            got = [await _claimed(queue, both) for _ in range(2)]
+            assert [tape.run_id for tape in got] == ["elsewhere", "unfit"]
+            assert await queue.claim(both) is None
+            for tape in got:
+                await tape.aclose()
+
+    async def test_a_worker_that_waits_is_woken(self) -> None:
+        """By a run of its pool, and without the next look."""
+        async with self.queue() as (_, queue):
+            woken = anyio.Event()
+
+            async def wait() -> None:
+                while (tape := await queue.claim(ANY)) is None:
+                    await queue.wait(ANY)
+                await tape.aclose()
+                woken.set()
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(wait)
+                await anyio.sleep(0.05)
+                assert not woken.is_set()
+                await queue.submit(RUN, FIRST, Ticket())
+                await woken.wait()
+
+    # Releasing --------------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize(
+        ("last", "standing"),
+        [
+            (ENDED, QueueStanding.ENDED),
+            (WAITS, QueueStanding.WAITING),
+            (INTERRUPTED, QueueStanding.QUEUED),
+            (STOPPING, QueueStanding.QUEUED),
+            (None, QueueStanding.QUEUED),
+        ],
+        ids=["ended", "waits for people", "interrupted", "stopping", "nothing was written"],
+    )
+    async def test_the_last_record_says_where_a_released_run_stands(
+        self, last: Event | None, standing: QueueStanding
+    ) -> None:
+        """Only a run that is queued is claimed again, with all its records."""
+        async with self.queue() as (_, queue):
+            await queue.submit(RUN, FIRST, Ticket())
+            await _ended(queue, last)
+            assert [each.standing for each in await queue.runs()] == [standing]
+            again = await queue.claim(ANY)
+            assert (again is not None) == (standing is QueueStanding.QUEUED)
+            if again is not None:
+                assert len(again.lines) == (1 if last is None else 2)
+                await again.aclose()
+
+    async def test_a_run_that_is_opened_by_hand_is_no_exception(self) -> None:
+        """It is not claimed meanwhile, and stands where its record says when it is released."""
+        async with self.queue() as (journal, queue):
+            await queue.submit(RUN, FIRST, Ticket())
+            tape = await journal.open(RUN)
+            assert [each.standing for each in await queue.runs()] == [QueueStanding.RUNNING]
+            assert await queue.claim(ANY) is None
+            await write(tape, encode(ENDED))
+            await tape.aclose()
+            assert [each.standing for each in await queue.runs()] == [QueueStanding.ENDED]
+
+    async def test_a_worker_may_choose_the_standing(self) -> None:
+        """Not of a run that has ended; and a run that is stuck can be put back."""
+        async with self.queue() as (_, queue):
+            await queue.submit(RUN, FIRST, Ticket())
+            tape = await _claimed(queue)
+            tape.leave(QueueStanding.STUCK, "its tools are gone")
+            await tape.aclose()
+            assert [each.reason for each in await queue.runs([QueueStanding.STUCK])] == ["its tools are gone"]
+            assert await queue.claim(ANY) is None
+            assert await queue.put_back(RUN)
+            assert not await queue.put_back(RUN)
+            tape = await _claimed(queue)
+            await write(tape, encode(ENDED))
+            tape.leave(QueueStanding.QUEUED, "the worker stops")
+            await tape.aclose()
+            assert [each.standing for each in await queue.runs()] == [QueueStanding.ENDED]
+            with pytest.raises(RunNotFound):
+                await queue.put_back("another")
+
+    async def test_a_robbed_worker_changes_no_standing(self) -> None:
+        """Its release comes late: the run is another's by then."""
+        async with self.queue() as (journal, queue):
+            await queue.submit(RUN, FIRST, Ticket())
+            tape = await _claimed(queue)
+            thief = await journal.open(RUN, steal=True)
+            tape.leave(QueueStanding.STUCK, "late")
+            await tape.aclose()
+            assert [each.standing for each in await queue.runs()] == [QueueStanding.RUNNING]
+            await write(thief, encode(ENDED))
+            await thief.aclose()
+            assert [each.standing for each in await queue.runs()] == [QueueStanding.ENDED]
+
+    # Letters ----------------------------------------------------------------------------------------------------------
+
+    async def test_a_letter_puts_a_run_that_waits_back(self) -> None:
+        """An answer from anywhere wakes it; a run that has ended stays so."""
+        self.need_letters()
+        async with self.queue() as (journal, queue):
+            for run_id, last in ((RUN, WAITS), ("over", ENDED)):
+                await queue.submit(run_id, FIRST, Ticket())
+                await _ended(queue, last)
+            for run_id in (RUN, "over"):
+                await journal.post(run_id, b"yes")
+            tape = await _claimed(queue)
+            assert tape.run_id == RUN
+            assert [letter.text for letter in await tape.backlog()] == [b"yes"]
+            await tape.aclose()
+            assert [each.standing for each in await queue.runs()][1] is QueueStanding.ENDED
+
+    async def test_a_letter_that_a_run_has_not_seen_keeps_it_from_waiting(self) -> None:
+        """It came between the last look and the release; nothing would wake the run any more."""
+        self.need_letters()
+        async with self.queue() as (journal, queue):
+            await queue.submit(RUN, FIRST, Ticket())
+            tape = await _claimed(queue)
+            await journal.post(RUN, b"yes")
+            await write(tape, encode(WAITS))
+            await tape.aclose()
+            assert [each.standing for each in await queue.runs()] == [QueueStanding.QUEUED]
+
+    async def test_a_letter_that_a_run_has_seen_does_not(self) -> None:
+        """It answers a question that was not asked yet: the run would come back for ever."""
+        self.need_letters()
+        async with self.queue() as (journal, queue):
+            await queue.submit(RUN, FIRST, Ticket())
+            tape = await _claimed(queue)
+            await journal.post(RUN, b"early")
+            assert [letter.text for letter in await take_letters(tape, 1)] == [b"early"]
+            await write(tape, encode(WAITS))
+            await tape.aclose()
+            assert [each.standing for each in await queue.runs()] == [QueueStanding.WAITING]
+
+
+async def _claimed(queue: RunQueue, wanted: Wanted = ANY) -> ClaimedTape:
+    tape = await queue.claim(wanted)
+    assert tape is not None
+    return tape
+
+
+async def _ended(queue: RunQueue, last: Event | None) -> None:
+    """Claim the next run, write *last*, and release it."""
+    tape = await _claimed(queue)
+    if last is not None:
+        await write(tape, encode(last))
+    await tape.aclose()

@@ -1,0 +1,185 @@
+"""Submitted runs in PostgreSQL: workers that end, stop or are robbed, and transactions of the caller."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import anyio
+import asyncpg
+import pytest
+
+from dagrun import PostgresJournal
+from dagrun.errors import ContractError, OwnerLost
+from dagrun.journal.postgres.queue_statements import QueueSql
+from dagrun.model.journal import Letter
+from dagrun.model.queue import ClaimedTape, QueueStanding, Ticket, Wanted
+from postgres_schemas import fresh_schema, say
+
+pytestmark = [pytest.mark.anyio, pytest.mark.real_time, pytest.mark.rigs]
+
+RUN = "run"
+LEASE = 0.4  # seconds
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """asyncpg's own connections, which these tests use, need asyncio."""
+    return "asyncio"
+
+
+@pytest.fixture
+async def journal(postgres: str) -> AsyncIterator[PostgresJournal]:
+    """A journal with short leases, in a schema of its own."""
+    with fresh_schema(postgres) as schema:
+        async with PostgresJournal(postgres, schema=schema, durability="process", lease_seconds=LEASE) as journal:
+            yield journal
+
+
+async def _leave_to_itself(postgres: str, journal: PostgresJournal) -> ClaimedTape:
+    """Claim a run by a process that then stops: its lease expires, and its tape is still there."""
+    tape = await journal.queue.claim(Wanted())
+    assert tape is not None
+    say(postgres, f"UPDATE {journal.queue.schema}.runs SET expires = now() - interval '1 second'")
+    return tape
+
+
+async def test_a_run_is_taken_over_when_the_lease_has_expired(postgres: str, journal: PostgresJournal) -> None:
+    """The worker that wakes up can write nothing, discard no letter, and change no standing."""
+    queue = journal.queue
+    await queue.submit(RUN, b'{"n":1}', Ticket())
+    late = await _leave_to_itself(postgres, journal)
+    tape = await queue.claim(Wanted())
+    assert tape is not None
+    assert [each.takeovers for each in await queue.runs()] == [1]
+    await journal.post(RUN, b"yes")
+    (letter,) = await tape.backlog()
+    await late.discard(letter.id)
+    late.leave(QueueStanding.STUCK, "late")
+    late.append(b'{"n":2}')
+    with pytest.raises(OwnerLost):
+        await late.durable()
+    await late.aclose()
+    assert [each.standing for each in await queue.runs()] == [QueueStanding.RUNNING]
+    assert await _letters(postgres, journal) == [letter]
+    await tape.aclose()
+    assert [line.seq for line in await journal.read(RUN)] == [1]
+    assert [each.takeovers for each in await queue.runs()] == [0]  # it was released, so its workers do not die of it
+
+
+async def test_without_the_fence_a_worker_that_wakes_up_releases_the_run_of_another(
+    postgres: str, journal: PostgresJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The test before has teeth: it is the token that keeps the late release out."""
+    monkeypatch.setattr(QueueSql, "fence", "$2::bigint IS NOT NULL")
+    with fresh_schema(postgres) as schema:
+        async with PostgresJournal(postgres, schema=schema, durability="process", lease_seconds=LEASE) as broken:
+            await broken.queue.submit(RUN, b'{"n":1}', Ticket())
+            late = await _leave_to_itself(postgres, broken)
+            tape = await broken.queue.claim(Wanted())
+            assert tape is not None
+            late.leave(QueueStanding.STUCK, "late")
+            await late.aclose()
+            assert [each.standing for each in await broken.queue.runs()] == [QueueStanding.STUCK]
+            await tape.aclose()
+
+
+async def test_a_run_that_ends_its_workers_gets_stuck(postgres: str, journal: PostgresJournal) -> None:
+    """After three takeovers nobody tries again, until somebody puts it back; and the next run is claimed."""
+    queue = journal.queue
+    await queue.submit(RUN, b'{"n":1}', Ticket(priority=1))
+    await queue.submit("next", b'{"n":1}', Ticket())
+    tapes = [await _leave_to_itself(postgres, journal) for _ in range(4)]
+    assert [tape.run_id for tape in tapes] == [RUN] * 4
+    tapes.append(await _leave_to_itself(postgres, journal))
+    assert tapes[-1].run_id == "next"
+    (stuck,) = await queue.runs([QueueStanding.STUCK])
+    assert (stuck.run_id, stuck.reason) == (RUN, "3 workers have ended while at it")
+    assert await queue.put_back(RUN)
+    tapes.append(await _leave_to_itself(postgres, journal))
+    assert tapes[-1].run_id == RUN
+    for tape in tapes:
+        await tape.aclose()
+
+
+async def test_a_look_without_work_leaves_the_takeovers(postgres: str, journal: PostgresJournal) -> None:
+    """A worker that does not fit a run must not hide that the run ends others."""
+    queue = journal.queue
+    await queue.submit(RUN, b'{"n":1}', Ticket(build="old"))
+    tapes = [await _leave_to_itself(postgres, journal) for _ in range(3)]
+    tapes[-1].leave(QueueStanding.QUEUED, "another build", is_untouched=True)
+    await tapes[-1].aclose()
+    (queued,) = await queue.runs([QueueStanding.QUEUED])
+    assert (queued.takeovers, queued.reason) == (1, "another build")
+    for tape in tapes[:-1]:
+        await tape.aclose()
+
+
+async def test_a_damaged_run_does_not_hold_up_the_others(postgres: str, journal: PostgresJournal) -> None:
+    """It is set aside with the reason, and the next one is claimed."""
+    queue = journal.queue
+    await queue.submit(RUN, b'{"n":1}', Ticket(priority=1))
+    await queue.submit("next", b'{"n":1}', Ticket())
+    say(
+        postgres,
+        f"UPDATE {queue.schema}.records SET text = '2' FROM {queue.schema}.runs WHERE number = run AND run_id = $1",
+        RUN,
+    )
+    tape = await queue.claim(Wanted())
+    assert tape is not None
+    assert tape.run_id == "next"
+    (stuck,) = await queue.runs([QueueStanding.STUCK])
+    assert stuck.run_id == RUN
+    assert "record 1" in stuck.reason
+    await tape.aclose()
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+async def test_a_run_is_submitted_in_the_transaction_of_the_caller(
+    postgres: str, journal: PostgresJournal, *, is_committed: bool
+) -> None:
+    """Nobody sees it before the commit, and a rollback leaves nothing."""
+    queue = journal.queue
+    connection = await asyncpg.connect(postgres)
+    try:
+        transaction = connection.transaction()
+        await transaction.start()
+        await queue.submit(RUN, b'{"n":1}', Ticket(), connection=connection)
+        assert await queue.claim(Wanted()) is None
+        await (transaction.commit() if is_committed else transaction.rollback())
+        tape = await queue.claim(Wanted())
+        assert (tape is not None) == is_committed
+        if tape is not None:
+            await tape.aclose()
+    finally:
+        await connection.close()
+    with pytest.raises(ContractError, match="asyncpg"):
+        await queue.submit("other", b'{"n":1}', Ticket(), connection=object())
+
+
+async def test_a_worker_waits_for_the_end_of_a_lease(postgres: str, journal: PostgresJournal) -> None:
+    """Nobody tells it: it knows when the lease of a run would expire."""
+    queue = journal.queue
+    await queue.submit(RUN, b'{"n":1}', Ticket())
+    tape = await queue.claim(Wanted())
+    assert tape is not None
+    say(postgres, f"UPDATE {queue.schema}.runs SET token = token + 1, expires = now() + interval '0.3 seconds'")
+    with anyio.fail_after(20):
+        while (other := await queue.claim(Wanted())) is None:
+            await queue.wait(Wanted())
+    await other.aclose()
+    await tape.aclose()
+
+
+async def test_an_older_schema_gets_a_queue(postgres: str, journal: PostgresJournal) -> None:
+    """Letters and runs work without it; the first submission makes it."""
+    tape = await journal.create(RUN)
+    await tape.aclose()
+    say(postgres, f"DROP TABLE {journal.queue.schema}.queue")
+    await journal.post(RUN, b"yes")
+    await (await journal.open(RUN)).aclose()
+    await journal.queue.submit("other", b'{"n":1}', Ticket())
+    assert [each.run_id for each in await journal.queue.runs()] == ["other"]
+
+
+async def _letters(postgres: str, journal: PostgresJournal) -> list[Letter]:
+    return [Letter(*row) for row in say(postgres, f"SELECT id, text FROM {journal.queue.schema}.letters")]
