@@ -11,7 +11,7 @@ import anyio
 
 from dagrun.errors import ContractError
 from dagrun.journal.base import no_such_run
-from dagrun.model.queue import Departure, QueuedRun, QueueStanding, Ticket, Wanted
+from dagrun.model.queue import Departure, QueuedRun, QueueStanding, QueueTicket, Wanted
 
 if TYPE_CHECKING:
     from dagrun.journal.memory import MemoryJournal, MemoryTape
@@ -29,7 +29,7 @@ class _Row:
         number: How many runs were submitted before.
     """
 
-    ticket: Ticket
+    ticket: QueueTicket
     due: float
     number: int
     standing: QueueStanding = QueueStanding.QUEUED
@@ -52,7 +52,7 @@ class MemoryQueue:
         self._submitted = 0
         self._news = anyio.Event()
 
-    async def submit(self, run_id: str, first: bytes, ticket: Ticket, *, connection: Any = None) -> None:
+    async def submit(self, run_id: str, first: bytes, ticket: QueueTicket, *, connection: Any = None) -> None:
         """Create a run without an owner, and queue it; see `RunQueue.submit`.
 
         Raises:

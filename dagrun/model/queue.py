@@ -28,7 +28,7 @@ class QueueStanding(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ticket:
+class QueueTicket:
     """How a run is queued.
 
     Attributes:
@@ -59,7 +59,7 @@ class QueuedRun:
 
     run_id: str
     standing: QueueStanding
-    ticket: Ticket
+    ticket: QueueTicket
     takeovers: int = 0
     reason: str = ""
     owner: str = ""
@@ -101,7 +101,7 @@ class ClaimedTape(Tape, Protocol):
 class RunQueue(Protocol):
     """The submitted runs of a journal."""
 
-    async def submit(self, run_id: str, first: bytes, ticket: Ticket, *, connection: Any = None) -> None:
+    async def submit(self, run_id: str, first: bytes, ticket: QueueTicket, *, connection: Any = None) -> None:
         """Create a run without an owner, write its first record, and queue it: all of it, or nothing.
 
         Args:

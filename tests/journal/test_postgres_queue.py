@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import anyio
 import asyncpg
@@ -12,13 +13,12 @@ from dagrun import PostgresJournal
 from dagrun.errors import ContractError, OwnerLost
 from dagrun.journal.postgres.queue_statements import QueueSql
 from dagrun.model.journal import Letter
-from dagrun.model.queue import ClaimedTape, QueueStanding, Ticket, Wanted
+from dagrun.model.queue import ClaimedTape, QueueStanding, QueueTicket, Wanted
 from postgres_schemas import fresh_schema, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time, pytest.mark.rigs]
 
 RUN = "run"
-LEASE = 0.4  # seconds
 
 
 @pytest.fixture
@@ -29,9 +29,9 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 async def journal(postgres: str) -> AsyncIterator[PostgresJournal]:
-    """A journal with short leases, in a schema of its own."""
+    """A journal in a schema of its own."""
     with fresh_schema(postgres) as schema:
-        async with PostgresJournal(postgres, schema=schema, durability="process", lease_seconds=LEASE) as journal:
+        async with PostgresJournal(postgres, schema=schema, durability="process") as journal:
             yield journal
 
 
@@ -39,16 +39,25 @@ async def _leave_to_itself(postgres: str, journal: PostgresJournal) -> ClaimedTa
     """Claim a run by a process that then stops: its lease expires, and its tape is still there."""
     tape = await journal.queue.claim(Wanted())
     assert tape is not None
+    writer: Any = tape._writer  # type: ignore[attr-defined]
+    while journal._keeper is None or writer.claim.number not in journal._keeper._runs:
+        await anyio.sleep(0.001)
+
+    async def stop() -> None:
+        assert journal._keeper is not None
+        journal._keeper.remove(writer)
+
+    await journal._thread().call(stop)
     say(postgres, f"UPDATE {journal.queue.schema}.runs SET expires = now() - interval '1 second'")
     return tape
 
 
 async def test_a_run_is_taken_over_when_the_lease_has_expired(postgres: str, journal: PostgresJournal) -> None:
     """The worker that wakes up can write nothing, discard no letter, and change no standing."""
-    queue = journal.queue
-    await queue.submit(RUN, b'{"n":1}', Ticket())
+    queue, other = journal.queue, await _another(postgres, journal)
+    await queue.submit(RUN, b'{"n":1}', QueueTicket())
     late = await _leave_to_itself(postgres, journal)
-    tape = await queue.claim(Wanted())
+    tape = await other.queue.claim(Wanted())
     assert tape is not None
     assert [each.takeovers for each in await queue.runs()] == [1]
     await journal.post(RUN, b"yes")
@@ -64,30 +73,33 @@ async def test_a_run_is_taken_over_when_the_lease_has_expired(postgres: str, jou
     await tape.aclose()
     assert [line.seq for line in await journal.read(RUN)] == [1]
     assert [each.takeovers for each in await queue.runs()] == [0]  # it was released, so its workers do not die of it
+    await other.aclose()
 
 
 async def test_without_the_fence_a_worker_that_wakes_up_releases_the_run_of_another(
-    postgres: str, journal: PostgresJournal, monkeypatch: pytest.MonkeyPatch
+    postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The test before has teeth: it is the token that keeps the late release out."""
     monkeypatch.setattr(QueueSql, "fence", "$2::bigint IS NOT NULL")
     with fresh_schema(postgres) as schema:
-        async with PostgresJournal(postgres, schema=schema, durability="process", lease_seconds=LEASE) as broken:
-            await broken.queue.submit(RUN, b'{"n":1}', Ticket())
+        async with PostgresJournal(postgres, schema=schema, durability="process") as broken:
+            other = await _another(postgres, broken)
+            await broken.queue.submit(RUN, b'{"n":1}', QueueTicket())
             late = await _leave_to_itself(postgres, broken)
-            tape = await broken.queue.claim(Wanted())
+            tape = await other.queue.claim(Wanted())
             assert tape is not None
             late.leave(QueueStanding.STUCK, "late")
             await late.aclose()
             assert [each.standing for each in await broken.queue.runs()] == [QueueStanding.STUCK]
             await tape.aclose()
+            await other.aclose()
 
 
 async def test_a_run_that_ends_its_workers_gets_stuck(postgres: str, journal: PostgresJournal) -> None:
     """After three takeovers nobody tries again, until somebody puts it back; and the next run is claimed."""
     queue = journal.queue
-    await queue.submit(RUN, b'{"n":1}', Ticket(priority=1))
-    await queue.submit("next", b'{"n":1}', Ticket())
+    await queue.submit(RUN, b'{"n":1}', QueueTicket(priority=1))
+    await queue.submit("next", b'{"n":1}', QueueTicket())
     tapes = [await _leave_to_itself(postgres, journal) for _ in range(4)]
     assert [tape.run_id for tape in tapes] == [RUN] * 4
     tapes.append(await _leave_to_itself(postgres, journal))
@@ -104,7 +116,7 @@ async def test_a_run_that_ends_its_workers_gets_stuck(postgres: str, journal: Po
 async def test_a_look_without_work_leaves_the_takeovers(postgres: str, journal: PostgresJournal) -> None:
     """A worker that does not fit a run must not hide that the run ends others."""
     queue = journal.queue
-    await queue.submit(RUN, b'{"n":1}', Ticket(build="old"))
+    await queue.submit(RUN, b'{"n":1}', QueueTicket(build="old"))
     tapes = [await _leave_to_itself(postgres, journal) for _ in range(3)]
     tapes[-1].leave(QueueStanding.QUEUED, "another build", is_untouched=True)
     await tapes[-1].aclose()
@@ -117,8 +129,8 @@ async def test_a_look_without_work_leaves_the_takeovers(postgres: str, journal: 
 async def test_a_damaged_run_does_not_hold_up_the_others(postgres: str, journal: PostgresJournal) -> None:
     """It is set aside with the reason, and the next one is claimed."""
     queue = journal.queue
-    await queue.submit(RUN, b'{"n":1}', Ticket(priority=1))
-    await queue.submit("next", b'{"n":1}', Ticket())
+    await queue.submit(RUN, b'{"n":1}', QueueTicket(priority=1))
+    await queue.submit("next", b'{"n":1}', QueueTicket())
     say(
         postgres,
         f"UPDATE {queue.schema}.records SET text = '2' FROM {queue.schema}.runs WHERE number = run AND run_id = $1",
@@ -143,7 +155,7 @@ async def test_a_run_is_submitted_in_the_transaction_of_the_caller(
     try:
         transaction = connection.transaction()
         await transaction.start()
-        await queue.submit(RUN, b'{"n":1}', Ticket(), connection=connection)
+        await queue.submit(RUN, b'{"n":1}', QueueTicket(), connection=connection)
         assert await queue.claim(Wanted()) is None
         await (transaction.commit() if is_committed else transaction.rollback())
         tape = await queue.claim(Wanted())
@@ -153,13 +165,13 @@ async def test_a_run_is_submitted_in_the_transaction_of_the_caller(
     finally:
         await connection.close()
     with pytest.raises(ContractError, match="asyncpg"):
-        await queue.submit("other", b'{"n":1}', Ticket(), connection=object())
+        await queue.submit("other", b'{"n":1}', QueueTicket(), connection=object())
 
 
 async def test_a_worker_waits_for_the_end_of_a_lease(postgres: str, journal: PostgresJournal) -> None:
     """Nobody tells it: it knows when the lease of a run would expire."""
     queue = journal.queue
-    await queue.submit(RUN, b'{"n":1}', Ticket())
+    await queue.submit(RUN, b'{"n":1}', QueueTicket())
     tape = await queue.claim(Wanted())
     assert tape is not None
     say(postgres, f"UPDATE {queue.schema}.runs SET token = token + 1, expires = now() + interval '0.3 seconds'")
@@ -177,8 +189,13 @@ async def test_an_older_schema_gets_a_queue(postgres: str, journal: PostgresJour
     say(postgres, f"DROP TABLE {journal.queue.schema}.queue")
     await journal.post(RUN, b"yes")
     await (await journal.open(RUN)).aclose()
-    await journal.queue.submit("other", b'{"n":1}', Ticket())
+    await journal.queue.submit("other", b'{"n":1}', QueueTicket())
     assert [each.run_id for each in await journal.queue.runs()] == ["other"]
+
+
+async def _another(postgres: str, journal: PostgresJournal) -> PostgresJournal:
+    """Another journal on the same place, as another process has one; for the caller to close."""
+    return PostgresJournal(postgres, schema=journal.queue.schema, durability="process")
 
 
 async def _letters(postgres: str, journal: PostgresJournal) -> list[Letter]:

@@ -20,7 +20,7 @@ from dagrun.journal.postgres.statements import make_queue, owner_text
 from dagrun.journal.postgres.tape import PostgresTape
 from dagrun.journal.postgres.writer import TapeClaim
 from dagrun.model.journal import Line
-from dagrun.model.queue import Departure, QueuedRun, QueueStanding, Ticket, Wanted
+from dagrun.model.queue import Departure, QueuedRun, QueueStanding, QueueTicket, Wanted
 from dagrun.runtime.backend import call_soon
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class PostgresQueue:
         self._sql = journal.sql.queue
         self._is_there = False
 
-    async def submit(self, run_id: str, first: bytes, ticket: Ticket, *, connection: Any = None) -> None:
+    async def submit(self, run_id: str, first: bytes, ticket: QueueTicket, *, connection: Any = None) -> None:
         """Create a run without an owner, and queue it; see `RunQueue.submit`.
 
         Args:
@@ -98,16 +98,16 @@ class PostgresQueue:
         check_run_id(run_id)
         chain, claim = Chain(run_id), token_hex(16)
         chain.add(first)
-        await self._make_anchor(run_id, Line(1, first, chain.digest))
+        line = Line(1, first, chain.digest)
         when = (ticket.pool, ticket.build, ticket.priority, ticket.not_before)
         values = (run_id, claim, chain.digest, first.decode(), new_answer_key(), *when, self._sql.channel)
         if connection is not None:
             if not _is_asyncpg(connection):
                 raise ContractError(f"connection is a connection of asyncpg, got {type(connection).__name__}")
             await self._ask(_nothing)  # the table must exist before the transaction of the caller uses it
-            is_new = bool(await connection.fetch(self._sql.submit, *values))
+            is_new = await self._submit(values, line, connection)
         else:
-            is_new = await self._ask(partial(self._submit, values))
+            is_new = await self._ask(partial(self._submit, values, line))
         if not is_new:
             raise RunExists(f"there is a run '{run_id}' in this journal already; choose another id")
 
@@ -167,14 +167,16 @@ class PostgresQueue:
 
         return await self._journal.ask(prepared)
 
-    async def _make_anchor(self, run_id: str, line: Line) -> None:
-        opened = await self._journal.new_files(TapeClaim(run_id, 0, 1, 0.0), [line])
-        if opened is not None:
-            opened.close()
-
-    async def _submit(self, values: tuple[Any, ...], connection: Connection) -> bool:
-        if await connection.fetch(self._sql.submit, *values):
-            return True
+    async def _submit(self, values: tuple[Any, ...], line: Line, connection: Connection) -> bool:
+        """Create and queue a run, in a part of the transaction that is open, if there is one; whether it is ours."""
+        run_id = values[0]
+        async with connection.transaction():
+            if await connection.fetch(self._sql.submit, *values):
+                # Before the commit, so that no run is ever without its anchor, and no other run loses its own.
+                opened = await self._journal.new_files(TapeClaim(run_id, 0, 1, 0.0), [line])
+                if opened is not None:
+                    opened.close()
+                return True
         # An earlier try may have succeeded, whose answer was lost with its connection.
         return bool(await connection.fetchval(self._sql.is_ours, *values[:2]))
 
@@ -221,7 +223,7 @@ def _is_asyncpg(connection: Any) -> bool:
 
 
 def _queued(row: Record) -> QueuedRun:
-    ticket = Ticket(pool=row["pool"], build=row["build"], priority=row["priority"], not_before=row["not_before"])
+    ticket = QueueTicket(pool=row["pool"], build=row["build"], priority=row["priority"], not_before=row["not_before"])
     return QueuedRun(
         run_id=row["run_id"],
         standing=QueueStanding(row["standing"]),

@@ -14,7 +14,7 @@ from dagrun.model.codec.event_codec import encode
 from dagrun.model.event import Event, RunEnded, RunStopping, RunSuspended
 from dagrun.model.journal import Journal
 from dagrun.model.outcome import Status
-from dagrun.model.queue import ClaimedTape, Queues, QueueStanding, RunQueue, Ticket, Wanted
+from dagrun.model.queue import ClaimedTape, Queues, QueueStanding, RunQueue, QueueTicket, Wanted
 from dagrun.testing.journal_suite.store import RUN, Store, shown, take_letters, write
 
 FIRST = b'{"n":1}'
@@ -41,7 +41,7 @@ class QueueRules(Store):
     async def test_a_submitted_run_has_a_record_and_no_owner(self) -> None:
         """It can be read at once, nobody holds it, and it takes letters."""
         async with self.queue() as (journal, queue):
-            await queue.submit(RUN, FIRST, Ticket(pool="big", build="b", priority=3))
+            await queue.submit(RUN, FIRST, QueueTicket(pool="big", build="b", priority=3))
             assert shown(await journal.read(RUN)) == [(1, FIRST)]
             assert [(held.run_id, held.is_held) for held in await journal.runs()] == [(RUN, False)]
             (queued,) = await queue.runs()
@@ -52,11 +52,11 @@ class QueueRules(Store):
     async def test_a_name_is_taken_once(self) -> None:
         """Whether the run of that name was submitted or begun."""
         async with self.queue() as (journal, queue):
-            await queue.submit(RUN, FIRST, Ticket())
+            await queue.submit(RUN, FIRST, QueueTicket())
             await (await journal.create("begun")).aclose()
             for run_id in (RUN, "begun"):
                 with pytest.raises(RunExists):
-                    await queue.submit(run_id, b"2", Ticket())
+                    await queue.submit(run_id, b"2", QueueTicket())
             assert len(await queue.runs()) == 1
             assert shown(await journal.read(RUN)) == [(1, FIRST)]
 
@@ -70,7 +70,7 @@ class QueueRules(Store):
     async def test_a_deleted_run_leaves_the_queue(self) -> None:
         """Nobody claims it."""
         async with self.queue() as (journal, queue):
-            await queue.submit(RUN, FIRST, Ticket())
+            await queue.submit(RUN, FIRST, QueueTicket())
             await journal.delete(RUN)
             assert await queue.runs() == []
             assert await queue.claim(ANY) is None
@@ -80,7 +80,7 @@ class QueueRules(Store):
     async def test_a_claimed_run_is_held(self) -> None:
         """The claim is the opening: nobody else can claim it or open it, and the worker can write."""
         async with self.queue() as (journal, queue):
-            await queue.submit(RUN, FIRST, Ticket())
+            await queue.submit(RUN, FIRST, QueueTicket())
             tape = await _claimed(queue)
             assert shown(list(tape.lines)) == [(1, FIRST)]
             assert tape.answer_key == await journal.answer_key(RUN)
@@ -97,7 +97,7 @@ class QueueRules(Store):
         """Each run is claimed once, and no worker waits for another."""
         async with self.queue() as (_, queue):
             for number in range(4):
-                await queue.submit(f"run-{number}", FIRST, Ticket())
+                await queue.submit(f"run-{number}", FIRST, QueueTicket())
             tapes: list[ClaimedTape | None] = []
 
             async def claim() -> None:
@@ -117,7 +117,7 @@ class QueueRules(Store):
         """Also before runs that were submitted earlier."""
         async with self.queue() as (_, queue):
             for run_id, priority in (("a", 0), ("b", 1), ("c", 0), ("d", 1)):
-                await queue.submit(run_id, FIRST, Ticket(priority=priority))
+                await queue.submit(run_id, FIRST, QueueTicket(priority=priority))
             got = [await _claimed(queue) for _ in range(4)]
             assert [tape.run_id for tape in got] == ["b", "d", "a", "c"]
             for tape in got:
@@ -126,9 +126,9 @@ class QueueRules(Store):
     async def test_a_worker_claims_what_it_fits(self) -> None:
         """Of its own pools, without the builds that it has refused, and nothing before its time."""
         async with self.queue() as (_, queue):
-            await queue.submit("elsewhere", FIRST, Ticket(pool="big"))
-            await queue.submit("unfit", FIRST, Ticket(build="old"))
-            await queue.submit("later", FIRST, Ticket(not_before=time.time() + 3600))
+            await queue.submit("elsewhere", FIRST, QueueTicket(pool="big"))
+            await queue.submit("unfit", FIRST, QueueTicket(build="old"))
+            await queue.submit("later", FIRST, QueueTicket(not_before=time.time() + 3600))
             assert await queue.claim(Wanted(refused=["old"])) is None
             both = Wanted(pools=["default", "big"])
             got = [await _claimed(queue, both) for _ in range(2)]
@@ -152,7 +152,7 @@ class QueueRules(Store):
                 tasks.start_soon(wait)
                 await anyio.sleep(0.05)
                 assert not woken.is_set()
-                await queue.submit(RUN, FIRST, Ticket())
+                await queue.submit(RUN, FIRST, QueueTicket())
                 await woken.wait()
 
     # Releasing --------------------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ class QueueRules(Store):
     ) -> None:
         """Only a run that is queued is claimed again, with all its records."""
         async with self.queue() as (_, queue):
-            await queue.submit(RUN, FIRST, Ticket())
+            await queue.submit(RUN, FIRST, QueueTicket())
             await _ended(queue, last)
             assert [each.standing for each in await queue.runs()] == [standing]
             again = await queue.claim(ANY)
@@ -185,7 +185,7 @@ class QueueRules(Store):
     async def test_a_run_that_is_opened_by_hand_is_no_exception(self) -> None:
         """It is not claimed meanwhile, and stands where its record says when it is released."""
         async with self.queue() as (journal, queue):
-            await queue.submit(RUN, FIRST, Ticket())
+            await queue.submit(RUN, FIRST, QueueTicket())
             tape = await journal.open(RUN)
             assert [each.standing for each in await queue.runs()] == [QueueStanding.RUNNING]
             assert await queue.claim(ANY) is None
@@ -196,7 +196,7 @@ class QueueRules(Store):
     async def test_a_worker_may_choose_the_standing(self) -> None:
         """Not of a run that has ended; and a run that is stuck can be put back."""
         async with self.queue() as (_, queue):
-            await queue.submit(RUN, FIRST, Ticket())
+            await queue.submit(RUN, FIRST, QueueTicket())
             tape = await _claimed(queue)
             tape.leave(QueueStanding.STUCK, "its tools are gone")
             await tape.aclose()
@@ -215,7 +215,7 @@ class QueueRules(Store):
     async def test_a_robbed_worker_changes_no_standing(self) -> None:
         """Its release comes late: the run is another's by then."""
         async with self.queue() as (journal, queue):
-            await queue.submit(RUN, FIRST, Ticket())
+            await queue.submit(RUN, FIRST, QueueTicket())
             tape = await _claimed(queue)
             thief = await journal.open(RUN, steal=True)
             tape.leave(QueueStanding.STUCK, "late")
@@ -232,7 +232,7 @@ class QueueRules(Store):
         self.need_letters()
         async with self.queue() as (journal, queue):
             for run_id, last in ((RUN, WAITS), ("over", ENDED)):
-                await queue.submit(run_id, FIRST, Ticket())
+                await queue.submit(run_id, FIRST, QueueTicket())
                 await _ended(queue, last)
             for run_id in (RUN, "over"):
                 await journal.post(run_id, b"yes")
@@ -246,7 +246,7 @@ class QueueRules(Store):
         """It came between the last look and the release; nothing would wake the run any more."""
         self.need_letters()
         async with self.queue() as (journal, queue):
-            await queue.submit(RUN, FIRST, Ticket())
+            await queue.submit(RUN, FIRST, QueueTicket())
             tape = await _claimed(queue)
             await journal.post(RUN, b"yes")
             await write(tape, encode(WAITS))
@@ -257,7 +257,7 @@ class QueueRules(Store):
         """It answers a question that was not asked yet: the run would come back for ever."""
         self.need_letters()
         async with self.queue() as (journal, queue):
-            await queue.submit(RUN, FIRST, Ticket())
+            await queue.submit(RUN, FIRST, QueueTicket())
             tape = await _claimed(queue)
             await journal.post(RUN, b"early")
             assert [letter.text for letter in await take_letters(tape, 1)] == [b"early"]
