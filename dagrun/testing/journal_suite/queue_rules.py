@@ -158,7 +158,7 @@ class QueueRules(Store):
     # Releasing --------------------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize(
-        ("last", "standing"),
+        "released",
         [
             (ENDED, QueueStanding.ENDED),
             (WAITS, QueueStanding.WAITING),
@@ -169,9 +169,10 @@ class QueueRules(Store):
         ids=["ended", "waits for people", "interrupted", "stopping", "nothing was written"],
     )
     async def test_the_last_record_says_where_a_released_run_stands(
-        self, last: Event | None, standing: QueueStanding
+        self, released: tuple[Event | None, QueueStanding]
     ) -> None:
         """Only a run that is queued is claimed again, with all its records."""
+        last, standing = released
         async with self.queue() as (_, queue):
             await queue.submit(RUN, FIRST, QueueTicket())
             await _ended(queue, last)
