@@ -39,7 +39,7 @@ async def _leave_to_itself(postgres: str, journal: PostgresJournal) -> ClaimedTa
     """Claim a run by a process that then stops: its lease expires, and its tape is still there."""
     tape = await journal.queue.claim(Wanted())
     assert tape is not None
-    writer: Any = tape._writer  # type: ignore[attr-defined]
+    writer: Any = tape._writer
     while journal._keeper is None or writer.claim.number not in journal._keeper._runs:
         await anyio.sleep(0.001)
 
