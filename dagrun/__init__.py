@@ -17,6 +17,8 @@ from dagrun._version import __version__
 if TYPE_CHECKING:
     from dagrun.api import Engine, check, draft, resume, retry, run, run_sync, start
     from dagrun.api.replaying import Replayed, replay
+    from dagrun.api.submitting import cancel, follow, submit
+    from dagrun.api.worker import Worker
     from dagrun.checks.checked_plan import CheckedPlan
     from dagrun.checks.tool_advice import check_tools
     from dagrun.critics.agreement import AgreementCritic
@@ -169,6 +171,8 @@ _NAMES = {
     "dagrun.observe.faces": "report show",
     "dagrun.api": "Engine check draft resume retry run run_sync start",
     "dagrun.api.replaying": "Replayed replay",
+    "dagrun.api.submitting": "cancel follow submit",
+    "dagrun.api.worker": "Worker",
     "dagrun.critics.agreement": "AgreementCritic",
     "dagrun.critics.counts": "CountCritic",
     "dagrun.critics.rubric": "RubricCritic",
@@ -416,16 +420,19 @@ __all__ = [
     "Usage",
     "Variant",
     "Verdict",
+    "Worker",
     "WrongRecordKey",
     "__version__",
     "agent_tool",
     "as_stream",
+    "cancel",
     "check",
     "check_tools",
     "dep",
     "draft",
     "env",
     "event_types",
+    "follow",
     "guarded",
     "input",
     "is_private_folder",
@@ -448,6 +455,7 @@ __all__ = [
     "show",
     "simulate",
     "start",
+    "submit",
     "tool",
     "web",
     "where",

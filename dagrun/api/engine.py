@@ -37,7 +37,7 @@ from dagrun.graph.budget import Budget
 from dagrun.graph.caps import Cap
 from dagrun.model.event import Opening
 from dagrun.model.executor import Executor
-from dagrun.model.journal import Journal
+from dagrun.model.journal import Journal, Tape
 from dagrun.model.policy import Policy
 from dagrun.model.tracing import RunFacts, RunTracer, Traces
 from dagrun.model.value import Stored, encode, to_json
@@ -179,15 +179,27 @@ class Engine:
         )
 
     @lists_options(ResumeOptions)
-    @asynccontextmanager
-    async def resume(self, run_id: str, **options: Unpack[ResumeOptions]) -> AsyncIterator[Run]:
+    def resume(self, run_id: str, **options: Unpack[ResumeOptions]) -> AbstractAsyncContextManager[Run]:
         """Resume a run in this engine; see `dagrun.resume`."""
+        return self._resume(run_id, options, None)
+
+    def resume_held(self, tape: Tape, options: ResumeOptions) -> AbstractAsyncContextManager[Run]:
+        """Resume a run whose record the caller has opened, as a worker has, and closes after the run.
+
+        Args:
+            tape: The record.
+            options: Those of `resume`.
+        """
+        return self._resume(tape.run_id, options, tape)
+
+    @asynccontextmanager
+    async def _resume(self, run_id: str, options: ResumeOptions, held: Tape | None) -> AsyncIterator[Run]:
         from dagrun.api.resuming import taken_up
 
         self._must_be_open()
         named = self._executors.named(options.get("executors"))
         options = self._with_deps(options)
-        async with taken_up(run_id, options, named, self.policy) as past:
+        async with taken_up(run_id, options, named, self.policy, held) as past:
             plan, tape = past.plan, past.record.tape
             journal = self._teacher(options["journal"], plan)
             await self._memory.recall(journal)
@@ -240,7 +252,7 @@ class Engine:
         named = self._executors.named(options["executors"])
         checked = await aside(_to_check(plan), partial(first_plan, options, plan, self.policy, named, self._checked))
         run_id = options["run_id"] or token_hex(16)
-        inputs = _stored(options["inputs"] or {}, checked.policy.max_argument_bytes)
+        inputs = stored_inputs(options["inputs"] or {}, checked.policy.max_argument_bytes)
         if name := checked.secrets.found_in(to_json(inputs).decode()):
             raise ContractError(f"the inputs hold the secret {name}, and would be recorded; let the plan pass a handle")
         earlier = "" if taken_over is None else taken_over.traceparent
@@ -316,7 +328,12 @@ def _to_check(plan: AnyPlan | None) -> int:
     return 0 if isinstance(plan, CheckedPlan) else weight_of(plan)
 
 
-def _stored(inputs: Inputs, limit: int) -> Stored:
+def stored_inputs(inputs: Inputs, limit: int) -> Stored:
+    """Return the inputs of a run as its record has them.
+
+    Raises:
+        ValueRefused: They are no JSON, or have more than *limit* bytes.
+    """
     if not inputs:
         return b"{}"
     try:

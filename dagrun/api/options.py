@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
@@ -11,7 +12,7 @@ from dagrun.decide.durations import Durations
 from dagrun.errors import ContractError
 from dagrun.model.journal import Journal
 from dagrun.model.toolbox import hint
-from dagrun.runtime.run_options import HostOptions, NewRunOptions, RunOptions, with_defaults
+from dagrun.runtime.run_options import HostOptions, Inputs, NewRunOptions, RunOptions, with_defaults
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -62,6 +63,29 @@ class RetryOptions(NewRunOptions, _FromJournal, total=False):
     new_id: str | None
     parent_artifacts: Path | None
     allow_differences: bool
+
+
+class SubmitOptions(NewRunOptions, _FromJournal, total=False):
+    """The options of `submit`: some of `RunOptions`, and those below.
+
+    A planner, critics, executors and secrets are given here for the check of the plan, and to the worker to be used.
+
+    Attributes:
+        journal: The journal that takes the run: a `PostgresJournal`, say.
+        pool: The workers that may claim it. Default: ``"default"``.
+        priority: Runs of a higher one are claimed first. Default: 0.
+        not_before: When it may be claimed: a `datetime` with a time zone; `None` for at once.
+        connection: A connection of asyncpg to the database of the journal: the run is submitted in its transaction, and
+            is there when that is committed. `None` for a transaction of its own.
+    """
+
+    goal: str | None
+    inputs: Inputs | None
+    run_id: str | None
+    pool: str
+    priority: int
+    not_before: datetime | None
+    connection: Any
 
 
 def must_fit(options: Mapping[str, object], kind: type, function: str) -> None:
@@ -133,7 +157,7 @@ def lists_options(kind: type) -> Callable[[F], F]:
     return decorate
 
 
-_DEFAULTS = {**with_defaults({}), "allow_differences": False, "steal": False}
+_DEFAULTS = {**with_defaults({}), "allow_differences": False, "steal": False, "pool": "default", "priority": 0}
 
 
 def _parameter(name: str, kind: type) -> inspect.Parameter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,6 +16,7 @@ from dagrun.errors import CannotResume, JournalDamaged
 from dagrun.model.contracts.deps import deps_from
 from dagrun.model.event import Event, Opening, RunEnded, RunResumed, RunStarted
 from dagrun.model.executor import Executor
+from dagrun.model.journal import Tape
 from dagrun.model.outcome import Status
 from dagrun.model.policy import Policy
 from dagrun.model.secrets.secret import secrets_from
@@ -73,7 +74,11 @@ class Past:
 
 @asynccontextmanager
 async def taken_up(
-    run_id: str, options: ResumeOptions, executors: Mapping[str, Executor], policy: Policy | None
+    run_id: str,
+    options: ResumeOptions,
+    executors: Mapping[str, Executor],
+    policy: Policy | None,
+    held: Tape | None = None,
 ) -> AsyncIterator[Past]:
     """Hold the record of a run, and keep other processes from it, for as long as the body runs.
 
@@ -82,12 +87,14 @@ async def taken_up(
         options: The options of `dagrun.resume`.
         executors: The executors of the host, by name.
         policy: The limits, if the options name none; `None` for the recorded ones.
+        held: The record, if the caller has opened it already, and closes it; `None` to open it.
 
     Raises:
         JournalError: The run cannot be resumed, or not as it is.
     """
     must_fit(options, ResumeOptions, "resume")
-    async with held_tape(partial(options["journal"].open, run_id, steal=options.get("steal", False))) as tape:
+    take = partial(options["journal"].open, run_id, steal=options.get("steal", False))
+    async with held_tape(take) if held is None else nullcontext(held) as tape:
         sealer = sealer_of(options, run_id)
         events = whole_events(run_id, tape.lines, sealer, "resumed")
         _must_be_open(events)

@@ -13,8 +13,8 @@ from dagrun.decide.durations import Durations
 from dagrun.errors import JournalError, JournalFailed, OwnerLost, RunExists, RunHeld
 from dagrun.journal.base import Readable, check_letter, check_run_id, new_answer_key, no_such_run
 from dagrun.journal.hash_chain import Chain, chained
+from dagrun.journal.queue import Departure, QueueStanding
 from dagrun.model.journal import Durability, Held, Letter, Line, StoredRow
-from dagrun.model.queue import Departure, QueueStanding
 from dagrun.runtime.backend import call_soon
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class MemoryJournal(Readable):
 
     @property
     def queue(self) -> MemoryQueue:
-        """The runs that were submitted, for workers on the same loop; see `dagrun.model.queue.RunQueue`."""
+        """The runs that were submitted, for workers on the same loop; see `dagrun.journal.queue.RunQueue`."""
         if self._queue is None:
             from dagrun.journal.memory_queue import MemoryQueue  # here: most runs are not submitted
 
@@ -232,7 +232,7 @@ class MemoryTape:
         return self._letters.has_more
 
     def leave(self, standing: QueueStanding, reason: str, *, is_untouched: bool = False) -> None:
-        """Choose the standing of a submitted run when it is released; see `dagrun.model.queue.ClaimedTape`."""
+        """Choose the standing of a submitted run when it is released; see `dagrun.journal.queue.ClaimedTape`."""
         self.left.leave(standing, reason, is_untouched=is_untouched)
 
     def append(self, text: bytes) -> int:

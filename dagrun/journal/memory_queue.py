@@ -3,20 +3,51 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import anyio
 
 from dagrun.errors import ContractError
 from dagrun.journal.base import no_such_run
-from dagrun.model.queue import Departure, QueuedRun, QueueStanding, QueueTicket, Wanted
-
-if TYPE_CHECKING:
-    from dagrun.journal.memory import MemoryJournal, MemoryTape
+from dagrun.journal.queue import ClaimedTape, Departure, QueuedRun, QueueStanding, QueueTicket, Wanted
+from dagrun.model.journal import Held
 
 _OPEN: Final = (QueueStanding.QUEUED, QueueStanding.RUNNING)
+
+
+class HandedTape(ClaimedTape, Protocol):
+    """A tape of the journal, as its queue sees it."""
+
+    left: Departure
+    on_release: Callable[[Any], None] | None
+
+    @property
+    def last_text(self) -> bytes:
+        """The last record that is kept."""
+        ...
+
+    @property
+    def has_unread_letters(self) -> bool:
+        """Whether there are letters that were not returned yet."""
+        ...
+
+
+class KeptRuns(Protocol):
+    """The journal, as its queue sees it."""
+
+    async def create(self, run_id: str) -> HandedTape:
+        """Start the record of a new run."""
+        ...
+
+    async def open(self, run_id: str) -> HandedTape:
+        """Take over a run."""
+        ...
+
+    async def runs(self) -> list[Held]:
+        """Return all runs."""
+        ...
 
 
 @dataclass(slots=True)
@@ -38,7 +69,7 @@ class _Row:
 
 
 class MemoryQueue:
-    """The submitted runs; see `dagrun.model.queue.RunQueue`.
+    """The submitted runs; see `dagrun.journal.queue.RunQueue`.
 
     A run has no lease here: one that is ``running`` is claimed when no tape holds it.
 
@@ -46,7 +77,7 @@ class MemoryQueue:
         journal: The journal that they are in.
     """
 
-    def __init__(self, journal: MemoryJournal) -> None:
+    def __init__(self, journal: KeptRuns) -> None:
         self._journal = journal
         self._rows: dict[str, _Row] = {}
         self._submitted = 0
@@ -70,7 +101,7 @@ class MemoryQueue:
         self._submitted += 1
         self._ring()
 
-    async def claim(self, wanted: Wanted) -> MemoryTape | None:
+    async def claim(self, wanted: Wanted) -> HandedTape | None:
         """Take over one run that may be claimed; see `RunQueue.claim`."""
         while (run_id := await self._next(wanted)) is not None:
             row = self._rows[run_id]
@@ -121,7 +152,7 @@ class MemoryQueue:
 
     # For the journal --------------------------------------------------------------------------------------
 
-    def opened(self, tape: MemoryTape) -> None:
+    def opened(self, tape: HandedTape) -> None:
         """Note that a run is carried out, whoever has opened it."""
         row = self._rows.get(tape.run_id)
         if row is not None:
@@ -140,7 +171,7 @@ class MemoryQueue:
         """Forget a run that was deleted."""
         self._rows.pop(run_id, None)
 
-    def _released(self, tape: MemoryTape) -> None:
+    def _released(self, tape: HandedTape) -> None:
         row, left = self._rows[tape.run_id], tape.left
         left.last = tape.last_text
         (row.standing, row.reason), row.takeovers = left.standing, left.takeovers

@@ -12,8 +12,8 @@ import pytest
 from dagrun import PostgresJournal
 from dagrun.errors import ContractError, OwnerLost
 from dagrun.journal.postgres.queue_statements import QueueSql
+from dagrun.journal.queue import ClaimedTape, QueueStanding, QueueTicket, Wanted
 from dagrun.model.journal import Letter
-from dagrun.model.queue import ClaimedTape, QueueStanding, QueueTicket, Wanted
 from postgres_schemas import fresh_schema, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time, pytest.mark.rigs]

@@ -264,7 +264,7 @@ class PostgresJournal(Readable):
 
     @property
     def queue(self) -> PostgresQueue:
-        """The runs that were submitted, for workers on any machine; see `dagrun.model.queue.RunQueue`."""
+        """The runs that were submitted, for workers on any machine; see `dagrun.journal.queue.RunQueue`."""
         if self._queue is None:
             from dagrun.journal.postgres.queue import JournalAccess, PostgresQueue  # here: most runs are not submitted
 

@@ -19,8 +19,8 @@ from dagrun.journal.lease import this_process
 from dagrun.journal.postgres.statements import make_queue, owner_text
 from dagrun.journal.postgres.tape import PostgresTape
 from dagrun.journal.postgres.writer import TapeClaim
+from dagrun.journal.queue import Departure, QueuedRun, QueueStanding, QueueTicket, Wanted
 from dagrun.model.journal import Line
-from dagrun.model.queue import Departure, QueuedRun, QueueStanding, QueueTicket, Wanted
 from dagrun.runtime.backend import call_soon
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class JournalAccess:
 
 
 class PostgresQueue:
-    """The submitted runs; see `dagrun.model.queue.RunQueue`.
+    """The submitted runs; see `dagrun.journal.queue.RunQueue`.
 
     Args:
         journal: What the journal lends.

@@ -10,8 +10,8 @@ from dagrun.journal.base import MAX_LETTER, new_answer_key
 from dagrun.journal.hash_chain import Chain, ChainFault
 from dagrun.journal.lease import Holding, Owner, decode, held_text, this_process
 from dagrun.journal.postgres.queue_statements import QueueSql
+from dagrun.journal.queue import Departure
 from dagrun.model.journal import Line
-from dagrun.model.queue import Departure
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record

@@ -12,10 +12,10 @@ from anyio.lowlevel import current_token
 
 from dagrun.journal.postgres.statements import Sql
 from dagrun.journal.postgres.writer import PostgresWriter
+from dagrun.journal.queue import QueueStanding
 from dagrun.journal.tape import BufferedTape
 from dagrun.journal.write_queue import Callback
 from dagrun.model.journal import Durability, Letter, Line
-from dagrun.model.queue import QueueStanding
 from dagrun.runtime.backend import call_soon
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class PostgresTape(BufferedTape["_Inbox", PostgresWriter]):
         self._inbox.forget(letter)
 
     def leave(self, standing: QueueStanding, reason: str, *, is_untouched: bool = False) -> None:
-        """Choose the standing of a submitted run when it is released; see `dagrun.model.queue.ClaimedTape`."""
+        """Choose the standing of a submitted run when it is released; see `dagrun.journal.queue.ClaimedTape`."""
         if self._writer.left is not None:
             self._writer.left.leave(standing, reason, is_untouched=is_untouched)
 

@@ -18,9 +18,9 @@ from dagrun.journal.hash_chain import Chain
 from dagrun.journal.postgres import queue_statements
 from dagrun.journal.postgres.connections import Connections
 from dagrun.journal.postgres.loop_thread import LoopThread
+from dagrun.journal.queue import Departure
 from dagrun.journal.write_queue import Callback, WriteQueue
 from dagrun.model.journal import Durability, Line
-from dagrun.model.queue import Departure
 
 if TYPE_CHECKING:
     from asyncpg import Connection

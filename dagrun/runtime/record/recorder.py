@@ -9,6 +9,7 @@ from functools import partial
 import anyio
 from anyio.abc import TaskGroup
 
+from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.errors import JournalError, JournalFailed, ValueRefused
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
@@ -116,6 +117,20 @@ def redacted_line(
     return with_marks(write(redacted), Marks(lost, "" if seal is None else seal(write(event))))
 
 
+def text_writer(plan: CheckedPlan, secrets: Secrets, seal: Callable[[bytes], str] | None) -> Callable[[Event], bytes]:
+    """Return what makes the records of a run of *plan*.
+
+    Args:
+        plan: The plan; its policy says what is redacted.
+        secrets: The secrets of the host, none of which is written.
+        seal: Encrypts the record of an event that is redacted; `None` if the host has given no key.
+    """
+    write: Callable[[Event], bytes] = partial(redacted_record, secrets=secrets) if secrets.are_hidden else encode
+    if plan.policy.redact_records:
+        write = partial(redacted_line, write=write, redactor=plan.redactor, seal=seal)
+    return write
+
+
 class Recorder:
     """Writes the events of one run to its tape.
 
@@ -147,10 +162,7 @@ class Recorder:
         self._up = up
         self.flush: Callable[[], None] = tape.flush
         self._append = tape.append
-        write: Callable[[Event], bytes] = partial(redacted_record, secrets=secrets) if secrets.are_hidden else encode
-        if graph.plan.policy.redact_records:
-            write = partial(redacted_line, write=write, redactor=graph.plan.redactor, seal=seal)
-        self._text_of = write
+        self._text_of = text_writer(graph.plan, secrets, seal)
 
     def keep(self, event: Event) -> None:
         """Write *event* to the tape; its number is the number of its record."""

@@ -10,11 +10,11 @@ import anyio
 import pytest
 
 from dagrun.errors import RunExists, RunHeld, RunNotFound
+from dagrun.journal.queue import ClaimedTape, Queues, QueueStanding, QueueTicket, RunQueue, Wanted
 from dagrun.model.codec.event_codec import encode
 from dagrun.model.event import Event, RunEnded, RunStopping, RunSuspended
 from dagrun.model.journal import Journal
 from dagrun.model.outcome import Status
-from dagrun.model.queue import ClaimedTape, Queues, QueueStanding, QueueTicket, RunQueue, Wanted
 from dagrun.testing.journal_suite.store import RUN, Store, shown, take_letters, write
 
 FIRST = b'{"n":1}'

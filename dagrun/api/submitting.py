@@ -1,0 +1,213 @@
+"""Runs that other processes carry out: `submit`, `follow` and `cancel`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import AsyncIterator
+from datetime import datetime
+from functools import partial
+from secrets import token_hex
+from typing import Any, Final, Unpack
+
+import anyio
+
+from dagrun.api.checking import AnyPlan, CheckedPlans, first_plan, toolbox_of
+from dagrun.api.engine import stored_inputs
+from dagrun.api.options import SubmitOptions, lists_options, must_fit, must_make_sense
+from dagrun.api.record_opening import Descent, held_tape, opening_of, sealer_of
+from dagrun.checks.checked_plan import CheckedPlan, empty_plan
+from dagrun.errors import ContractError, RunHeld, RunNotFound
+from dagrun.journal.following import RecordFollower
+from dagrun.journal.queue import Queues, QueueTicket, RunQueue
+from dagrun.model.codec.event_codec import decode, encode, events_of
+from dagrun.model.event import Event, Opening, RunEnded, RunResumed, RunStarted, RunStopping, RunSuspended
+from dagrun.model.journal import Journal
+from dagrun.model.outcome import Status
+from dagrun.model.policy import Policy
+from dagrun.model.question import ControlLetter
+from dagrun.model.redaction.records import as_shown, redactor_of
+from dagrun.model.secrets.secret import NO_SECRETS, secrets_from
+from dagrun.model.value import to_json
+from dagrun.runtime.record.recorder import text_writer
+from dagrun.runtime.run_options import RunOptions, with_defaults
+
+LOOK_EVERY: Final = 0.1  # seconds between two looks for new records; a look without news costs one query
+_OF_A_RUN: Final = frozenset(RunOptions.__annotations__)
+
+
+@lists_options(SubmitOptions)
+async def submit(plan: AnyPlan | None = None, **options: Unpack[SubmitOptions]) -> str:
+    """Submit a run, for a worker to carry out; see `Worker`. It is checked here, and nothing of it runs here.
+
+    Args:
+        plan: As for `check`; `None` if there is a goal, for which a planner of the worker writes the plan.
+        options: Those of `dagrun.api.options.SubmitOptions`: at least *journal*, and *tools* unless the plan has its
+            own. The worker must have tools with the same contracts.
+
+    Returns:
+        The id of the run.
+
+    Raises:
+        PlanRefused: The plan has problems; nothing was submitted.
+        RunExists: There is a run of this name.
+        JournalFailed: The run cannot be recorded.
+        ContractError: The journal takes no submitted runs; or an option is unknown, or makes no sense.
+    """
+    must_fit(options, SubmitOptions, "submit")
+    queue, given = queue_of(options["journal"]), dict(options)
+    chosen = with_defaults({name: given[name] for name in given if name in _OF_A_RUN})
+    must_make_sense(chosen)
+    checked = _checked(plan, chosen)
+    run_id = chosen["run_id"] or token_hex(16)
+    inputs = stored_inputs(chosen["inputs"] or {}, checked.policy.max_argument_bytes)
+    if name := checked.secrets.found_in(to_json(inputs).decode()):
+        raise ContractError(f"the inputs hold the secret {name}, and would be recorded; let the plan pass a handle")
+    opening = opening_of(checked, inputs, Descent(parent="", root=run_id), chosen)
+    sealer = sealer_of(chosen, run_id)
+    write = text_writer(checked, checked.secrets, None if sealer is None else sealer.seal)
+    first = write(RunStarted(1, 0.0, run_id, len(checked.steps), checked.plan.goal, time.time(), opening))
+    ticket = QueueTicket(
+        pool=options.get("pool", "default"),
+        build=build_of(opening),
+        priority=options.get("priority", 0),
+        not_before=_seconds(options.get("not_before")),
+    )
+    await queue.submit(run_id, first, ticket, connection=options.get("connection"))
+    return run_id
+
+
+async def follow(run_id: str, *, journal: Journal) -> AsyncIterator[Event]:
+    """Iterate over the events of a run that any process carries out, from the first to its end, as they are recorded.
+
+    A run that is suspended, or waits in the queue, is followed on. Leave the loop to stop before the end.
+
+    Args:
+        run_id: The run.
+        journal: The journal that has its record.
+
+    Raises:
+        RunNotFound: There is no such run, or not any more.
+        JournalDamaged: The record is not what was written.
+
+    Examples:
+        >>> async def show(run_id, journal):
+        ...     async for event in follow(run_id, journal=journal):
+        ...         print(event)
+    """
+    follower, openings = RecordFollower(journal, run_id), list[Event]()
+    while True:
+        news = [decode(line.text) for line in await follower.news()]
+        openings += [event for event in news if isinstance(event, RunStarted | RunResumed)]
+        redactor = redactor_of(openings)
+        for event in news:
+            yield event if redactor is None else as_shown(event, redactor)
+        if news and isinstance(news[-1], RunEnded):
+            return
+        await anyio.sleep(LOOK_EVERY)
+
+
+async def cancel(run_id: str, *, journal: Journal, reason: str = "", by: str = "") -> bool:
+    """Cancel a run that any process carries out, or none: return when that is on record.
+
+    A run that no process carries out now ends at once when the next one takes it up: nothing of it starts any more.
+
+    Args:
+        run_id: The run.
+        journal: The journal that has its record.
+        reason: The reason in a sentence, for the record.
+        by: The person who cancels it, for the record.
+
+    Returns:
+        Whether it was still open; false if it had ended.
+
+    Raises:
+        RunNotFound: There is no such run.
+        JournalDamaged: The record is not what was written.
+    """
+    follower, key = RecordFollower(journal, run_id), await journal.answer_key(run_id)
+    news = await follower.news()
+    if not news:
+        raise RunNotFound(f"run '{run_id}' has no record yet")
+    posted_after, last = 0, news[-1].text
+    if isinstance(decode(last), RunEnded):
+        return False
+    while True:
+        is_held = {held.run_id: held.is_held for held in await journal.runs()}.get(run_id, False)
+        news = await follower.news()
+        last = news[-1].text if news else last
+        told = [event for line in news if isinstance(event := decode(line.text), RunStopping | RunEnded)]
+        if told:
+            return not isinstance(told[0], RunEnded) or told[0].status is Status.CANCELLED
+        if not is_held and await _stop_on_record(run_id, journal, reason, by):
+            return True
+        # Once for each process that has the run: a letter counts only for the one that has written its last record.
+        if is_held and (not posted_after or isinstance(decode(last), RunResumed)):
+            posted_after = follower.seq
+            order = ControlLetter(
+                key=key, control="cancel", after=max(1, posted_after), reason=reason, by=by or "the host"
+            )
+            await journal.post(run_id, order.model_dump_json().encode())
+        await anyio.sleep(LOOK_EVERY)
+
+
+async def _stop_on_record(run_id: str, journal: Journal, reason: str, by: str) -> bool:
+    """Write to the record of a run that nobody holds that it is being ended; return false if somebody holds it now."""
+    try:
+        async with held_tape(partial(journal.open, run_id)) as tape:
+            events = events_of(run_id, tape.lines)
+            last = events[-1]
+            if isinstance(last, RunEnded | RunStopping):
+                return isinstance(last, RunStopping)  # it has ended just now: the next look sees it; or is being ended
+            order = ControlLetter(control="cancel", after=1, reason=reason, by=by or "the host")
+            seq, redactor = last.seq + 1, redactor_of(events)
+            if isinstance(last, RunSuspended):  # nothing else may follow on it
+                tape.append(encode(RunResumed(seq, last.at, time.time())))
+                seq += 1
+            text = order.text if redactor is None else redactor.text(order.text)
+            tape.append(encode(RunStopping(seq, last.at, Status.CANCELLED, text)))
+            await tape.durable()
+    except RunHeld:
+        return False
+    return True
+
+
+def queue_of(journal: Journal) -> RunQueue:
+    """Return the queue of a journal.
+
+    Raises:
+        ContractError: It has none.
+    """
+    if not isinstance(journal, Queues):
+        raise ContractError(f"no runs can be submitted to a {type(journal).__name__}; use a PostgresJournal")
+    return journal.queue
+
+
+def build_of(opening: Opening) -> str:
+    """Return what names all that a worker must have to carry out a run: contracts of tools, critics, executors."""
+    facts = {"tools": opening.tools, "critics": opening.critics, "executors": opening.executors}
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _checked(plan: AnyPlan | None, options: RunOptions) -> CheckedPlan:
+    executors = options["executors"] or {}
+    if options["goal"] is None or options["planner"] is not None or plan is not None:
+        return first_plan(options, plan, None, executors, CheckedPlans())
+    if not options["goal"].strip():
+        raise ContractError("a goal needs words: goal=…")
+    secrets = secrets_from(options["secrets"]) if options["secrets"] else NO_SECRETS
+    toolbox = toolbox_of(options["tools"])
+    if options["compose"] is not None:
+        from dagrun.api.composing import with_compose
+
+        toolbox = with_compose(toolbox, options["compose"])
+    return empty_plan(options["goal"], toolbox, options["policy"] or Policy(), executors, secrets)
+
+
+def _seconds(not_before: Any) -> float:
+    if not_before is None:
+        return 0.0
+    if not isinstance(not_before, datetime) or not_before.tzinfo is None:
+        raise ContractError(f"not_before is a datetime with a time zone, got {not_before!r}")
+    return not_before.timestamp()

@@ -1,0 +1,145 @@
+"""`Worker`: claims submitted runs from a journal, and carries them out in an engine."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final, Self, Unpack
+
+import anyio
+
+from dagrun.api.engine import Engine
+from dagrun.api.options import ResumeOptions, must_fit
+from dagrun.api.record_opening import held_tape, last_opening
+from dagrun.api.submitting import build_of, queue_of
+from dagrun.errors import CannotResume, ContractError, JournalFailed, OwnerLost, shorten
+from dagrun.journal.queue import ClaimedTape, QueueStanding, Wanted, standing_after
+from dagrun.model.codec.event_codec import events_of
+from dagrun.model.outcome import Status
+from dagrun.runtime.run import Run
+
+_LOG: Final = logging.getLogger("dagrun.run")
+_MOST_REASON: Final = 2_000  # characters
+_STOPS: Final = "its worker stops"
+_PAUSE: Final = 1.0  # seconds before the next try, when the store does not answer
+
+
+class Worker:
+    """Claims runs that `submit` has queued, and carries them out; any number of workers may share a journal.
+
+    A run whose worker has ended, or has lost its connection for longer than a lease, is taken over by another worker,
+    as `resume` takes over a run: a call with an effect that was cut off is in doubt, and is not made again by itself. A
+    worker leaves the runs alone whose tools differ from its own.
+
+    Args:
+        engine: Where the runs are carried out, open; its ceilings hold in this process alone.
+        pools: The pools that it works for.
+        at_once: The most runs at once.
+        options: The options of each run, as for `resume`: at least *journal* and *tools*.
+
+    Raises:
+        ContractError: The journal takes no submitted runs; or an option is unknown, or makes no sense.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        pools: Sequence[str] = ("default",),
+        at_once: int = 20,
+        **options: Unpack[ResumeOptions],
+    ) -> None:
+        must_fit(options, ResumeOptions, "a worker")
+        if at_once < 1 or isinstance(pools, str) or not pools:
+            raise ContractError("at_once is at least 1, and pools is a list of at least one name")
+        self._engine = engine
+        self._options = options
+        self._queue = queue_of(options["journal"])
+        self._pools = tuple(pools)
+        self._room = anyio.Semaphore(at_once)
+        self._refused: set[str] = set()
+        self._runs: set[Run] = set()
+        self._is_stopping = False
+        self._looking = anyio.CancelScope()
+
+    def __repr__(self) -> str:
+        return f"<Worker for {', '.join(self._pools)}: {len(self._runs)} runs{', stopping' * self._is_stopping}>"
+
+    async def run(self) -> Self:
+        """Claim and carry out runs until `stop` is called, and the runs have been suspended."""
+        async with anyio.create_task_group() as tasks:
+            with self._looking:
+                while not self._is_stopping:
+                    await self._room.acquire()
+                    tasks.start_soon(self._carry_out, await self._next(), name="dagrun worker")
+        return self
+
+    def stop(self) -> None:
+        """Claim nothing more, and suspend the runs, which go back into the queue; call it on the loop."""
+        self._is_stopping = True
+        self._looking.cancel()
+        for run in self._runs:
+            run.suspend(_STOPS)
+
+    async def _next(self) -> ClaimedTape:
+        """Wait for the next run."""
+        while True:
+            wanted = Wanted(pools=self._pools, refused=tuple(self._refused))
+            try:
+                tape = await self._queue.claim(wanted)
+                if tape is not None:
+                    return tape
+                await self._queue.wait(wanted)
+            except JournalFailed as error:
+                _LOG.warning("no run can be claimed now: %s", error)
+                await anyio.sleep(_PAUSE)
+
+    async def _carry_out(self, claimed: ClaimedTape) -> None:
+        async def take() -> ClaimedTape:
+            return claimed
+
+        try:
+            async with held_tape(take):
+                if standing_after(claimed.lines[-1].text)[0] is not QueueStanding.ENDED:  # the worker ended after it
+                    await self._resume(claimed)
+        finally:
+            self._room.release()
+
+    async def _resume(self, tape: ClaimedTape) -> None:
+        try:
+            async with self._engine.resume_held(tape, self._options) as run:
+                await self._watch(run, tape)
+        except OwnerLost as error:
+            _LOG.warning("%s", error)
+        except JournalFailed as error:
+            _LOG.warning("run %s is left to another worker: %s", tape.run_id, error)
+        except CannotResume as error:
+            self._refuse(tape, error)
+        except Exception as error:  # noqa: BLE001  (plug-ins may raise anything, and the other runs go on)
+            _LOG.exception("run %s cannot be carried out", tape.run_id)
+            tape.leave(QueueStanding.STUCK, shorten(f"{type(error).__name__}: {error}", _MOST_REASON))
+
+    async def _watch(self, run: Run, tape: ClaimedTape) -> None:
+        """Wait for the end of a run, or until it is suspended."""
+        self._runs.add(run)
+        try:
+            if self._is_stopping:
+                run.suspend(_STOPS)
+            result = await run.result()
+        finally:
+            self._runs.discard(run)
+        is_suspended = result.status is Status.CANCELLED and bool(run.graph.unsettled)
+        if is_suspended and result.reason != _STOPS:
+            # Another process has ordered it: no worker takes the run up before somebody wants it to go on.
+            tape.leave(QueueStanding.WAITING, result.reason)
+
+    def _refuse(self, tape: ClaimedTape, error: CannotResume) -> None:
+        """Leave a run with other tools to a worker that fits it; set one aside that no worker could carry out."""
+        reason = shorten("; ".join([str(error), *error.differences]), _MOST_REASON)
+        build = build_of(last_opening(events_of(tape.run_id, tape.lines)))
+        if error.differences:
+            self._refused.add(build)
+            _LOG.warning("runs like %s are left to another worker: %s", tape.run_id, reason)
+            tape.leave(QueueStanding.QUEUED, reason, is_untouched=True)
+        else:
+            tape.leave(QueueStanding.STUCK, reason)

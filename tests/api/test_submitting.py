@@ -1,0 +1,244 @@
+"""Runs that are submitted, followed and cancelled by one part of a program, and carried out by a worker in another."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import anyio
+import pytest
+
+import dagrun
+from dagrun import MemoryJournal, Plan, Status, Step
+from dagrun.errors import ContractError, PlanRefused, RunNotFound
+from dagrun.journal.queue import QueuedRun, QueueStanding
+from dagrun.model.event import Event, RunEnded
+from dagrun.model.journal import Journal
+from dagrun.model.question import Answer, AnswerLetter
+
+pytestmark = pytest.mark.anyio
+
+PLAN = Plan(steps=[Step(id="look", tool="look"), Step(id="pay", tool="pay", args={"sum": "${look}"})])
+
+
+class Shop:
+    """Tools, and what was done with them."""
+
+    def __init__(self, *, seconds: float = 1.0, needs_approval: bool = False, version: str = "1") -> None:
+        self.paid: list[int] = []
+
+        async def look() -> int:
+            await anyio.sleep(seconds)
+            return 7
+
+        async def pay(sum: int) -> int:
+            await anyio.sleep(seconds)
+            self.paid.append(sum)
+            return sum
+
+        self.tools = [
+            dagrun.tool(effect="read", version=version)(look),
+            dagrun.tool(effect="effectful", needs_approval=needs_approval)(pay),
+        ]
+
+
+async def _run(*workers: dagrun.Worker, until: Any) -> None:
+    """Let workers work until *until* has returned."""
+    async with anyio.create_task_group() as tasks:
+        for worker in workers:
+            tasks.start_soon(worker.run)
+        await until()
+        for worker in workers:
+            worker.stop()
+
+
+async def _standings(journal: MemoryJournal) -> dict[str, QueuedRun]:
+    return {each.run_id: each for each in await journal.queue.runs()}
+
+
+async def _followed(run_id: str, journal: Journal) -> list[Event]:
+    with anyio.fail_after(60):
+        return [event async for event in dagrun.follow(run_id, journal=journal)]
+
+
+async def test_a_submitted_run_is_carried_out_by_a_worker() -> None:
+    """With its inputs; its events can be followed from elsewhere."""
+    journal, shop = MemoryJournal(), Shop()
+    plan = Plan(steps=[Step(id="pay", tool="pay", args={"sum": "${input.sum}"})])
+    run_id = await dagrun.submit(plan, tools=shop.tools, inputs={"sum": 9}, journal=journal)
+    assert shop.paid == []
+    async with dagrun.Engine() as engine:
+        worker = dagrun.Worker(engine, journal=journal, tools=shop.tools)
+
+        async def until() -> None:
+            events = await _followed(run_id, journal)
+            assert [event.seq for event in events] == list(range(1, len(events) + 1))
+            assert isinstance(events[-1], RunEnded)
+            assert events[-1].status is Status.SUCCEEDED
+
+        await _run(worker, until=until)
+    assert shop.paid == [9]
+    assert (await _standings(journal))[run_id].standing is QueueStanding.ENDED
+
+
+async def test_two_workers_share_the_runs() -> None:
+    """Each run is carried out once, as many at once as the workers have room for."""
+    journal, shop = MemoryJournal(), Shop()
+    begun = anyio.current_time()
+    ids = [await dagrun.submit(PLAN, tools=shop.tools, journal=journal) for _ in range(8)]
+    async with dagrun.Engine() as engine:
+        workers = [dagrun.Worker(engine, at_once=2, journal=journal, tools=shop.tools) for _ in range(2)]
+
+        async def until() -> None:
+            for run_id in ids:
+                await _followed(run_id, journal)
+
+        await _run(*workers, until=until)
+    assert shop.paid == [7] * 8
+    assert 4 <= anyio.current_time() - begun < 6  # two rounds of four runs, of two seconds each
+
+
+async def test_a_worker_that_stops_suspends_its_runs_for_the_next() -> None:
+    """A call with an effect that goes on may end; the next worker calls nothing twice."""
+    journal, shop = MemoryJournal(), Shop()
+    run_id = await dagrun.submit(PLAN, tools=shop.tools, journal=journal)
+    async with dagrun.Engine() as engine:
+
+        async def half() -> None:
+            await anyio.sleep(1.5)
+
+        await _run(dagrun.Worker(engine, journal=journal, tools=shop.tools), until=half)
+        assert shop.paid == [7]
+        assert (await _standings(journal))[run_id].standing in (QueueStanding.QUEUED, QueueStanding.ENDED)
+
+        async def end() -> None:
+            await _followed(run_id, journal)
+
+        await _run(dagrun.Worker(engine, journal=journal, tools=shop.tools), until=end)
+    assert shop.paid == [7]
+
+
+async def test_an_answer_from_elsewhere_wakes_a_run_that_waits() -> None:
+    """Nobody holds the run while it waits; a letter puts it back into the queue."""
+    journal, shop = MemoryJournal(), Shop(needs_approval=True)
+    run_id = await dagrun.submit(PLAN, tools=shop.tools, journal=journal)
+    async with dagrun.Engine() as engine:
+        worker = dagrun.Worker(engine, journal=journal, tools=shop.tools)
+
+        async def until() -> None:
+            await anyio.sleep(5)
+            assert (await _standings(journal))[run_id].standing is QueueStanding.WAITING
+            assert not [held for held in await journal.runs() if held.is_held]
+            (question,) = (await dagrun.replay(run_id, journal=journal)).pending
+            letter = AnswerLetter.of(question.id, Answer("approve"), await journal.answer_key(run_id))
+            await journal.post(run_id, letter.model_dump_json().encode())
+            events = await _followed(run_id, journal)
+            assert isinstance(events[-1], RunEnded)
+            assert events[-1].status is Status.SUCCEEDED
+
+        await _run(worker, until=until)
+    assert shop.paid == [7]
+
+
+async def test_a_worker_leaves_runs_of_another_build_alone() -> None:
+    """It says what differs; a worker that fits takes them, and the runs behind them are not held up."""
+    journal, old, new = MemoryJournal(), Shop(version="1"), Shop(version="2")
+    first = await dagrun.submit(PLAN, tools=old.tools, journal=journal)
+    second = await dagrun.submit(PLAN, tools=new.tools, journal=journal)
+    async with dagrun.Engine() as engine:
+
+        async def until() -> None:
+            await _followed(second, journal)
+
+        await _run(dagrun.Worker(engine, journal=journal, tools=new.tools), until=until)
+        left = (await _standings(journal))[first]
+        assert left.standing is QueueStanding.QUEUED
+        assert "version" in left.reason
+
+        async def end() -> None:
+            await _followed(first, journal)
+
+        await _run(dagrun.Worker(engine, journal=journal, tools=old.tools), until=end)
+    assert (old.paid, new.paid) == ([7], [7])
+
+
+@pytest.mark.parametrize("when", ["queued", "running", "waiting"])
+async def test_a_run_is_cancelled_wherever_it_stands(when: str) -> None:
+    """Nothing of it starts any more, whoever has it; and it ends once."""
+    journal, shop = MemoryJournal(), Shop(needs_approval=when == "waiting")
+    run_id = await dagrun.submit(PLAN, tools=shop.tools, journal=journal)
+    async with dagrun.Engine() as engine:
+        worker = dagrun.Worker(engine, journal=journal, tools=shop.tools)
+        if when == "queued":
+            assert await dagrun.cancel(run_id, journal=journal, reason="not wanted", by="Ann")
+            assert await dagrun.cancel(run_id, journal=journal, reason="not wanted", by="Ann")
+
+        async def until() -> None:
+            if when != "queued":
+                await anyio.sleep(0.5 if when == "running" else 5)
+                assert await dagrun.cancel(run_id, journal=journal, reason="not wanted", by="Ann")
+            events = await _followed(run_id, journal)
+            assert isinstance(events[-1], RunEnded)
+            assert (events[-1].status, events[-1].reason) == (Status.CANCELLED, "cancelled by Ann: not wanted")
+
+        await _run(worker, until=until)
+    assert shop.paid == []
+    assert not await dagrun.cancel(run_id, journal=journal)
+    assert (await _standings(journal))[run_id].standing is QueueStanding.ENDED
+
+
+async def test_a_run_is_not_begun_before_its_time() -> None:
+    """It waits in the queue, and the worker sleeps until then."""
+    journal, shop = MemoryJournal(), Shop()
+    later = datetime.now(UTC) + timedelta(seconds=100)
+    begun = anyio.current_time()
+    run_id = await dagrun.submit(PLAN, tools=shop.tools, journal=journal, not_before=later)
+    async with dagrun.Engine() as engine:
+
+        async def until() -> None:
+            async for _ in dagrun.follow(run_id, journal=journal):
+                pass
+
+        await _run(dagrun.Worker(engine, journal=journal, tools=shop.tools), until=until)
+    assert anyio.current_time() - begun >= 99
+
+
+async def test_a_run_that_cannot_be_taken_up_is_set_aside() -> None:
+    """With the reason; the worker goes on."""
+    journal, shop = MemoryJournal(), Shop()
+
+    class Broken(Exception):
+        """What an option of the worker raises."""
+
+    def raises(_: Event) -> None:
+        raise Broken
+
+    run_id = await dagrun.submit(PLAN, tools=shop.tools, journal=journal)
+    async with dagrun.Engine() as engine:
+
+        async def until() -> None:
+            await anyio.sleep(5)
+
+        worker = dagrun.Worker(engine, journal=journal, tools=shop.tools, policy="none")  # type: ignore[arg-type]
+        await _run(worker, until=until)
+    left = (await _standings(journal))[run_id]
+    assert left.standing is QueueStanding.STUCK
+    assert "policy" in left.reason
+
+
+async def test_what_cannot_be_submitted_is_refused_at_once() -> None:
+    """With nothing left in the journal."""
+    journal, shop = MemoryJournal(), Shop()
+    with pytest.raises(PlanRefused):
+        await dagrun.submit(Plan(steps=[Step(id="a", tool="fly")]), tools=shop.tools, journal=journal)
+    with pytest.raises(ContractError, match="no runs can be submitted"):
+        await dagrun.submit(PLAN, tools=shop.tools, journal=object())  # type: ignore[arg-type]
+    with pytest.raises(ContractError, match="time zone"):
+        await dagrun.submit(PLAN, tools=shop.tools, journal=journal, not_before=datetime(2030, 1, 1))
+    with pytest.raises(ContractError, match="priority"):
+        await dagrun.submit(PLAN, tools=shop.tools, journal=journal, priorty=1)  # type: ignore[call-arg]
+    assert await journal.runs() == []
+    with pytest.raises(RunNotFound):
+        await _followed("none", journal)
+    with pytest.raises(RunNotFound):
+        await dagrun.cancel("none", journal=journal)
