@@ -23,7 +23,7 @@ from dagrun.journal.following import RecordFollower
 from dagrun.journal.queue import Queues, QueueTicket, RunQueue
 from dagrun.model.codec.event_codec import decode, encode, events_of
 from dagrun.model.event import Event, Opening, RunEnded, RunResumed, RunStarted, RunStopping, RunSuspended
-from dagrun.model.journal import Journal
+from dagrun.model.journal import Journal, MarksRecords
 from dagrun.model.outcome import Status
 from dagrun.model.policy import Policy
 from dagrun.model.question import ControlLetter
@@ -130,26 +130,29 @@ async def cancel(run_id: str, *, journal: Journal, reason: str = "", by: str = "
     news = await follower.news()
     if not news:
         raise RunNotFound(f"run '{run_id}' has no record yet")
-    posted_after, last = 0, news[-1].text
-    if isinstance(decode(last), RunEnded):
+    if isinstance(decode(news[-1].text), RunEnded):
         return False
+    is_due = True
     while True:
-        is_held = {held.run_id: held.is_held for held in await journal.runs()}.get(run_id, False)
-        news = await follower.news()
-        last = news[-1].text if news else last
-        told = [event for line in news if isinstance(event := decode(line.text), RunStopping | RunEnded)]
+        is_held = await _is_held(journal, run_id)
+        events = [decode(line.text) for line in await follower.news()]
+        told = [event for event in events if isinstance(event, RunStopping | RunEnded)]
         if told:
             return not isinstance(told[0], RunEnded) or told[0].status is Status.CANCELLED
         if not is_held and await _stop_on_record(run_id, journal, reason, by):
             return True
-        # Once for each process that has the run: a letter counts only for the one that has written its last record.
-        if is_held and (not posted_after or isinstance(decode(last), RunResumed)):
-            posted_after = follower.seq
-            order = ControlLetter(
-                key=key, control="cancel", after=max(1, posted_after), reason=reason, by=by or "the host"
-            )
+        # A letter counts only for the process that has written the last record: one that has resumed needs another.
+        if is_held and (is_due or any(isinstance(event, RunResumed) for event in events)):
+            is_due = False
+            order = ControlLetter(key=key, control="cancel", after=follower.seq, reason=reason, by=by or "the host")
             await journal.post(run_id, order.model_dump_json().encode())
         await anyio.sleep(LOOK_EVERY)
+
+
+async def _is_held(journal: Journal, run_id: str) -> bool:
+    if isinstance(journal, MarksRecords):
+        return (await journal.held(run_id)).is_held
+    return any(held.is_held for held in await journal.runs() if held.run_id == run_id)
 
 
 async def _stop_on_record(run_id: str, journal: Journal, reason: str, by: str) -> bool:
