@@ -115,7 +115,9 @@ class Arguments:
         Raises:
             ValidationError: The text does not fit the schema.
         """
-        return self._validated(self.validator, data, None)
+        if self.computed:
+            return self._validated(self.validator, data, None)
+        return self.validator.validate_json(data, by_alias=True, by_name=True)  # type: ignore[no-any-return]
 
     def parse_with(self, data: bytes, objects: Mapping[str, object], given: frozenset[str]) -> dict[str, Any]:
         """Turn JSON text with tokens into keyword arguments, with objects in place of the tokens.
